@@ -1,0 +1,161 @@
+# Everything a fresh machine with Python 3.11, gcc, make, Java 17 and Maven needs is set up here, in
+# build/.  Stamps depend on the sources alone; environments and builds are made anew, never mended.
+#
+#   make demo        the main job: a store of order events, written, read and summed up
+#   make test        all tests, against the installed release build
+#   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
+#   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
+#   make wheel       sdist and wheel in dist/, tried in an empty environment
+#   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
+#   make bench-table ours beside what the machine needs at least
+#   make interop crash-long coverage venv clean
+#
+# ARGS is handed to pytest: make test ARGS="-k index -x"
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ARGS ?=
+BASE ?=
+export HYPOTHESIS_PROFILE ?= dev
+
+V := build/venv
+SITE := $(CURDIR)/build/site
+SOURCES := pyproject.toml setup.py README.md LICENSE \
+    $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
+
+.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long venv clean \
+    FORCE
+
+demo: $(V)/demo.stamp
+	rm -rf build/demo-store
+	$(V)/bin/rmqstore demo build/demo-store
+
+# Kill points and failure injection are not in a release build: the tests that need them run in a
+# second pass, with the faults build before the release build on the path.
+test: $(V)/test.stamp build/site/faults/stamp
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest -m "not needs_debug_build" $(ARGS)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
+	    $(V)/bin/pytest -m needs_debug_build $(ARGS)
+
+interop: $(V)/test.stamp
+	$(V)/bin/pytest -m interop $(ARGS)
+
+crash-long: $(V)/test.stamp build/site/faults/stamp
+	RMQSTORE_CRASH_ROUNDS=200 RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
+	    $(V)/bin/pytest -m crash $(ARGS)
+
+# libstdc++ comes with them because ASan must find __cxa_throw before a C++ library throws.
+asan: $(V)/test.stamp build/site/asan/stamp
+	preload=; for lib in libasan.so libubsan.so libstdc++.so.6; do \
+	    path=$$($(CC) -print-file-name=$$lib); [ ! -e $$path ] || preload="$$preload $$path"; done; \
+	env LD_PRELOAD="$$preload" PYTHONMALLOC=malloc PYTHONPATH=$(SITE)/asan \
+	    RMQSTORE_FAULTS_PATH=$(SITE)/asan \
+	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
+	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	    $(V)/bin/python -m pytest -m "not interop and not slow" $(ARGS)
+
+tsan: $(V)/test.stamp build/site/tsan/stamp
+	env LD_PRELOAD="$$($(CC) -print-file-name=libtsan.so)" PYTHONPATH=$(SITE)/tsan \
+	    TSAN_OPTIONS=exitcode=66:second_deadlock_stack=1 \
+	    setarch -R $(V)/bin/python -m pytest -m "threads and not slow" $(ARGS)
+
+lint: $(V)/lint.stamp
+	$(V)/bin/ruff check .
+	$(V)/bin/ruff format --check .
+	$(V)/bin/mypy --strict src
+	$(V)/bin/stubtest --mypy-config-file pyproject.toml rmqstore._core
+	$(V)/bin/python scripts/check_sources.py
+	$(V)/bin/python scripts/check_generated_c.py
+
+wheel: $(V)-package/made
+	$(V)-package/bin/python -m pip install --quiet --group pyproject.toml:package
+	scripts/build_wheel.sh $(V)-package/bin/python dist . build/dist
+	rm -rf dist && mkdir dist && cp build/dist/*.whl build/dist/*.tar.gz dist/
+	scripts/make_venv.sh $(PYTHON) $(V)-try
+	$(V)-try/bin/python -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[cli]"
+	$(V)-try/bin/python scripts/try_wheel.py dist
+	$(V)-package/bin/python scripts/check_identifiers.py
+
+bench: $(V)-bench/stamp
+	if [ -n "$(BASE)" ]; then \
+	    $(V)-bench/bin/python scripts/bench_compare.py --python $(PYTHON) $(BASE) $(ARGS); \
+	else \
+	    $(V)-bench/bin/pytest bench --benchmark-storage=build/benchmarks \
+	        --benchmark-autosave $(ARGS); \
+	fi
+
+bench-table: $(V)-bench/stamp build/limits
+	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)
+
+# -O3 and run-time dispatch as in the extension, so that the compiler is no difference.
+build/limits: bench/limits/limits.c
+	mkdir -p build
+	$(CC) -std=gnu11 -O3 -Wall -Wextra -Werror -pthread -o $@ $<
+
+# The plugin wants the C, the .pyx and the library side by side and below the working directory.
+coverage: $(V)/test.stamp
+	$(V)/bin/python -m pip install --quiet --group pyproject.toml:coverage
+	scripts/build_wheel.sh $(V)/bin/python coverage . build/coverage
+	cp -R tests build/coverage/tree/
+	cd build/coverage/tree && export PYTHONPATH=$$PWD/src RMQSTORE_FAULTS_PATH=$$PWD/src && \
+	    $(CURDIR)/$(V)/bin/pytest -m "not interop and not slow" \
+	    --cov --cov-report=term-missing $(ARGS)
+
+venv: $(V)/test.stamp
+	@echo "$(V)/bin/activate"
+
+clean:
+	rm -rf build dist src/*.egg-info src/rmqstore/_core.c .benchmarks .coverage .pytest_cache \
+	    .mypy_cache .ruff_cache .hypothesis interop/target
+	find src tests bench scripts -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- environments and builds -----------------------------------------------------------------
+
+# A file that went away changes no time stamp: the list of sources is a source as well.
+build/sources.list: FORCE
+	@mkdir -p build
+	@printf '%s\n' $(SOURCES) | cmp --quiet - $@ || printf '%s\n' $(SOURCES) > $@
+
+$(V)/made $(V)-bench/made $(V)-package/made: scripts/make_venv.sh
+	scripts/make_venv.sh $(PYTHON) $(@D)
+	touch $@
+
+MODES := release faults asan tsan
+$(MODES:%=build/wheels/%.stamp): build/wheels/%.stamp: \
+    $(SOURCES) build/sources.list scripts/build_wheel.sh $(V)/made
+	scripts/build_wheel.sh $(V)/bin/python $* . build/wheels/$*
+	touch $@
+
+# $(call install,ENVIRONMENT,EXTRAS): pip keeps an equal version, so the old one goes first
+install = $(1)/bin/python -m pip uninstall --quiet --yes rmqstore 2>/dev/null && \
+    $(1)/bin/python -m pip install --quiet "$$(echo $(CURDIR)/build/wheels/release/*.whl)[$(2)]"
+
+$(V)/demo.stamp: $(V)/made build/wheels/release.stamp
+	$(call install,$(V),cli)
+	touch $@
+
+$(V)/test.stamp: $(V)/made build/wheels/release.stamp
+	$(call install,$(V),test$(comma)arrow$(comma)cli)
+	touch $@
+
+$(V)-bench/stamp: $(V)-bench/made build/wheels/release.stamp
+	$(call install,$(V)-bench,bench)
+	touch $@
+
+$(V)/lint.stamp: $(V)/test.stamp pyproject.toml
+	$(V)/bin/python -m pip install --quiet --group pyproject.toml:lint
+	touch $@
+
+build/site/%/stamp: build/wheels/%.stamp
+	rm -rf $(@D)
+	$(V)/bin/python -m pip install --quiet --no-deps --target $(@D) build/wheels/$*/*.whl
+	touch $@
+
+comma := ,

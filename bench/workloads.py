@@ -1,0 +1,158 @@
+"""The data and the work of each named workload; ``workloads.md`` says what the names mean.
+
+Data is fixed (seeded), bodies differ, keys are distinct, tags vary.  Everything but the one call
+that a workload measures is made beforehand.
+"""
+
+import itertools
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import rmqstore
+
+TOPIC = "bench"
+QUEUES = 4
+POOL = 4096  # distinct bodies; more messages take them in turn
+TAGS = ("TagA", "TagB", "TagC", "TagD", "TagE")
+
+
+def root() -> Path:
+    """Return the folder for stores: ``RMQSTORE_BENCH_DIR``, or the one for temporary files."""
+    return Path(os.environ.get("RMQSTORE_BENCH_DIR") or tempfile.gettempdir())
+
+
+@lru_cache(maxsize=4)
+def bodies(size: int, count: int) -> list[bytes]:
+    """Return ``count`` bodies of ``size`` bytes."""
+    data = random.Random(size).randbytes(min(POOL, count) * size)
+    pool = [data[at : at + size] for at in range(0, len(data), size)]
+    return list(itertools.islice(itertools.cycle(pool), count))
+
+
+@lru_cache(maxsize=4)
+def keys(count: int) -> list[str]:
+    """Return ``count`` distinct keys in no order."""
+    numbers = random.Random(1).sample(range(10**10), count)
+    return [f"order-{number:010d}" for number in numbers]
+
+
+@lru_cache(maxsize=4)
+def tags(count: int) -> list[str]:
+    """Return ``count`` tags, one of five each."""
+    return random.Random(2).choices(TAGS, k=count)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder that is gone afterwards."""
+    path = Path(tempfile.mkdtemp(prefix="rmqstore-bench-", dir=root()))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def fresh_store() -> Iterator[rmqstore.MessageStore]:
+    """Give an empty store of default file sizes whose topic exists."""
+    with scratch() as path, rmqstore.open(path / "store", "a") as store:
+        store.create_topic(TOPIC, QUEUES)
+        yield store
+
+
+def put_each(store: rmqstore.MessageStore, rows: list[bytes]) -> None:
+    """Put each row by a call of its own."""
+    put = store.put
+    for body in rows:
+        put(TOPIC, body, queue_id=0)
+
+
+def fill(store: rmqstore.MessageStore, size: int, count: int, *, with_keys: bool = False) -> None:
+    """Write ``count`` messages over all queues, with keys and tags if asked for."""
+    columns = {"keys": keys(count), "tags": tags(count)} if with_keys else {}
+    store.put_many(TOPIC, bodies(size, count), **columns)
+
+
+def written(path: Path, size: int, count: int, *, with_keys: bool = False) -> Path:
+    """Make a closed store of ``count`` messages in ``path``."""
+    with rmqstore.open(path, "a") as store:
+        store.create_topic(TOPIC, QUEUES)
+        fill(store, size, count, with_keys=with_keys)
+    return path
+
+
+def killed(path: Path, size: int, count: int) -> Path:
+    """Make a store of ``count`` messages whose process ended without closing it."""
+    program = (
+        "import os, sys, workloads, rmqstore\n"
+        "store = rmqstore.open(sys.argv[1], 'a')\n"
+        "store.create_topic(workloads.TOPIC, workloads.QUEUES)\n"
+        "workloads.fill(store, int(sys.argv[2]), int(sys.argv[3]))\n"
+        "store.flush()\n"
+        "os._exit(0)\n"
+    )
+    command = [sys.executable, "-c", program, str(path), str(size), str(count)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent)])}
+    inherited = os.environ.get("PYTHONPATH")
+    if inherited:
+        environment["PYTHONPATH"] += os.pathsep + inherited
+    subprocess.run(command, env=environment, check=True)
+    return path
+
+
+def copy(source: Path, to: Path) -> Path:
+    """Copy a store; the holes of its sparse files stay holes."""
+    shutil.rmtree(to, ignore_errors=True)
+    subprocess.run(["cp", "-a", "--sparse=always", str(source), str(to)], check=True)
+    return to
+
+
+def forget_dispatch(path: Path) -> None:
+    """Delete what dispatch writes, so that the next opening has to dispatch the whole log."""
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(path / name, ignore_errors=True)
+
+
+def open_and_dispatch(path: Path, count: int) -> rmqstore.MessageStore:
+    """Open a store and return it once all of its ``count`` messages are dispatched."""
+    store = rmqstore.open(path, "r+")
+    while sum(queue.max_offset for queue in store[TOPIC].values()) < count:
+        pass
+    return store
+
+
+def get_all(store: rmqstore.MessageStore, count: int, *, batch: int = 32) -> int:
+    """Read one queue from its beginning, ``batch`` a call, using fields and body; return bytes."""
+    total = offset = 0
+    while offset < count:
+        result = store.get(TOPIC, 0, offset, batch)
+        for message in result.messages:
+            total += len(message.body) + message.queue_offset + message.store_timestamp
+            total += len(message.properties)
+        offset = result.next_offset
+    return total
+
+
+def query_each(store: rmqstore.MessageStore, wanted: list[str]) -> None:
+    """Look for each key by a call of its own; each is found once."""
+    query = store.query
+    for key in wanted:
+        (_message,) = query(TOPIC, key)
+
+
+def record_size(size: int) -> int:
+    """Return the bytes of one stored record of the workloads without keys, body of ``size``."""
+    with scratch() as path:
+        config = rmqstore.StoreConfig.small()
+        with rmqstore.open(path / "store", "a", config=config) as store:
+            store.create_topic(TOPIC, QUEUES)
+            done = store.put(TOPIC, bodies(size, 1)[0], queue_id=0)
+            return int(store.at(done.physical_offset).store_size)

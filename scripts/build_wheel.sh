@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# build_wheel.sh PYTHON MODE TREE OUT: copy what a wheel is made of from TREE and build it in the
+# copy, in OUT/tree, so that nothing an earlier build left can get into it.  The wheel is OUT/*.whl;
+# MODE "dist" makes an sdist and the wheel from it, "coverage" builds in place in OUT/tree/src.
+set -euo pipefail
+python=$(realpath -s "${1:?python}") mode=${2:?mode} tree=${3:?tree} out=${4:?out}
+
+rm -rf "$out"
+mkdir -p "$out/tree"
+(cd "$tree" && tar -cf - --exclude='*.so' --exclude='*.c' --exclude=__pycache__ \
+    --exclude='*.egg-info' pyproject.toml setup.py README.md LICENSE src) | tar -xf - -C "$out/tree"
+if [ "$mode" = dist ]; then
+    "$python" -m build --outdir "$out" "$out/tree"
+elif [ "$mode" = coverage ]; then
+    (cd "$out/tree" && RMQSTORE_BUILD=coverage "$python" setup.py --quiet build_ext --inplace)
+else
+    RMQSTORE_BUILD=$mode "$python" -m pip wheel --quiet --no-deps -w "$out" "$out/tree"
+fi

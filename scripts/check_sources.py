@@ -1,0 +1,89 @@
+"""Check the rules that no other tool reads from the sources.
+
+ASCII only, no file over 500 lines, every Cython ``nogil`` function with an error specification,
+and cython-lint over everything: ``.pxi`` parts as they are (pycodestyle) and again as copies named
+``.pyx``, as only those get its checks of the syntax tree.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cython_functions import functions
+
+ROOT = Path(__file__).parent.parent
+MAX_LINES = 500
+FOLDERS = ("src", "tests", "bench", "scripts", "interop")
+SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".sh", ".java"}
+CYTHON = {".pyx", ".pxd", ".pxi"}
+
+
+def source_files() -> list[Path]:
+    """Return the files that the rules are for."""
+    found = [ROOT / "setup.py"]
+    for folder in FOLDERS:
+        found += (p for p in (ROOT / folder).rglob("*") if p.suffix in SUFFIXES and p.is_file())
+    generated = ROOT / "src/rmqstore/_core.c"
+    return sorted(p for p in found if "target" not in p.parts and p != generated)
+
+
+def text_problems(path: Path) -> list[str]:
+    """Return what is wrong with one file, a line each."""
+    problems = []
+    name = path.relative_to(ROOT)
+    content = path.read_bytes()
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line.isascii():
+            problems.append(f"{name}:{number}: not ASCII: {line.decode(errors='replace').strip()}")
+    if len(lines) - 1 > MAX_LINES and path.suffix in CYTHON | {".py", ".pyi"}:
+        problems.append(f"{name}: {len(lines) - 1} lines; at most {MAX_LINES}")
+    if path.suffix in CYTHON:
+        for function in functions(content.decode()):
+            tail = function.tail.split()
+            if "nogil" in tail and not {"noexcept", "except"} & set(tail):
+                problems.append(
+                    f"{name}:{function.line}: {function.name} is nogil without noexcept or except"
+                )
+    return problems
+
+
+def lint_problems() -> list[str]:
+    """Return what cython-lint says about the sources and the copies of the parts."""
+    tools = Path(sys.executable).parent
+    tool = str(tools / "cython-lint")
+    # It runs pycodestyle by name.
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    limit = ["--max-line-length", "100"]
+    runs = [[tool, *limit, "src"]]
+    with tempfile.TemporaryDirectory() as scratch:
+        for part in (ROOT / "src").rglob("*.pxi"):
+            shutil.copy(part, Path(scratch, part.stem + "_pxi.pyx"))
+        # A part uses what the parts above it import and what the assembler imports for all.
+        copies = [tool, *limit, "--no-pycodestyle", scratch]
+        if any(Path(scratch).iterdir()):
+            runs.append(copies)
+        problems = []
+        for command in runs:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            )
+            problems += (done.stdout + done.stderr).replace(scratch + "/", "").splitlines()
+            if done.returncode and not problems:
+                problems.append(f"{' '.join(command)}: exit code {done.returncode}")
+    return problems
+
+
+def main() -> int:
+    files = source_files()
+    problems = [problem for path in files for problem in text_problems(path)] + lint_problems()
+    print(*problems, sep="\n", end="\n" if problems else "")
+    print(f"check_sources: {len(files)} files, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Build the one extension, ``rmqstore._core``; all metadata is in ``pyproject.toml``.
+
+``RMQSTORE_BUILD`` chooses how: ``release`` (default), ``faults`` (release with kill points and
+failure injection), ``debug``, ``asan``, ``tsan`` or ``coverage``.  Every mode but ``release`` is
+compiled anew and takes Cython's warnings as errors; with ``CI`` set, ``release`` does so as well.
+"""
+
+import os
+from glob import glob
+
+import Cython.Compiler.Options as CythonOptions
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+COMMON = ["-std=gnu11", "-pthread", "-fvisibility=hidden"]
+FAULTS = ["-DRMQSTORE_FAULTS=1"]
+DEBUG = [*FAULTS, "-DRMQSTORE_DEBUG=1", "-UNDEBUG", "-fno-omit-frame-pointer"]
+TRACE = ["-DCYTHON_TRACE_NOGIL=1", "-DCYTHON_USE_SYS_MONITORING=0"]
+ASAN = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+TSAN = ["-fsanitize=thread"]
+
+# mode: (compiler arguments, linker arguments)
+MODES = {
+    "release": (["-O3", "-g1"], []),
+    "faults": (["-O3", "-g1", *FAULTS], []),
+    "debug": (["-O0", "-g3", *DEBUG], []),
+    "asan": (["-O1", "-g", *DEBUG, *ASAN], ASAN),
+    "tsan": (["-O1", "-g", *DEBUG, *TSAN], TSAN),
+    "coverage": (["-O0", "-g1", *FAULTS, *TRACE], []),
+}
+
+mode = os.environ.get("RMQSTORE_BUILD") or "release"
+if mode not in MODES:
+    raise SystemExit(f"RMQSTORE_BUILD is {mode!r}; it may be one of {', '.join(MODES)}")
+strict = mode != "release" or bool(os.environ.get("CI"))
+compile_args, link_args = MODES[mode]
+
+core = Extension(
+    "rmqstore._core",
+    sources=["src/rmqstore/_core.pyx"],
+    # Besides rebuilding when a part changes, this is what puts the parts into the sdist.
+    depends=["src/rmqstore/_core.pyx", *sorted(glob("src/rmqstore/_native/*.px[di]"))],
+    define_macros=[("_GNU_SOURCE", None)],
+    extra_compile_args=[*COMMON, *(["-Wall", "-Wextra"] if strict else []), *compile_args],
+    extra_link_args=["-pthread", *link_args],
+)
+
+CythonOptions.warning_errors = strict
+setup(
+    ext_modules=cythonize(
+        [core],
+        include_path=["src"],
+        # The coverage plugin looks for the C beside the .pyx; all others keep the tree clean.
+        build_dir=None if mode == "coverage" else f"build/cython-{mode}",
+        # cythonize compares file times only and would take another mode's C for its own.
+        force=mode != "release",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "auto_pickle": False,
+            "autotestdict": False,
+            "binding": True,  # signatures that inspect and stubtest can read
+            "embedsignature": False,
+            "freethreading_compatible": False,
+            "linetrace": mode == "coverage",
+            "warn.unused": True,
+        },
+    )
+)

@@ -1,0 +1,107 @@
+"""RocketMQ 4.9.3's message store as an embedded engine.
+
+>>> import rmqstore
+>>> with rmqstore.open("data/store", "a") as store:  # doctest: +SKIP
+...     done = store.put("Topic1", b"Hello RocketMQ", tags="TagA", queue_id=2)
+
+Each name is loaded with its first use.
+
+Source: ours.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "open": ("rmqstore.store", "open_store"),
+    "MessageStore": ("rmqstore.store", "MessageStore"),
+    "Topic": ("rmqstore.topic", "Topic"),
+    "Queue": ("rmqstore.topic", "Queue"),
+    "IndexFile": ("rmqstore.parts", "IndexFile"),
+    "ConsumeQueue": ("rmqstore.parts", "ConsumeQueue"),
+    "CommitLog": ("rmqstore.parts", "CommitLog"),
+    "StoreConfig": ("rmqstore.config", "StoreConfig"),
+    "RmqStoreWarning": ("rmqstore.config", "RmqStoreWarning"),
+    **{
+        name: ("rmqstore._core", name)
+        for name in (
+            "Message", "PutResult", "PutManyResult", "crc32", "string_hash", "encode_record",
+            "decode_record",
+        )
+    },
+    **{
+        name: ("rmqstore.types", name)
+        for name in ("GetResult", "GetStatus", "PutStatus", "Recovery")
+    },
+    **{
+        name: ("rmqstore.errors", name)
+        for name in (
+            "StoreError", "StoreNotFoundError", "StoreLockedError", "StoreCorruptError",
+            "IncompatibleStoreError", "StoreFailedError", "StoreClosedError",
+            "ReadOnlyStoreError", "ForkedStoreError", "PutError", "MessageIllegalError",
+            "FilterError", "TopicNotFoundError", "MessageNotFoundError", "MessagesRemovedError",
+        )
+    },
+}
+
+if TYPE_CHECKING:
+    from rmqstore._core import (
+        Message,
+        PutManyResult,
+        PutResult,
+        crc32,
+        decode_record,
+        encode_record,
+        string_hash,
+    )
+    from rmqstore.config import RmqStoreWarning, StoreConfig
+    from rmqstore.errors import (
+        FilterError,
+        ForkedStoreError,
+        IncompatibleStoreError,
+        MessageIllegalError,
+        MessageNotFoundError,
+        MessagesRemovedError,
+        PutError,
+        ReadOnlyStoreError,
+        StoreClosedError,
+        StoreCorruptError,
+        StoreError,
+        StoreFailedError,
+        StoreLockedError,
+        StoreNotFoundError,
+        TopicNotFoundError,
+    )
+    from rmqstore.parts import CommitLog, ConsumeQueue, IndexFile
+    from rmqstore.store import MessageStore
+    from rmqstore.store import open_store as open
+    from rmqstore.topic import Queue, Topic
+    from rmqstore.types import GetResult, GetStatus, PutStatus, Recovery
+
+__all__ = [
+    "CommitLog", "ConsumeQueue", "FilterError", "ForkedStoreError", "GetResult", "GetStatus",
+    "IncompatibleStoreError", "IndexFile", "Message", "MessageIllegalError",
+    "MessageNotFoundError", "MessageStore", "MessagesRemovedError", "PutError", "PutManyResult",
+    "PutResult", "PutStatus", "Queue", "ReadOnlyStoreError", "Recovery", "RmqStoreWarning",
+    "StoreClosedError", "StoreConfig", "StoreCorruptError", "StoreError", "StoreFailedError",
+    "StoreLockedError", "StoreNotFoundError", "Topic", "TopicNotFoundError", "crc32",
+    "decode_record", "encode_record", "open", "string_hash",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module, attribute = _MODULES[name]
+    except KeyError:
+        raise AttributeError(f"module 'rmqstore' has no attribute {name!r}") from None
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

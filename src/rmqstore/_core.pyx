@@ -1,0 +1,127 @@
+"""The core of rmqstore: one extension, assembled from the parts in ``_native/``.
+
+The parts stand in reading order, and each may use those above it.  The first half is C:
+``noexcept nogil`` functions over structs, a status in the return value, no Python object.  The
+second half is what Python sees: thin classes that check arguments, release the GIL, make one
+call, and turn its status into an exception.
+
+Lock order: put lock -> preparer's mutex -> a file set's mutex -> table of open files ->
+gates and workers; the flush mutexes are taken before the put lock, never inside it.
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cpython.list cimport PyList_AsTuple, PyList_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.number cimport PyIndex_Check, PyNumber_Index
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.sequence cimport PySequence_Check
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
+from libc.errno cimport (
+    EACCES, EAGAIN, EDQUOT, EINVAL, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR,
+    ENOTEMPTY, EOPNOTSUPP, errno,
+)
+from libc.stdint cimport (
+    INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, int16_t,
+)
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport (
+    memchr, memcmp, memcpy, memset, strchr, strcmp, strlen, strncmp, strrchr,
+)
+from rmqstore._native.arrow_c cimport *
+from rmqstore._native.catomic cimport *
+from rmqstore._native.cbytes cimport *
+from rmqstore._native.column_view cimport *
+from rmqstore._native.cposix cimport *
+from rmqstore._native.crc32 cimport (
+    crc32_clmul, crc32_has_clmul, crc32_has_wide, crc32_portable, crc32_update, crc32_wide,
+)
+from rmqstore._native.cstatus cimport *
+from rmqstore._native.faults cimport FAULTS_BUILT, KILL_POINT
+from rmqstore._native.java_string cimport (
+    continues_utf8, java_abs_hash, java_hash_utf8, utf8_error,
+)
+from rmqstore._native.layout cimport *
+from rmqstore._native.system cimport *
+
+import atexit
+from collections.abc import Mapping
+from os import fsdecode, fsencode, makedirs, path as os_path, strerror
+
+from rmqstore import arrays, bodies, errors, times, types
+
+
+cdef struct Queue
+cdef struct Topic
+cdef struct FileSet
+cdef struct OpenFiles
+cdef struct Store
+cdef struct Pending
+
+# ---- files
+include "_native/mapped_file.pxi"
+include "_native/file_set.pxi"
+include "_native/file_list.pxi"
+# ---- formats
+include "_native/properties.pxi"
+include "_native/record_parse.pxi"
+include "_native/record_encode.pxi"
+include "_native/unique_key.pxi"
+# ---- queues and index
+include "_native/consume_queue.pxi"
+include "_native/topic_table.pxi"
+include "_native/index_file.pxi"
+include "_native/index_set.pxi"
+# ---- the store and its four activities
+include "_native/worker.pxi"
+include "_native/store_state.pxi"
+include "_native/commit_log.pxi"
+include "_native/prepare.pxi"
+include "_native/flush.pxi"
+include "_native/dispatch.pxi"
+include "_native/checkpoint.pxi"
+# ---- reading
+include "_native/read_path.pxi"
+include "_native/log_cursor.pxi"
+include "_native/get_messages.pxi"
+include "_native/index_coverage.pxi"
+include "_native/query.pxi"
+include "_native/derive.pxi"
+# ---- opening and closing
+include "_native/recover_log.pxi"
+include "_native/recover_queues.pxi"
+include "_native/recover_index.pxi"
+include "_native/recover.pxi"
+include "_native/store_open.pxi"
+# ---- what Python sees
+include "_native/errors.pxi"
+include "_native/message.pxi"
+include "_native/results.pxi"
+include "_native/message_input.pxi"
+include "_native/column_input.pxi"
+include "_native/column_arrow.pxi"
+include "_native/column_keys.pxi"
+include "_native/column_exchange.pxi"
+include "_native/column_arguments.pxi"
+include "_native/engine.pxi"
+include "_native/put_message.pxi"
+include "_native/put_many.pxi"
+include "_native/put_columns.pxi"
+include "_native/engine_write.pxi"
+include "_native/engine_read.pxi"
+include "_native/codec.pxi"
+include "_native/part_index.pxi"
+include "_native/part_queue.pxi"
+include "_native/part_log.pxi"
+include "_native/module_init.pxi"

@@ -1,0 +1,158 @@
+# The checkpoint page: RocketMQ's three times, and a watermark of ours further back.
+#
+# The watermark names a position of the log up to which log, queues and index were on the
+# disk, with a digest of the queues as of there.  It is a hint: recovery believes it only as
+# far as the bytes agree.
+#
+# Source: store/StoreCheckpoint.java
+
+cdef enum:
+    WATERMARK_MAGIC = 0x524D5157     # "RMQW"
+    WATERMARK_VERSION = 1
+    WATERMARK_CRC = 88
+
+cdef struct Watermark:
+    bint valid
+    bint clean                   # written by a clean close
+    int64_t dispatched           # everything below is durable: records, units, entries
+    int64_t queues               # how many there were, and the digest of their lengths
+    uint64_t digest
+    int64_t index_end            # endPhyOffset of the last index file
+    int64_t index_entries        # entries in all files
+    int64_t store_timestamp
+
+cdef struct Checkpoint:
+    int64_t physic
+    int64_t logics
+    int64_t index
+    Watermark mark
+
+
+cdef int64_t checkpoint_read(int root, Checkpoint *into) noexcept nogil:
+    """Read what is there; a missing or short file counts as zeros."""
+    cdef char page[CHECKPOINT_BYTES]
+    cdef stat_t status
+    cdef int64_t rc
+    cdef int64_t fd = sys_open_file(root, "checkpoint", O_RDONLY, &status)
+    memset(into, 0, sizeof(Checkpoint))
+    if fd == -ENOENT:
+        return 0
+    if fd < 0:
+        return fd
+    memset(page, 0, CHECKPOINT_BYTES)
+    rc = sys_read(<int>fd, page, CHECKPOINT_BYTES, 0)
+    close(<int>fd)
+    if rc < 0:
+        return rc
+    into.physic = get_i64(page + CHECKPOINT_PHYSIC)
+    into.logics = get_i64(page + CHECKPOINT_LOGICS)
+    into.index = get_i64(page + CHECKPOINT_INDEX)
+    watermark_read(page + WATERMARK_AT, &into.mark)
+    return 0
+
+
+cdef void watermark_read(const char *at, Watermark *mark) noexcept nogil:
+    memset(mark, 0, sizeof(Watermark))
+    if get_i32(at) != WATERMARK_MAGIC or get_i32(at + 4) != WATERMARK_VERSION \
+            or <uint32_t>get_i32(at + WATERMARK_CRC) != crc32_update(0, at, WATERMARK_CRC):
+        return
+    mark.valid = True
+    mark.clean = get_i64(at + 8) == 1
+    mark.dispatched = get_i64(at + 16)
+    mark.queues = get_i64(at + 24)
+    mark.digest = <uint64_t>get_i64(at + 32)
+    mark.index_end = get_i64(at + 40)
+    mark.index_entries = get_i64(at + 48)
+    mark.store_timestamp = get_i64(at + 56)
+
+
+cdef int64_t checkpoint_write(
+    Store *store, int64_t dispatched, int64_t logics, bint clean,
+) noexcept nogil:
+    """Write times and watermark for the log offset ``dispatched`` and sync them.
+
+    All that lies below it must be on the disk.
+    """
+    cdef char page[CHECKPOINT_BYTES]
+    cdef char *mark = page + WATERMARK_AT
+    cdef stat_t status
+    cdef int64_t fd, rc, queues
+    cdef uint64_t digest
+    fd = sys_open_file(store.root, "checkpoint", O_RDWR | O_CREAT, &status)
+    if fd < 0:
+        return fd
+    memset(page, 0, CHECKPOINT_BYTES)
+    rc = sys_read(<int>fd, page, CHECKPOINT_BYTES, 0)
+    if rc >= 0:
+        rc = queues_digest(store, dispatched, &digest, &queues)
+    if rc >= 0:
+        put_i64(page + CHECKPOINT_PHYSIC, atomic_get(&store.physic_timestamp))
+        put_i64(page + CHECKPOINT_LOGICS, logics)
+        put_i64(page + CHECKPOINT_INDEX, atomic_get(&store.indexes.full_timestamp))
+        memset(mark, 0, WATERMARK_BYTES)
+        put_i32(mark, WATERMARK_MAGIC)
+        put_i32(mark + 4, WATERMARK_VERSION)
+        put_i64(mark + 8, 1 if clean else 0)
+        put_i64(mark + 16, dispatched)
+        put_i64(mark + 24, queues)
+        put_i64(mark + 32, <int64_t>digest)
+        put_i64(mark + 40, index_set_end(&store.indexes))
+        put_i64(mark + 48, index_set_entries(&store.indexes))
+        put_i64(mark + 56, logics)
+        put_i32(mark + WATERMARK_CRC, <int32_t>crc32_update(0, mark, WATERMARK_CRC))
+        rc = sys_write(<int>fd, page, CHECKPOINT_BYTES, 0)
+    if rc >= 0:
+        rc = sys_sync(<int>fd)
+    close(<int>fd)
+    if rc >= 0 and status.st_size == 0:
+        rc = sys_sync(store.root)
+    return min(rc, 0)
+
+
+cdef int64_t index_set_end(IndexSet *indexes) noexcept nogil:
+    cdef int64_t end = 0
+    pthread_mutex_lock(&indexes.mutex)
+    if indexes.count:
+        end = atomic_get(&indexes.files[indexes.count - 1].end_phy_offset)
+    pthread_mutex_unlock(&indexes.mutex)
+    return end
+
+
+cdef int64_t index_set_entries(IndexSet *indexes) noexcept nogil:
+    cdef int64_t entries = 0
+    cdef int64_t i
+    pthread_mutex_lock(&indexes.mutex)
+    for i in range(indexes.count):
+        entries += atomic_get(&indexes.files[i].count) - 1
+    pthread_mutex_unlock(&indexes.mutex)
+    return entries
+
+
+cdef int64_t queues_digest(
+    Store *store, int64_t physical_offset, uint64_t *digest, int64_t *queues,
+) noexcept nogil:
+    """A sum over all queues of a hash of name, id and units that point below an offset."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t units
+    cdef uint64_t hash
+    digest[0] = 0
+    queues[0] = 0
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            units = atomic_get(&queue.max_offset)
+            if atomic_get(&queue.last_end) > physical_offset:
+                units = queue_first_at_or_after(
+                    queue, physical_offset, atomic_get(&queue.min_offset), units)
+                if units < 0:
+                    return units
+            if units > 0:
+                hash = topic.hash
+                hash = (hash ^ <uint64_t>queue.id) * 0x9E3779B97F4A7C15ULL
+                hash = (hash ^ (hash >> 29) ^ <uint64_t>units) * 0xBF58476D1CE4E5B9ULL
+                digest[0] += hash ^ (hash >> 32)
+                queues[0] += 1
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return 0

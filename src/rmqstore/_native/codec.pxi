@@ -1,0 +1,259 @@
+# The codec by itself: crc32, string_hash, encode_record, decode_record.
+#
+# Source: common/UtilAll.java crc32, java.lang.String.hashCode, store/CommitLog.java,
+#         common/message/MessageDecoder.java
+
+def crc32(data, value=0):
+    """Return the CRC-32 of ``data``, as zlib's.
+
+    Parameters
+    ----------
+    data : bytes-like
+    value : int, optional
+        Checksum of what comes before, 0 for nothing.
+
+    Returns
+    -------
+    int
+        0 to 2**32 - 1. A record's BODYCRC is it ``& 0x7FFFFFFF``.
+
+    Raises
+    ------
+    TypeError
+        ``data`` is no C-contiguous buffer.
+
+    Notes
+    -----
+    Source: ``common/UtilAll.java crc32``.
+    """
+    cdef Py_buffer view
+    cdef uint32_t crc
+    if value is ZERO:
+        crc = 0
+    else:
+        crc = <uint32_t>(value & 0xFFFFFFFF)
+    if PyBytes_CheckExact(data) and PyBytes_GET_SIZE(data) < 65536:
+        return crc32_update(crc, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    if view.len < 65536:
+        crc = crc32_update(crc, view.buf, <size_t>view.len)
+    else:
+        with nogil:
+            crc = crc32_update(crc, view.buf, <size_t>view.len)
+    PyBuffer_Release(&view)
+    return crc
+
+
+def _crc32_kernels():
+    """The kernels that this processor has, by name: for tests."""
+    names = ["portable"]
+    if crc32_has_clmul():
+        names.append("clmul")
+    if crc32_has_wide():
+        names.append("wide")
+    return names
+
+
+def _crc32_with(str kernel, const unsigned char[::1] data, uint32_t value=0):
+    """CRC-32 by one kernel: for tests."""
+    cdef const void *at = &data[0] if data.shape[0] else NULL
+    if kernel not in _crc32_kernels():
+        raise ValueError(f"argument 'kernel' is {kernel!r}; it may be one of {_crc32_kernels()}")
+    if kernel == "wide":
+        return crc32_wide(value, at, <size_t>data.shape[0])
+    if kernel == "clmul":
+        return crc32_clmul(value, at, <size_t>data.shape[0])
+    return crc32_portable(value, at, <size_t>data.shape[0])
+
+
+def string_hash(text):
+    """Return Java's ``String.hashCode`` of ``text``.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    int
+        Signed, 32 bits; over UTF-16 code units.
+
+    Raises
+    ------
+    TypeError
+        ``text`` is no str.
+
+    Notes
+    -----
+    Source: ``java.lang.String.hashCode``.
+    """
+    cdef int64_t length = 0
+    cdef const char *data
+    cdef uint32_t hash = 0
+    try:
+        data = utf8_of("text", text, &length)
+    except ValueError:                       # lone surrogates have no UTF-8 but a hash
+        for low, high in zip(*[iter(text.encode("utf-16-le", "surrogatepass"))] * 2):
+            hash = 31 * hash + <uint32_t>(low | high << 8)
+        return <int32_t>hash
+    return java_hash_utf8(data, length, 0)
+
+
+def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0, flag=0,
+                  sys_flag=0, born_timestamp=0, born_host="127.0.0.1:0", store_timestamp=0,
+                  store_host="127.0.0.1:0", reconsume_times=0, prepared_transaction_offset=0,
+                  properties=b""):
+    """Return the bytes of one commit log record.
+
+    Parameters
+    ----------
+    topic : str
+        At most 127 bytes of UTF-8.
+    body : bytes-like
+    queue_id, flag, sys_flag, reconsume_times : int, optional
+        32 bits. The bits of ``sys_flag`` for IPv6 are set as the hosts say.
+    queue_offset, physical_offset, prepared_transaction_offset : int, optional
+        64 bits.
+    born_timestamp, store_timestamp : int, datetime or str, optional
+        Milliseconds since the epoch.
+    born_host, store_host : str, optional
+        ``"ip:port"`` or ``"[v6]:port"``.
+    properties : bytes or mapping of str to str, optional
+        The stored string, or what it is made of.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not what it may be; the message names it.
+
+    Notes
+    -----
+    Source: ``store/CommitLog.java MessageExtEncoder``.
+    """
+    cdef Draft draft
+    cdef Py_buffer view
+    cdef int64_t length = 0
+    cdef bytes record
+    cdef int64_t at, put_at, stored_at
+    memset(&draft, 0, sizeof(Draft))
+    draft.topic = utf8_of("topic", topic, &length)
+    draft.topic_length = length
+    if length > TOPIC_MAX_BYTES:
+        raise ValueError(f"argument 'topic' takes {length} bytes; it may take {TOPIC_MAX_BYTES}")
+    draft.queue_id = <int32_t>int_argument("queue_id", queue_id, -0x80000000, 0x7FFFFFFF)
+    draft.flag = <int32_t>int_argument("flag", flag, -0x80000000, 0x7FFFFFFF)
+    draft.sys_flag = <int32_t>int_argument("sys_flag", sys_flag, -0x80000000, 0x7FFFFFFF)
+    draft.reconsume_times = <int32_t>int_argument(
+        "reconsume_times", reconsume_times, -0x80000000, 0x7FFFFFFF)
+    draft.prepared_transaction_offset = int_argument(
+        "prepared_transaction_offset", prepared_transaction_offset, INT64_LEAST, INT64_MOST)
+    put_at = int_argument("queue_offset", queue_offset, INT64_LEAST, INT64_MOST)
+    at = int_argument("physical_offset", physical_offset, INT64_LEAST, INT64_MOST)
+    draft.born_timestamp = times.to_millis(born_timestamp, name="born_timestamp")
+    stored_at = times.to_millis(store_timestamp, name="store_timestamp")
+    draft.sys_flag &= ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+    if host_bytes("born_host", born_host, draft.born_host) == HOST_V6_BYTES:
+        draft.sys_flag |= SYS_BORN_HOST_V6
+    if host_bytes("store_host", store_host, draft.store_host) == HOST_V6_BYTES:
+        draft.sys_flag |= SYS_STORE_HOST_V6
+    stored = stored_properties(properties)
+    draft.properties = stored
+    draft.properties_length = len(stored)
+    if draft.properties_length > PROPERTIES_MAX_BYTES:
+        raise ValueError(f"argument 'properties' takes {draft.properties_length} bytes; it may "
+                         f"take {PROPERTIES_MAX_BYTES}")
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        draft.body = <const char *>view.buf
+        draft.body_length = view.len
+        if draft_size(&draft) > 0x7FFFFFFF:
+            raise ValueError(f"the record takes {draft_size(&draft)} bytes; it may take 2147483647")
+        draft.size = <int32_t>draft_size(&draft)
+        draft.body_crc = record_body_crc(draft.body, draft.body_length)
+        record = PyBytes_FromStringAndSize(NULL, draft.size)
+        record_write(PyBytes_AS_STRING(record), &draft, at, put_at, stored_at)
+    finally:
+        PyBuffer_Release(&view)
+    return record
+
+
+cdef bytes stored_properties(object properties):
+    """The stored string: as it is, or made from a mapping, reserved names and all."""
+    if isinstance(properties, (bytes, bytearray, memoryview)):
+        return bytes(properties)
+    if not isinstance(properties, Mapping):
+        raise TypeError(f"argument 'properties' is {properties!r}; it may be bytes or a mapping "
+                        "of str to str")
+    entries = []
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(
+                f"argument 'properties' has {name!r}: {value!r}; both may be a str only")
+        if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
+            raise ValueError(f"argument 'properties' has {name!r}: {value!r}; neither may contain "
+                             "\\x01 or \\x02")
+        entries.append(f"{name}\x01{value}")
+    return "\x02".join(entries).encode("utf-8")
+
+
+def decode_record(buffer, at=0, *, check_crc=True):
+    """Return the message whose record begins at ``buffer[at]``; its bytes are copied.
+
+    Parameters
+    ----------
+    buffer : bytes-like
+    at : int, optional
+        Byte at which the record begins.
+    check_crc : bool, optional
+        Check the body against its CRC, and the whole record where it carries a checksum.
+
+    Returns
+    -------
+    Message
+
+    Raises
+    ------
+    StoreCorruptError
+        No whole record begins there; the message names the field.
+    TypeError, ValueError
+        ``buffer`` is no C-contiguous buffer, ``at`` is not in it.
+
+    Notes
+    -----
+    Source: ``common/message/MessageDecoder.java decode``.
+    """
+    cdef Py_buffer view
+    cdef Record record
+    cdef int64_t rc, field, start
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        start = int_argument("at", at, 0, view.len)
+        rc = record_parse(<const char *>view.buf + start, view.len - start, view.len - start,
+                          &record, &field)
+        if rc > 0:
+            field = record_check(<const char *>view.buf + start, &record, -1, check_crc)
+            if field == FIELD_NONE:
+                return record_copy(<const char *>view.buf + start, rc, &record)
+        if rc == 0:
+            raise errors.StoreCorruptError("", start, "a filler, not a record")
+        raise errors.StoreCorruptError("", start, record_field_name(field).decode("ascii"))
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef Message record_copy(const char *data, int64_t size, const Record *record):
+    """A message with its own copy of a parsed record."""
+    cdef Found found
+    memset(&found, 0, sizeof(Found))
+    found.record = record[0]
+    found.slice.owned = <char *>malloc(<size_t>size)
+    if found.slice.owned == NULL:
+        raise MemoryError()
+    memcpy(found.slice.owned, data, <size_t>size)
+    found.slice.data = found.slice.owned
+    found.slice.length = size
+    return message_of(&found, 64 << 20)

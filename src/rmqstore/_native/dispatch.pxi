@@ -1,0 +1,283 @@
+# Reput: each new record of the log gets its consume queue unit and its index entries.
+#
+# Records are taken in batches: units are written as they come, keys are hashed and their
+# slots fetched into the cache, then entered together. The position is published last.
+#
+# Source: store/DefaultMessageStore.java ReputMessageService, CommitLogDispatcherBuildConsumeQueue,
+#         CommitLogDispatcherBuildIndex; store/index/IndexService.java buildIndex
+
+cdef enum:
+    DISPATCH_BATCH = 128         # records
+    PENDING_ROOM = 512           # keys of one batch before they are entered
+    REPUT_SPINS = 1000           # looks for more before it sleeps, about 20 us
+    KEYLESS = -1
+
+cdef struct PendingKey:
+    int64_t physical_offset
+    int64_t store_timestamp
+    int32_t key_hash             # KEYLESS: a record that only has the file made if it is full
+
+cdef struct Pending:
+    int64_t count
+    bint known                   # the record of the next keys has been entered before
+    PendingKey keys[PENDING_ROOM]
+
+
+cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
+    """Dispatch the records below the log offset ``limit``: 0, or what stopped it."""
+    cdef MappedFile *file = NULL
+    cdef int64_t at = atomic_get(&store.dispatched)
+    cdef int64_t rc = 0
+    cdef int64_t stop
+    while at < limit and rc == 0:
+        if file == NULL or at < file.start or at >= file.start + file.size:
+            mapped_file_release(file)
+            file = NULL
+            rc = file_set_hold(&store.log, at, &file)
+            if rc < 0:
+                break
+        stop = min(limit, file.start + file.size)
+        while at < stop and rc == 0:
+            pthread_mutex_lock(&store.dispatch_mutex)
+            rc = dispatch_batch(store, file, &at, stop)
+            pthread_mutex_unlock(&store.dispatch_mutex)
+            if rc == 0:
+                atomic_set_strict(&store.dispatched, at)
+                gate_open(&store.visible)
+            if unlikely(atomic_get(&store.stopping) != 0):
+                break
+        if atomic_get(&store.stopping):
+            break
+    mapped_file_release(file)
+    return rc
+
+
+cdef int64_t dispatch_batch(
+    Store *store, MappedFile *file, int64_t *position, int64_t stop,
+) noexcept nogil:
+    """Dispatch up to DISPATCH_BATCH records of one file and move ``position`` behind them."""
+    cdef const char *data
+    cdef Record record
+    cdef Topic *topic = NULL
+    cdef Pending *pending = store.pending
+    cdef int64_t at = position[0]
+    cdef int64_t done, size, field
+    cdef int64_t newest = 0
+    cdef int64_t rc = 0
+    pending.count = 0
+    for done in range(DISPATCH_BATCH):
+        if at >= stop:
+            break
+        data = file.base + (at - file.start)
+        size = record_parse(data, file.size - (at - file.start), file.size - (at - file.start),
+                            &record, &field)
+        if size == 0:                        # the filler
+            at = file.start + file.size
+            break
+        if size < 0 or record.physical_offset != at:
+            rc = fail(&store.failure, E_CORRUPT, "commitlog", record_field_name(field), at, 0, 0)
+            break
+        rc = dispatch_record(store, data, &record, &topic)
+        if rc < 0:
+            break
+        newest = record.store_timestamp
+        at += size
+        if pending.count > PENDING_ROOM - 256:
+            rc = dispatch_keys(store)
+            if rc < 0:
+                break
+    if rc == 0:
+        rc = dispatch_keys(store)
+    if rc < 0:
+        return rc
+    if newest:
+        atomic_set(&store.logics_timestamp, newest)
+    position[0] = at
+    return 0
+
+
+cdef inline int64_t dispatch_record(
+    Store *store, const char *data, const Record *record, Topic **last_topic,
+) noexcept nogil:
+    """Write the unit of one record, and note its keys."""
+    cdef StoreProperties properties
+    cdef Topic *topic = last_topic[0]
+    cdef Queue *queue
+    cdef int64_t code, rc
+    cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION
+    if transaction == SYS_ROLLBACK:
+        return 0
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    if topic == NULL or topic.length != record.topic_length \
+            or memcmp(topic.name, data + record.topic_at, <size_t>topic.length) != 0:
+        topic = topic_find(&store.table, data + record.topic_at, record.topic_length)
+        if topic == NULL and topic_name_good(data + record.topic_at, record.topic_length):
+            topic = topic_enter(&store.table, data + record.topic_at, record.topic_length)
+            if topic == NULL:
+                return E_NO_MEMORY
+        last_topic[0] = topic
+    if transaction != SYS_PREPARED:
+        if topic == NULL or record.queue_id < 0 or record.queue_offset < 0 \
+                or record.queue_offset > INT64_MOST // UNIT_BYTES - 2:
+            # A topic that is a path, or a queue that cannot be: passed over, and counted.
+            atomic_add(&store.skipped, 1)
+        else:
+            queue = queue_find(topic, record.queue_id)
+            if queue == NULL:
+                queue = queue_enter(&store.table, topic, record.queue_id, store.root,
+                                    store.settings.queue_file_size, True)
+                if queue == NULL:
+                    return E_NO_MEMORY
+                queue.files.open_files = &store.open_files
+            code = dispatch_tags_code(store, topic, &properties, record.store_timestamp)
+            KILL_POINT("before-unit")
+            rc = dispatch_unit(store, queue, record, code)
+            if rc < 0:
+                return rc
+    if store.indexes.enabled:
+        dispatch_note_keys(store, data, record, topic, &properties)
+    return 0
+
+
+cdef inline int64_t dispatch_unit(
+    Store *store, Queue *queue, const Record *record, int64_t code,
+) noexcept nogil:
+    """The unit of a record, at exactly its place. While recovering a gap is only reported."""
+    cdef int64_t rc
+    if record.queue_offset > atomic_peek(&queue.max_offset) \
+            and atomic_peek(&store.state) == STATE_OPENING and not store.recovery.full_dispatch:
+        return E_REMOVED
+    rc = queue_put_unit(queue, record.queue_offset, record.physical_offset, record.size, code)
+    if rc > 0:
+        store.recovery.units_written += rc
+        rc = 0
+    return rc
+
+
+cdef inline int64_t dispatch_tags_code(
+    Store *store, const Topic *topic, const StoreProperties *properties, int64_t store_timestamp,
+) noexcept nogil:
+    """The hash of the tags; in the schedule topic the time at which to deliver."""
+    cdef int64_t level
+    if unlikely(topic.schedule) and properties.delay.value_length > 0:
+        level = parse_decimal(properties.delay.value, properties.delay.value_length)
+        if level > store.settings.delay_count:
+            level = store.settings.delay_count
+        if level > 0:
+            return store_timestamp + store.settings.delay_millis[level - 1]
+    return tags_code(&properties.tags)
+
+
+cdef inline void dispatch_note_keys(
+    Store *store, const char *data, const Record *record, Topic *topic,
+    const StoreProperties *properties,
+) noexcept nogil:
+    """Hash the unique key and each of KEYS and fetch their slots."""
+    cdef int64_t at = 0
+    cdef const char *word
+    cdef int64_t length
+    cdef int32_t start
+    if topic != NULL:
+        start = topic.key_hash
+    else:
+        start = java_hash_utf8(b"#", 1, java_hash_utf8(
+            data + record.topic_at, record.topic_length, 0))
+    note_key(store, record, KEYLESS)
+    if properties.unique_key.value_length > 0:
+        note_key(store, record, index_key_hash(
+            properties.unique_key.value, properties.unique_key.value_length, start))
+    if properties.keys.value_length > 0:
+        while split_next(properties.keys.value, properties.keys.value_length, 32, &at, &word,
+                         &length):
+            note_key(store, record, index_key_hash(word, length, start))
+
+
+cdef inline void note_key(Store *store, const Record *record, int32_t key_hash) noexcept nogil:
+    cdef Pending *pending = store.pending
+    cdef PendingKey *key
+    if unlikely(pending.count == PENDING_ROOM):
+        if dispatch_keys(store) < 0:
+            return                           # met again: the batch is not published
+    key = &pending.keys[pending.count]
+    pending.count += 1
+    key.physical_offset = record.physical_offset
+    key.store_timestamp = record.store_timestamp
+    key.key_hash = key_hash
+    if key_hash != KEYLESS and store.indexes.last != NULL:
+        prefetch(index_slot(store.indexes.last, key_hash))
+
+
+cdef int64_t dispatch_keys(Store *store) noexcept nogil:
+    """Enter the keys noted; a record below the last file's end has been entered before."""
+    cdef Pending *pending = store.pending
+    cdef PendingKey *key
+    cdef int64_t rc = 0
+    cdef int64_t i
+    for i in range(pending.count):
+        key = &pending.keys[i]
+        if key.key_hash == KEYLESS:          # the first of each record
+            rc = index_set_roll(&store.indexes)
+            if rc < 0:
+                break
+            pending.known = (key.physical_offset
+                             < atomic_peek(&store.indexes.last.end_phy_offset))
+        elif not pending.known:
+            rc = index_set_put(&store.indexes, key.key_hash, key.physical_offset,
+                               key.store_timestamp)
+            if rc < 0:
+                break
+    if rc < 0:
+        atomic_set(&store.stalled, rc)
+        return rc
+    pending.count = 0
+    return 0
+
+
+cdef void *reput_run(void *argument) noexcept nogil:
+    """The dispatch activity: at work as soon as something is written, and at the latest each ms."""
+    cdef Store *store = <Store *>argument
+    cdef atomic_i64 *limit = &store.log.flushed if store.settings.sync_flush else &store.log.wrote
+    cdef int64_t spins, seen, calls, rc
+    while not atomic_get(&store.stopping):
+        calls = atomic_get_strict(&store.reput.calls)
+        seen = atomic_get_strict(limit)
+        if seen > atomic_get(&store.dispatched):
+            rc = dispatch_until(store, seen)
+            if rc < 0:
+                dispatch_stalled(store, rc)
+                worker_sleep(&store.reput, &store.stopping, 0, calls, 50000000)
+            else:
+                atomic_set(&store.stalled, 0)
+            continue
+        for spins in range(REPUT_SPINS):
+            if atomic_get(limit) != seen or atomic_get(&store.stopping):
+                break
+            cpu_pause()
+        if spins >= REPUT_SPINS - 1:
+            worker_sleep(&store.reput, limit, seen, calls, 500000000)
+    store_drop(store)
+    return NULL
+
+
+cdef void dispatch_stalled(Store *store, int64_t status) noexcept nogil:
+    """Without space or memory it is tried again; anything else ends the store's service."""
+    if status == -ENOSPC or status == -EDQUOT or status == -EMFILE or status == -ENFILE \
+            or status == -ENOMEM or status == E_NO_MEMORY:
+        atomic_set(&store.stalled, status)
+    else:
+        atomic_set(&store.stalled, 0)
+        store_broke(store, status, "consumequeue", "the dispatch cannot go on")
+
+
+cdef bint topic_name_good(const char *name, int64_t length) noexcept nogil:
+    """[%|a-zA-Z0-9_-]{1,127}: never a path."""
+    cdef int64_t i
+    cdef unsigned char c
+    if length < 1 or length > TOPIC_MAX_BYTES:
+        return False
+    for i in range(length):
+        c = <unsigned char>name[i]
+        if not (97 <= c <= 122 or 65 <= c <= 90 or 48 <= c <= 57
+                or c == 37 or c == 124 or c == 95 or c == 45):
+            return False
+    return True

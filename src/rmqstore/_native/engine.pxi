@@ -1,0 +1,388 @@
+# The engine behind a store: open, close, state. What Python sees of the C store.
+#
+# Source: store/DefaultMessageStore.java
+
+cdef object ZERO = 0
+cdef tuple DELAY_UNITS = (("s", 1000), ("m", 60000), ("h", 3600000), ("d", 86400000))
+cdef ColumnInput KEYS_ARGUMENT = ColumnInput(
+    "keys", "a str, keys separated by spaces, or an iterable of str without spaces", True)
+
+
+cdef int take_settings(object config, Settings *settings) except -1:
+    """What the core acts on, from a StoreConfig."""
+    cdef int64_t ms = 1000000
+    cdef int i = 0
+    memset(settings, 0, sizeof(Settings))
+    settings.log_file_size = config.mapped_file_size_commit_log
+    settings.queue_file_size = config.mapped_file_size_consume_queue
+    settings.slot_num = config.max_hash_slot_num
+    settings.entry_num = config.max_index_num
+    settings.max_message_size = config.max_message_size
+    settings.flush_interval_log = config.flush_interval_commit_log * ms
+    settings.flush_interval_queue = config.flush_interval_consume_queue * ms
+    settings.flush_thorough_log = config.flush_commit_log_thorough_interval * ms
+    settings.flush_thorough_queue = config.flush_consume_queue_thorough_interval * ms
+    settings.flush_least_pages_log = config.flush_commit_log_least_pages
+    settings.flush_least_pages_queue = config.flush_consume_queue_least_pages
+    settings.sync_flush_timeout = config.sync_flush_timeout * ms
+    settings.default_queue_nums = config.default_topic_queue_nums
+    settings.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
+    settings.index_enabled = config.message_index_enable
+    settings.check_crc = config.check_crc_on_recover
+    settings.record_checksum = config.record_checksum
+    settings.store_host_length = host_bytes("store_host", config.store_host, settings.store_host)
+    for level in config.message_delay_level.split():
+        if i < DELAY_LEVELS_MAX:
+            for unit, millis in DELAY_UNITS:
+                if level.endswith(unit):
+                    settings.delay_millis[i] = int(level.removesuffix(unit)) * millis
+            i += 1
+    settings.delay_count = i
+    return 0
+
+
+cdef class Engine:
+    """A store as the core has it: the base of ``MessageStore``.
+
+    Notes
+    -----
+    Source: ``store/DefaultMessageStore.java``.
+    """
+
+    cdef Store *store
+    cdef str _path
+    cdef readonly object _config
+    cdef readonly str mode
+    cdef int64_t max_body
+
+    def __cinit__(self, *args, **kwargs):
+        self.store = NULL
+
+    def __dealloc__(self):
+        cdef Store *store = self.store
+        self.store = NULL
+        # A child of a fork leaves its copy alone: the threads are the parent's.
+        if store == NULL or store.fork_generation != fork_generation:
+            return
+        if atomic_get(&store.state) == STATE_CLOSED:
+            store_drop(store)
+        else:
+            store_leave_behind(store)
+
+    def _open(self, str path, str mode, object config, bint told, bint fill, bint full,
+              double timeout):
+        """Open the directory; ``told``: sizes as the files tell them."""
+        cdef Settings settings
+        cdef Failure failure
+        cdef Store *store
+        cdef bytes root = fsencode(path)
+        cdef const char *root_text = root
+        cdef int64_t fd, rc
+        cdef bint writable = mode != "r"
+        take_settings(config, &settings)
+        memset(&failure, 0, sizeof(Failure))
+        with nogil:
+            fd = openat(AT_FDCWD, root_text, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        if fd < 0:
+            raise errors.StoreNotFoundError(f"{path}: {strerror(errno)}")
+        self._path = path
+        self._config = config
+        self.mode = mode
+        self.max_body = config.max_body_size
+        with nogil:
+            store = store_new(<int>fd, &settings, writable)
+        if store == NULL:
+            raise MemoryError()
+        store.told_sizes = told
+        if told:
+            store.log.file_size = 0
+            store.indexes.slot_num = 0
+        with nogil:
+            if writable:
+                rc = store_open_writing(store, <int64_t>(timeout * 1e9), full, fill, told, &failure)
+            else:
+                rc = store_open_reading(store, &failure)
+        if rc < 0:
+            with nogil:
+                store_drop(store)
+            raise status_error(rc, &failure, path)
+        self.store = store
+
+    def close(self):
+        """Flush what is there, close the store, and give the lock back.
+
+        Messages taken from it stay good. Closing again does nothing.
+
+        Raises
+        ------
+        StoreFailedError, OSError
+            What was acknowledged could not be flushed; ``abort`` stays, and the next opening
+            recovers.
+        ForkedStoreError
+            The store belongs to the parent process.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java shutdown``.
+        """
+        cdef Store *store = self.store
+        cdef Failure failure
+        cdef int64_t rc
+        if store == NULL:
+            return
+        if store.fork_generation != fork_generation:
+            raise status_error(E_FORKED, NULL, self._path)
+        with nogil:
+            rc = store_close(store)
+        if rc == E_CLOSED:
+            return
+        failure = store.failure
+        if rc < 0:
+            raise status_error(rc, &failure, self._path)
+
+    @property
+    def path(self):
+        """Directory of the store."""
+        return self._path
+
+    @property
+    def config(self):
+        """The configuration in force, sizes as they are."""
+        return self._config
+
+    @property
+    def closed(self):
+        """Whether :meth:`close` was called."""
+        return self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN
+
+    cdef Store *entered(self) except NULL:
+        """The store, for a call that reads; balanced by store_leave."""
+        cdef Store *store = self.store
+        cdef int64_t rc
+        if store == NULL:
+            raise errors.StoreClosedError(f"{self._path}: the store is closed")
+        rc = store_enter(store)
+        if rc < 0:
+            raise status_error(rc, NULL, self._path)
+        if not store.writable and not store.derived and not store.owned_elsewhere:
+            with nogil:
+                rc = derive_if_needed(store)
+            if rc < 0:
+                store_leave(store)
+                raise status_error(rc, NULL, self._path)
+        return store
+
+    def _recovery(self):
+        """What opening found, as a dict."""
+        cdef Store *store = self.entered()
+        cdef int64_t start = log_first(store)
+        cdef int64_t end
+        with nogil:
+            end = log_end(store)
+        found = dict(
+            clean=bool(store.recovery.clean), records_checked=store.recovery.records_checked,
+            bytes_cut=store.recovery.bytes_cut, cut_from=store.recovery.cut_from,
+            saved=store.recovery.saved_count, units_written=store.recovery.units_written,
+            full_dispatch=bool(store.recovery.full_dispatch),
+            index_files_rebuilt=store.recovery.index_files_rebuilt,
+            queues_rebuilt=store.recovery.queues_rebuilt,
+            holes_filled=store.recovery.holes_filled,
+            checked_from=store.recovery.checked_from,
+            completed_file=bool(store.recovery.completed_file),
+            seconds=store.recovery.seconds_ns / 1e9, log_start=start, log_end=end,
+            skipped=atomic_get(&store.skipped))
+        store_leave(store)
+        return found
+
+    def _sizes(self):
+        """File sizes in force: log, queue, slots, entries."""
+        cdef Store *store = self.entered()
+        sizes = (store.log.file_size, store.settings.queue_file_size, store.indexes.slot_num,
+                 store.indexes.entry_num)
+        store_leave(store)
+        return sizes
+
+    def stats(self):
+        """Positions and counters of the four activities.
+
+        Returns
+        -------
+        dict of str to int
+            Byte positions in the log (``wrote_position``, ``flushed_position``,
+            ``dispatched_position``, ``dispatch_behind_bytes``), syncs so far
+            (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
+            ``index_files``, and ``skipped_records``, whose topic or queue cannot be.
+
+        Notes
+        -----
+        Source: ``store/StoreStatsService.java``.
+        """
+        cdef Store *store = self.entered()
+        wrote = atomic_get(&store.log.wrote)
+        dispatched = atomic_get(&store.dispatched)
+        found = dict(
+            wrote_position=wrote, flushed_position=atomic_get(&store.log.flushed),
+            dispatched_position=dispatched, dispatch_behind_bytes=max(0, wrote - dispatched),
+            commit_log_syncs=atomic_get(&store.syncs_log),
+            consume_queue_syncs=atomic_get(&store.syncs_queue),
+            topics=atomic_get(&store.table.topics), queues=atomic_get(&store.table.queues),
+            index_files=index_set_count(&store.indexes),
+            skipped_records=atomic_get(&store.skipped))
+        store_leave(store)
+        return found
+
+    def _set_topic(self, str topic, int64_t write_queue_nums):
+        """Enter a topic of topics.json; 0 takes the entry away."""
+        cdef int64_t length = 0
+        cdef const char *name = utf8_of("topic", topic, &length)
+        cdef Topic *entry
+        cdef Store *store
+        check_topic(name, length, topic)
+        store = self.entered()
+        entry = topic_enter(&store.table, name, length)
+        if entry != NULL:
+            atomic_set(&entry.write_queue_nums, write_queue_nums)
+        store_leave(store)
+        if entry == NULL:
+            raise MemoryError()
+
+    def _make_topic(self, topic):
+        """Make an unknown topic; what MessageStore does with topics.json."""
+        self._set_topic(topic, self._config.default_topic_queue_nums)
+
+    def _check_writable(self):
+        """Raise unless the store is open for writing here."""
+        store_writable(self)
+        store_leave(self.store)
+
+    def _delete_queues(self, str topic):
+        """Remove the queues of a topic and their files."""
+        cdef int64_t length = 0
+        cdef const char *name = utf8_of("topic", topic, &length)
+        cdef Store *store
+        cdef Topic *found
+        cdef int64_t rc = 0
+        store_writable(self)
+        store = self.store
+        found = topic_find(&store.table, name, length)
+        if found != NULL:
+            with nogil:
+                rc = topic_delete(store, found)
+        store_leave(store)
+        check(rc, NULL, self._path)
+
+    def _queue_files(self):
+        """``{topic: [queue ids]}`` of the queues that exist."""
+        cdef Store *store = self.entered()
+        cdef Topic *topic
+        cdef Queue *queue
+        cdef int64_t rc = 0
+        found = {}
+        if not store.writable:
+            with nogil:
+                pthread_mutex_lock(&store.look_mutex)
+                if monotonic_ns() - store.looked_at > 100000000:
+                    rc = load_queues(store, NULL)
+                    store.looked_at = monotonic_ns()
+                pthread_mutex_unlock(&store.look_mutex)
+        topic = load_topic(&store.table.first)
+        while topic != NULL:
+            ids = []
+            queue = load_queue(&topic.first_queue)
+            while queue != NULL:
+                ids.append(queue.id)
+                queue = queue.next_made
+            if ids or atomic_get(&topic.write_queue_nums) > 0:
+                found[topic.name[:topic.length].decode("utf-8", "replace")] = sorted(ids)
+            topic = load_topic(&topic.next_made)
+        store_leave(store)
+        check(min(rc, 0), NULL, self._path)
+        return found
+
+
+cdef int64_t store_open_writing(
+    Store *store, int64_t timeout_ns, bint full, bint fill, bint told, Failure *failure,
+) noexcept nogil:
+    """Lock, recover, start; on failure nothing runs and the lock is given back."""
+    cdef int64_t rc = store_lock(store, timeout_ns, failure)
+    cdef bint made_abort
+    cdef stat_t status
+    if rc < 0:
+        return rc
+    made_abort = fstatat(store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) != 0
+    rc = recover_store(store, full, fill, failure)
+    if rc == 0:
+        if told and store.indexes.slot_num == 0:
+            store.indexes.slot_num = store.settings.slot_num
+            store.indexes.entry_num = store.settings.entry_num
+        rc = store_start(store, failure)
+    elif made_abort and (rc == E_INCOMPATIBLE or rc == E_VERSION or rc == E_CORRUPT):
+        abort_remove(store)                  # refused with nothing changed
+    return rc
+
+
+cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
+    """Empty every queue of a topic and unlink its files; neither send nor dispatch runs meanwhile."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef Queue *queue
+    cdef int64_t rc = 0
+    cdef int64_t left
+    wait_visible(store, atomic_get(&store.log.wrote), monotonic_ns() + 1000000000)
+    pthread_mutex_lock(&store.queue_flush_mutex)
+    pthread_mutex_lock(&store.put_lock)
+    pthread_mutex_lock(&store.dispatch_mutex)
+    queue = topic.first_queue
+    while queue != NULL and rc >= 0:
+        rc = queue_delete(queue)
+        queue = queue.next_made
+    pthread_mutex_unlock(&store.dispatch_mutex)
+    pthread_mutex_unlock(&store.put_lock)
+    pthread_mutex_unlock(&store.queue_flush_mutex)
+    snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
+    if rc >= 0:
+        left = remove_directory_below(store.root, path)
+        rc = 0 if left == -ENOENT or left == -ENOTEMPTY else left
+    if rc >= 0:
+        rc = sync_directory(store.root, "consumequeue")
+    return rc
+
+
+cdef int64_t queue_delete(Queue *queue) noexcept nogil:
+    """Forget a queue's units and unlink its files and directory; who reads keeps what it holds."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t i, rc
+    atomic_set(&queue.max_offset, 0)
+    atomic_set(&queue.min_offset, 0)
+    atomic_set(&queue.last_end, 0)
+    queue.next_offset = 0
+    mapped_file_release(queue.current)
+    queue.current = NULL
+    pthread_mutex_lock(&queue.files.mutex)
+    rc = 0
+    for i in range(queue.files.count):
+        file_name(path, queue.files.directory, queue.files.slots[i].start)
+        mapped_file_release(queue.files.slots[i].file)
+        rc = min(rc, sys_unlink(queue.files.root, path))
+    queue.files.count = 0
+    pthread_mutex_unlock(&queue.files.mutex)
+    atomic_set(&queue.files.wrote, 0)
+    atomic_set(&queue.files.flushed, 0)
+    if rc == 0:
+        rc = remove_directory_below(queue.files.root, queue.files.directory)
+    return 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
+
+
+cdef int64_t remove_directory_below(int root, const char *path) noexcept nogil:
+    return 0 if unlinkat(root, path, AT_REMOVEDIR) == 0 else -errno
+
+
+def _at_exit():
+    """Stop the threads of stores that nobody closed; their `abort` stays."""
+    cdef Store *store
+    pthread_mutex_lock(&open_stores_mutex)
+    store = open_stores
+    while store != NULL:
+        if store.fork_generation == fork_generation:
+            store_signal_stop(store)
+        store = store.next_open
+    pthread_mutex_unlock(&open_stores_mutex)

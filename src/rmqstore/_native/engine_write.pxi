@@ -1,0 +1,215 @@
+# The writing methods, as Python calls them.
+
+cdef class WritingEngine(Engine):
+    """put and its relatives."""
+
+    def put(self, topic, body, *, queue_id=None, queue_key=None, tags=None, keys=None,
+            properties=None, flag=0, delay_level=0, born_timestamp=None, born_host=None,
+            uniq_key=True, wait=True):
+        """Store one message.
+
+        Parameters
+        ----------
+        topic : str
+            1 to 127 of ``[%|a-zA-Z0-9_-]``. An unknown one is made.
+        body : bytes-like
+            Any C-contiguous buffer.
+        queue_id : int, optional
+            Queue of the topic, 0 or more.
+        queue_key : str, int or bytes, optional
+            Chooses the queue as ``SelectMessageQueueByHash`` does. Without either the topic's
+            queues take turns.
+        tags : str, optional
+        keys : str or iterable of str, optional
+            A str is keys separated by spaces.
+        properties : mapping of str to str, optional
+            No reserved names.
+        flag : int, optional
+            The application's own, 32 bits.
+        delay_level : int, optional
+            1 to 18, 0 for none.
+        born_timestamp : int, datetime or str, optional
+            Milliseconds since the epoch, or an aware point in time; now by default.
+        born_host : str, optional
+            ``"ip:port"``; the store's host by default.
+        uniq_key : bool or str, optional
+            True makes RocketMQ's client id, a str is taken as it is, False leaves it out.
+        wait : bool, optional
+            With synchronous flush: return only once the message is on the disk.
+
+        Returns
+        -------
+        PutResult
+
+        Raises
+        ------
+        MessageIllegalError
+            The topic, a property or a size is out of its limits; nothing is stored.
+        TypeError, ValueError
+            Another argument is; the message names it, its value and what it may be.
+        PutError
+            It could not be stored, or (``FLUSH_DISK_TIMEOUT``) not be flushed in time.
+        StoreFailedError
+            A sync failed, now or before: the store takes nothing more.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java putMessage``.
+        """
+        store_writable(self)
+        try:
+            return put_one(self, topic, body, queue_id, queue_key, tags, keys, properties, flag,
+                           delay_level, born_timestamp, born_host, uniq_key, bool(wait))
+        finally:
+            store_leave(self.store)
+
+    def put_batch(self, topic, bodies, *, queue_id=None, queue_key=None, tags=None, keys=None,
+                  properties=None, uniq_key=True, wait=True):
+        """Store messages in one queue, with consecutive offsets, in one file: all or none.
+
+        Parameters
+        ----------
+        topic : str
+        bodies : sequence of bytes-like
+            At least one.
+        queue_id, queue_key
+            As for :meth:`put`, for the whole batch.
+        tags, keys, properties, uniq_key
+            One for all, or a sequence as long as ``bodies``.
+        wait : bool, optional
+            As for :meth:`put`.
+
+        Returns
+        -------
+        PutResult
+            Of the first message; ``count`` is the number of messages.
+
+        Raises
+        ------
+        MessageIllegalError, PutError, StoreFailedError, TypeError, ValueError
+            As for :meth:`put`; nothing is stored then, but for ``FLUSH_DISK_TIMEOUT``.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java putMessages``.
+        """
+        store_writable(self)
+        try:
+            return put_batched(self, topic, bodies, queue_id, queue_key, tags, keys, properties,
+                               uniq_key, bool(wait))
+        finally:
+            store_leave(self.store)
+
+    def put_many(self, topic, bodies, *, queue_id=None, queue_key=None, tags=None, keys=None,
+                 properties=None, uniq_key=True, wait=True):
+        """Store many messages fast; each argument is one value for all rows or a column.
+
+        Parameters
+        ----------
+        topic, bodies, queue_id, queue_key, tags, keys, properties, uniq_key
+            As for :meth:`put`, or a sequence, NumPy array or Arrow array of such. In a column
+            of keys a row is a str, or a list of str.
+        wait : bool, optional
+            As for :meth:`put`, for the last row.
+
+        Returns
+        -------
+        PutManyResult
+
+        Raises
+        ------
+        MessageIllegalError, TypeError, ValueError
+            A row is not as it may be; the message names argument and row. No row is stored.
+        PutError
+            ``stored`` rows are in the log, the others not.
+        StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            As for :meth:`put`.
+
+        Notes
+        -----
+        Rows keep their order within a queue. The call may span files and queues.
+        Source: ours.
+        """
+        store_writable(self)
+        try:
+            return put_rows(self, topic, bodies, queue_id, queue_key, tags, keys, properties,
+                            uniq_key, bool(wait))
+        finally:
+            store_leave(self.store)
+
+    def flush(self):
+        """Force log, queues, index and checkpoint to the disk.
+
+        Raises
+        ------
+        StoreFailedError
+            A sync failed, now or before.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java flush``.
+        """
+        cdef int64_t rc
+        cdef Store *store
+        store_writable(self)
+        store = self.store
+        with nogil:
+            rc = store_flush(store)
+            store_leave(store)
+        if rc == E_TIMEOUT and atomic_get(&store.stalled):
+            raise write_error(self, E_STALLED)
+        if rc < 0:
+            raise status_error(E_FAILED if atomic_get(&store.failed) else rc, &store.failure,
+                               self._path)
+
+    def wait_durable(self, physical_offset=None, timeout=None):
+        """Wait until the log is on the disk.
+
+        Parameters
+        ----------
+        physical_offset : int, optional
+            Up to the record that begins there; by default all that is written now.
+        timeout : float, optional
+            Seconds; by default without end.
+
+        Returns
+        -------
+        bool
+            False if the time was up first.
+
+        Raises
+        ------
+        ValueError
+            ``physical_offset`` is beyond the log.
+        StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            As for :meth:`put`.
+
+        Notes
+        -----
+        Source: ``store/CommitLog.java GroupCommitService``.
+        """
+        cdef int64_t stop, rc, until
+        cdef Store *store
+        store_writable(self)
+        store = self.store
+        try:
+            stop = atomic_get_strict(&store.log.wrote)
+            if physical_offset is not None:
+                # Records are flushed whole: the byte after its first one will do.
+                stop = int_argument("physical_offset", physical_offset, 0, stop - 1) + 1
+            until = INT64_MOST
+            if timeout is not None:
+                until = monotonic_ns() + <int64_t>(max(0.0, min(float(timeout), 1e9)) * 1e9)
+            with nogil:
+                rc = wait_durable(store, stop, until)
+        finally:
+            store_leave(store)
+        if rc == E_TIMEOUT:
+            return False
+        if rc < 0:
+            raise status_error(rc, &store.failure, self._path)
+        return True

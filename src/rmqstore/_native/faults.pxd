@@ -1,0 +1,51 @@
+"""Named kill points and failures of system calls, compiled in with RMQSTORE_FAULTS only.
+
+``RMQ_KILL_AT=name:count`` ends the process by SIGKILL when the point ``name`` is passed for
+the ``count``-th time; ``RMQ_FAIL_AT=call:count:errno`` makes the ``count``-th call of that
+kind fail, and with a ``+`` behind the errno every later one too.  In a release build both
+are nothing at all.
+"""
+
+
+cdef extern from *:
+    """
+    #ifdef RMQSTORE_FAULTS
+    #include <signal.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    static long rmq_fault_passed = 0, rmq_kill_passed = 0;
+    static int rmq_fault(const char *call) {
+        const char *plan = getenv("RMQ_FAIL_AT");
+        size_t length = strlen(call);
+        char *rest;
+        long count, passed, number;
+        if (plan == NULL || strncmp(plan, call, length) != 0 || plan[length] != ':') return 0;
+        count = strtol(plan + length + 1, &rest, 10);
+        number = *rest == ':' ? strtol(rest + 1, &rest, 10) : 5;
+        passed = __atomic_add_fetch(&rmq_fault_passed, 1, __ATOMIC_SEQ_CST);
+        if (passed == count || (passed > count && *rest == '+')) return (int)number;
+        return 0;
+    }
+    static void rmq_kill_point(const char *name) {
+        const char *plan = getenv("RMQ_KILL_AT");
+        size_t length = strlen(name);
+        if (plan == NULL || strncmp(plan, name, length) != 0 || plan[length] != ':') return;
+        if (__atomic_add_fetch(&rmq_kill_passed, 1, __ATOMIC_SEQ_CST)
+            == strtol(plan + length + 1, NULL, 10)) {
+            kill(getpid(), SIGKILL);
+            for (;;) pause();
+        }
+    }
+    #define FAULT(call) rmq_fault(call)
+    #define KILL_POINT(name) rmq_kill_point(name)
+    #define FAULTS_BUILT 1
+    #else
+    #define FAULT(call) ((void)(call), 0)
+    #define KILL_POINT(name) ((void)(name))
+    #define FAULTS_BUILT 0
+    #endif
+    """
+    int FAULT(const char *call) noexcept nogil
+    void KILL_POINT(const char *name) noexcept nogil
+    bint FAULTS_BUILT

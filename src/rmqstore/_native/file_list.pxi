@@ -1,0 +1,145 @@
+# What lies in a directory of numbered files: names, lengths, gaps, foreign files.
+#
+# Source: store/MappedFileQueue.java load, doLoad
+
+cdef int64_t offset_name(const char *name) noexcept nogil:
+    """The offset that a file name of 20 digits says, or E_INCOMPATIBLE."""
+    cdef uint64_t value = 0
+    cdef int64_t i
+    for i in range(NAME_DIGITS):
+        if name[i] < 48 or name[i] > 57:
+            return E_INCOMPATIBLE
+        if value > <uint64_t>INT64_MOST // 10:
+            return E_INCOMPATIBLE
+        value = value * 10 + <uint64_t>(name[i] - 48)
+    if name[NAME_DIGITS] != 0 or value > <uint64_t>INT64_MOST:
+        return E_INCOMPATIBLE
+    return <int64_t>value
+
+
+cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
+    """List the directory anew: files that came are entered, files that went are dropped.
+
+    Returns the number of files.  A set that is written refuses a foreign file, one that is
+    only read passes over it.
+    """
+    cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
+    cdef stat_t status
+    cdef DIR *directory
+    cdef dirent *entry
+    cdef int64_t fd, start, index
+    cdef int64_t rc = 0
+    cdef int64_t kept = 0
+    fd = sys_open_directory(files.root, files.directory)
+    if fd < 0:
+        return fail(failure, fd, files.directory, "the directory cannot be opened", -1, 0, 0)
+    directory = fdopendir(<int>fd)
+    if directory == NULL:
+        close(<int>fd)
+        return fail(failure, E_NO_MEMORY, files.directory, "no memory", -1, 0, 0)
+    pthread_mutex_lock(&files.mutex)
+    for index in range(files.count):
+        files.slots[index].length = -1       # until it is seen again
+    while rc >= 0:
+        entry = readdir(directory)
+        if entry == NULL:
+            break
+        if entry.d_name[0] == 46 and (entry.d_name[1] == 0 or
+                                      (entry.d_name[1] == 46 and entry.d_name[2] == 0)):
+            continue
+        start = offset_name(entry.d_name)
+        if start < 0:
+            if files.writable:
+                snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
+                rc = fail(failure, E_INCOMPATIBLE, path,
+                          "a foreign file: a broker would not start", -1, 0, 0)
+            continue
+        if fstatat(<int>fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0:
+            continue                         # gone since it was listed
+        if not S_ISREG(status.st_mode):
+            if files.writable:
+                snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
+                rc = fail(failure, E_INCOMPATIBLE, path, "not a regular file", -1, 0, 0)
+            continue
+        index = file_set_index_of(files, start)
+        if index < 0:
+            index = file_set_insert(files, start, status.st_size)
+            rc = index if index < 0 else rc
+        else:
+            files.slots[index].length = status.st_size
+    closedir(directory)
+    for index in range(files.count):
+        if files.slots[index].length < 0:
+            mapped_file_release(files.slots[index].file)
+        else:
+            files.slots[kept] = files.slots[index]
+            kept += 1
+    files.count = kept
+    files.listed_at = monotonic_ns()
+    pthread_mutex_unlock(&files.mutex)
+    return rc if rc < 0 else kept
+
+
+cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:
+    """Place of the file that starts exactly there.  Under the mutex."""
+    cdef int64_t low = 0
+    cdef int64_t high = files.count - 1
+    cdef int64_t middle
+    while low <= high:
+        middle = (low + high) // 2
+        if files.slots[middle].start == start:
+            return middle
+        if files.slots[middle].start < start:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return E_NOT_FOUND
+
+
+cdef int64_t file_set_tell_size(FileSet *files) noexcept nogil:
+    """The size the files have, as lengths and names tell it; 0 if they do not."""
+    cdef int64_t i
+    cdef int64_t size = 0
+    for i in range(files.count):
+        size = max(size, files.slots[i].length)
+        if i and files.slots[i].start - files.slots[i - 1].start < size:
+            size = files.slots[i].start - files.slots[i - 1].start
+    return size
+
+
+cdef int64_t file_set_validate(FileSet *files, bint complete, Failure *failure) noexcept nogil:
+    """Before writing: every file has the size, none is missing.
+
+    A short last file is completed where ``complete`` is set.  Returns the number of short
+    files that were found.
+    """
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef FileSlot *slot
+    cdef int64_t i, fd, rc
+    for i in range(files.count):
+        slot = &files.slots[i]
+        file_name(path, files.directory, slot.start)
+        if i and slot.start != files.slots[i - 1].start + files.file_size:
+            return fail(failure, E_INCOMPATIBLE, path,
+                        "does not follow the file before it: one is missing or overlaps",
+                        -1, slot.start, files.slots[i - 1].start + files.file_size)
+        if slot.length == files.file_size:
+            continue
+        if slot.length > files.file_size or i != files.count - 1:
+            return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
+                        -1, slot.length, files.file_size)
+        if not complete:
+            return 1
+        fd = sys_open_file(files.root, path, O_RDWR, &status)
+        if fd < 0:
+            return fail(failure, fd, path, "cannot be opened", -1, 0, 0)
+        rc = sys_truncate(<int>fd, files.file_size)
+        if rc == 0:
+            rc = sys_sync(<int>fd)
+        close(<int>fd)
+        if rc < 0:
+            return fail(failure, rc, path, "a short last file cannot be completed", -1, 0, 0)
+        slot.length = files.file_size
+        return 1
+    return 0

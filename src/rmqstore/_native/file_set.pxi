@@ -1,0 +1,387 @@
+# The files of one log or one queue in order: find, open at first use, make the next, list.
+#
+# A file is opened (and mapped, where it is written) when it is first used.  Readers take a
+# hold on it under the set's mutex; the set itself holds each open file once.
+#
+# Source: store/MappedFileQueue.java
+
+cdef struct FileSlot:
+    int64_t start            # offset of the first byte, as the name says
+    int64_t length           # bytes it had when it was listed
+    MappedFile *file         # NULL: not open
+
+
+cdef struct FileSet:
+    pthread_mutex_t mutex    # guards slots, count, capacity, listed_at
+    int root                 # directory that ``directory`` is below
+    char directory[FAILURE_PATH_BYTES]
+    int64_t file_size
+    int64_t window           # bytes reserved at a time ahead of the writer
+    bint writable
+    bint keep_open           # keep the descriptor of a mapped file
+    FileSlot *slots
+    int64_t count
+    int64_t capacity
+    int64_t listed_at        # monotonic ns of the last listing
+    atomic_i64 wrote         # end of what is written; stored only after the bytes before it
+    atomic_i64 flushed       # end of what is on the disk
+    OpenFiles *open_files    # NULL: no limit
+
+
+# The open files of a store, so that thousands of queues do not use up descriptors or maps.
+cdef struct OpenFiles:
+    pthread_mutex_t mutex
+    FileSet **sets
+    int64_t *starts
+    int64_t limit
+    int64_t next
+
+
+cdef int64_t open_files_init(OpenFiles *table, int64_t limit) noexcept nogil:
+    memset(table, 0, sizeof(OpenFiles))
+    pthread_mutex_init(&table.mutex, NULL)
+    table.limit = limit
+    table.sets = <FileSet **>calloc(<size_t>limit, sizeof(FileSet *))
+    table.starts = <int64_t *>calloc(<size_t>limit, sizeof(int64_t))
+    return E_NO_MEMORY if table.sets == NULL or table.starts == NULL else 0
+
+
+cdef void open_files_destroy(OpenFiles *table) noexcept nogil:
+    free(table.sets)
+    free(table.starts)
+    pthread_mutex_destroy(&table.mutex)
+
+
+cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t start) noexcept nogil:
+    """Enter a file just opened, under its set's mutex; what stood there is closed."""
+    cdef FileSet *other
+    cdef int64_t other_start, index, tries
+    pthread_mutex_lock(&table.mutex)
+    for tries in range(8):
+        other = table.sets[table.next]
+        other_start = table.starts[table.next]
+        if other == NULL:
+            break
+        # Another set's mutex may only be tried: its owner may wait for ours.
+        if other != files and pthread_mutex_trylock(&other.mutex) != 0:
+            table.next = (table.next + 1) % table.limit
+            continue
+        index = file_set_find(other, other_start)
+        # The last file of a written set stays: its writer has a pointer to it.
+        if index >= 0 and not (other.writable and index == other.count - 1):
+            mapped_file_release(other.slots[index].file)
+            other.slots[index].file = NULL
+            if other != files:
+                pthread_mutex_unlock(&other.mutex)
+            break
+        if other != files:
+            pthread_mutex_unlock(&other.mutex)
+        if index < 0:
+            break
+        table.next = (table.next + 1) % table.limit
+    table.sets[table.next] = files
+    table.starts[table.next] = start
+    table.next = (table.next + 1) % table.limit
+    pthread_mutex_unlock(&table.mutex)
+
+
+cdef void open_files_forget(OpenFiles *table, FileSet *files) noexcept nogil:
+    """Before a set is freed."""
+    cdef int64_t i
+    pthread_mutex_lock(&table.mutex)
+    for i in range(table.limit):
+        if table.sets[i] == files:
+            table.sets[i] = NULL
+    pthread_mutex_unlock(&table.mutex)
+
+
+cdef void file_set_init(
+    FileSet *files, int root, const char *directory, int64_t file_size, bint writable,
+) noexcept nogil:
+    memset(files, 0, sizeof(FileSet))
+    pthread_mutex_init(&files.mutex, NULL)
+    files.root = root
+    copy_text(files.directory, FAILURE_PATH_BYTES, directory)
+    files.file_size = file_size
+    files.writable = writable
+
+
+cdef void file_set_destroy(FileSet *files) noexcept nogil:
+    cdef int64_t i
+    if files.open_files != NULL:
+        open_files_forget(files.open_files, files)
+    for i in range(files.count):
+        mapped_file_release(files.slots[i].file)
+    free(files.slots)
+    files.slots = NULL
+    files.count = 0
+    pthread_mutex_destroy(&files.mutex)
+
+
+cdef int64_t file_set_insert(FileSet *files, int64_t start, int64_t length) noexcept nogil:
+    """Enter a file in order; its place, or E_NO_MEMORY.  Under the mutex or before sharing."""
+    cdef FileSlot *grown
+    cdef int64_t at = files.count
+    if files.count == files.capacity:
+        grown = <FileSlot *>realloc(
+            files.slots, <size_t>(files.capacity * 2 + 4) * sizeof(FileSlot))
+        if grown == NULL:
+            return E_NO_MEMORY
+        files.slots = grown
+        files.capacity = files.capacity * 2 + 4
+    while at > 0 and files.slots[at - 1].start > start:
+        files.slots[at] = files.slots[at - 1]
+        at -= 1
+    files.slots[at].start = start
+    files.slots[at].length = length
+    files.slots[at].file = NULL
+    files.count += 1
+    return at
+
+
+cdef int64_t file_set_find(FileSet *files, int64_t offset) noexcept nogil:
+    """Place of the file that holds ``offset``, or E_NOT_FOUND.  Under the mutex."""
+    cdef int64_t low, high, middle
+    if files.count == 0 or offset < files.slots[0].start:
+        return E_NOT_FOUND
+    low = (offset - files.slots[0].start) // files.file_size
+    if low < files.count and files.slots[low].start <= offset \
+            and offset - files.slots[low].start < files.file_size:
+        return low
+    low = 0                                  # there are gaps
+    high = files.count - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if files.slots[middle].start <= offset:
+            low = middle
+        else:
+            high = middle - 1
+    if offset - files.slots[low].start < files.file_size:
+        return low
+    return E_NOT_FOUND
+
+
+cdef void file_name(char *into, const char *directory, int64_t start) noexcept nogil:
+    """The path of a file; ``into`` has FAILURE_PATH_BYTES."""
+    if directory[0]:
+        snprintf(into, FAILURE_PATH_BYTES, "%s/%020lld", directory, <long long>start)
+    else:
+        snprintf(into, FAILURE_PATH_BYTES, "%020lld", <long long>start)
+
+
+cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
+    """Open and, where the set is written, map a file.  Under the mutex."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef FileSlot *slot = &files.slots[index]
+    cdef MappedFile *file
+    cdef int64_t fd, rc
+    file_name(path, files.directory, slot.start)
+    fd = sys_open_file(files.root, path, O_RDWR if files.writable else O_RDONLY, &status)
+    if fd < 0:
+        return E_REMOVED if fd == -ENOENT and not files.writable else fd
+    if files.writable and status.st_size != files.file_size:
+        close(<int>fd)
+        return E_INCOMPATIBLE
+    file = mapped_file_new(<int>fd, slot.start, files.file_size, &status)
+    if file == NULL:
+        close(<int>fd)
+        return E_NO_MEMORY
+    if files.writable:
+        rc = mapped_file_map(file)
+        if rc < 0:
+            mapped_file_release(file)
+            return rc
+        if not files.keep_open:
+            close(file.fd)
+            file.fd = -1
+    slot.file = file
+    if files.open_files != NULL:
+        open_files_note(files.open_files, files, slot.start)
+    return 0
+
+
+cdef int64_t file_set_hold(FileSet *files, int64_t offset, MappedFile **file) noexcept nogil:
+    """Hold the file that has ``offset``; release it with mapped_file_release."""
+    cdef int64_t index
+    cdef int64_t rc = 0
+    pthread_mutex_lock(&files.mutex)
+    index = file_set_find(files, offset)
+    if index < 0:
+        rc = index
+    elif files.slots[index].file == NULL:
+        rc = file_set_open_slot(files, index)
+    if rc == 0:
+        file[0] = files.slots[index].file
+        mapped_file_hold(file[0])
+    pthread_mutex_unlock(&files.mutex)
+    return rc
+
+
+cdef int64_t file_set_read(
+    FileSet *files, int64_t offset, int64_t length, Slice *slice,
+) noexcept nogil:
+    """Up to ``length`` bytes at ``offset`` from one file; their count, 0 at the end of it.
+
+    Mapped files are not copied; the others are read into a private buffer, so that nothing
+    changes under the reader.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t rc
+    memset(slice, 0, sizeof(Slice))
+    rc = file_set_hold(files, offset, &file)
+    if rc < 0:
+        return rc
+    length = min(length, file.start + files.file_size - offset)
+    if file.base != NULL:
+        slice.data = file.base + (offset - file.start)
+        slice.length = length
+        slice.file = file
+        return length
+    slice.owned = <char *>malloc(<size_t>max(length, 1))
+    if slice.owned == NULL:
+        mapped_file_release(file)
+        return E_NO_MEMORY
+    rc = sys_read(file.fd, slice.owned, length, offset - file.start)
+    mapped_file_release(file)
+    if rc < 0:
+        slice_release(slice)
+        return rc
+    slice.data = slice.owned
+    slice.length = rc
+    return rc
+
+
+cdef int64_t file_set_start(FileSet *files) noexcept nogil:
+    """First offset there is a file for; 0 without files."""
+    cdef int64_t start = 0
+    pthread_mutex_lock(&files.mutex)
+    if files.count:
+        start = files.slots[0].start
+    pthread_mutex_unlock(&files.mutex)
+    return start
+
+
+cdef int64_t file_set_stop(FileSet *files) noexcept nogil:
+    """Offset after the last file; 0 without files."""
+    cdef int64_t stop = 0
+    pthread_mutex_lock(&files.mutex)
+    if files.count:
+        stop = files.slots[files.count - 1].start + files.file_size
+    pthread_mutex_unlock(&files.mutex)
+    return stop
+
+
+cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
+    """Start of the first file after the one that has ``offset``, or E_NOT_FOUND."""
+    cdef int64_t i
+    cdef int64_t found = E_NOT_FOUND
+    pthread_mutex_lock(&files.mutex)
+    for i in range(files.count):
+        if files.slots[i].start > offset:
+            found = files.slots[i].start
+            break
+    pthread_mutex_unlock(&files.mutex)
+    return found
+
+
+cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noexcept nogil:
+    """Make a file that has no name yet, full length, its first window reserved, mapped."""
+    cdef stat_t status
+    cdef MappedFile *file
+    cdef int64_t directory, fd, rc
+    directory = sys_open_directory(files.root, files.directory)
+    if directory < 0:
+        return directory
+    fd = sys_open(<int>directory, ".", O_TMPFILE | O_RDWR)
+    close(<int>directory)
+    if fd < 0:
+        return fd
+    rc = sys_truncate(<int>fd, files.file_size)
+    if rc == 0 and fstat(<int>fd, &status) != 0:
+        rc = -errno
+    if rc < 0:
+        close(<int>fd)
+        return rc
+    file = mapped_file_new(<int>fd, start, files.file_size, &status)
+    if file == NULL:
+        close(<int>fd)
+        return E_NO_MEMORY
+    rc = mapped_file_reserve(file, file.fd, files.window)
+    if rc == 0:
+        rc = mapped_file_map(file)
+    if rc < 0:
+        mapped_file_release(file)
+        return rc
+    made[0] = file
+    return 0
+
+
+cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
+    """Name a file that file_set_make made and enter it; the set takes the hold."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t directory, rc
+    KILL_POINT("before-link")
+    directory = sys_open_directory(files.root, files.directory)
+    if directory < 0:
+        return directory
+    file_name(path, "", file.start)
+    rc = sys_link_unnamed(file.fd, <int>directory, path)
+    close(<int>directory)
+    if rc < 0:
+        return rc
+    KILL_POINT("after-link")
+    atomic_set(&file.name_dirty, 1)
+    if not files.keep_open:
+        close(file.fd)
+        file.fd = -1
+    pthread_mutex_lock(&files.mutex)
+    rc = file_set_insert(files, file.start, files.file_size)
+    if rc >= 0:
+        files.slots[rc].file = file
+        if files.open_files != NULL:
+            open_files_note(files.open_files, files, file.start)
+        rc = 0
+    pthread_mutex_unlock(&files.mutex)
+    return rc
+
+
+cdef int64_t file_set_sync_name(FileSet *files, MappedFile *file) noexcept nogil:
+    """Make the name of a new file durable."""
+    cdef int64_t directory, rc
+    if not atomic_get(&file.name_dirty):
+        return 0
+    directory = sys_open_directory(files.root, files.directory)
+    if directory < 0:
+        return directory
+    rc = sys_sync(<int>directory)
+    close(<int>directory)
+    if rc == 0:
+        atomic_set(&file.name_dirty, 0)
+    return rc
+
+
+cdef int64_t file_set_flush(FileSet *files, int64_t stop) noexcept nogil:
+    """Force everything below ``stop`` to the disk and move ``flushed``; one caller at a time.
+
+    Returns the number of syncs.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t at = atomic_get(&files.flushed)
+    cdef int64_t end, rc
+    cdef int64_t syncs = 0
+    while at < stop:
+        rc = file_set_hold(files, at, &file)
+        if rc < 0:
+            return rc
+        end = min(stop, file.start + files.file_size)
+        rc = mapped_file_sync(file, at - file.start, end - file.start)
+        if rc == 0:
+            rc = file_set_sync_name(files, file)
+        mapped_file_release(file)
+        if rc < 0:
+            return rc
+        syncs += 1
+        at = end
+        atomic_set(&files.flushed, at)
+    return syncs

@@ -1,0 +1,190 @@
+# getMessage: statuses, filter by tags, what comes next.
+#
+# Source: store/DefaultMessageStore.java getMessage, store/DefaultMessageFilter.java
+
+cdef enum:
+    GET_FOUND
+    GET_NO_MATCHED_MESSAGE
+    GET_MESSAGE_WAS_REMOVING
+    GET_OFFSET_FOUND_NULL
+    GET_OFFSET_OVERFLOW_BADLY
+    GET_OFFSET_OVERFLOW_ONE
+    GET_OFFSET_TOO_SMALL
+    GET_NO_MATCHED_LOGIC_QUEUE
+    GET_NO_MESSAGE_IN_QUEUE
+
+    FILTER_TAGS_MAX = 64
+    FILTER_SCAN_BYTES = 16000
+
+cdef struct TagFilter:
+    int64_t count                # 0: everything passes
+    int64_t codes[FILTER_TAGS_MAX]
+    const char *texts[FILTER_TAGS_MAX]
+    int64_t lengths[FILTER_TAGS_MAX]
+
+cdef struct Got:
+    Found *items
+    int64_t count
+    int64_t room
+    int64_t status
+    int64_t next_offset
+    int64_t min_offset
+    int64_t max_offset
+    int64_t bad_offset           # of the log, where a record did not check
+    int64_t field
+
+
+cdef inline bint tags_code_passes(const TagFilter *tags, int64_t code) noexcept nogil:
+    """Java compares the low 32 bits."""
+    cdef int64_t i
+    if tags.count == 0:
+        return True
+    for i in range(tags.count):
+        if <int32_t>code == <int32_t>tags.codes[i]:
+            return True
+    return False
+
+
+cdef bint tags_pass(const TagFilter *tags, const char *data, const Record *record) noexcept nogil:
+    """By the TAGS string itself."""
+    cdef Property found
+    cdef int64_t i
+    if tags.count == 0:
+        return True
+    if not property_find(data + record.properties_at, record.properties_length, b"TAGS", 4, &found):
+        return False
+    for i in range(tags.count):
+        if found.value_length == tags.lengths[i] \
+                and memcmp(found.value, tags.texts[i], <size_t>found.value_length) == 0:
+            return True
+    return False
+
+
+cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
+    cdef Found *grown
+    if got.count == got.room:
+        grown = <Found *>realloc(got.items, <size_t>(got.room * 2 + 32) * sizeof(Found))
+        if grown == NULL:
+            return E_NO_MEMORY
+        got.items = grown
+        got.room = got.room * 2 + 32
+    got.items[got.count] = found[0]
+    got.count += 1
+    return 0
+
+
+cdef void got_clear(Got *got) noexcept nogil:
+    cdef int64_t i
+    for i in range(got.count):
+        slice_release(&got.items[i].slice)
+    free(got.items)
+    got.items = NULL
+    got.count = 0
+
+
+cdef int64_t get_messages(
+    Store *store, Queue *queue, int64_t offset, int64_t max_messages, int64_t max_bytes,
+    const TagFilter *tags, Got *got,
+) noexcept nogil:
+    """Fill ``got``; 0, or E_CORRUPT with ``got.bad_offset`` and ``got.field``, or another status.
+
+    ``queue`` NULL is an unknown one.
+    """
+    cdef Slice units
+    cdef Unit unit
+    cdef Found found
+    cdef int64_t at, stop, rc, i
+    cdef int64_t n = 0
+    cdef int64_t bytes = 0
+    cdef bint removed = False
+    rc = queue_bounds(store, queue, offset + max_messages, got)
+    if rc < 0 or got.status != GET_FOUND:
+        return rc
+    if not get_offset_inside(offset, got):
+        return 0
+    stop = got.max_offset
+    if tags.count:
+        stop = min(stop, offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES)
+    at = offset
+    while at < stop and got.count < max_messages:
+        n = queue_units(queue, at, min(stop - at, 512), &units)
+        if n <= 0:
+            slice_release(&units)
+            if n == E_REMOVED or n == E_NOT_FOUND or n == 0:
+                removed = True
+                break
+            return n
+        for i in range(n):
+            if got.count >= max_messages:
+                break
+            unit_read(units.data + i * UNIT_BYTES, &unit)
+            if not tags_code_passes(tags, unit.tags_code):
+                at += 1
+                continue
+            if got.count and bytes + unit.size > max_bytes:
+                max_messages = got.count     # ends both loops
+                break
+            rc = queue_record(store, queue, at, &unit, &found, &got.field)
+            if rc == E_REMOVED or rc == E_NOT_FOUND:
+                removed = True
+                at += 1
+                continue
+            if rc < 0:
+                got.bad_offset = unit.physical_offset
+                slice_release(&units)
+                return rc
+            if tags_pass(tags, found.slice.data, &found.record):
+                bytes += found.record.size
+                rc = got_add(got, &found)
+                if rc < 0:
+                    slice_release(&found.slice)
+                    slice_release(&units)
+                    return rc
+            else:
+                slice_release(&found.slice)
+            at += 1
+        slice_release(&units)
+    got.next_offset = at
+    if got.count == 0:
+        got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE
+    return 0
+
+
+cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) noexcept nogil:
+    """Min and max as of now; a reader that reaches the head waits for what was put before."""
+    cdef int64_t rc
+    if store.writable:
+        if queue == NULL or reach > atomic_get(&queue.max_offset):
+            rc = wait_visible(store, atomic_get_strict(&store.log.wrote),
+                              monotonic_ns() + 1000000000)
+            if rc < 0 and rc != E_TIMEOUT and store.settings.sync_flush == 0:
+                return E_FAILED
+    elif queue != NULL and (reach > atomic_get(&queue.max_offset)
+                            or monotonic_ns() - queue.files.listed_at > 100000000):
+        rc = queue_look(store, queue, False)
+        if rc < 0 and rc != -ENOENT:
+            return rc
+    got.status = GET_FOUND
+    if queue != NULL:
+        got.max_offset = atomic_get(&queue.max_offset)
+        got.min_offset = min(atomic_get(&queue.min_offset), got.max_offset)
+    if got.max_offset == 0:
+        got.status = GET_NO_MESSAGE_IN_QUEUE
+        got.next_offset = 0
+    return 0
+
+
+cdef bint get_offset_inside(int64_t offset, Got *got) noexcept nogil:
+    """Whether there is something at ``offset``; else the status and where to go on."""
+    if offset < got.min_offset:
+        got.status = GET_OFFSET_TOO_SMALL
+        got.next_offset = got.min_offset
+    elif offset == got.max_offset:
+        got.status = GET_OFFSET_OVERFLOW_ONE
+        got.next_offset = offset
+    elif offset > got.max_offset:
+        got.status = GET_OFFSET_OVERFLOW_BADLY
+        got.next_offset = got.min_offset if got.min_offset == 0 else got.max_offset
+    else:
+        return True
+    return False

@@ -1,0 +1,170 @@
+# A walk along the commit log, mapped or by pread, one checked record after the other.
+#
+# Source: store/CommitLog.java recoverNormally
+
+cdef enum:
+    CURSOR_CHUNK = 1 << 20
+
+cdef struct Cursor:
+    Store *store
+    int64_t at                   # log offset of the next record
+    int64_t stop
+    Slice slice                  # bytes from slice_at on, all of one file
+    int64_t slice_at
+    int64_t field                # why E_CORRUPT
+    bint check_crc
+
+
+cdef void cursor_init(Cursor *cursor, Store *store, int64_t start, int64_t stop) noexcept nogil:
+    memset(cursor, 0, sizeof(Cursor))
+    cursor.store = store
+    cursor.at = start
+    cursor.stop = stop
+    cursor.check_crc = True
+
+
+cdef void cursor_close(Cursor *cursor) noexcept nogil:
+    slice_release(&cursor.slice)
+
+
+cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
+    """Have ``need`` bytes at ``cursor.at`` in the slice, or as many as the file has."""
+    cdef FileSet *log = &cursor.store.log
+    cdef int64_t rc
+    slice_release(&cursor.slice)
+    cursor.slice_at = cursor.at
+    rc = file_set_read(log, cursor.at, log.file_size if log.writable else max(need, CURSOR_CHUNK),
+                       &cursor.slice)
+    return rc
+
+
+cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noexcept nogil:
+    """The size of the next record, and ``cursor.at`` behind it; its place is record.physical_offset.
+
+    0 at ``stop`` or where no file follows; E_CORRUPT with ``field`` and ``at`` on it.
+    """
+    cdef int64_t left, room, rc
+    cdef int64_t file_size = cursor.store.log.file_size
+    while cursor.at < cursor.stop:
+        left = cursor.slice_at + cursor.slice.length - cursor.at
+        if cursor.slice.data == NULL or cursor.at < cursor.slice_at or left < 8:
+            rc = cursor_load(cursor, 8)
+            if rc == E_NOT_FOUND or rc == E_REMOVED:
+                rc = file_set_next_start(&cursor.store.log, cursor.at)
+                if rc < 0:
+                    return 0
+                if cursor.at % file_size:    # a gap: the file ended too early or is gone
+                    cursor.field = FIELD_CUT
+                    return E_CORRUPT
+                cursor.at = rc
+                continue
+            if rc < 0:
+                return rc
+            left = rc
+        room = file_size - cursor.at % file_size
+        data[0] = cursor.slice.data + (cursor.at - cursor.slice_at)
+        rc = record_parse(data[0], left, room, record, &cursor.field)
+        if rc == E_NOT_FOUND and left < min(room, record.size):
+            rc = cursor_load(cursor, record.size)
+            if rc < 0:
+                return rc
+            if rc < record.size:
+                cursor.field = FIELD_CUT
+                return E_CORRUPT
+            continue
+        if rc == 0:
+            cursor.at += room
+            continue
+        if rc > 0:
+            cursor.field = record_check(data[0], record, cursor.at, cursor.check_crc)
+            if cursor.field == FIELD_NONE:
+                cursor.at += rc
+                return rc
+        return E_CORRUPT
+    return 0
+
+
+cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
+    """After E_CORRUPT: go to the next good record before ``stop``.
+
+    Returns the bytes passed over, 0 if there is none, -errno.
+    """
+    cdef int64_t start = cursor.at
+    cdef int64_t at, rc, length, size
+    cdef int64_t file_size = cursor.store.log.file_size
+    cursor.at += 1
+    while cursor.at < cursor.stop:
+        rc = cursor_load(cursor, CURSOR_CHUNK)
+        if rc == E_NOT_FOUND or rc == E_REMOVED or rc == 0:
+            rc = file_set_next_start(&cursor.store.log, cursor.at)
+            if rc < 0:
+                return 0
+            cursor.at = rc
+            continue
+        if rc < 0:
+            return rc
+        length = min(cursor.slice.length, cursor.stop - cursor.slice_at)
+        at = record_find(cursor.slice.data, length, cursor.slice_at,
+                         cursor.slice_at - cursor.slice_at % file_size + file_size, &size)
+        if at >= 0:
+            cursor.at = cursor.slice_at + at
+            return cursor.at - start
+        # A record may begin in this piece and end in the next.
+        at = cursor_straddler(cursor, length)
+        if at >= 0:
+            cursor.at = at
+            return cursor.at - start
+        cursor.at = cursor.slice_at + max(length, 1)
+    return 0
+
+
+cdef int64_t cursor_straddler(Cursor *cursor, int64_t length) noexcept nogil:
+    """A good record that begins in the slice and is not whole in it: its log offset."""
+    cdef Found found
+    cdef int64_t at, field
+    cdef const char *data = cursor.slice.data
+    if cursor.store.log.writable:
+        return E_NOT_FOUND
+    for at in range(length - RECORD_PHYSICAL_OFFSET - 7):
+        if data[at + RECORD_MAGIC] == <char>0xDA \
+                and get_i64(data + at + RECORD_PHYSICAL_OFFSET) == cursor.slice_at + at:
+            if log_record(cursor.store, cursor.slice_at + at, 0, &found, &field) > 0:
+                slice_release(&found.slice)
+                return cursor.slice_at + at
+    return E_NOT_FOUND
+
+
+cdef int64_t log_end(Store *store) noexcept nogil:
+    """Where the log ends: the wrote position, or as the files tell who only reads.
+
+    Then it is the first record that does not check, at or after the greatest offset that a
+    good unit of any queue names.
+    """
+    cdef Topic *topic
+    cdef Queue *queue
+    cdef Unit unit
+    cdef Record record
+    cdef const char *data
+    cdef Cursor cursor
+    cdef int64_t end
+    if store.writable:
+        return atomic_get(&store.log.wrote)
+    end = max(atomic_get(&store.log_end), log_first(store))
+    log_look(store)
+    topic = load_topic(&store.table.first)
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            queue_look(store, queue, False)
+            if atomic_get(&queue.max_offset) > 0 \
+                    and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
+                    and not unit_is_blank(&unit):
+                end = max(end, unit.physical_offset + unit.size)
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    cursor_init(&cursor, store, end, INT64_MOST)
+    while cursor_next(&cursor, &record, &data) > 0:
+        pass
+    cursor_close(&cursor)
+    atomic_raise(&store.log_end, cursor.at)
+    return cursor.at

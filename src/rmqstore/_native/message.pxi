@@ -1,0 +1,265 @@
+# A message: a record that is held, and fields that are decoded when they are asked for.
+
+cdef object empty_properties = {}
+
+
+cdef object host_text(const char *at, bint v6):
+    """ "ip:port", or "[v6]:port"."""
+    cdef char text[64]
+    cdef int32_t port
+    if v6:
+        port = get_i32(at + 16)
+        inet_ntop(AF_INET6, at, text, 64)
+        return f"[{text.decode('ascii')}]:{port}"
+    port = get_i32(at + 4)
+    return f"{<unsigned char>at[0]}.{<unsigned char>at[1]}.{<unsigned char>at[2]}" \
+           f".{<unsigned char>at[3]}:{port}"
+
+
+cdef object message_id(const char *host, bint v6, int64_t physical_offset):
+    """The store's message id: address, port and offset in hexadecimal."""
+    cdef char digits[56]
+    cdef int64_t i
+    cdef int64_t length = HOST_V6_BYTES if v6 else HOST_V4_BYTES
+    for i in range(length):
+        put_hex(digits + 2 * i, <unsigned char>host[i], 2)
+    put_hex(digits + 2 * length, <uint64_t>physical_offset, 16)
+    return PyUnicode_DecodeUTF8(digits, 2 * length + 16, NULL)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Message:
+    """A stored message.
+
+    Fields are decoded when they are first asked for. A message compares by value, can be
+    pickled, and holds no lock.
+
+    Attributes
+    ----------
+    topic : str
+    queue_id, queue_offset : int
+        Queue of the topic, and place in it in messages.
+    physical_offset, store_size : int
+        Bytes: where the record begins in the commit log, and how long it is.
+    body : bytes
+        Inflated where the record is compressed.
+    raw_body : memoryview
+        The stored bytes, read-only; without a copy in a store opened for writing.
+    tags : str or None
+    keys : tuple of str
+    properties : dict of str to str
+        All of them, reserved names too.
+    flag, sys_flag, reconsume_times : int
+    born_timestamp, store_timestamp : int
+        Milliseconds since the epoch.
+    born_host, store_host : str
+        ``"ip:port"``, or ``"[v6]:port"``.
+    prepared_transaction_offset : int
+    body_crc : int
+        As stored, 31 bits.
+    msg_id : str
+        The store's own id.
+    uniq_key : str or None
+        The id that the client made.
+
+    Notes
+    -----
+    Source: ``common/message/MessageExt.java``.
+    """
+
+    cdef Slice slice
+    cdef Record record
+    cdef int64_t max_body
+    cdef object _properties
+    cdef object _topic
+
+    def __cinit__(self):
+        self.max_body = 64 << 20
+
+    def __init__(self):
+        raise TypeError("messages come from a store or from decode_record")
+
+    def __dealloc__(self):
+        slice_release(&self.slice)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *>(self.slice.data + self.record.body_at),
+                          self.record.body_length, True, flags)
+
+    @property
+    def topic(self):
+        if self._topic is None:
+            self._topic = text_of(self.slice.data + self.record.topic_at, self.record.topic_length)
+        return self._topic
+
+    @property
+    def queue_id(self):
+        return self.record.queue_id
+
+    @property
+    def queue_offset(self):
+        return self.record.queue_offset
+
+    @property
+    def physical_offset(self):
+        return self.record.physical_offset
+
+    @property
+    def store_size(self):
+        return self.record.size
+
+    @property
+    def flag(self):
+        return self.record.flag
+
+    @property
+    def sys_flag(self):
+        return self.record.sys_flag
+
+    @property
+    def born_timestamp(self):
+        return self.record.born_timestamp
+
+    @property
+    def store_timestamp(self):
+        return self.record.store_timestamp
+
+    @property
+    def reconsume_times(self):
+        return self.record.reconsume_times
+
+    @property
+    def prepared_transaction_offset(self):
+        return self.record.prepared_transaction_offset
+
+    @property
+    def body_crc(self):
+        return <uint32_t>self.record.body_crc
+
+    @property
+    def born_host(self):
+        return host_text(self.slice.data + self.record.born_host_at,
+                         self.record.sys_flag & SYS_BORN_HOST_V6 != 0)
+
+    @property
+    def store_host(self):
+        return host_text(self.slice.data + self.record.store_host_at,
+                         self.record.sys_flag & SYS_STORE_HOST_V6 != 0)
+
+    @property
+    def msg_id(self):
+        return message_id(self.slice.data + self.record.store_host_at,
+                          self.record.sys_flag & SYS_STORE_HOST_V6 != 0,
+                          self.record.physical_offset)
+
+    @property
+    def body(self):
+        cdef bytes stored = PyBytes_FromStringAndSize(
+            self.slice.data + self.record.body_at, self.record.body_length)
+        if self.record.sys_flag & SYS_COMPRESSED:
+            return bodies.inflate(stored, self.record.sys_flag, self.max_body)
+        return stored
+
+    @property
+    def raw_body(self):
+        return memoryview(self)
+
+    @property
+    def properties(self):
+        cdef Property entry
+        cdef int64_t at = 0
+        cdef dict found
+        if self._properties is None:
+            found = {}
+            while property_next(self.slice.data + self.record.properties_at,
+                                self.record.properties_length, &at, &entry):
+                found[text_of(entry.name, entry.name_length)] = text_of(
+                    entry.value, entry.value_length)
+            self._properties = found
+        return dict(self._properties)
+
+    @property
+    def tags(self):
+        return message_property(self, b"TAGS", 4)
+
+    @property
+    def keys(self):
+        keys = message_property(self, b"KEYS", 4)
+        if keys is None:
+            return ()
+        return tuple([key for key in keys.split(" ") if key])
+
+    @property
+    def uniq_key(self):
+        return message_property(self, b"UNIQ_KEY", 8)
+
+    def detach(self):
+        """Copy the record and let go of the file that it lies in.
+
+        Returns
+        -------
+        Message
+            This message. A ``raw_body`` taken before is still good, and still holds the file
+            as long as it is held.
+
+        Notes
+        -----
+        Source: ours.
+        """
+        return message_from_bytes(PyBytes_FromStringAndSize(self.slice.data, self.record.size),
+                                  self.max_body)
+
+    def __reduce__(self):
+        return message_from_bytes, (
+            PyBytes_FromStringAndSize(self.slice.data, self.record.size), self.max_body)
+
+    def __eq__(self, other):
+        cdef Message b
+        if not isinstance(other, Message):
+            return NotImplemented
+        b = <Message>other
+        return self.record.size == b.record.size and memcmp(
+            self.slice.data, b.slice.data, <size_t>self.record.size) == 0
+
+    def __hash__(self):
+        return hash((self.record.physical_offset, self.record.size, self.record.body_crc))
+
+    def __repr__(self):
+        return (f"<Message {self.topic}/{self.queue_id}@{self.queue_offset} "
+                f"{self.record.body_length} bytes, tags={self.tags!r}, keys={self.keys!r}>")
+
+
+cdef object message_property(Message message, const char *name, int64_t length):
+    cdef Property found
+    if property_find(message.slice.data + message.record.properties_at,
+                     message.record.properties_length, name, length, &found):
+        return text_of(found.value, found.value_length)
+    return None
+
+
+cdef Message message_of(Found *found, int64_t max_body):
+    """Make a message that takes over what ``found`` holds."""
+    cdef Message message = Message.__new__(Message)
+    message.slice = found.slice
+    message.record = found.record
+    message.max_body = max_body
+    memset(&found.slice, 0, sizeof(Slice))
+    return message
+
+
+def message_from_bytes(bytes data, int64_t max_body):
+    """Make a message from the bytes of its record; what pickle calls."""
+    cdef Found found
+    cdef int64_t field
+    cdef int64_t length = len(data)
+    memset(&found, 0, sizeof(Found))
+    if record_parse(data, length, length, &found.record, &field) != length:
+        raise errors.StoreCorruptError("", 0, record_field_name(field).decode("ascii"))
+    found.slice.owned = <char *>malloc(<size_t>length)
+    if found.slice.owned == NULL:
+        raise MemoryError()
+    memcpy(found.slice.owned, <const char *>data, <size_t>length)
+    found.slice.data = found.slice.owned
+    found.slice.length = length
+    return message_of(&found, max_body)

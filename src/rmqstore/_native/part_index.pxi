@@ -1,0 +1,243 @@
+# An index file by itself.
+
+cdef enum:
+    KEY_CHUNK = 256              # keys hashed and fetched before they are entered
+
+
+cdef int check_mode(str mode) except -1:
+    if mode not in ("r", "r+", "a"):
+        raise ValueError(f"argument 'mode' is {mode!r}; it may be 'r', 'r+' or 'a'")
+    return 0
+
+
+@cython.final
+cdef class IndexPart:
+    """The C side of :class:`rmqstore.IndexFile`."""
+
+    cdef IndexFile *index
+    cdef str path
+    cdef bint writable
+    cdef pthread_mutex_t mutex       # one writer at a time
+
+    def __cinit__(self):
+        self.index = NULL
+        pthread_mutex_init(&self.mutex, NULL)
+
+    def __init__(self, path, int64_t slots, int64_t entries, str mode, bint told):
+        cdef stat_t status
+        cdef bytes name
+        cdef IndexSet sizes
+        cdef int64_t fd, rc
+        check_mode(mode)
+        self.path = fsdecode(path)
+        self.writable = mode != "r"
+        directory, base = os_path.split(os_path.abspath(self.path))
+        name = fsencode(base)
+        fd = openat(AT_FDCWD, fsencode(directory), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        if fd < 0:
+            raise errors.StoreNotFoundError(f"{directory}: {strerror(errno)}")
+        try:
+            rc = fstatat(<int>fd, name, &status, AT_SYMLINK_NOFOLLOW)
+            if rc != 0 and mode == "a":
+                rc = index_make_file(<int>fd, ".", name, slots, entries, &self.index)
+            elif rc != 0:
+                raise errors.StoreNotFoundError(f"{self.path}: {strerror(errno)}")
+            else:
+                if told and status.st_size != index_file_bytes(slots, entries) \
+                        and index_set_tell_size(&sizes, status.st_size) == 0:
+                    slots = sizes.slot_num
+                    entries = sizes.entry_num
+                rc = index_open_file(<int>fd, name, slots, entries, self.writable, &self.index)
+            if rc == E_INCOMPATIBLE:
+                raise errors.IncompatibleStoreError(
+                    f"{self.path}: {status.st_size} bytes, not the "
+                    f"{index_file_bytes(slots, entries)} of {slots} slots and {entries} entries")
+            check(rc, NULL, self.path)
+        finally:
+            close(<int>fd)
+
+    def __dealloc__(self):
+        index_close(self.index)
+        pthread_mutex_destroy(&self.mutex)
+
+    cdef IndexFile *hold(self, bint writing) except NULL:
+        """The file, held for a call."""
+        cdef IndexFile *index = self.index
+        if index == NULL:
+            raise errors.StoreClosedError(f"{self.path}: the index file is closed")
+        if writing and not self.writable:
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+        atomic_add(&index.holds, 1)
+        if not self.writable:
+            index_load_header(index)
+        return index
+
+    def put(self, str key, int64_t physical_offset, int64_t store_timestamp):
+        """putKey: False if the file is full."""
+        cdef int64_t length = 0
+        cdef const char *text = utf8_of("key", key, &length)
+        cdef int32_t key_hash = index_key_hash(text, length, 0)
+        cdef IndexFile *index = self.hold(True)
+        cdef int64_t rc
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            rc = index_put(index, key_hash, physical_offset, store_timestamp)
+            pthread_mutex_unlock(&self.mutex)
+            index_close(index)
+        if rc == E_FULL:
+            return False
+        check(rc, NULL, self.path)
+        return True
+
+    def put_many(self, keys, physical_offsets, store_timestamps):
+        """putKey of columns; the number of keys that found room."""
+        cdef ColumnInput text = text_column("keys", keys, False)
+        cdef ColumnInput offsets = int_column(
+            "physical_offsets", physical_offsets, INT64_LEAST, INT64_MOST)
+        cdef ColumnInput stamps = int_column(
+            "store_timestamps", store_timestamps, INT64_LEAST, INT64_MOST)
+        cdef int64_t count = count_rows((text, offsets, stamps))
+        cdef int64_t done = 0
+        cdef int64_t rc = 0
+        cdef IndexFile *index = self.hold(True)
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            while done < count and rc >= 0:
+                rc = put_key_chunk(index, &text.view, &offsets.view, &stamps.view, done,
+                                   min(KEY_CHUNK, count - done), &done)
+            pthread_mutex_unlock(&self.mutex)
+            index_close(index)
+        if rc != E_FULL:
+            check(min(rc, 0), NULL, self.path)
+        return done
+
+    def select(self, str key, int64_t max_num, int64_t begin, int64_t end):
+        """selectPhyOffset."""
+        cdef int64_t length = 0
+        cdef int64_t i, rc
+        cdef const char *text = utf8_of("key", key, &length)
+        cdef int32_t key_hash = index_key_hash(text, length, 0)
+        cdef Offsets found
+        cdef IndexFile *index = self.hold(False)
+        memset(&found, 0, sizeof(Offsets))
+        with nogil:
+            rc = index_select(index, key_hash, max_num, begin, end, &found)
+            index_close(index)
+        hits = [found.items[i] for i in range(found.count)]
+        free(found.items)
+        self.check_chain(rc)
+        return hits
+
+    cdef int check_chain(self, int64_t rc) except -1:
+        if rc == E_CORRUPT:
+            raise errors.StoreCorruptError(
+                self.path, -1, "a chain does not lead to older entries")
+        check(rc, NULL, self.path)
+        return 0
+
+    def select_many(self, keys, int64_t max_num):
+        """selectPhyOffset of many keys: offsets, their count, and where each key's begin."""
+        cdef ColumnInput text = text_column("keys", keys, False)
+        cdef int64_t count = count_rows((text,))
+        cdef Memory starts = memory_new((count + 1) * 8)
+        cdef int64_t *start = <int64_t *>starts.data
+        cdef Offsets found
+        cdef int64_t rc
+        cdef IndexFile *index = self.hold(False)
+        memset(&found, 0, sizeof(Offsets))
+        with nogil:
+            rc = select_keys(index, &text.view, count, max_num, start, &found)
+            index_close(index)
+        if rc < 0:
+            free(found.items)
+            self.check_chain(rc)
+        return memory_of(found.items, found.count * 8), found.count, starts
+
+    def header(self):
+        """begin and end timestamp, begin and end offset, slots used, count."""
+        cdef IndexFile *index = self.hold(False)
+        found = (atomic_get(&index.begin_timestamp), atomic_get(&index.end_timestamp),
+                 atomic_get(&index.begin_phy_offset), atomic_get(&index.end_phy_offset),
+                 atomic_get(&index.slots_used), atomic_get(&index.count))
+        index_close(index)
+        return found
+
+    def flush(self):
+        """Force the file to the disk."""
+        cdef IndexFile *index = self.hold(True)
+        cdef int64_t rc
+        with nogil:
+            rc = mapped_file_sync(index.file, 0, index_entry_at(index, atomic_get(&index.count)))
+            index_close(index)
+        check(min(rc, 0), NULL, self.path)
+
+    def close(self):
+        """Flush where it was written, and let go."""
+        cdef IndexFile *index = self.index
+        if index == NULL:
+            return
+        try:
+            if self.writable:
+                self.flush()
+        finally:
+            self.index = NULL
+            index_close(index)
+
+    @property
+    def closed(self):
+        return self.index == NULL
+
+
+cdef int64_t put_key_chunk(
+    IndexFile *index, const ColumnView *keys, const ColumnView *offsets, const ColumnView *stamps,
+    int64_t first, int64_t count, int64_t *done,
+) noexcept nogil:
+    """Hash keys and fetch their slots, then enter them; ``done`` counts on."""
+    cdef int32_t hashes[KEY_CHUNK]
+    cdef const char *text = NULL
+    cdef int64_t length = 0
+    cdef int64_t i, rc
+    for i in range(count):
+        column_get(keys, first + i, &text, &length)
+        hashes[i] = index_key_hash(text, length, 0)
+        prefetch(index_slot(index, hashes[i]))
+    for i in range(count):
+        rc = index_put(index, hashes[i], column_get_int(offsets, first + i),
+                       column_get_int(stamps, first + i))
+        if rc < 0:
+            return rc
+        done[0] += 1
+    return 0
+
+
+cdef int64_t select_keys(
+    IndexFile *index, const ColumnView *keys, int64_t count, int64_t max_num, int64_t *starts,
+    Offsets *found,
+) noexcept nogil:
+    """Walk the chains of many keys; the slots of a chunk are fetched ahead."""
+    cdef int32_t hashes[KEY_CHUNK]
+    cdef const char *text = NULL
+    cdef int64_t length = 0
+    cdef int64_t first, i, part, rc
+    cdef int64_t number
+    first = 0
+    while first < count:
+        part = min(KEY_CHUNK, count - first)
+        for i in range(part):
+            column_get(keys, first + i, &text, &length)
+            hashes[i] = index_key_hash(text, length, 0)
+            if index.file.base != NULL:
+                prefetch(index_slot(index, hashes[i]))
+        for i in range(part if index.file.base != NULL else 0):
+            number = get_i32_acquire(index_slot(index, hashes[i]))
+            if 0 < number < index.entry_num:
+                prefetch(index.file.base + index_entry_at(index, number))
+        for i in range(part):
+            starts[first + i] = found.count
+            rc = index_select(index, hashes[i], found.count + max_num, INT64_LEAST, INT64_MOST,
+                              found)
+            if rc < 0:
+                return rc
+        first += part
+    starts[count] = found.count
+    return 0

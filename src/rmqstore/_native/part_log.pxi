@@ -1,0 +1,197 @@
+# A commit log by itself: encoded records in, positions of good records out.
+
+@cython.final
+cdef class LogPart:
+    """The C side of :class:`rmqstore.CommitLog`."""
+
+    cdef Store *store
+    cdef str path
+    cdef bint writable
+
+    def __cinit__(self):
+        self.store = NULL
+
+    def __init__(self, directory, int64_t file_size, str mode, bint told):
+        cdef Settings settings
+        cdef Failure failure
+        cdef int64_t fd, rc
+        cdef bytes name
+        check_mode(mode)
+        self.path = os_path.abspath(fsdecode(directory))
+        self.writable = mode != "r"
+        parent, base = os_path.split(self.path)
+        if mode == "a":
+            makedirs(self.path, exist_ok=True)
+        name = fsencode(base)
+        fd = openat(AT_FDCWD, fsencode(parent), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        if fd < 0:
+            raise errors.StoreNotFoundError(f"{parent}: {strerror(errno)}")
+        memset(&settings, 0, sizeof(Settings))
+        settings.log_file_size = file_size
+        settings.check_crc = True
+        self.store = store_new(<int>fd, &settings, self.writable)
+        if self.store == NULL:
+            raise MemoryError()
+        copy_text(self.store.log.directory, FAILURE_PATH_BYTES, name)
+        memset(&failure, 0, sizeof(Failure))
+        with nogil:
+            rc = self.open_log(told, &failure)
+        if rc == -ENOENT or rc == -ENOTDIR:
+            raise errors.StoreNotFoundError(f"{self.path}: {strerror(-rc)}")
+        check(rc, &failure, parent)
+        if mode == "r+" and self.store.log.count == 0:
+            raise errors.StoreNotFoundError(f"{self.path}: no commit log file")
+
+    cdef int64_t open_log(self, bint told, Failure *failure) noexcept nogil:
+        """List, and find the end; where it is written, make what is behind the end empty."""
+        cdef Store *store = self.store
+        cdef int64_t rc = file_set_list(&store.log, failure)
+        if rc < 0:
+            return rc
+        rc = file_set_tell_size(&store.log)
+        if told and not self.writable and rc > 0:
+            store.log.file_size = rc
+        atomic_set(&store.state, STATE_OPEN)
+        if not self.writable:
+            return 0
+        rc = file_set_validate(&store.log, True, failure)
+        if rc < 0:
+            return rc
+        if store.log.count:
+            rc = recover_scan(store, file_set_start(&store.log), file_set_stop(&store.log), False,
+                              failure)
+            if rc < 0:
+                return rc
+            atomic_set(&store.log.wrote, rc)
+            atomic_set(&store.log.flushed, rc)
+            if rc < file_set_stop(&store.log):
+                rc = file_set_hold(&store.log, rc, &store.current)
+                if rc < 0:
+                    return rc
+        store.log.window = min(LOG_WINDOW, store.log.file_size)
+        return 0
+
+    def __dealloc__(self):
+        if self.store != NULL:
+            store_drop(self.store)
+
+    cdef Store *opened(self, bint writing) except NULL:
+        if self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN:
+            raise errors.StoreClosedError(f"{self.path}: the commit log is closed")
+        if writing and not self.writable:
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+        atomic_add(&self.store.in_use, 1)
+        return self.store
+
+    def append(self, data):
+        """Append one encoded record; its physical offset, which is set in it."""
+        cdef Store *store
+        cdef Py_buffer view
+        cdef Record record
+        cdef int64_t rc, field
+        cdef int64_t offset = 0
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            rc = record_parse(<const char *>view.buf, view.len, view.len, &record, &field)
+            if rc > 0:
+                field = record_check(<const char *>view.buf, &record, -1, True)
+            if rc != view.len or field != FIELD_NONE:
+                raise ValueError(f"no encoded record: {record_field_name(field).decode('ascii')}")
+            store = self.opened(True)
+            with nogil:
+                rc = append_encoded(store, <const char *>view.buf, &record, &offset)
+                store_leave(store)
+            if rc == E_TOO_LARGE:
+                raise errors.MessageIllegalError(
+                    f"the record takes {view.len} bytes; a file of {store.log.file_size} holds "
+                    f"{store.log.file_size - RECORD_BLANK_BYTES}",
+                    status=types.PutStatus.MESSAGE_ILLEGAL)
+            check(rc, NULL, self.path)
+        finally:
+            PyBuffer_Release(&view)
+        return offset
+
+    def next(self, int64_t at, int64_t stop):
+        """(offset, size) of the next good record at or after a record boundary; None at the end."""
+        cdef Store *store = self.opened(False)
+        cdef Cursor cursor
+        cdef Record record
+        cdef const char *data
+        cdef int64_t rc
+        with nogil:
+            if store.writable:
+                stop = min(stop, atomic_get(&store.log.wrote))
+            cursor_init(&cursor, store, at, stop)
+            rc = cursor_next(&cursor, &record, &data)
+            if rc == E_CORRUPT:
+                rc = cursor_resync(&cursor)
+                if rc > 0:
+                    rc = cursor_next(&cursor, &record, &data)
+            cursor_close(&cursor)
+            store_leave(store)
+        if rc == 0:
+            return None
+        check(rc, NULL, self.path)
+        return record.physical_offset, rc
+
+    def bounds(self):
+        """First offset, end, and what is on the disk."""
+        cdef Store *store = self.opened(False)
+        cdef int64_t start, end
+        cdef int64_t flushed
+        with nogil:
+            log_look(store)
+            start = log_first(store)
+            end = log_end(store)
+            flushed = atomic_get(&store.log.flushed) if store.writable else end
+            store_leave(store)
+        return start, end, flushed
+
+    def flush(self):
+        """Force the log to the disk."""
+        cdef Store *store = self.opened(True)
+        cdef int64_t rc
+        with nogil:
+            rc = flush_log_now(store)
+            store_leave(store)
+        check(rc, &store.failure, self.path)
+
+    def close(self):
+        """Flush where it was written, and let go."""
+        cdef Store *store = self.store
+        cdef int64_t rc = 0
+        if store == NULL or not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
+            return
+        with nogil:
+            while atomic_get(&store.in_use) > 0:
+                usleep(200)
+            if store.writable:
+                rc = flush_log_now(store)
+            atomic_set(&store.state, STATE_CLOSED)
+            store_empty(store)
+        check(rc, &store.failure, self.path)
+
+    @property
+    def closed(self):
+        return self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN
+
+
+cdef int64_t append_encoded(
+    Store *store, const char *data, const Record *record, int64_t *offset,
+) noexcept nogil:
+    """Copy a checked record into the log with its own place in it."""
+    cdef char *at = NULL
+    cdef int64_t rc
+    cdef int64_t size = record.size
+    pthread_mutex_lock(&store.put_lock)
+    rc = log_make_room(store, size, &at)
+    if rc == 0:
+        offset[0] = atomic_peek(&store.log.wrote)
+        memcpy(at, data, <size_t>size)
+        put_i64(at + RECORD_PHYSICAL_OFFSET, offset[0])
+        if record_checksum_at(at, record) >= 0:
+            record_write_checksum(at, size)
+        store.last_store_timestamp = max(store.last_store_timestamp, record.store_timestamp)
+        atomic_set_strict(&store.log.wrote, offset[0] + size)
+    pthread_mutex_unlock(&store.put_lock)
+    return rc

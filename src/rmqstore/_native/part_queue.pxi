@@ -1,0 +1,163 @@
+# A consume queue by itself.
+
+@cython.final
+cdef class QueuePart:
+    """The C side of :class:`rmqstore.ConsumeQueue`."""
+
+    cdef Queue *queue
+    cdef str path
+    cdef bint writable
+    cdef int root
+    cdef pthread_mutex_t mutex       # one writer at a time; a reader's look for the end
+
+    def __cinit__(self):
+        self.queue = NULL
+        self.root = -1
+        pthread_mutex_init(&self.mutex, NULL)
+
+    def __init__(self, directory, int64_t file_size, str mode, bint told):
+        cdef Failure failure
+        cdef Queue *queue
+        cdef int64_t rc
+        check_mode(mode)
+        self.path = fsdecode(directory)
+        self.writable = mode != "r"
+        if mode == "a":
+            makedirs(self.path, exist_ok=True)
+        self.root = openat(AT_FDCWD, fsencode(self.path), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        if self.root < 0:
+            raise errors.StoreNotFoundError(f"{self.path}: {strerror(errno)}")
+        queue = queue_new(NULL, 0, self.root, file_size, self.writable)
+        if queue == NULL:
+            raise MemoryError()
+        self.queue = queue
+        memset(&failure, 0, sizeof(Failure))
+        check(file_set_list(&queue.files, &failure), &failure, self.path)
+        if mode == "r+" and queue.files.count == 0:
+            raise errors.StoreNotFoundError(f"{self.path}: no consume queue file")
+        if told and not self.writable:
+            rc = file_set_tell_size(&queue.files)
+            if rc >= UNIT_BYTES:
+                queue.files.file_size = rc - rc % UNIT_BYTES
+        if self.writable:
+            check(file_set_validate(&queue.files, True, &failure), &failure, self.path)
+        check(self.find_ends(), NULL, self.path)
+
+    cdef int64_t find_ends(self) noexcept nogil:
+        """First and last unit as the bytes tell."""
+        cdef Queue *queue = self.queue
+        cdef int64_t used = queue_used_units(queue)
+        cdef int64_t first = 0
+        cdef Unit unit
+        if used < 0:
+            return used
+        if queue.files.count:
+            first = queue.files.slots[0].start // UNIT_BYTES
+        used = max(used, first)
+        atomic_set(&queue.files.wrote, used * UNIT_BYTES)
+        atomic_set(&queue.files.flushed, used * UNIT_BYTES)
+        atomic_set(&queue.max_offset, used)
+        first = queue_skip_blanks(queue, first, used, &unit)
+        if first < 0:
+            return first
+        atomic_set(&queue.min_offset, first)
+        return 0
+
+    def __dealloc__(self):
+        if self.queue != NULL:
+            queue_destroy(self.queue)
+        if self.root >= 0:
+            close(self.root)
+        pthread_mutex_destroy(&self.mutex)
+
+    cdef Queue *opened(self) except NULL:
+        if self.queue == NULL:
+            raise errors.StoreClosedError(f"{self.path}: the consume queue is closed")
+        return self.queue
+
+    def put(self, int64_t physical_offset, int64_t size, int64_t tags_code, int64_t queue_offset):
+        """Write a unit at its place; False if another unit is there."""
+        cdef Queue *queue = self.opened()
+        cdef Unit unit
+        cdef int64_t rc
+        if not self.writable:
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+        if not 0 <= physical_offset or not 1 <= size <= 0x7FFFFFFF:
+            raise ValueError(f"physical_offset={physical_offset}, size={size}: an offset may be 0 "
+                             "or more, a size 1 to 2147483647")
+        if not 0 <= queue_offset < INT64_MOST // UNIT_BYTES - 1:
+            raise ValueError(f"argument 'queue_offset' is {queue_offset}; it may be from 0 to "
+                             f"{INT64_MOST // UNIT_BYTES - 2}")
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            if queue_offset < atomic_get(&queue.max_offset):
+                rc = queue_unit_at(queue, queue_offset, &unit)
+                if rc == 0:
+                    rc = (unit.physical_offset == physical_offset and unit.size == size
+                          and unit.tags_code == tags_code)
+                elif rc == E_NOT_FOUND:
+                    rc = 0
+            else:
+                rc = queue_put_unit(queue, queue_offset, physical_offset, <int32_t>size, tags_code)
+            pthread_mutex_unlock(&self.mutex)
+        return check(rc, NULL, self.path) == 1
+
+    def bounds(self):
+        """First queue offset, and the one after the last."""
+        cdef Queue *queue = self.opened()
+        cdef int64_t rc = 0
+        if not self.writable:
+            with nogil:
+                pthread_mutex_lock(&self.mutex)
+                rc = file_set_list(&queue.files, NULL)
+                if rc >= 0:
+                    rc = self.find_ends()
+                pthread_mutex_unlock(&self.mutex)
+        check(rc, NULL, self.path)
+        return atomic_get(&queue.min_offset), atomic_get(&queue.max_offset)
+
+    def units(self, int64_t start, int64_t stop):
+        """The bytes of units [start, stop)."""
+        cdef Queue *queue = self.opened()
+        cdef Memory memory = memory_new(max(0, stop - start) * UNIT_BYTES)
+        cdef Slice slice
+        cdef int64_t rc
+        cdef int64_t at = start
+        while at < stop:
+            with nogil:
+                rc = queue_units(queue, at, stop - at, &slice)
+            if rc <= 0:
+                slice_release(&slice)
+                raise status_error(rc if rc < 0 else E_REMOVED, NULL, self.path)
+            memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data, <size_t>(rc * UNIT_BYTES))
+            slice_release(&slice)
+            at += rc
+        return memory
+
+    def flush(self):
+        """Force the units to the disk."""
+        cdef Queue *queue = self.opened()
+        cdef int64_t rc
+        if not self.writable:
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
+            pthread_mutex_unlock(&self.mutex)
+        check(min(rc, 0), NULL, self.path)
+
+    def close(self):
+        """Flush where it was written, and let go."""
+        cdef Queue *queue = self.queue
+        if queue == NULL:
+            return
+        try:
+            if self.writable:
+                self.flush()
+        finally:
+            self.queue = NULL
+            queue_destroy(queue)
+
+    @property
+    def closed(self):
+        return self.queue == NULL

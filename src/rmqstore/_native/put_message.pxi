@@ -1,0 +1,311 @@
+# put and put_batch: from arguments to a place in the log, with no Python in between.
+#
+# Source: store/DefaultMessageStore.java putMessage, putMessages; store/CommitLog.java
+
+cdef enum:
+    SMALL_BODY = 4096            # up to here an append is shorter than a release of the GIL
+    DELAY_LEVEL_TEXT = 24
+
+cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+
+
+cdef inline int store_writable(Engine engine) except -1:
+    """Enter a call that writes; balanced by store_leave."""
+    cdef Store *store = engine.store
+    cdef int64_t rc
+    if store == NULL:
+        raise errors.StoreClosedError(f"{engine._path}: the store is closed")
+    rc = store_enter(store)
+    if rc < 0:
+        raise status_error(rc, NULL, engine._path)
+    if not store.writable:
+        store_leave(store)
+        raise errors.ReadOnlyStoreError(f"{engine._path}: opened with mode 'r'")
+    if unlikely(atomic_get(&store.failed) != 0 or atomic_get(&store.stalled) != 0):
+        store_leave(store)
+        raise write_error(engine, E_FAILED if atomic_get(&store.failed) else E_STALLED)
+    return 0
+
+
+cdef object write_error(Engine engine, int64_t status):
+    """The exception of an append that did not take place."""
+    cdef Store *store = engine.store
+    cdef int64_t stalled
+    if status == E_STALLED:
+        stalled = atomic_get(&store.stalled)
+        if stalled == 0:
+            stalled = -ENOSPC
+        return errors.PutError(
+            f"{engine._path}: consume queues and index cannot be written: "
+            f"{strerror(-stalled) if stalled > -4096 else 'no memory'}",
+            status=types.PutStatus.DISK_FULL, errno=-stalled if stalled > -4096 else None)
+    if status == -ENOSPC or status == -EDQUOT:
+        return errors.PutError(
+            f"{engine._path}: the commit log cannot grow: {strerror(-status)}",
+            status=types.PutStatus.DISK_FULL, errno=-status)
+    if status == E_FAILED:
+        return status_error(status, &store.failure, engine._path)
+    if status == E_TOO_LARGE:
+        return errors.MessageIllegalError(
+            f"the records take more than a commit log file of {store.log.file_size} bytes",
+            status=types.PutStatus.MESSAGE_ILLEGAL)
+    if -4096 < status < 0:
+        return errors.PutError(
+            f"{engine._path}: no new commit log file: {strerror(-status)}",
+            status=types.PutStatus.CREATE_MAPEDFILE_FAILED, errno=-status)
+    return status_error(status, NULL, engine._path)
+
+
+cdef Topic *writable_topic(Engine engine, object topic) except NULL:
+    """The topic's entry; one that topics.json has not is made with the default number of queues."""
+    cdef int64_t length = 0
+    cdef const char *name = utf8_of("topic", topic, &length)
+    cdef Topic *found
+    found = topic_find(&engine.store.table, name, length)
+    if likely(found != NULL and atomic_peek(&found.write_queue_nums) > 0):
+        return found
+    check_topic(name, length, topic)
+    engine._make_topic(topic)
+    found = topic_find(&engine.store.table, name, length)
+    if found == NULL:
+        raise errors.TopicNotFoundError(f"{engine._path}: no topic {topic!r}")
+    return found
+
+
+cdef Queue *writable_queue(Engine engine, Topic *topic, int64_t queue_id) except NULL:
+    cdef Store *store = engine.store
+    cdef Queue *queue = queue_find(topic, <int32_t>queue_id)
+    if queue == NULL:
+        queue = queue_enter(&store.table, topic, <int32_t>queue_id, store.root,
+                            store.settings.queue_file_size, True)
+        if queue == NULL:
+            raise MemoryError()
+        queue.files.open_files = &store.open_files
+    return queue
+
+
+cdef int64_t java_remainder(int64_t hash, int64_t queue_nums) noexcept nogil:
+    """abs(hash % n) with Java's %, which takes the sign of the dividend: as C's."""
+    cdef int64_t rest = hash % queue_nums
+    return -rest if rest < 0 else rest
+
+
+cdef int64_t choose_queue(Engine engine, Topic *topic, object queue_id, object queue_key) except -1:
+    """By id, by key as SelectMessageQueueByHash does, or the next one round robin."""
+    cdef int64_t queue_nums = max(1, atomic_peek(&topic.write_queue_nums))
+    cdef int64_t length = 0
+    cdef const char *text
+    if queue_id is not None:
+        if queue_key is not None:
+            raise ValueError("arguments 'queue_id' and 'queue_key' exclude each other")
+        return int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)
+    if queue_key is None:
+        return (atomic_add(&topic.round_robin, 1) - 1) % queue_nums
+    if PyUnicode_Check(queue_key):
+        text = utf8_of("queue_key", queue_key, &length)
+        return java_remainder(java_hash_utf8(text, length, 0), queue_nums)
+    if isinstance(queue_key, (bytes, bytearray, memoryview)):
+        return arrays.bytes_hash(queue_key) % queue_nums
+    return java_remainder(
+        int_argument("queue_key", queue_key, -0x80000000, 0x7FFFFFFF), queue_nums)
+
+
+cdef int add_keys(object keys, Text *text) except -1:
+    """The KEYS property."""
+    cdef int64_t length = 0
+    cdef const char *data
+    if PyUnicode_Check(keys):
+        joined = keys
+    else:
+        joined = joined_keys(KEYS_ARGUMENT, -1, keys)
+        if joined is None:
+            return 0
+    data = utf8_of("keys", joined, &length)
+    refuse_separators("keys", data, length)
+    if length:
+        text_add_property(text, b"KEYS", 4, data, length)
+    return 0
+
+
+cdef int add_text(str argument, const char *name, int64_t name_length, object value,
+                  Text *text) except -1:
+    """TAGS or UNIQ_KEY."""
+    cdef int64_t length = 0
+    cdef const char *data = utf8_of(argument, value, &length)
+    refuse_separators(argument, data, length)
+    if length:
+        text_add_property(text, name, name_length, data, length)
+    return 0
+
+
+cdef int add_unique_key(object uniq_key, int64_t now, Text *text, PutResult result) except -1:
+    """True: one is made; a str is taken; False: none."""
+    if uniq_key is True:
+        unique_key_write(&unique_keys, unique_keys_take(&unique_keys, now, 1), result.key)
+        result.generated = True
+        text_add_property(text, b"UNIQ_KEY", 8, result.key, UNIQUE_KEY_BYTES)
+    elif uniq_key is not False:
+        if not PyUnicode_Check(uniq_key):
+            raise TypeError(f"argument 'uniq_key' is {uniq_key!r}; it may be True, False or a str")
+        if not uniq_key:
+            raise ValueError("argument 'uniq_key' is ''; it may be True, False or a str")
+        add_text("uniq_key", b"UNIQ_KEY", 8, uniq_key, text)
+        result.given_key = uniq_key
+    return 0
+
+
+cdef int add_delay(Engine engine, Topic *topic, int64_t level, int64_t queue_id, Text *text) except -1:
+    """The properties that take a message to the schedule topic and back."""
+    cdef char number[DELAY_LEVEL_TEXT]
+    text_add_property(text, b"DELAY", 5, number,
+                      snprintf(number, DELAY_LEVEL_TEXT, "%lld", <long long>level))
+    text_add_property(text, b"REAL_TOPIC", 10, topic.name, topic.length)
+    text_add_property(text, b"REAL_QID", 8, number,
+                      snprintf(number, DELAY_LEVEL_TEXT, "%lld", <long long>queue_id))
+    return 0
+
+
+cdef int finish_properties(Store *store, Draft *draft, Text *text) except -1:
+    """Room for the whole-record checksum, which follows a 0x02 like any property."""
+    if store.settings.record_checksum:
+        if text.length:
+            text_add(text, b"\x02", 1)
+        text_add(text, b"__CRC32#\x010000000000\x02", CHECKSUM_PROPERTY_BYTES)
+        draft.checksum = True
+    draft.properties = text.data
+    draft.properties_length = text.length
+    return 0
+
+
+cdef inline void draft_hosts(Store *store, Draft *draft) noexcept nogil:
+    """The store's host, and the same for the born host until another is given."""
+    memcpy(draft.store_host, store.settings.store_host, HOST_V6_BYTES)
+    memcpy(draft.born_host, store.settings.store_host, HOST_V6_BYTES)
+    if store.settings.store_host_length == HOST_V6_BYTES:
+        draft.sys_flag |= SYS_STORE_HOST_V6 | SYS_BORN_HOST_V6
+
+
+cdef int draft_born(Draft *draft, object born_timestamp, object born_host, int64_t now) except -1:
+    cdef int length
+    draft.born_timestamp = now
+    if born_timestamp is not None:
+        draft.born_timestamp = times.to_millis(born_timestamp, name="born_timestamp")
+    if born_host is not None:
+        length = host_bytes("born_host", born_host, draft.born_host)
+        draft.sys_flag &= ~SYS_BORN_HOST_V6
+        if length == HOST_V6_BYTES:
+            draft.sys_flag |= SYS_BORN_HOST_V6
+    return 0
+
+
+cdef int append_and_wait(
+    Engine engine, Draft *drafts, int64_t count, int64_t size, Queue *queue, bint wait,
+    PutResult result,
+) except -1:
+    """Append, and with synchronous flush wait for the disk."""
+    cdef Store *store = engine.store
+    cdef int64_t rc = E_BUSY
+    # A free lock, a small copy and no system call: shorter than handing the GIL over.
+    if size <= SMALL_BODY:
+        rc = log_append(store, drafts, count, size, queue, True, &result.place)
+    if rc == E_BUSY:
+        with nogil:
+            rc = log_append(store, drafts, count, size, queue, False, &result.place)
+    if rc < 0:
+        raise write_error(engine, rc)
+    result.stop = result.place.physical_offset + size
+    result._queue_id = queue.id
+    result._count = count
+    memcpy(result.host, store.settings.store_host, HOST_V6_BYTES)
+    result.v6 = store.settings.store_host_length == HOST_V6_BYTES
+    if wait and store.settings.sync_flush:
+        wait_acknowledged(engine, result)
+    return 0
+
+
+cdef int wait_acknowledged(Engine engine, PutResult result) except -1:
+    """Until the record is on the disk, or the time-out that 4.9.3 has too."""
+    cdef Store *store = engine.store
+    cdef int64_t rc
+    with nogil:
+        rc = wait_durable(store, result.stop, monotonic_ns() + store.settings.sync_flush_timeout)
+    if rc == E_TIMEOUT:
+        result._status = 1
+        raise errors.PutError(
+            f"{engine._path}: stored at {result.physical_offset}, but not on the disk within "
+            f"{store.settings.sync_flush_timeout // 1000000} ms",
+            status=types.PutStatus.FLUSH_DISK_TIMEOUT, result=result, stored=result._count)
+    if rc < 0:
+        raise status_error(rc, &store.failure, engine._path)
+    return 0
+
+
+cdef PutResult put_one(
+    Engine engine, object topic, object body, object queue_id, object queue_key, object tags,
+    object keys, object properties, object flag, object delay_level, object born_timestamp,
+    object born_host, object uniq_key, bint wait,
+):
+    cdef Store *store = engine.store
+    cdef Topic *to
+    cdef Queue *queue
+    cdef Draft draft
+    cdef Text text
+    cdef Py_buffer view
+    cdef int64_t now = wall_millis()
+    cdef int64_t id, level
+    cdef PutResult result = PutResult.__new__(PutResult)
+    cdef bint viewed = False
+    draft.sys_flag = 0
+    draft.checksum = False
+    draft.volatile_body = False
+    draft.prepared_transaction_offset = 0
+    draft.reconsume_times = 0
+    text_init(&text)
+    try:
+        to = writable_topic(engine, topic)
+        id = choose_queue(engine, to, queue_id, queue_key)
+        draft.flag = 0
+        if flag is not ZERO:
+            draft.flag = <int32_t>int_argument("flag", flag, -0x80000000, 0x7FFFFFFF)
+        draft_hosts(store, &draft)
+        draft_born(&draft, born_timestamp, born_host, now)
+        if properties is not None:
+            properties_add(properties, &text)
+        if keys is not None:
+            add_keys(keys, &text)
+        if tags is not None:
+            add_text("tags", b"TAGS", 4, tags, &text)
+        add_unique_key(uniq_key, now, &text, result)
+        if delay_level is not ZERO:
+            level = int_argument("delay_level", delay_level, 0, store.settings.delay_count)
+            if level > 0:
+                add_delay(engine, to, level, id, &text)
+                id = level - 1
+                to = topic_enter(&store.table, SCHEDULE_TOPIC, 19)
+                if to == NULL:
+                    raise MemoryError()
+        if PyBytes_CheckExact(body):
+            draft.body = PyBytes_AS_STRING(body)
+            draft.body_length = PyBytes_GET_SIZE(body)
+        else:
+            # Another thread may write to it meanwhile: only a copy has one checksum.
+            PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+            viewed = True
+            draft.body = <const char *>view.buf
+            draft.body_length = view.len
+            if not view.readonly:
+                copied = PyBytes_FromStringAndSize(draft.body, draft.body_length)
+                draft.body = PyBytes_AS_STRING(copied)
+        finish_properties(store, &draft, &text)
+        draft.topic = to.name
+        draft.topic_length = to.length
+        draft.queue_id = <int32_t>id
+        check_draft(&draft, store.settings.max_message_size, store.log.file_size)
+        queue = writable_queue(engine, to, id)
+        draft.body_crc = record_body_crc(draft.body, draft.body_length)
+        append_and_wait(engine, &draft, 1, draft.size, queue, wait, result)
+    finally:
+        text_free(&text)
+        if viewed:
+            PyBuffer_Release(&view)
+    return result

@@ -1,0 +1,209 @@
+# Find by key: the index files newest first, and the log itself where no index file covers it.
+#
+# Source: store/DefaultMessageStore.java queryMessage, store/index/IndexService.java queryOffset
+
+cdef struct KeyQuery:
+    const char *topic
+    int64_t topic_length
+    const char *key
+    int64_t key_length
+    int32_t key_hash
+    int64_t max_num
+    int64_t begin                # inclusive, store time
+    int64_t end
+    bint index_only
+    bint records                 # keep the records; else only their offsets
+    int64_t hits_before          # offsets of other keys in front of this one's
+
+
+cdef bint record_has_key(
+    const char *data, const Record *record, const KeyQuery *query,
+) noexcept nogil:
+    """Compared exactly: topic, and UNIQ_KEY or one of KEYS."""
+    cdef StoreProperties properties
+    cdef int64_t at = 0
+    cdef const char *word
+    cdef int64_t length
+    if record.store_timestamp < query.begin or record.store_timestamp > query.end \
+            or (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+        return False
+    if record.topic_length != query.topic_length or memcmp(
+            data + record.topic_at, query.topic, <size_t>query.topic_length) != 0:
+        return False
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    if properties.unique_key.value_length == query.key_length and memcmp(
+            properties.unique_key.value, query.key, <size_t>query.key_length) == 0:
+        return True
+    while properties.keys.value_length > 0 and split_next(
+            properties.keys.value, properties.keys.value_length, 32, &at, &word, &length):
+        if length == query.key_length and memcmp(word, query.key, <size_t>length) == 0:
+            return True
+    return False
+
+
+cdef int64_t query_run(
+    Store *store, const KeyQuery *query, Got *got, Offsets *hits,
+) noexcept nogil:
+    """All hits, newest first, into ``got`` (records) or ``hits`` (offsets)."""
+    cdef int64_t rc, newer
+    cdef int64_t i = 0
+    cdef IndexFile *index
+    cdef int64_t stop
+    if store.writable:
+        rc = wait_visible(store, atomic_get_strict(&store.log.wrote),
+                          monotonic_ns() + 1000000000)
+        if rc < 0 and rc != E_TIMEOUT and store.settings.sync_flush == 0:
+            return E_FAILED
+    elif monotonic_ns() - store.indexes.listed_at > 100000000:
+        log_look(store)
+        index_set_list(&store.indexes, NULL)
+    # From the end of the log downwards: what lies between two files is searched itself.
+    newer = atomic_get(&store.dispatched) if store.writable else log_end(store)
+    while True:
+        index = index_set_hold(&store.indexes, i) if store.indexes.enabled else NULL
+        stop = log_first(store)
+        if index != NULL:
+            if index.file.base == NULL:
+                index_load_header(index)
+            if atomic_get(&index.count) > 1:
+                stop = atomic_get(&index.end_phy_offset)
+            else:
+                stop = newer
+        rc = 0
+        if i == 0 and atomic_get(&store.indexes.dispatched) > stop:
+            stop = atomic_get(&store.indexes.dispatched)
+        if not query.index_only and stop < newer:
+            rc = query_log(store, query, stop, newer, got, hits)
+        if rc == 0 and index != NULL and atomic_get(&index.count) > 1:
+            rc = query_index(store, query, index, got, hits)
+            newer = atomic_get(&index.begin_phy_offset)
+        index_close(index)
+        if rc != 0 or index == NULL or got.count + hits.count - query.hits_before >= query.max_num:
+            return min(rc, 0)
+        i += 1
+
+
+cdef int64_t query_add(
+    Store *store, const KeyQuery *query, Found *found, Got *got, Offsets *hits,
+) noexcept nogil:
+    """Take a hit over unless it is the one before: 1 where that was enough."""
+    cdef int64_t rc
+    cdef int64_t offset = found.record.physical_offset
+    if query.records:
+        if got.count and got.items[got.count - 1].record.physical_offset <= offset:
+            slice_release(&found.slice)
+            return 0
+        rc = got_add(got, found)
+        if rc < 0:
+            slice_release(&found.slice)
+            return rc
+        return 1 if got.count >= query.max_num else 0
+    slice_release(&found.slice)
+    if hits.count > query.hits_before and hits.items[hits.count - 1] <= offset:
+        return 0
+    rc = offsets_add(hits, offset)
+    if rc < 0:
+        return rc
+    return 1 if hits.count - query.hits_before >= query.max_num else 0
+
+
+cdef int64_t query_index(
+    Store *store, const KeyQuery *query, IndexFile *index, Got *got, Offsets *hits,
+) noexcept nogil:
+    """The hits of one index file: 0, 1 where there are enough, or what is wrong.
+
+    The times in the entries are rounded and, for the first of a file, taken from another
+    beginning, so they only choose the file; the records' own times decide.
+    """
+    cdef Offsets candidates
+    cdef Found found
+    cdef int64_t i, rc, field
+    if atomic_get(&index.end_timestamp) + 1000 < query.begin:
+        return 0
+    memset(&candidates, 0, sizeof(Offsets))
+    rc = index_select(index, query.key_hash, INT64_MOST, INT64_LEAST, INT64_MOST,
+                      &candidates)
+    if rc == E_CORRUPT:
+        got.field = FIELD_NONE
+        got.bad_offset = -1
+    i = 0
+    while rc == 0 and i < candidates.count:
+        rc = log_record(store, candidates.items[i], 0, &found, &field)
+        i += 1
+        if rc == E_CORRUPT:
+            got.field = field
+            got.bad_offset = candidates.items[i - 1]
+            if not candidate_is_stale(store, got.bad_offset):
+                break
+            rc = 0
+            continue
+        if rc <= 0:
+            rc = 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+            continue
+        if record_has_key(found.slice.data, &found.record, query):
+            rc = query_add(store, query, &found, got, hits)
+        else:
+            slice_release(&found.slice)
+            rc = 0
+    free(candidates.items)
+    return rc
+
+
+cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
+    """An index that is only read may point where the log no longer has that record."""
+    return not store.writable and offset >= log_end(store)
+
+
+cdef int64_t query_log(
+    Store *store, const KeyQuery *query, int64_t start, int64_t stop, Got *got, Offsets *hits,
+) noexcept nogil:
+    """The hits of a part of the log that no index file covers, newest first."""
+    cdef Cursor cursor
+    cdef Record record
+    cdef Offsets found_at
+    cdef Found found
+    cdef const char *data
+    cdef int64_t rc, field
+    cdef bint keyed = False
+    if uncovered_is_keyless(store, start, stop):
+        return 0
+    memset(&found_at, 0, sizeof(Offsets))
+    cursor_init(&cursor, store, start, stop)
+    cursor.check_crc = False                 # hits are checked when they are read
+    while True:
+        rc = cursor_next(&cursor, &record, &data)
+        if rc == E_CORRUPT:
+            rc = cursor_resync(&cursor)
+            if rc > 0:
+                continue
+        if rc <= 0:
+            break
+        if not keyed and record.physical_offset > start and record_is_keyed(data, &record):
+            keyed = True
+        if record_has_key(data, &record, query):
+            rc = offsets_add(&found_at, record.physical_offset)
+            if rc < 0:
+                break
+        rc = 0
+    cursor_close(&cursor)
+    if rc == 0 and not keyed:
+        note_keyless(store, start, stop)
+    while rc == 0 and found_at.count > 0:
+        found_at.count -= 1
+        rc = log_record(store, found_at.items[found_at.count], 0, &found, &field)
+        if rc > 0:
+            rc = query_add(store, query, &found, got, hits)
+        elif rc == E_CORRUPT:
+            got.field = field
+            got.bad_offset = found_at.items[found_at.count]
+    free(found_at.items)
+    return rc
+
+
+cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:
+    """Whether the index would have entries for it."""
+    cdef StoreProperties properties
+    if (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+        return False
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    return properties.unique_key.value_length > 0 or properties.keys.value_length > 0

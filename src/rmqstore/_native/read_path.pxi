@@ -1,0 +1,216 @@
+# Reading: a record by its place, units checked against their records, the ends of queues and
+# log as somebody sees them who only reads.
+#
+# Source: store/DefaultMessageStore.java getMessage, store/CommitLog.java getMessage
+
+# A record found, to be given to Python; the slice is owned by who has it.
+cdef struct Found:
+    Slice slice
+    Record record
+
+cdef enum:
+    RECORD_GUESS = 4096          # bytes read ahead of knowing a record's size
+    LARGE_RECORD = 4 << 20       # from here on its parts are checked before it is read whole
+
+
+cdef int64_t log_record(
+    Store *store, int64_t physical_offset, int64_t size_hint, Found *found, int64_t *field,
+) noexcept nogil:
+    """The record at an offset of the log, checked in all its parts.
+
+    Returns its size and what to release; 0 at a filler; E_NOT_FOUND outside of the log,
+    E_REMOVED where its file is gone, E_CORRUPT with ``field``.
+    """
+    cdef int64_t room, rc, wanted
+    memset(&found.slice, 0, sizeof(Slice))
+    field[0] = FIELD_NONE
+    if physical_offset < 0:
+        return E_NOT_FOUND
+    if store.writable and physical_offset >= atomic_get(&store.log.wrote):
+        return E_NOT_FOUND
+    room = store.log.file_size - physical_offset % store.log.file_size
+    wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0
+                 else max(size_hint, 8))
+    while True:
+        rc = file_set_read(&store.log, physical_offset, min(room, wanted), &found.slice)
+        if rc < 0:
+            return E_REMOVED if rc == E_NOT_FOUND and physical_offset < log_first(store) else rc
+        if found.slice.file != NULL:
+            room = found.slice.file.start + found.slice.file.size - physical_offset
+            found.slice.length = room        # mapped: all of the file may be looked at
+        rc = record_parse(found.slice.data, found.slice.length, room, &found.record, field)
+        if rc != E_NOT_FOUND:
+            break
+        if found.slice.length < wanted:      # the file itself is short
+            rc = E_CORRUPT
+            break
+        slice_release(&found.slice)
+        wanted = found.record.size
+        if wanted > LARGE_RECORD:
+            rc = large_record_fits(store, physical_offset, wanted, field)
+            if rc < 0:
+                return rc
+    if rc > 0:
+        field[0] = record_check(found.slice.data, &found.record, physical_offset, True)
+        if field[0] != FIELD_NONE:
+            rc = E_CORRUPT
+    if rc <= 0:
+        slice_release(&found.slice)
+    else:
+        found.slice.length = rc
+    return rc
+
+
+cdef int64_t log_first(Store *store) noexcept nogil:
+    """The first offset the log has."""
+    return file_set_start(&store.log)
+
+
+cdef int64_t large_record_fits(
+    Store *store, int64_t physical_offset, int64_t size, int64_t *field,
+) noexcept nogil:
+    """Whether the parts of a large record add up, before memory is asked for."""
+    cdef Slice slice
+    cdef int64_t at = RECORD_HEAD_BYTES - 4
+    cdef int64_t body, topic, rc, head
+    cdef int32_t sys_flag
+    rc = file_set_read(&store.log, physical_offset, RECORD_HEAD_BYTES + 2 * HOST_V6_EXTRA, &slice)
+    if rc < RECORD_HEAD_BYTES + 2 * HOST_V6_EXTRA:
+        slice_release(&slice)
+        return rc if rc < 0 else E_CORRUPT
+    head = 2 if get_i32(slice.data + RECORD_MAGIC) == MAGIC_MESSAGE_V2 else 1
+    sys_flag = get_i32(slice.data + RECORD_SYS_FLAG)
+    at += HOST_V6_EXTRA if sys_flag & SYS_BORN_HOST_V6 else 0
+    at += HOST_V6_EXTRA if sys_flag & SYS_STORE_HOST_V6 else 0
+    body = get_i32(slice.data + at)
+    slice_release(&slice)
+    field[0] = FIELD_SIZE
+    at += 4 + body
+    if body < 0 or at + head + 2 > size:
+        return E_CORRUPT
+    rc = file_set_read(&store.log, physical_offset + at, 2, &slice)
+    topic = -1
+    if rc == 2:
+        topic = get_i16(slice.data) if head == 2 else <signed char>slice.data[0]
+    slice_release(&slice)
+    at += head + topic
+    if topic < 0 or at + 2 > size:
+        return rc if rc < 0 else E_CORRUPT
+    rc = file_set_read(&store.log, physical_offset + at, 2, &slice)
+    if rc == 2 and at + 2 + get_i16(slice.data) == size:
+        field[0] = FIELD_NONE
+    slice_release(&slice)
+    return E_CORRUPT if field[0] != FIELD_NONE else 0
+
+
+cdef bint record_is_of(
+    const char *data, const Record *record, const Queue *queue, int64_t queue_offset,
+) noexcept nogil:
+    """Whether a record names this queue and queue offset, or does so by multi-dispatch."""
+    cdef StoreProperties properties
+    cdef Topic *topic = queue.topic
+    cdef int64_t name_at = 0
+    cdef int64_t offset_at = 0
+    cdef const char *name = NULL
+    cdef const char *offset = NULL
+    cdef int64_t name_length = 0
+    cdef int64_t offset_length = 0
+    if record.topic_length == topic.length and record.queue_id == queue.id \
+            and record.queue_offset == queue_offset \
+            and memcmp(data + record.topic_at, topic.name, <size_t>topic.length) == 0:
+        return True
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    if properties.multi_dispatch.value_length <= 0 or properties.multi_offset.value_length <= 0:
+        return False
+    while split_next(properties.multi_dispatch.value, properties.multi_dispatch.value_length, 44,
+                     &name_at, &name, &name_length) \
+            and split_next(properties.multi_offset.value, properties.multi_offset.value_length,
+                           44, &offset_at, &offset, &offset_length):
+        if name_length == topic.length and memcmp(name, topic.name, <size_t>name_length) == 0 \
+                and parse_decimal(offset, offset_length) == queue_offset:
+            return True
+    return False
+
+
+cdef int64_t queue_record(
+    Store *store, Queue *queue, int64_t queue_offset, const Unit *unit, Found *found,
+    int64_t *field,
+) noexcept nogil:
+    """The record that a unit points to, which must name the unit's place."""
+    cdef int64_t rc
+    if unit.size <= 0 or unit_is_blank(unit):
+        return E_REMOVED
+    rc = log_record(store, unit.physical_offset, unit.size, found, field)
+    if rc > 0 and (rc != unit.size or not record_is_of(
+            found.slice.data, &found.record, queue, queue_offset)):
+        slice_release(&found.slice)
+        field[0] = FIELD_QUEUE
+        return E_CORRUPT
+    if rc == 0:
+        field[0] = FIELD_MAGIC
+        return E_CORRUPT
+    return rc
+
+
+cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
+    """A unit of a store that is only read exists if its record checks and names it."""
+    cdef Unit unit
+    cdef Unit before
+    cdef Found found
+    cdef int64_t field
+    if queue_unit_at(queue, queue_offset, &unit) < 0 or unit.size <= 0 or unit_is_blank(&unit):
+        return False
+    if queue_offset > 0 and queue_unit_at(queue, queue_offset - 1, &before) == 0 \
+            and not unit_is_blank(&before) and before.physical_offset >= unit.physical_offset:
+        return False
+    if queue_record(store, queue, queue_offset, &unit, &found, &field) <= 0:
+        return False
+    slice_release(&found.slice)
+    return True
+
+
+cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
+    """Tell min and max of a queue anew; only for a store that is only read.
+
+    The end is the unit after the last good one.  Behind the bytes that look used, those that
+    are not good (half written, or left over from a broker's own recovery) are stepped back.
+    """
+    cdef int64_t used, known, rc
+    if store.writable or queue.derived != NULL:
+        return 0
+    pthread_mutex_lock(&store.look_mutex)
+    if queue.files.count == 0 or (
+            not listed and monotonic_ns() - queue.files.listed_at > 100000000):
+        rc = file_set_list(&queue.files, NULL)
+        if rc < 0 and rc != -ENOENT:
+            pthread_mutex_unlock(&store.look_mutex)
+            return rc
+    known = atomic_get(&queue.max_offset)
+    used = queue_used_units(queue)
+    while used > known and not unit_is_good(store, queue, used - 1):
+        used -= 1
+    if used > known:
+        atomic_set(&queue.max_offset, used)
+        known = used
+    rc = 0
+    if queue.files.count:
+        used = queue_first_at_or_after(
+            queue, log_first(store), queue.files.slots[0].start // UNIT_BYTES, known)
+        if used >= 0:
+            atomic_set(&queue.min_offset, used)
+        elif used != E_REMOVED:
+            rc = used
+    pthread_mutex_unlock(&store.look_mutex)
+    return rc
+
+
+cdef int64_t log_look(Store *store) noexcept nogil:
+    """Look for new files of the log, at most every 100 ms; only where it is only read."""
+    cdef int64_t rc = 0
+    if store.writable:
+        return 0
+    pthread_mutex_lock(&store.look_mutex)
+    if monotonic_ns() - store.log.listed_at > 100000000:
+        rc = file_set_list(&store.log, NULL)
+    pthread_mutex_unlock(&store.look_mutex)
+    return min(rc, 0)

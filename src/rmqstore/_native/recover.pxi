@@ -1,0 +1,181 @@
+# Opening for writing: the order of things.
+#
+# lock -> look -> abort -> mend. Nothing is changed before the lock is held and `abort` is on
+# the disk, so that a crash in the middle of a recovery is an unclean exit again.
+#
+# Source: store/DefaultMessageStore.java load, recover, start
+
+cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure) noexcept nogil:
+    """Take a locked directory to the state that the four activities start from."""
+    cdef Checkpoint checkpoint
+    cdef stat_t status
+    cdef int64_t rc, key_start
+    cdef bint was_clean
+    cdef bint known
+    cdef int64_t began = monotonic_ns()
+    rc = sys_open_file(store.root, "abort", O_RDONLY, &status)
+    was_clean = rc == -ENOENT
+    if rc >= 0:
+        close(<int>rc)
+    rc = recover_look(store, failure)
+    if rc < 0:
+        return rc
+    rc = checkpoint_read(store.root, &checkpoint)
+    if rc < 0:
+        return fail(failure, rc, "checkpoint", "cannot be read", -1, 0, 0)
+    rc = abort_create(store)
+    if rc < 0:
+        return fail(failure, rc, "abort", "cannot be made", -1, 0, 0)
+    KILL_POINT("recover-after-abort")
+    rc = file_set_validate(&store.log, True, failure)
+    if rc < 0:
+        return rc
+    store.recovery.clean = was_clean
+    store.recovery.completed_file = rc > 0
+    if store.log.count:
+        rc = recover_log(store, &checkpoint, was_clean, full, fill, failure)
+        if rc < 0:
+            return rc
+    KILL_POINT("recover-after-log")
+    rc = recover_complete_queues(store, failure)
+    if rc >= 0:
+        rc = recover_queues(store, &checkpoint, full, failure)
+    if rc < 0:
+        return rc
+    known = rc == 1
+    KILL_POINT("recover-after-queues")
+    key_start = recover_index(store, &checkpoint, known and checkpoint.mark.clean and was_clean,
+                              full, failure)
+    if key_start < 0:
+        return key_start
+    KILL_POINT("recover-after-index")
+    atomic_set(&store.physic_timestamp, min(checkpoint.physic, store.last_store_timestamp))
+    rc = recover_dispatch(store, &checkpoint, known, full, key_start, failure)
+    if rc < 0:
+        return rc
+    if store.last_store_timestamp == 0 and checkpoint.mark.valid:
+        store.last_store_timestamp = checkpoint.mark.store_timestamp
+    recover_next_offsets(store)
+    store.recovery.seconds_ns = monotonic_ns() - began
+    return 0
+
+
+cdef int64_t recover_look(Store *store, Failure *failure) noexcept nogil:
+    """List everything and tell the sizes; refuse what cannot be, before anything is changed."""
+    cdef Topic *topic
+    cdef Queue *queue
+    cdef int64_t rc
+    rc = file_set_list(&store.log, failure)
+    if rc < 0 and rc != -ENOENT:
+        return rc
+    if failure.status == -ENOENT:
+        failure.status = 0
+    if store.log.file_size == 0:
+        store.log.file_size = file_set_tell_size(&store.log)
+        if store.log.file_size == 0:
+            store.log.file_size = store.settings.log_file_size
+    rc = file_set_validate(&store.log, False, failure)
+    if rc < 0:
+        return rc
+    rc = load_queues(store, failure)
+    if rc < 0:
+        return rc
+    if store.log.count == 0 and rc > 0:
+        return fail(failure, E_INCOMPATIBLE, "commitlog",
+                    "there are consume queues but no log: is it mounted?", -1, 0, 0)
+    rc = tell_queue_size(store, failure)
+    if rc < 0:
+        return rc
+    if store.told_sizes and rc > 0:
+        store.settings.queue_file_size = rc
+    topic = load_topic(&store.table.first)
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            queue.files.file_size = store.settings.queue_file_size
+            rc = file_set_validate(&queue.files, False, failure)
+            if rc < 0:
+                return rc
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return 0
+
+
+cdef int64_t recover_complete_queues(Store *store, Failure *failure) noexcept nogil:
+    """Give each queue's short last file its full length."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t rc
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            rc = file_set_validate(&queue.files, True, failure)
+            if rc < 0:
+                return rc
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return 0
+
+
+cdef int64_t recover_dispatch(
+    Store *store, const Checkpoint *checkpoint, bint known, bint full, int64_t key_start,
+    Failure *failure,
+) noexcept nogil:
+    """Complete queues and index from the log.
+
+    From the recovery window on; from the log's beginning where the watermark's digest says
+    that a queue has lost units, or a record does not follow its queue's end.
+    """
+    cdef int64_t first = log_first(store)
+    cdef int64_t end = atomic_get(&store.log.wrote)
+    cdef int64_t start = min(store.recovery.checked_from, key_start)
+    cdef int64_t rc
+    if store.log.count == 0:
+        return 0
+    if full or atomic_get(&store.table.queues) == 0 or (checkpoint.mark.valid and not known
+                                                        and checkpoint.mark.dispatched <= end):
+        start = first
+        store.recovery.full_dispatch = True
+    atomic_set(&store.dispatched, min(max(start, first), end))
+    rc = dispatch_until(store, end)
+    if rc == E_REMOVED and not store.recovery.full_dispatch:
+        store.recovery.full_dispatch = True
+        atomic_set(&store.dispatched, first)
+        rc = dispatch_until(store, end)
+    if rc < 0:
+        if rc == E_CORRUPT and store.failure.status != 0:
+            failure[0] = store.failure
+        return fail(failure, rc, "consumequeue", "the dispatch of the log failed",
+                    atomic_get(&store.dispatched), 0, 0)
+    if store.indexes.enabled:
+        atomic_set(&store.indexes.dispatched, end)
+    return 0
+
+
+cdef void recover_next_offsets(Store *store) noexcept nogil:
+    """A message put next goes behind its queue's end."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            queue.next_offset = atomic_get(&queue.max_offset)
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+
+
+cdef int64_t abort_create(Store *store) noexcept nogil:
+    """The mark of a store that is open or was not closed."""
+    cdef stat_t status
+    cdef int64_t fd = sys_open_file(store.root, "abort", O_RDWR | O_CREAT, &status)
+    if fd < 0:
+        return fd
+    close(<int>fd)
+    return sys_sync(store.root)
+
+
+cdef int64_t abort_remove(Store *store) noexcept nogil:
+    cdef int64_t rc = sys_unlink(store.root, "abort")
+    if rc < 0 and rc != -ENOENT:
+        return rc
+    return sys_sync(store.root)

@@ -1,0 +1,213 @@
+# The whole state of an open store, as C sees it, and who may touch what.
+#
+# Lock order: put_lock -> dispatch_mutex -> preparer's mutex -> a file set's mutex -> gates and workers.
+# The put lock guards: current, last_store_timestamp, every queue's next_offset.
+# The dispatch thread alone writes: queues' files, index files, dispatched.
+# The flush threads alone move: the sets' flushed positions.
+# Everything else is atomic or constant after opening.
+#
+# Source: store/DefaultMessageStore.java
+
+cdef enum:
+    STATE_OPENING
+    STATE_OPEN
+    STATE_CLOSING
+    STATE_CLOSED
+
+    DELAY_LEVELS_MAX = 64
+    LOG_WINDOW = 64 << 20        # bytes of a log file reserved at a time
+    POPULATE_FIRST = 256 << 10
+    POPULATE_MOST = 32 << 20
+    FLUSH_ALL_NS = 500000000
+
+
+# StoreConfig, as far as the core acts on it. Times in ns, sizes in bytes.
+cdef struct Settings:
+    int64_t log_file_size
+    int64_t queue_file_size
+    int64_t slot_num
+    int64_t entry_num
+    int64_t max_message_size
+    int64_t flush_interval_log
+    int64_t flush_interval_queue
+    int64_t flush_thorough_log
+    int64_t flush_thorough_queue
+    int64_t flush_least_pages_log
+    int64_t flush_least_pages_queue
+    int64_t sync_flush_timeout
+    int64_t default_queue_nums
+    int64_t delay_count
+    int64_t delay_millis[DELAY_LEVELS_MAX]
+    bint sync_flush
+    bint index_enabled
+    bint check_crc
+    bint record_checksum
+    int32_t store_host_length
+    char store_host[HOST_V6_BYTES]
+
+
+# What opening found and did.
+cdef struct Recovery:
+    bint clean
+    bint full_dispatch
+    int64_t records_checked
+    int64_t bytes_cut
+    int64_t cut_from
+    int64_t units_written
+    int64_t queues_rebuilt
+    int64_t index_files_rebuilt
+    int64_t holes_filled
+    int64_t checked_from
+    int64_t seconds_ns
+    int64_t saved_count
+    bint completed_file
+
+
+cdef enum:
+    KEYLESS_RANGES = 64
+
+# Ranges between index files that were walked once and held no key.
+cdef struct Keyless:
+    pthread_mutex_t mutex
+    int64_t count
+    int64_t starts[KEYLESS_RANGES]
+    int64_t stops[KEYLESS_RANGES]
+
+
+cdef struct Store:
+    atomic_i64 references        # 1 for the engine + 1 a thread
+    atomic_i64 state
+    atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
+    atomic_i64 stalled           # -errno while dispatch cannot go on for lack of space
+    atomic_i64 stopping
+    atomic_i64 in_use            # calls that are inside
+    int64_t fork_generation
+    Store *next_open             # list of open stores, for forks
+    bint emptied                 # closed, and everything but this struct let go
+    bint writable
+    bint owned_elsewhere         # "r": another process has the store open
+    int root
+    int lock
+    Settings settings
+    OpenFiles open_files
+    # send
+    FileSet log
+    pthread_mutex_t put_lock
+    MappedFile *current
+    int64_t last_store_timestamp
+    TopicTable table
+    # preparing log files
+    pthread_mutex_t prepare_mutex
+    MappedFile *next_file        # made ahead, without a name
+    atomic_i64 prepare_at        # wake the preparer when the log has come this far
+    int64_t populated            # log offset up to which pages are there
+    int64_t populate_window
+    # dispatch
+    atomic_i64 dispatched        # log offset up to which queues and index are written
+    IndexSet indexes
+    Keyless keyless
+    Pending *pending
+    pthread_mutex_t dispatch_mutex   # a batch of dispatch, or the deletion of a topic
+    atomic_i64 skipped           # records whose topic or queue id is none
+    # the log's read side
+    atomic_i64 log_start         # "r": first and end offset as of the last look
+    atomic_i64 log_end
+    pthread_mutex_t look_mutex
+    int64_t looked_at
+    pthread_mutex_t derive_mutex
+    bint derived                 # the queues have been completed from the log
+    bint derived_all
+    bint told_sizes              # no configuration: sizes as the files tell them
+    # flush
+    Gate durable
+    Gate visible
+    atomic_i64 syncs_log
+    atomic_i64 syncs_queue
+    atomic_i64 flush_calls
+    atomic_i64 physic_timestamp
+    atomic_i64 logics_timestamp
+    int64_t thorough_log_at
+    int64_t thorough_queue_at
+    pthread_mutex_t flush_mutex      # one flush of the log at a time
+    pthread_mutex_t queue_flush_mutex
+    Worker reput
+    Worker flush_log
+    Worker flush_queue
+    Worker prepare
+    Failure failure              # of the first background failure
+    pthread_mutex_t failure_mutex
+    Recovery recovery
+
+
+cdef void store_broke(Store *store, int64_t status, const char *path, const char *what) noexcept nogil:
+    """A sync failed: the store takes nothing more, and everybody who waits learns it."""
+    pthread_mutex_lock(&store.failure_mutex)
+    fail(&store.failure, status, path, what, -1, 0, 0)
+    pthread_mutex_unlock(&store.failure_mutex)
+    atomic_swap_if(&store.failed, 0, status)
+    gate_open(&store.durable)
+    gate_open(&store.visible)
+
+
+cdef inline int64_t store_enter(Store *store) noexcept nogil:
+    """Begin a call: 0, or E_CLOSED, E_FORKED. Balanced by store_leave."""
+    if unlikely(store.fork_generation != fork_generation):
+        return E_FORKED
+    atomic_add(&store.in_use, 1)
+    if unlikely(atomic_get(&store.state) != STATE_OPEN):
+        atomic_add(&store.in_use, -1)
+        return E_CLOSED
+    return 0
+
+
+cdef inline void store_leave(Store *store) noexcept nogil:
+    atomic_add(&store.in_use, -1)
+
+
+# Raised in a child after each fork, so that the parent's stores can be told there.
+cdef int64_t fork_generation = 0
+cdef Store *open_stores = NULL
+cdef pthread_mutex_t open_stores_mutex
+
+
+cdef void before_fork() noexcept nogil:
+    pthread_mutex_lock(&open_stores_mutex)
+
+
+cdef void after_fork_in_parent() noexcept nogil:
+    pthread_mutex_unlock(&open_stores_mutex)
+
+
+cdef void after_fork_in_child() noexcept nogil:
+    """The child lets go of the parent's locks: an inherited descriptor would keep them held."""
+    global fork_generation
+    cdef Store *store = open_stores
+    fork_generation += 1
+    unique_keys_init(&unique_keys, unique_keys.address, <uint32_t>monotonic_ns())
+    while store != NULL:
+        if store.lock >= 0:
+            close(store.lock)
+            store.lock = -1
+        store = store.next_open
+    pthread_mutex_unlock(&open_stores_mutex)
+
+
+cdef void note_open_store(Store *store) noexcept nogil:
+    global open_stores
+    pthread_mutex_lock(&open_stores_mutex)
+    store.next_open = open_stores
+    open_stores = store
+    pthread_mutex_unlock(&open_stores_mutex)
+
+
+cdef void forget_open_store(Store *store) noexcept nogil:
+    global open_stores
+    cdef Store **at
+    pthread_mutex_lock(&open_stores_mutex)
+    at = &open_stores
+    while at[0] != NULL:
+        if at[0] == store:
+            at[0] = store.next_open
+            break
+        at = &at[0].next_open
+    pthread_mutex_unlock(&open_stores_mutex)

@@ -1,0 +1,239 @@
+"""Every system call that touches the store, in one place, where failures can be injected.
+
+Each returns 0 or more, or ``-errno``.  Paths are relative to an open directory and never
+follow a symbolic link, not even in the middle.
+"""
+from libc.errno cimport EINTR, EINVAL, ENAMETOOLONG, errno
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy, memset, strchr, strlen
+
+from rmqstore._native.cposix cimport *
+from rmqstore._native.faults cimport FAULT
+
+
+cdef enum:
+    NAME_ROOM = 256
+
+
+cdef inline int64_t sys_open(int directory, const char *path, int flags) noexcept nogil:
+    """Open ``path`` below ``directory``, each component without following links."""
+    cdef char part[NAME_ROOM]
+    cdef const char *end
+    cdef int at = directory
+    cdef int next_at, number
+    cdef int64_t length
+    number = FAULT("open")
+    if number:
+        return -number
+    while True:
+        end = strchr(path, 47)
+        if end == NULL:
+            break
+        length = end - path
+        if length >= NAME_ROOM:
+            if at != directory:
+                close(at)
+            return -ENAMETOOLONG
+        memcpy(part, path, <size_t>length)
+        part[length] = 0
+        next_at = openat(at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+        number = errno
+        if at != directory:
+            close(at)
+        if next_at < 0:
+            return -number
+        at = next_at
+        path = end + 1
+    while True:
+        next_at = openat(at, path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0o644)
+        number = errno
+        if next_at >= 0 or number != EINTR:
+            break
+    if at != directory:
+        close(at)
+    return next_at if next_at >= 0 else -number
+
+
+cdef inline int64_t sys_open_file(
+    int directory, const char *path, int flags, stat_t *status,
+) noexcept nogil:
+    """Open a regular file; anything else (a FIFO, a device) is -EINVAL."""
+    cdef int64_t fd = sys_open(directory, path, flags)
+    cdef int number
+    if fd < 0:
+        return fd
+    number = FAULT("fstat")
+    if number == 0 and fstat(<int>fd, status) != 0:
+        number = errno
+    if number == 0 and not S_ISREG(status.st_mode):
+        number = EINVAL
+    if number:
+        close(<int>fd)
+        return -number
+    return fd
+
+
+cdef inline int64_t sys_open_directory(int directory, const char *path) noexcept nogil:
+    return sys_open(directory, path, O_RDONLY | O_DIRECTORY)
+
+
+cdef inline int64_t sys_make_directory(int directory, const char *path) noexcept nogil:
+    """1: made, 0: there already."""
+    cdef int number = FAULT("mkdir")
+    if number:
+        return -number
+    if mkdirat(directory, path, 0o755) == 0:
+        return 1
+    number = errno
+    return 0 if number == 17 else -number    # EEXIST
+
+
+cdef inline int64_t sys_truncate(int fd, int64_t length) noexcept nogil:
+    cdef int number = FAULT("ftruncate")
+    if number:
+        return -number
+    return 0 if ftruncate(fd, length) == 0 else -errno
+
+
+cdef inline int64_t sys_reserve(int fd, int64_t offset, int64_t length) noexcept nogil:
+    """Give a range of a file its blocks, without glibc's emulation by writing."""
+    cdef int number = FAULT("fallocate")
+    if number:
+        return -number
+    while True:
+        if fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length) == 0:
+            return 0
+        number = errno
+        if number != EINTR:
+            return -number
+
+
+cdef inline int64_t sys_map(int fd, int64_t length, bint writable, char **base) noexcept nogil:
+    cdef int number = FAULT("mmap")
+    cdef void *at
+    if number:
+        return -number
+    at = mmap(NULL, <size_t>length, PROT_READ | PROT_WRITE if writable else PROT_READ,
+              MAP_SHARED, fd, 0)
+    if at == MAP_FAILED:
+        return -errno
+    base[0] = <char *>at
+    return 0
+
+
+cdef inline int64_t sys_sync_range(char *base, int64_t start, int64_t stop) noexcept nogil:
+    """msync the pages of [start, stop); the caller treats a failure as final."""
+    cdef int number = FAULT("sync")
+    if number:
+        return -number
+    start &= ~<int64_t>4095
+    return 0 if msync(base + start, <size_t>(stop - start), MS_SYNC) == 0 else -errno
+
+
+cdef inline int64_t sys_sync(int fd) noexcept nogil:
+    cdef int number = FAULT("sync")
+    if number:
+        return -number
+    return 0 if fsync(fd) == 0 else -errno
+
+
+cdef inline int64_t sys_read(int fd, char *into, int64_t length, int64_t offset) noexcept nogil:
+    """Read up to ``length`` bytes; fewer only at the end of the file."""
+    cdef int64_t got
+    cdef int64_t done = 0
+    cdef int number = FAULT("pread")
+    if number:
+        return -number
+    while done < length:
+        got = pread(fd, into + done, <size_t>(length - done), offset + done)
+        if got < 0:
+            number = errno
+            if number == EINTR:
+                continue
+            return -number
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+cdef inline int64_t sys_write(
+    int fd, const char *data, int64_t length, int64_t offset,
+) noexcept nogil:
+    cdef int64_t got
+    cdef int64_t done = 0
+    cdef int number = FAULT("pwrite")
+    if number:
+        return -number
+    while done < length:
+        got = pwrite(fd, data + done, <size_t>(length - done), offset + done)
+        if got < 0:
+            number = errno
+            if number == EINTR:
+                continue
+            return -number
+        done += got
+    return done
+
+
+cdef inline int64_t sys_unlink(int directory, const char *path) noexcept nogil:
+    cdef int number = FAULT("unlink")
+    if number:
+        return -number
+    return 0 if unlinkat(directory, path, 0) == 0 else -errno
+
+
+cdef inline int64_t sys_rename(int directory, const char *path, const char *to) noexcept nogil:
+    cdef int number = FAULT("rename")
+    if number:
+        return -number
+    return 0 if renameat(directory, path, directory, to) == 0 else -errno
+
+
+cdef inline int64_t sys_link_unnamed(int fd, int directory, const char *path) noexcept nogil:
+    """Give a file made with O_TMPFILE its name."""
+    cdef char link[64]
+    cdef int number = FAULT("linkat")
+    if number:
+        return -number
+    snprintf(link, 64, "/proc/self/fd/%d", fd)
+    return 0 if linkat(AT_FDCWD, link, directory, path, AT_SYMLINK_FOLLOW) == 0 else -errno
+
+
+cdef inline int64_t sys_lock_first_byte(int fd) noexcept nogil:
+    """Take the record lock that Java's FileChannel.tryLock(0, 1, false) contends for.
+
+    An open-file-description lock: unlike a POSIX one it holds against a second opener in
+    this process and is not lost when some other descriptor of the file is closed.
+    """
+    cdef flock_t lock
+    cdef int number = FAULT("lock")
+    if number:
+        return -number
+    memset(&lock, 0, sizeof(lock))
+    lock.l_type = F_WRLCK
+    lock.l_whence = SEEK_SET
+    lock.l_start = 0
+    lock.l_len = 1
+    if fcntl(fd, F_OFD_SETLK, &lock) == 0:
+        return 0
+    number = errno
+    if number == EINVAL:                     # a kernel or file system without them
+        if fcntl(fd, F_SETLK, &lock) == 0:
+            return 0
+        number = errno
+    return -number
+
+
+cdef inline int64_t sys_lock_owner(int fd) noexcept nogil:
+    """Who holds the first byte: 0 nobody, 1 somebody not named, else a process id."""
+    cdef flock_t lock
+    memset(&lock, 0, sizeof(lock))
+    lock.l_type = F_WRLCK
+    lock.l_whence = SEEK_SET
+    lock.l_len = 1
+    if fcntl(fd, F_OFD_GETLK, &lock) != 0:
+        return -errno
+    if lock.l_type == F_UNLCK:
+        return 0
+    return lock.l_pid if lock.l_pid > 0 else 1

@@ -1,0 +1,192 @@
+# Topic and queue -> state: a C hash table, so that neither a put nor the dispatch needs a
+# Python dict. Topics and queues are never freed before the store is; a reader may keep a
+# pointer. Found without a lock, entered under the table's mutex.
+#
+# Source: store/DefaultMessageStore.java consumeQueueTable, CommitLog.topicQueueTable
+
+cdef enum:
+    TOPIC_TABLE_SLOTS = 1 << 14
+    QUEUES_DIRECT = 1 << 16      # ids below this are found by an array
+
+
+cdef struct Topic:
+    Topic *next                  # of the same hash slot
+    Topic *next_made             # in the order in which they came
+    uint32_t hash
+    int32_t key_hash             # Java's hash of "<topic>#", which index keys begin with
+    atomic_i64 write_queue_nums  # 0: no entry in topics.json
+    atomic_i64 round_robin
+    Queue **queues               # by id, up to queue_room; grown copies replace it
+    int64_t queue_room
+    Queue *far_queues            # ids that no array should reach for
+    Queue *first_queue           # all of them, in the order in which they came
+    bint schedule                # SCHEDULE_TOPIC_XXXX: tags codes are times
+    int32_t length
+    char name[TOPIC_MAX_BYTES + 1]
+
+
+cdef struct TopicTable:
+    pthread_mutex_t mutex
+    Topic **slots
+    Topic *first
+    Topic *last
+    void **retired               # arrays that were outgrown, freed with the table
+    int64_t retired_count
+    atomic_i64 topics
+    atomic_i64 queues
+
+
+cdef extern from *:
+    """
+    #define load_pointer(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+    #define store_pointer(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
+    """
+    Topic *load_topic "load_pointer"(Topic **at) noexcept nogil
+    void store_topic "store_pointer"(Topic **at, Topic *value) noexcept nogil
+    Queue *load_queue "load_pointer"(Queue **at) noexcept nogil
+    void store_queue "store_pointer"(Queue **at, Queue *value) noexcept nogil
+    Queue **load_queue_array "load_pointer"(Queue ***at) noexcept nogil
+    void store_queue_array "store_pointer"(Queue ***at, Queue **value) noexcept nogil
+    int64_t load_room "load_pointer"(int64_t *at) noexcept nogil
+    void store_room "store_pointer"(int64_t *at, int64_t value) noexcept nogil
+
+
+cdef inline uint32_t topic_hash(const char *name, int64_t length) noexcept nogil:
+    cdef uint32_t hash = 2166136261
+    cdef int64_t i
+    for i in range(length):
+        hash = (hash ^ <unsigned char>name[i]) * 16777619
+    return hash ^ (hash >> 15)
+
+
+cdef int64_t topic_table_init(TopicTable *table) noexcept nogil:
+    memset(table, 0, sizeof(TopicTable))
+    pthread_mutex_init(&table.mutex, NULL)
+    table.slots = <Topic **>calloc(TOPIC_TABLE_SLOTS, sizeof(Topic *))
+    return 0 if table.slots != NULL else E_NO_MEMORY
+
+
+cdef void topic_table_destroy(TopicTable *table) noexcept nogil:
+    cdef Topic *topic = table.first
+    cdef Topic *gone_topic
+    cdef Queue *queue
+    cdef Queue *gone
+    cdef int64_t i
+    while topic != NULL:
+        queue = topic.first_queue
+        while queue != NULL:
+            gone = queue
+            queue = queue.next_made
+            queue_destroy(gone)
+        gone_topic = topic
+        topic = topic.next_made
+        free(gone_topic.queues)
+        free(gone_topic)
+    for i in range(table.retired_count):
+        free(table.retired[i])
+    free(table.retired)
+    free(table.slots)
+    pthread_mutex_destroy(&table.mutex)
+
+
+cdef inline Topic *topic_find(TopicTable *table, const char *name, int64_t length) noexcept nogil:
+    cdef uint32_t hash = topic_hash(name, length)
+    cdef Topic *topic = load_topic(&table.slots[hash & (TOPIC_TABLE_SLOTS - 1)])
+    while topic != NULL:
+        if topic.hash == hash and topic.length == length \
+                and memcmp(topic.name, name, <size_t>length) == 0:
+            return topic
+        topic = topic.next
+    return NULL
+
+
+cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noexcept nogil:
+    """Find or make the entry of a topic; NULL without memory. ``length`` is at most 127."""
+    cdef uint32_t hash = topic_hash(name, length)
+    cdef Topic **slot = &table.slots[hash & (TOPIC_TABLE_SLOTS - 1)]
+    cdef Topic *topic
+    pthread_mutex_lock(&table.mutex)
+    topic = topic_find(table, name, length)
+    if topic == NULL:
+        topic = <Topic *>calloc(1, sizeof(Topic))
+        if topic != NULL:
+            memcpy(topic.name, name, <size_t>length)
+            topic.length = <int32_t>length
+            topic.hash = hash
+            topic.key_hash = java_hash_utf8(b"#", 1, java_hash_utf8(name, length, 0))
+            topic.schedule = length == 19 and memcmp(name, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+            topic.next = slot[0]
+            store_topic(slot, topic)
+            if table.last == NULL:
+                store_topic(&table.first, topic)
+            else:
+                store_topic(&table.last.next_made, topic)
+            table.last = topic
+            atomic_add(&table.topics, 1)
+    pthread_mutex_unlock(&table.mutex)
+    return topic
+
+
+cdef inline Queue *queue_find(Topic *topic, int32_t queue_id) noexcept nogil:
+    cdef Queue **queues
+    cdef Queue *queue
+    if queue_id < load_room(&topic.queue_room):
+        queues = load_queue_array(&topic.queues)
+        return load_queue(&queues[queue_id])
+    if queue_id < QUEUES_DIRECT:
+        return NULL
+    queue = load_queue(&topic.far_queues)
+    while queue != NULL:
+        if queue.id == queue_id:
+            return queue
+        queue = queue.next_far
+    return NULL
+
+
+cdef Queue *queue_enter(
+    TopicTable *table, Topic *topic, int32_t queue_id, int root, int64_t file_size, bint writable,
+) noexcept nogil:
+    """Find or make the entry of a queue; NULL without memory. Nothing on the disk is made."""
+    cdef Queue *queue
+    pthread_mutex_lock(&table.mutex)
+    queue = queue_find(topic, queue_id)
+    if queue == NULL:
+        queue = queue_new(topic, queue_id, root, file_size, writable)
+        if queue != NULL and queue_id < QUEUES_DIRECT and queue_id >= topic.queue_room \
+                and topic_grow(table, topic, queue_id) < 0:
+            queue_destroy(queue)
+            queue = NULL
+        if queue != NULL:
+            if queue_id < QUEUES_DIRECT:
+                store_queue(&topic.queues[queue_id], queue)
+            else:
+                queue.next_far = topic.far_queues
+                store_queue(&topic.far_queues, queue)
+            queue.next_made = topic.first_queue
+            store_queue(&topic.first_queue, queue)
+            atomic_add(&table.queues, 1)
+    pthread_mutex_unlock(&table.mutex)
+    return queue
+
+
+cdef int64_t topic_grow(TopicTable *table, Topic *topic, int64_t queue_id) noexcept nogil:
+    """A longer array of queues; the old one stays for readers that are in it."""
+    cdef int64_t room = max(8, topic.queue_room)
+    cdef Queue **grown
+    cdef void **retired
+    while room <= queue_id:
+        room *= 2
+    grown = <Queue **>calloc(<size_t>room, sizeof(Queue *))
+    retired = <void **>realloc(table.retired, <size_t>(table.retired_count + 1) * sizeof(void *))
+    if retired != NULL:
+        table.retired = retired
+    if grown == NULL or retired == NULL:
+        free(grown)
+        return E_NO_MEMORY
+    if topic.queues != NULL:
+        memcpy(grown, topic.queues, <size_t>topic.queue_room * sizeof(Queue *))
+        table.retired[table.retired_count] = topic.queues
+        table.retired_count += 1
+    store_queue_array(&topic.queues, grown)
+    store_room(&topic.queue_room, room)
+    return 0

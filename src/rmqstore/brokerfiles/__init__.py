@@ -1,0 +1,1 @@
+"""The broker's own small files: JSON under ``config/`` and ``broker.conf``."""

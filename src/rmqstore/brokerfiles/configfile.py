@@ -1,0 +1,204 @@
+"""One of the broker's JSON files with its ``.bak``: read either, replace atomically.
+
+Source: ``common/ConfigManager.java``, ``common/MixAll.java`` ``string2File``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rmqstore.brokerfiles import fastjson
+from rmqstore.errors import StoreCorruptError
+
+__all__ = ["MAX_BYTES", "ConfigFile"]
+
+MAX_BYTES = 256 << 20
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+T = TypeVar("T")
+
+
+class ConfigFile:
+    """A JSON file that a broker may also read and write.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The main file; ``.bak`` beside it holds what it was before its last writing.
+    """
+
+    path: Path
+    backup: Path
+    loaded_from: Path | None  # what the last load took
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.backup = self.path.with_name(self.path.name + ".bak")
+        self.loaded_from = None
+        self._main_is_good = False  # known to parse: worth keeping as .bak
+
+    def load(self, decode: Callable[[Any], T]) -> T | None:
+        """Read the main file, or ``.bak`` where that is missing, empty or torn.
+
+        Parameters
+        ----------
+        decode : callable
+            Makes the result of the parsed JSON; raises ``ValueError`` if it is not what it should
+            be, which counts as torn.
+
+        Returns
+        -------
+        object or None
+            ``None`` if there is neither file, or if there is no ``.bak`` and the main file is
+            empty, as after a crash in its first writing.
+
+        Raises
+        ------
+        StoreCorruptError
+            Neither can be used; the message names both.
+        OSError
+            A file is there and cannot be read.
+        """
+        self.loaded_from = None
+        self._main_is_good = False
+        failures: list[tuple[Path, int, str]] = []
+        for path in (self.path, self.backup):
+            text = _read(path)
+            if text is None:
+                continue
+            try:
+                if not text.strip():
+                    raise fastjson.JsonError("the file is empty", 0, 1)
+                result = decode(fastjson.loads(text))
+            except ValueError as error:
+                position = error.position if isinstance(error, fastjson.JsonError) else 0
+                at = len(text[:position].encode("utf-8", "surrogateescape"))
+                failures.append((path, at, str(error)))
+                continue
+            self.loaded_from = path
+            self._main_is_good = path == self.path
+            return result
+        if not failures or (len(failures) == 1 and "the file is empty" in failures[0][2]):
+            return None
+        path, position, reason = failures[0]
+        if len(failures) > 1:
+            reason += f"; and {failures[1][0]}: {failures[1][2]}"
+        elif path == self.path:
+            reason += f"; and there is no {self.backup}"
+        else:
+            reason += f"; and there is no {self.path}"
+        raise StoreCorruptError(path, position, reason)
+
+    def save(self, value: Any) -> None:
+        """Replace the main file; a crash at any moment leaves the old or the new one.
+
+        What the main file was becomes ``.bak``, from the second writing on and only if it can be
+        read: a torn file must not take a good one's place.
+
+        Parameters
+        ----------
+        value : object
+            Mappings and sequences, as ``fastjson.dumps`` takes them.
+
+        Raises
+        ------
+        OSError
+            With the path; the main file is as it was.
+        """
+        data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        try:
+            _write(temporary, data, like=self.path)
+            if self._main_can_be_kept():
+                self._keep_main()
+            temporary.replace(self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self._main_is_good = True
+        _sync_directory(self.path.parent)
+
+    def _main_can_be_kept(self) -> bool:
+        """Tell whether the main file is there and parses."""
+        if self._main_is_good:
+            return self.path.exists()
+        try:
+            text = _read(self.path)
+            if text is None:
+                return False
+            fastjson.loads(text)
+        except (OSError, StoreCorruptError, ValueError):
+            return False
+        return True
+
+    def _keep_main(self) -> None:
+        """Make ``.bak`` what the main file is, without a moment at which either is missing."""
+        link = self.backup.with_name(self.backup.name + ".tmp")
+        with contextlib.suppress(FileNotFoundError):
+            link.unlink()
+        try:
+            os.link(self.path, link, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+                raise
+            _write(link, self.path.read_bytes(), like=self.path)
+        link.replace(self.backup)
+
+
+def _read(path: Path) -> str | None:
+    """Return the text of a regular file, ``None`` if there is none.
+
+    Bytes that are not UTF-8 (a Java writes in its platform's charset) come back as they were when
+    the text is written again.
+    """
+    try:
+        fd = os.open(path, _READ_FLAGS)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreCorruptError(path, 0, "not a regular file")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise StoreCorruptError(
+            path, MAX_BYTES, f"{status.st_size} bytes, at most {MAX_BYTES} are read"
+        )
+    return data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+
+
+def _write(path: Path, data: bytes, *, like: Path) -> None:
+    """Write a whole file and force it to disk; permissions are those of ``like``, where it is."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(path, flags, 0o666)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.fchmod(fd, stat.S_IMODE(like.lstat().st_mode) & 0o777)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        os.close(fd)
+
+
+def _sync_directory(path: Path) -> None:
+    """Force the names in a directory to disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        os.close(fd)

@@ -1,0 +1,341 @@
+"""Read and write JSON as fastjson 1.2.76 does: standard JSON, but integer keys stand unquoted.
+
+Source: fastjson's ``JSON.toJSONString(object, true)``, as ``remoting/protocol/
+RemotingSerializable.java`` calls it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "dumps", "loads"]
+
+MAX_DEPTH = 64  # containers inside each other
+MAX_CHARS = 256 << 20
+_MAX_NUMBER_CHARS = 400
+
+_TOKEN = re.compile(
+    r"""[ \t\r\n]*(?:
+    (?P<mark>[{}\[\]:,])
+    |"(?P<text>[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"
+    |(?P<number>-?(?:0|[1-9][0-9]*+)(?P<real>(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?))
+    |(?P<word>true|false|null)
+    )""",
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"[ \t\r\n]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_SHORT_ESCAPES = {
+    '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+}  # fmt: skip
+_WORDS = {"true": True, "false": False, "null": None}
+
+# What fastjson escapes: controls, the C1 range, the two line separators; and ours: surrogates that
+# no UTF-8 has, but for those that stand for bytes of another charset.
+_SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]')
+_SPECIAL_SHORT = {
+    '"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r",
+}  # fmt: skip
+
+
+class JsonError(ValueError):
+    """Text that is not JSON.
+
+    Parameters
+    ----------
+    reason : str
+        What was found and what was expected.
+    position : int
+        Character, from 0.
+    line : int
+        Line, from 1.
+    """
+
+    reason: str
+    position: int
+    line: int
+
+    def __init__(self, reason: str, position: int, line: int) -> None:
+        self.reason = reason
+        self.position = position
+        self.line = line
+        super().__init__(reason, position, line)
+
+    def __str__(self) -> str:
+        """Return the reason with line and character."""
+        return f"{self.reason} (line {self.line}, character {self.position})"
+
+
+def loads(text: str, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS) -> Any:
+    """Return what the text says.
+
+    Parameters
+    ----------
+    text : str
+        JSON, whose objects may have unquoted integers as keys.
+    max_depth : int
+        Containers inside each other, at most.
+    max_chars : int
+        Characters, at most.
+
+    Returns
+    -------
+    object
+        ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` or ``None``.  An unquoted key
+        becomes an ``int``; of equal keys the last stays.
+
+    Raises
+    ------
+    JsonError
+        The text is no such JSON, too deep or too long.
+    """
+    if len(text) > max_chars:
+        raise JsonError(f"{len(text)} characters, at most {max_chars} are read", max_chars, 1)
+    return _Parser(text, max_depth).parse()
+
+
+class _Parser:
+    """One pass over the text with a stack of open containers, without recursion."""
+
+    def __init__(self, text: str, max_depth: int) -> None:
+        self.text = text
+        self.max_depth = max_depth
+        self.at = 0  # next character to read
+
+    def fail(self, reason: str, position: int | None = None) -> JsonError:
+        """Return the error for ``position``, by default where the parser stands."""
+        where = self.at if position is None else position
+        return JsonError(reason, where, self.text.count("\n", 0, where) + 1)
+
+    def found(self) -> str:
+        """Return what stands next, for an error."""
+        self.at = self._skip_space()
+        if self.at >= len(self.text):
+            return "the end of the text"
+        return repr(self.text[self.at : self.at + 12])
+
+    def _skip_space(self) -> int:
+        """Return the next character that is no space."""
+        match = _SPACE.match(self.text, self.at)
+        return self.at if match is None else match.end()
+
+    def token(self, expected: str) -> re.Match[str]:
+        """Take the next token."""
+        match = _TOKEN.match(self.text, self.at)
+        if match is None:
+            raise self.fail(f"found {self.found()}, expected {expected}")
+        self.at = match.end()
+        return match
+
+    def mark(self, wanted: str) -> str:
+        """Take one of the marks ``wanted``."""
+        match = _TOKEN.match(self.text, self.at)
+        if match is None or match["mark"] is None or match["mark"] not in wanted:
+            raise self.fail(f"found {self.found()}, expected {' or '.join(wanted)}")
+        self.at = match.end()
+        return str(match["mark"])
+
+    def peek_is(self, mark: str) -> bool:
+        """Take ``mark`` if it is next, and tell whether it was."""
+        start = self._skip_space()
+        if self.text[start : start + 1] != mark:
+            return False
+        self.at = start + 1
+        return True
+
+    def key(self) -> str | int:
+        """Take a key and its colon."""
+        match = self.token("a key")
+        if match["text"] is not None:
+            key: str | int = self.string(match)
+        elif match["number"] is not None and not match["real"]:
+            key = self.integer(match)
+        else:
+            self.at = match.start()
+            raise self.fail(f"found {self.found()}, expected a key")
+        self.mark(":")
+        return key
+
+    def string(self, match: re.Match[str]) -> str:
+        """Return the text that a quoted token means."""
+        raw: str = match["text"]
+        if "\\" not in raw:
+            return raw
+
+        def meaning(escape: re.Match[str]) -> str:
+            code = escape[1]
+            if len(code) > 1:
+                return chr(int(code[1:], 16))
+            if code not in _SHORT_ESCAPES:
+                raise self.fail(f"escape {escape[0]!r}", match.start("text") + escape.start())
+            return _SHORT_ESCAPES[code]
+
+        return _PAIR.sub(_join_pair, _ESCAPE.sub(meaning, raw))
+
+    def integer(self, match: re.Match[str]) -> int:
+        """Return the number that an integer token means."""
+        self.check_number(match)
+        return int(match["number"])
+
+    def check_number(self, match: re.Match[str]) -> None:
+        """Refuse a number whose conversion would cost more than reading it."""
+        if len(match["number"]) > _MAX_NUMBER_CHARS:
+            raise self.fail(f"a number of {len(match['number'])} characters", match.start("number"))
+
+    def scalar(self, match: re.Match[str]) -> Any:
+        """Return the value of a token that is no mark."""
+        if match["text"] is not None:
+            return self.string(match)
+        if match["word"] is not None:
+            return _WORDS[match["word"]]
+        self.check_number(match)
+        return float(match["number"]) if match["real"] else int(match["number"])
+
+    def parse(self) -> Any:
+        """Return the value that is the whole text."""
+        stack: list[tuple[Any, Any]] = []  # container, and the key its next value has
+        while True:
+            match = self.token("a value")
+            mark = match["mark"]
+            value: Any
+            if mark in ("{", "["):
+                if len(stack) >= self.max_depth:
+                    raise self.fail(f"more than {self.max_depth} levels", match.start("mark"))
+                value = {} if mark == "{" else []
+                if not self.peek_is("}" if mark == "{" else "]"):
+                    stack.append((value, self.key() if mark == "{" else None))
+                    continue
+            elif mark is not None:
+                self.at = match.start("mark")
+                raise self.fail(f"found {self.found()}, expected a value")
+            else:
+                value = self.scalar(match)
+            if not self._close(stack, value):
+                continue
+            root = stack.pop()[0] if stack else value
+            if self._skip_space() != len(self.text):
+                raise self.fail(f"found {self.found()}, expected the end of the text")
+            return root
+
+    def _close(self, stack: list[tuple[Any, Any]], value: Any) -> bool:
+        """Put ``value`` where it belongs and close what ends; tell whether the text is done.
+
+        The root, where it is a container, is left on the stack.
+        """
+        while stack:
+            container, key = stack[-1]
+            if isinstance(container, dict):
+                container[key] = value
+                if self.mark(",}") == ",":
+                    stack[-1] = (container, self.key())
+                    return False
+            else:
+                container.append(value)
+                if self.mark(",]") == ",":
+                    return False
+            if len(stack) == 1:
+                return True
+            stack.pop()
+            value = container
+        return True
+
+
+def _join_pair(pair: re.Match[str]) -> str:
+    """Return the character that two escaped surrogates mean."""
+    high, low = (ord(half) for half in pair[0])
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+
+def dumps(value: Any) -> str:
+    """Return the text that fastjson writes for ``value``, indented by tabs.
+
+    Parameters
+    ----------
+    value : object
+        Mappings with ``str`` or ``int`` keys, sequences, ``str``, ``int``, ``float``, ``bool``,
+        ``None``.  A key whose value is ``None`` is left out, as fastjson does.
+
+    Returns
+    -------
+    str
+        Without a newline at the end.
+
+    Raises
+    ------
+    TypeError
+        Something else is in it.
+    ValueError
+        A ``float`` is not finite, or levels are more than ``MAX_DEPTH``.
+    """
+    out: list[str] = []
+    _write(value, 0, out)
+    return "".join(out)
+
+
+def _write(value: Any, depth: int, out: list[str]) -> None:
+    """Append the text of ``value``, which stands at ``depth`` tabs."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"more than {MAX_DEPTH} levels")
+    if value is None or isinstance(value, bool):
+        out.append({True: "true", False: "false", None: "null"}[value])
+    elif isinstance(value, str):
+        out.append(_quote(value))
+    elif isinstance(value, int):
+        out.append(str(int(value)))
+    elif isinstance(value, float):
+        if value - value != 0:
+            raise ValueError(f"{value!r} is no JSON number")
+        out.append(repr(value))
+    elif isinstance(value, Mapping):
+        _write_mapping(value, depth, out)
+    elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        _write_sequence(value, depth, out)
+    else:
+        raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def _write_mapping(value: Mapping[Any, Any], depth: int, out: list[str]) -> None:
+    """Append an object: a text key begins a line, an integer key goes on in the same."""
+    out.append("{")
+    line = "\n" + "\t" * (depth + 1)
+    first = True
+    for key, inner in value.items():
+        if inner is None:
+            continue
+        if not first:
+            out.append(",")
+        first = False
+        if isinstance(key, str):
+            out += (line, _quote(key), ":")
+        elif isinstance(key, int) and not isinstance(key, bool):
+            out += (str(int(key)), ":")
+        else:
+            raise TypeError(f"{type(key).__name__} is no JSON key")
+        _write(inner, depth + 1, out)
+    out.append("}" if first else "\n" + "\t" * depth + "}")
+
+
+def _write_sequence(value: Sequence[Any], depth: int, out: list[str]) -> None:
+    """Append an array: integers on one line (Java's ``int[]``), else a line each (``List``)."""
+    if all(isinstance(inner, int) for inner in value):
+        out.append("[" + ",".join(str(int(inner)) for inner in value) + "]")
+        return
+    line = "\n" + "\t" * (depth + 1)
+    out.append("[")
+    for number, inner in enumerate(value):
+        out.append("," + line if number else line)
+        _write(inner, depth + 1, out)
+    out.append("\n" + "\t" * depth + "]")
+
+
+def _quote(text: str) -> str:
+    """Return ``text`` in quotation marks."""
+
+    def escape(special: re.Match[str]) -> str:
+        char = special[0]
+        return _SPECIAL_SHORT.get(char) or f"\\u{ord(char):04X}"
+
+    return '"' + _SPECIAL.sub(escape, text) + '"'

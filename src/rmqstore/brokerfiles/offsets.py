@@ -1,0 +1,129 @@
+"""``config/consumerOffset.json``: how far each consumer group has come in each queue.
+
+Source: ``broker/offset/ConsumerOffsetManager.java``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON
+
+__all__ = ["OffsetTable", "Offsets"]
+
+Offsets = dict[tuple[str, str], dict[int, int]]
+
+_SEPARATOR = "@"
+_TABLE = "offsetTable"
+_INT_MAX = (1 << 31) - 1
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+class OffsetTable:
+    """Progress of all groups of a store, and the file that it is in.
+
+    Parameters
+    ----------
+    root : str or os.PathLike
+        The store.
+    name : str
+        The file under ``config``.
+
+    Attributes
+    ----------
+    offsets : dict
+        ``(topic, group)`` to ``{queue id: next queue offset}``.
+    """
+
+    offsets: Offsets
+
+    def __init__(self, root: str | os.PathLike[str], name: str = CONSUMER_OFFSET_JSON) -> None:
+        self.file = ConfigFile(Path(root) / CONFIG / name)
+        self.offsets = {}
+        self._unknown: dict[str, Any] = {}  # entries whose key names no topic and group
+        self._other: dict[str, Any] = {}
+
+    @classmethod
+    def load(cls, root: str | os.PathLike[str], name: str = CONSUMER_OFFSET_JSON) -> OffsetTable:
+        """Read the table of a store; an empty one if there is no file.
+
+        Raises
+        ------
+        StoreCorruptError
+            The file is torn, and so is or missing is its ``.bak``.
+        OSError
+            It cannot be read.
+        """
+        table = cls(root, name)
+        table.reload()
+        return table
+
+    def reload(self) -> None:
+        """Read the file again, as :meth:`load` does; nothing changes if that raises."""
+        loaded = self.file.load(_decode)
+        self.offsets, self._unknown, self._other = loaded if loaded is not None else ({}, {}, {})
+
+    def save(self) -> None:
+        """Write the file; makes the ``config`` directory where it is missing.
+
+        Raises
+        ------
+        ValueError
+            A topic or group holds ``@``, by which the broker tells them apart.
+        OSError
+            It cannot be written; the file is as it was.
+        """
+        data = self.to_json()
+        self.file.path.parent.mkdir(exist_ok=True)
+        self.file.save(data)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is written; ``ValueError`` if a name holds ``@``."""
+        table: dict[str, Any] = {}
+        for (topic, group), queues in self.offsets.items():
+            for kind, name in (("topic", topic), ("group", group)):
+                if _SEPARATOR in name or not name:
+                    raise ValueError(f"{kind} is {name!r}, must not be empty nor hold '@'")
+            table[topic + _SEPARATOR + group] = queues
+        return {_TABLE: {**table, **self._unknown}, **self._other}
+
+
+def _decode(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
+    """Return offsets, entries of no known form, and the rest of a parsed file."""
+    if not isinstance(data, dict):
+        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
+    rest = dict(data)
+    table = rest.pop(_TABLE, None) or {}
+    if not isinstance(table, dict):
+        raise ValueError(f"{_TABLE} is {type(table).__name__}, must be an object")
+    offsets: Offsets = {}
+    unknown: dict[str, Any] = {}
+    for key, queues in table.items():
+        names = str(key).split(_SEPARATOR)
+        if len(names) == 2 and all(names):
+            offsets[names[0], names[1]] = _decode_queues(str(key), queues)
+        else:
+            unknown[key] = queues
+    return offsets, unknown, rest
+
+
+def _decode_queues(where: str, queues: Any) -> dict[int, int]:
+    """Return queue id to offset; keys may be quoted, as other writers of JSON have them."""
+    if not isinstance(queues, dict):
+        raise ValueError(f"{where!r} is {type(queues).__name__}, must be an object")
+    result: dict[int, int] = {}
+    for key, offset in queues.items():
+        if isinstance(key, str) and _NUMBER.fullmatch(key) is None:
+            raise ValueError(f"queue {key!r} of {where!r} is no number")
+        queue_id = int(key)
+        if not 0 <= queue_id <= _INT_MAX:
+            raise ValueError(f"queue {queue_id} of {where!r} must be 0 to {_INT_MAX}")
+        if type(offset) is not int or not _LONG_MIN <= offset <= _LONG_MAX:
+            raise ValueError(f"offset of queue {queue_id} of {where!r} is {offset!r}")
+        result[queue_id] = offset
+    return result

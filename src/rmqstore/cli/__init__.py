@@ -1,0 +1,106 @@
+"""The command line: ``rmqstore VERB STORE ...``.
+
+Only click is loaded here; a verb's module when that verb is used, the store when one is opened.
+
+Exit codes: 0 fine, 1 not found or problems found, 2 usage, 3 locked or running, 4 unreadable, no
+such store, or I/O error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rmqstore.cli import failures
+
+__all__ = ["main"]
+
+# verb: module under rmqstore.cli, one line of help
+_VERBS = {
+    "info": ("inspect", "What is in a store: offsets, times, sizes, clean or not."),
+    "topics": ("inspect", "Topics with their queues, messages and times."),
+    "queues": ("inspect", "Queues with their offsets and times."),
+    "cat": ("messages", "Show messages, oldest first."),
+    "get": ("messages", "Show one message by its id."),
+    "find": ("messages", "Find messages by key, newest first."),
+    "put": ("put", "Write one message a line from standard input."),
+    "demo": ("demo", "Make a store of order events, then read and find them."),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group whose verbs are imported when used, and whose errors are one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in the order of the help."""
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a verb and return its command."""
+        if cmd_name not in _VERBS:
+            return None
+        module = importlib.import_module(f"rmqstore.cli.{_VERBS[cmd_name][0]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of verbs without importing any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in _VERBS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; a reader that has enough ends it in silence."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered must not fail at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
+        return result
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, and end the process with one of the exit codes."""
+        prog_name = prog_name or self.name
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except Exception as error:
+            code = failures.report(error)
+        except KeyboardInterrupt:
+            code = failures.INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.command(
+    "rmqstore",
+    cls=_LazyGroup,
+    subcommand_metavar="VERB STORE ...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
+@click.version_option(package_name="rmqstore", message="rmqstore %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
+
+    STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
+    Verbs only read, but for put and demo, and may be used beside a running broker.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(failures.USAGE)

@@ -1,0 +1,207 @@
+"""``cat``, ``get`` and ``find``: messages."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli import render
+from rmqstore.cli.common import open_store, output_option, store_command, time_of
+from rmqstore.cli.failures import NOT_FOUND, CliError
+from rmqstore.cli.output import resolve, write_bytes, writer_for
+from rmqstore.cli.walk import Bound, Selection, follow, walk
+from rmqstore.times import parse_time
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+
+__all__ = ["cat", "find", "get"]
+
+_NUMBER = re.compile(r"\d{1,19}", re.ASCII)
+_LAST = re.compile(r"-(\d{1,18})", re.ASCII)
+
+
+def _shape_options(function: Any) -> Any:
+    """Add the options that say how a message is shown."""
+    body = click.option(
+        "--body",
+        type=click.Choice(render.BODY_MODES),
+        default="auto",
+        show_default=True,
+        help="How bodies are written; auto: as text where they are UTF-8, else base64.",
+    )
+    form = click.option(
+        "-f",
+        "--format",
+        "form",
+        metavar="FORMAT",
+        help="Write each message by a format: " + render.format_help() + r", %%, \n, \t, \xHH.",
+    )
+    return body(form(output_option(function)))
+
+
+def _bound_of(ctx: click.Context, param: click.Parameter, value: str | None) -> Bound | None:
+    """Return what ``--from`` or ``--until`` means; what a bare number counts is told later."""
+    if value is None:
+        return None
+    if _NUMBER.fullmatch(value):
+        return Bound("offset", int(value))
+    if (last := _LAST.fullmatch(value)) is not None:
+        return Bound("last", int(last[1]))
+    try:
+        return Bound("time", parse_time(value, name=param.opts[0]))
+    except ValueError as error:
+        raise click.UsageError(f"{error}; or an offset", ctx) from None
+
+
+def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
+    """Return the bound with a bare number taken for an offset in the queue or in the log."""
+    if bound is None or bound.kind != "offset":
+        return bound
+    return Bound("queue" if of_queue else "log", bound.value)
+
+
+@store_command()
+@click.option("-t", "--topic", help="Only this topic.")
+@click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue.")
+@click.option(
+    "--from",
+    "start",
+    callback=_bound_of,
+    metavar="N|TIME",
+    help="First: a queue offset (with -t and -q; else a physical one), -N for the last N, or a "
+    "time: ISO-8601, @MS, -2h.",
+)
+@click.option(
+    "--until", "stop", callback=_bound_of, metavar="N|TIME", help="End, itself not included."
+)
+@click.option("--tags", help="Only these: 'TagA || TagB'.")
+@click.option("-n", "--number", type=click.IntRange(0), help="So many at most.")
+@click.option("--follow", "following", is_flag=True, help="Wait for more at the end.")
+@_shape_options
+def cat(
+    *,
+    store: str,
+    config: str | None,
+    topic: str | None,
+    queue_id: int | None,
+    start: Bound | None,
+    stop: Bound | None,
+    tags: str | None,
+    number: int | None,
+    following: bool,
+    body: str,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Show messages in log order, oldest first."""
+    if stop is not None and stop.kind == "last":
+        raise click.UsageError("--until takes an offset or a time, not '-N'")
+    if stop is not None and following:
+        raise click.UsageError("--until and --follow do not go together")
+    of_queue = topic is not None and queue_id is not None
+    chosen = Selection(topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags)
+    show = _Show(output, form, body)
+    with open_store(store, "r", config) as opened, show.writer:
+        found = follow(opened, chosen, show.writer.flush) if following else walk(opened, chosen)
+        try:
+            show.all(itertools.islice(found, number))
+        except KeyboardInterrupt:
+            if not following:
+                raise
+
+
+@store_command("ID")
+@_shape_options
+def get(
+    *, store: str, config: str | None, id: str, body: str, form: str | None, output: str | None
+) -> None:
+    """Show one message: by store message id or unique key."""
+    with open_store(store, "r", config) as opened:
+        message = opened.message(id)
+        if form is None and resolve(output) == "table":
+            render.print_message(message, body)
+            return
+        show = _Show(output, form, body)
+        with show.writer:
+            show.all([message])
+
+
+@store_command()
+@click.option("-k", "--key", required=True, help="One of its keys, or its unique key.")
+@click.option("-t", "--topic", help="Only this topic; all by default.")
+@click.option(
+    "--from",
+    "begin",
+    metavar="TIME",
+    callback=time_of,
+    help="Stored at or after: ISO-8601, ms, -2h.",
+)
+@click.option("--until", "end", metavar="TIME", callback=time_of, help="Stored at or before.")
+@click.option("-n", "--number", type=click.IntRange(1), help="So many at most.")
+@click.option("--index-only", is_flag=True, help="Do not search what no index file covers.")
+@_shape_options
+def find(
+    *,
+    store: str,
+    config: str | None,
+    key: str,
+    topic: str | None,
+    begin: int | None,
+    end: int | None,
+    number: int | None,
+    index_only: bool,
+    body: str,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Find messages by key, newest first, with or without the index."""
+    with open_store(store, "r", config) as opened:
+        names = [topic] if topic is not None else list(opened.topics)
+        if topic is not None:
+            opened[topic]  # an unknown topic is told apart from an unknown key
+        hits: dict[int, Message] = {}
+        for name in names:
+            for message in opened.query(
+                name, key, max_num=number, begin=begin, end=end, index_only=index_only
+            ):
+                hits[message.physical_offset] = message
+        if not hits:
+            where = f"topic {topic!r}" if topic is not None else "any topic"
+            raise CliError(f"no message in {where} has the key {key!r}", NOT_FOUND)
+        newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
+        show = _Show(output, form, body)
+        with show.writer:
+            show.all(newest_first[:number])
+
+
+class _Show:
+    """Writes messages in the form that was asked for."""
+
+    def __init__(self, output: str | None, form: str | None, body: str) -> None:
+        self.body = body
+        self.output = resolve(output)
+        self.formatter = render.parse_format(form, body) if form is not None else None
+        if self.formatter is not None:
+            self.writer = writer_for("jsonl", ())
+        elif self.output == "csv":
+            self.body = "auto" if body == "json" else body
+            self.writer = writer_for("csv", render.csv_columns(self.body))
+        else:
+            self.writer = writer_for(
+                self.output, render.TABLE_COLUMNS if self.output == "table" else ()
+            )
+
+    def all(self, messages: Iterable[Message]) -> None:
+        """Write them."""
+        for message in messages:
+            if self.formatter is not None:
+                write_bytes(self.formatter(message))
+            elif self.output == "table":
+                self.writer.row(render.as_row(message, self.body))
+            else:
+                self.writer.row(render.as_json(message, self.body))

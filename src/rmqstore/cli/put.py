@@ -1,0 +1,91 @@
+"""``put``: one message a line from standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from rmqstore.cli.common import open_store, store_command
+from rmqstore.cli.failures import UNREADABLE, USAGE, CliError
+from rmqstore.errors import MessageIllegalError, PutError
+
+__all__ = ["put"]
+
+_CHUNK = 1 << 20  # bytes asked for at once
+_LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
+
+
+@store_command("TOPIC")
+@click.option("--tags", help="The tag of each message.")
+@click.option("--keys", help="Keys of each message, separated by blanks.")
+@click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="The queue to put into.")
+@click.option(
+    "-p", "--property", "pairs", multiple=True, metavar="K=V", help="A property; may be repeated."
+)
+def put(
+    *,
+    store: str,
+    config: str | None,
+    topic: str,
+    tags: str | None,
+    keys: str | None,
+    queue_id: int | None,
+    pairs: tuple[str, ...],
+) -> None:
+    """Write one message a line from standard input; the store is made if it is missing.
+
+    Without --queue messages go round over the topic's queues.
+    """
+    properties: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--property is {pair!r}, must be NAME=VALUE")
+        properties[name] = value
+    stored = 0
+    with open_store(store, "a", config) as opened:
+        for lines in _line_groups():
+            try:
+                stored += opened.put_many(
+                    topic,
+                    lines,
+                    tags=tags,
+                    keys=keys,
+                    queue_id=queue_id,
+                    properties=properties or None,
+                ).count
+            except (PutError, TypeError, ValueError) as error:
+                stored += getattr(error, "stored", 0)
+                usage = isinstance(error, MessageIllegalError) or not isinstance(error, PutError)
+                raise CliError(
+                    f"{error}; {stored:,} messages were stored before",
+                    USAGE if usage else UNREADABLE,
+                ) from error
+    click.echo(f"rmqstore: {stored:,} messages stored in {topic}", err=True)
+
+
+def _line_groups() -> Iterator[list[bytes]]:
+    """Go through standard input as it arrives: what is there, in whole lines, at once.
+
+    A pipe that trickles is written as it trickles, a file in large groups.
+    """
+    stream = sys.stdin.buffer
+    read = getattr(stream, "read1", stream.read)
+    parts: list[bytes] = []  # of a line whose end has not come yet
+    held = 0
+    while chunk := read(_CHUNK):
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            parts.append(lines[0])
+            lines[0] = b"".join(parts)
+            parts, held = [], 0
+            yield lines
+        if rest:
+            parts.append(rest)
+            held += len(rest)
+            if held > _LINE_MAX:
+                raise CliError(f"a line is longer than {_LINE_MAX:,} bytes", USAGE)
+    if parts:
+        yield [b"".join(parts)]

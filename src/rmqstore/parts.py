@@ -1,0 +1,340 @@
+"""The parts of a store by themselves: an index file, a consume queue, a commit log.
+
+Source: ``store/index/IndexFile.java``, ``store/ConsumeQueue.java``, ``store/CommitLog.java``.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rmqstore import _core, arrays
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["CommitLog", "ConsumeQueue", "IndexFile"]
+
+_INT64_MAX = (1 << 63) - 1
+_MOST = 1 << 60
+_SLOTS, _ENTRIES = 5_000_000, 20_000_000
+_QUEUE_FILE, _LOG_FILE = 6_000_000, 1 << 30
+_FILE_MAX = 0x7FFFFFFF
+
+
+def _within(argument: str, value: int, low: int, high: int) -> int:
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise ValueError(f"argument {argument!r} is {value!r}; it may be {low} to {high}")
+    return number
+
+
+class _Closing:
+    """``with`` closes."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class IndexFile(_Closing):
+    """One index file.
+
+    Parameters
+    ----------
+    path : path-like
+    hash_slot_num, index_num : int, optional
+        Slots and entries; one entry fewer can be used.
+    mode : str, optional
+        ``"r"``, ``"r+"`` or ``"a"``.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such file.
+    IncompatibleStoreError
+        The file has another size. With the default numbers, a file that is only read has its
+        numbers told from its size.
+
+    Notes
+    -----
+    ``key`` is what is hashed: ``topic + "#" + key`` in a store.
+    Source: ``store/index/IndexFile.java``.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, hash_slot_num: int = _SLOTS,
+        index_num: int = _ENTRIES, mode: str = "r",
+    ) -> None:
+        _within("hash_slot_num", hash_slot_num, 1, _FILE_MAX // 4)
+        _within("index_num", index_num, 2, _FILE_MAX // 20)
+        if 40 + 4 * hash_slot_num + 20 * index_num > _FILE_MAX:
+            raise ValueError(
+                f"{hash_slot_num} slots and {index_num} entries take more than {_FILE_MAX} bytes"
+            )
+        told = (hash_slot_num, index_num) == (_SLOTS, _ENTRIES) and mode == "r"
+        self._part = _core.IndexPart(path, hash_slot_num, index_num, mode, told)
+
+    def put_key(self, key: str, physical_offset: int, store_timestamp: int) -> bool:
+        """Enter a key; False if the file is full.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java putKey``.
+        """
+        return self._part.put(key, physical_offset, store_timestamp)
+
+    def put_keys(
+        self, keys: Sequence[str] | Any, physical_offsets: Any, store_timestamps: Any
+    ) -> int:
+        """Enter many keys; how many found room. Each argument is a column or one for all.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java putKey``.
+        """
+        return self._part.put_many(keys, physical_offsets, store_timestamps)
+
+    def select_phy_offset(
+        self, key: str, max_num: int = 64, begin: int = 0, end: int | None = None
+    ) -> list[int]:
+        """Return the physical offsets of a key, newest first; of its hash, to be exact.
+
+        Parameters
+        ----------
+        key : str
+        max_num : int, optional
+            At most so many.
+        begin, end : int, optional
+            Store times in ms, both inclusive, compared to the second.
+
+        Raises
+        ------
+        StoreCorruptError
+            The chain does not lead to older entries.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java selectPhyOffset``.
+        """
+        _within("max_num", max_num, 0, _MOST)
+        return self._part.select(key, max_num, begin, _INT64_MAX if end is None else end)
+
+    def select_many(
+        self, keys: Sequence[str] | Any, max_num: int = 64
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return physical offsets and starts: key ``i`` has ``offsets[starts[i]:starts[i + 1]]``.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java selectPhyOffset``.
+        """
+        _within("max_num", max_num, 0, _MOST)
+        hits, count, starts = self._part.select_many(keys, max_num)
+        return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)
+
+    @property
+    def begin_timestamp(self) -> int:
+        """Store time of the first key, ms."""
+        return self._part.header()[0]
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store time of the last key, ms."""
+        return self._part.header()[1]
+
+    @property
+    def begin_phy_offset(self) -> int:
+        """Physical offset of the first key's record."""
+        return self._part.header()[2]
+
+    @property
+    def end_phy_offset(self) -> int:
+        """Physical offset of the last key's record."""
+        return self._part.header()[3]
+
+    @property
+    def hash_slot_count(self) -> int:
+        """Slots in use."""
+        return self._part.header()[4]
+
+    @property
+    def index_count(self) -> int:
+        """Number that the next entry gets; 1 in an empty file."""
+        return self._part.header()[5]
+
+    def flush(self) -> None:
+        """Force the file to the disk."""
+        self._part.flush()
+
+    def close(self) -> None:
+        """Flush where it was written, and close; closing again does nothing."""
+        self._part.close()
+
+
+class ConsumeQueue(_Closing):
+    """The files of one queue.
+
+    Parameters
+    ----------
+    directory : path-like
+        ``consumequeue/<topic>/<queue id>`` of a store.
+    file_size : int, optional
+        Bytes, a multiple of 20.
+    mode : str, optional
+        ``"r"``, ``"r+"`` or ``"a"``.
+
+    Notes
+    -----
+    Source: ``store/ConsumeQueue.java``.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, file_size: int = _QUEUE_FILE, mode: str = "r"
+    ) -> None:
+        _within("file_size", file_size, 20, _FILE_MAX)
+        if file_size % 20:
+            raise ValueError(f"argument 'file_size' is {file_size}; it may be a multiple of 20")
+        told = file_size == _QUEUE_FILE
+        self._part = _core.QueuePart(directory, file_size, mode, told)
+
+    def put_unit(
+        self, physical_offset: int, size: int, tags_code: int, queue_offset: int
+    ) -> bool:
+        """Write a unit at its place; False if a different unit is there.
+
+        Notes
+        -----
+        Source: ``store/ConsumeQueue.java putMessagePositionInfo``.
+        """
+        return self._part.put(physical_offset, size, tags_code, queue_offset)
+
+    def units(self, start: int | None = None, stop: int | None = None) -> NDArray[Any]:
+        """Return units as a structured array; IndexError if they are not all there.
+
+        Notes
+        -----
+        Source: ``store/ConsumeQueue.java getIndexBuffer``.
+        """
+        low, high = self._part.bounds()
+        start = low if start is None else operator.index(start)
+        stop = high if stop is None else operator.index(stop)
+        if start < 0 or start > stop or stop > high:
+            raise IndexError(
+                f"units {start} to {stop} are not all there; min is {low}, max is {high}"
+            )
+        return arrays.unit_array(self._part.units(start, stop))
+
+    @property
+    def min_offset(self) -> int:
+        """First queue offset whose unit is not blank."""
+        return self._part.bounds()[0]
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last unit."""
+        return self._part.bounds()[1]
+
+    def flush(self) -> None:
+        """Force the units to the disk."""
+        self._part.flush()
+
+    def close(self) -> None:
+        """Flush where it was written, and close; closing again does nothing."""
+        self._part.close()
+
+
+class CommitLog(_Closing):
+    """The files of a commit log.
+
+    Parameters
+    ----------
+    directory : path-like
+        ``commitlog`` of a store. What a torn tail held is saved beside it, in
+        ``rmqstore-quarantine``.
+    file_size : int, optional
+        Bytes.
+    mode : str, optional
+        ``"r"``, ``"r+"`` or ``"a"``.
+
+    Notes
+    -----
+    Source: ``store/CommitLog.java``.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, file_size: int = _LOG_FILE, mode: str = "r"
+    ) -> None:
+        _within("file_size", file_size, 1024, _FILE_MAX)
+        self._part = _core.LogPart(directory, file_size, mode, file_size == _LOG_FILE)
+
+    def append(self, records: Iterable[bytes]) -> list[int]:
+        """Append encoded records; return the physical offsets that were set in them.
+
+        Raises
+        ------
+        ValueError
+            A record is none; those before it are in the log.
+
+        Notes
+        -----
+        Source: ``store/CommitLog.java``.
+        """
+        if isinstance(records, (bytes, bytearray, memoryview)):
+            raise TypeError("argument 'records' is one record; it may be an iterable of them")
+        return [self._part.append(record) for record in records]
+
+    def records(
+        self, start: int | None = None, stop: int | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Go through ``(physical_offset, size)`` of the good records that begin in the range.
+
+        Notes
+        -----
+        Damaged bytes are passed over, up to the next record that names its own place.
+        Source: ``store/CommitLog.java checkMessageAndReturnSize``.
+        """
+        low, high, _ = self._part.bounds()
+        at = low if start is None else max(low, operator.index(start))
+        end = high if stop is None else min(high, operator.index(stop))
+        while at < end:
+            found = self._part.next(at, end)
+            if found is None:
+                return
+            yield found
+            at = found[0] + found[1]
+
+    @property
+    def min_offset(self) -> int:
+        """First byte there is a file for."""
+        return self._part.bounds()[0]
+
+    @property
+    def max_offset(self) -> int:
+        """Byte after the last record."""
+        return self._part.bounds()[1]
+
+    @property
+    def flushed_offset(self) -> int:
+        """Byte up to which the log is on the disk, as far as this object knows."""
+        return self._part.bounds()[2]
+
+    def flush(self) -> None:
+        """Force the log to the disk."""
+        self._part.flush()
+
+    def close(self) -> None:
+        """Flush where it was written, and close; closing again does nothing."""
+        self._part.close()

@@ -1,0 +1,98 @@
+"""Names of the files and directories of a store.
+
+Source: ``store/config/StorePathConfigHelper.java``, ``common/UtilAll.java`` ``offset2FileName``,
+``broker/BrokerPathConfigHelper.java``, ``common/topic/TopicValidator.java``.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+__all__ = [
+    "ABORT",
+    "CHECKPOINT",
+    "COMMIT_LOG",
+    "CONFIG",
+    "CONSUMER_FILTER_JSON",
+    "CONSUMER_OFFSET_JSON",
+    "CONSUME_QUEUE",
+    "CONSUME_QUEUE_EXT",
+    "DELAY_OFFSET_JSON",
+    "INDEX",
+    "LMQ_CONSUMER_OFFSET_JSON",
+    "LOCK",
+    "SUBSCRIPTION_GROUP_JSON",
+    "TOPICS_JSON",
+    "TOPIC_MAX_LENGTH",
+    "TOPIC_NAME",
+    "index_file_name",
+    "is_topic_name",
+    "offset_file_name",
+    "parse_index_file_name",
+    "parse_offset_file_name",
+    "parse_queue_id",
+]
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+INDEX = "index"
+CONFIG = "config"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+
+TOPICS_JSON = "topics.json"
+CONSUMER_OFFSET_JSON = "consumerOffset.json"
+LMQ_CONSUMER_OFFSET_JSON = "lmqConsumerOffset.json"
+DELAY_OFFSET_JSON = "delayOffset.json"
+SUBSCRIPTION_GROUP_JSON = "subscriptionGroup.json"
+CONSUMER_FILTER_JSON = "consumerFilter.json"
+
+TOPIC_MAX_LENGTH = 127
+TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
+
+_OFFSET_DIGITS = 20
+_OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
+_INDEX_NAME = re.compile(r"[0-9]{17}", re.ASCII)
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+_INT64_MAX = (1 << 63) - 1
+_INT32_MAX = (1 << 31) - 1
+
+
+def is_topic_name(name: str) -> bool:
+    """Tell whether ``name`` is 1 to 127 of ``[%|a-zA-Z0-9_-]``: never a path."""
+    return TOPIC_NAME.fullmatch(name) is not None
+
+
+def offset_file_name(offset: int) -> str:
+    """Return the name of the log or queue file whose first byte has this offset."""
+    return f"{offset:0{_OFFSET_DIGITS}d}"
+
+
+def parse_offset_file_name(name: str) -> int | None:
+    """Return the offset of a file's first byte, ``None`` if this is no such name."""
+    if _OFFSET_NAME.fullmatch(name) is None:
+        return None
+    offset = int(name)
+    return offset if offset <= _INT64_MAX else None
+
+
+def parse_queue_id(name: str) -> int | None:
+    """Return the queue that a directory under a topic is, ``None`` if it is none."""
+    if _QUEUE_ID.fullmatch(name) is None:
+        return None
+    queue_id = int(name)
+    return queue_id if queue_id <= _INT32_MAX else None
+
+
+def index_file_name(millis: int) -> str:
+    """Return the name of an index file made at this time: local time, ``yyyyMMddHHmmssSSS``."""
+    seconds, rest = divmod(millis, 1000)
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{rest:03d}"
+
+
+def parse_index_file_name(name: str) -> int | None:
+    """Return the number that orders index files, ``None`` if this is no such name."""
+    return int(name) if _INDEX_NAME.fullmatch(name) is not None else None

@@ -1,0 +1,410 @@
+"""The store as a user has it: open, topics and queues as mappings, find.
+
+The writing methods, ``get``, ``at`` and ``query`` are the core's own, inherited.
+
+Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+from rmqstore import _core, arrays, paths
+from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
+from rmqstore.config import StoreConfig
+from rmqstore.errors import (
+    MessageNotFoundError,
+    StoreCorruptError,
+    StoreNotFoundError,
+    TopicNotFoundError,
+)
+from rmqstore.topic import Topic
+from rmqstore.types import Recovery
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqstore.times import TimeLike
+
+__all__ = ["MessageStore", "open_store"]
+
+_log = logging.getLogger("rmqstore")
+_MESSAGE_ID_LENGTHS = (32, 56)
+_OFFSET_HEX = 16
+
+
+class MessageStore(_core.ReadingEngine):
+    """An open store; made by :func:`rmqstore.open`.
+
+    Attributes
+    ----------
+    path : str
+        Its directory.
+    mode : str
+        ``"r"``, ``"r+"`` or ``"a"``.
+    config : StoreConfig
+        The configuration in force, with the file sizes as they are.
+    recovery : Recovery
+        What opening found and did.
+    topics : mapping of str to Topic
+        Those of ``topics.json``, and those that have queue directories.
+
+    Notes
+    -----
+    Source: ``store/DefaultMessageStore.java``.
+    """
+
+    def __init__(
+        self, path: str, mode: str, config: StoreConfig | None, on_corruption: str, verify: str,
+        timeout: float,
+    ) -> None:
+        self._topics_lock = threading.Lock()
+        self._clean = not os.path.lexists(os.path.join(path, paths.ABORT))
+        chosen = config if config is not None else StoreConfig()
+        self._open(
+            path, mode, chosen, config is None, on_corruption == "fill", verify == "full", timeout
+        )
+        self._table = TopicTable.load(path)
+        for topic in self._table:
+            if paths.is_topic_name(topic.topic_name):
+                self._set_topic(topic.topic_name, topic.write_queue_nums)
+            else:
+                _log.warning("%s: topics.json has the name %r, which is passed over",
+                             path, topic.topic_name)
+        log_size, queue_size, slots, entries = self._sizes()
+        self._in_force = chosen.replace(
+            mapped_file_size_commit_log=log_size, mapped_file_size_consume_queue=queue_size,
+            max_hash_slot_num=slots or chosen.max_hash_slot_num,
+            max_index_num=entries or chosen.max_index_num,
+        )
+        self.recovery = self._describe_recovery()
+
+    def _describe_recovery(self) -> Recovery:
+        found = self._recovery()
+        notes = []
+        if found["completed_file"]:
+            notes.append("a short last commit log file was given its full length")
+        if found["holes_filled"]:
+            notes.append(f"{found['holes_filled']} damaged ranges were filled")
+        if found["full_dispatch"]:
+            notes.append("queues were completed from the whole log")
+        if found["skipped"]:
+            notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
+        saved: tuple[str, ...] = ()
+        if found["saved"]:
+            quarantine = os.path.join(self.path, "rmqstore-quarantine")
+            saved = tuple(sorted(os.path.join(quarantine, n) for n in os.listdir(quarantine)))
+            saved = saved[-found["saved"] :]
+        return Recovery(
+            clean=found["clean"] if self.mode != "r" else self._clean,
+            mode=self.mode,
+            records_checked=found["records_checked"],
+            bytes_cut=found["bytes_cut"],
+            saved_to=saved,
+            queues_rebuilt=found["queues_rebuilt"],
+            index_files_rebuilt=found["index_files_rebuilt"],
+            units_written=found["units_written"],
+            seconds=found["seconds"],
+            log_start=found["log_start"],
+            log_end=found["log_end"],
+            notes=tuple(notes),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"mode={self.mode!r}"
+        return f"<rmqstore.MessageStore {self.path!r} {state}>"
+
+    @property
+    def config(self) -> StoreConfig:
+        """The configuration in force, with the file sizes as they are."""
+        return self._in_force
+
+    # Topics
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Topics by name, in the order of their names, as of now."""
+        if self.mode == "r":
+            with self._topics_lock:
+                self._table.reload()
+        found = self._queue_files()
+        names = set(found)
+        names.update(t.topic_name for t in self._table if paths.is_topic_name(t.topic_name))
+        return {
+            name: Topic(self, name, self._table.get(name), tuple(found.get(name, ())))
+            for name in sorted(names)
+        }
+
+    def __getitem__(self, topic: str) -> Topic:
+        """Return a topic; ``TopicNotFoundError`` if there is none of that name."""
+        try:
+            return self.topics[topic]
+        except KeyError:
+            raise TopicNotFoundError(f"{self.path}: no topic {topic!r}") from None
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self.topics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.topics)
+
+    def create_topic(
+        self, name: str, queue_nums: int = 4, *, order: bool = False, perm: int = 6
+    ) -> Topic:
+        """Make a topic, or change its entry in ``topics.json``.
+
+        Parameters
+        ----------
+        name : str
+            1 to 127 of ``[%|a-zA-Z0-9_-]``.
+        queue_nums : int, optional
+            Queues to read and to write, 1 to 65,536.
+        order : bool, optional
+            Whether the topic is an ordered one, as the broker's flag.
+        perm : int, optional
+            2 write, 4 read, 6 both.
+
+        Returns
+        -------
+        Topic
+
+        Raises
+        ------
+        MessageIllegalError
+            The name is none.
+        ValueError
+            ``queue_nums`` or ``perm`` is out of range.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``broker/topic/TopicConfigManager.java``.
+        """
+        self._check_writable()
+        if not isinstance(queue_nums, int) or not 1 <= queue_nums <= 65536:
+            raise ValueError(f"argument 'queue_nums' is {queue_nums!r}; it may be 1 to 65536")
+        if not isinstance(perm, int) or not 0 <= perm <= 15:
+            raise ValueError(f"argument 'perm' is {perm!r}; it may be 0 to 15")
+        self._set_topic(name, 0)
+        with self._topics_lock:
+            self._table.put(TopicConfig(
+                topic_name=name, order=bool(order), perm=perm, read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+            ))
+            self._table.save()
+        self._set_topic(name, queue_nums)
+        return self[name]
+
+    def _make_topic(self, topic: str) -> None:
+        """Make a topic that a message was put to; called by the core."""
+        with self._topics_lock:
+            entry = self._table.get(topic)
+            if entry is None:
+                queue_nums = self._in_force.default_topic_queue_nums
+                self._table.put(TopicConfig(
+                    topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
+                ))
+                self._table.save()
+            else:
+                queue_nums = entry.write_queue_nums
+        self._set_topic(topic, max(1, queue_nums))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic's queues and its entry in ``topics.json``.
+
+        Its records stay in the log until retention takes them, and are found by key and offset
+        as long.
+
+        Raises
+        ------
+        TopicNotFoundError
+            There is no such topic.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java cleanUnusedTopic``.
+        """
+        self._check_writable()
+        if name not in self.topics:
+            raise TopicNotFoundError(f"{self.path}: no topic {name!r}")
+        with self._topics_lock:
+            if self._table.remove(name):
+                self._table.save()
+            self._set_topic(name, 0)
+            self._delete_queues(name)
+
+    # Find
+
+    def message(self, id: str) -> _core.Message:
+        """Return a message by the store's id, or by its unique key.
+
+        Parameters
+        ----------
+        id : str
+            A store message id, whose address is ignored; what is none, or points at no record,
+            is looked up as a unique key: the oldest record that has it.
+
+        Raises
+        ------
+        MessageNotFoundError
+            Neither has been found.
+        StoreClosedError, ForkedStoreError
+
+        Notes
+        -----
+        Source: ``common/message/MessageDecoder.java decodeMessageId``.
+        """
+        if not isinstance(id, str):
+            raise TypeError(f"argument 'id' is {id!r}; it may be a str")
+        offset = _offset_of(id)
+        if offset is not None:
+            try:
+                return self.at(offset)
+            except (MessageNotFoundError, StoreCorruptError):
+                pass                         # no record begins there: then it is no such id
+        found = [m for topic in self.topics for m in self.query(topic, id) if m.uniq_key == id]
+        if not found:
+            raise MessageNotFoundError(f"{self.path}: no message {id!r}")
+        return min(found, key=lambda message: message.physical_offset)
+
+    def query_many(
+        self, topic: str, keys: Iterable[str], *, max_num: int | None = None,
+        begin: TimeLike | None = None, end: TimeLike | None = None, index_only: bool = False,
+    ) -> list[list[_core.Message]]:
+        """Find the messages of many keys: for each what :meth:`query` returns.
+
+        Raises
+        ------
+        StoreCorruptError, TypeError, ValueError, StoreClosedError, ForkedStoreError
+            As :meth:`query`.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java queryMessage``.
+        """
+        return [
+            self.query(topic, key, max_num=max_num, begin=begin, end=end, index_only=index_only)
+            for key in keys
+        ]
+
+    def locate_many(
+        self, topic: str, keys: Iterable[str], *, max_num: int | None = None,
+        begin: TimeLike | None = None, end: TimeLike | None = None, index_only: bool = False,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find where the messages of many keys are.
+
+        Returns
+        -------
+        physical_offsets, starts : numpy.ndarray
+            int64; the hits of key ``i`` are ``physical_offsets[starts[i]:starts[i + 1]]``,
+            newest first.
+
+        Raises
+        ------
+        StoreCorruptError, TypeError, ValueError, StoreClosedError, ForkedStoreError
+            As :meth:`query`.
+
+        Notes
+        -----
+        Source: ``store/index/IndexService.java queryOffset``.
+        """
+        wanted = list(keys)
+        hits, count, starts = self._locate(topic, wanted, max_num, begin, end, index_only)
+        return arrays.int64_array(hits, count), arrays.int64_array(starts, len(wanted) + 1)
+
+
+def _offset_of(message_id: str) -> int | None:
+    """Return the physical offset that a store message id names, None if it is none."""
+    if len(message_id) not in _MESSAGE_ID_LENGTHS or not message_id.isascii():
+        return None
+    try:
+        bytes.fromhex(message_id)
+    except ValueError:
+        return None
+    offset = int(message_id[-_OFFSET_HEX:], 16)
+    return offset if offset < 1 << 63 else None
+
+
+def open_store(
+    path: str | os.PathLike[str], mode: str = "r", *,
+    config: StoreConfig | str | os.PathLike[str] | None = None, on_corruption: str = "raise",
+    verify: str = "tail", timeout: float = 0.0,
+) -> MessageStore:
+    """Open a store; exported as ``rmqstore.open``.
+
+    Parameters
+    ----------
+    path : path-like
+        Its directory.
+    mode : str, optional
+        ``"r"`` reads, changes nothing, takes no lock, and works beside a live owner; ``"r+"``
+        reads and writes a store that is there; ``"a"`` makes it if there is none.
+    config : StoreConfig or path of a broker.conf, optional
+        Without one, file sizes are told from the files, else RocketMQ's defaults hold.
+    on_corruption : str, optional
+        ``"raise"``, or in writing modes ``"fill"``: damage below what was durable becomes one
+        filler record, and its bytes are saved.
+    verify : str, optional
+        ``"tail"`` checks the recovery window, ``"full"`` every record and unit.
+    timeout : float, optional
+        Seconds to wait for the lock.
+
+    Returns
+    -------
+    MessageStore
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store.
+    StoreLockedError, StoreCorruptError, IncompatibleStoreError
+        In writing modes: it is open elsewhere, is damaged, or has other file sizes.
+    OSError, ValueError, TypeError
+
+    Notes
+    -----
+    Source: ``store/DefaultMessageStore.java load``, ``start``.
+    """
+    root = os.path.abspath(os.fsdecode(path))
+    _choice("mode", mode, ("r", "r+", "a"))
+    _choice("on_corruption", on_corruption, ("raise", "fill"))
+    _choice("verify", verify, ("tail", "full"))
+    if mode == "r" and on_corruption == "fill":
+        raise ValueError("argument 'on_corruption' is 'fill'; with mode 'r' it may be 'raise'")
+    seconds = float(timeout)
+    if not 0 <= seconds <= 1e9:
+        raise ValueError(f"argument 'timeout' is {timeout!r}; it may be 0 to 1e9 seconds")
+    if config is not None and not isinstance(config, StoreConfig):
+        config = StoreConfig.from_file(config)
+    chosen = cast("StoreConfig | None", config)
+    if chosen is not None and chosen.unsupported():
+        _log.warning("%s: these settings have no effect: %s", root, ", ".join(chosen.unsupported()))
+    if mode == "a":
+        os.makedirs(root, exist_ok=True)
+    elif not os.path.isdir(os.path.join(root, paths.COMMIT_LOG)):
+        raise StoreNotFoundError(f"{root}: no store: there is no {paths.COMMIT_LOG}/ in it")
+    return MessageStore(root, mode, chosen, on_corruption, verify, seconds)
+
+
+def _choice(argument: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        names = ", ".join(repr(name) for name in allowed)
+        raise ValueError(f"argument {argument!r} is {value!r}; it may be one of {names}")

@@ -1,0 +1,323 @@
+"""Topics and queues as mappings and sequences over the core.
+
+Source: ``store/ConsumeQueue.java``, ``common/TopicConfig.java``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+
+from rmqstore import arrays, paths
+from rmqstore.errors import MessageNotFoundError, MessagesRemovedError
+from rmqstore.times import to_millis
+from rmqstore.types import GetStatus
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rmqstore._core import Message
+    from rmqstore.brokerfiles.topics import TopicConfig
+    from rmqstore.store import MessageStore
+    from rmqstore.times import TimeLike
+
+__all__ = ["Queue", "Topic"]
+
+_BATCH = 256
+_READ_WRITE = 6
+
+
+class Topic(Mapping[int, "Queue"]):
+    """A topic: its queues by id.
+
+    Attributes
+    ----------
+    name : str
+    read_queue_nums, write_queue_nums : int
+        As in ``topics.json``; without an entry there, what the queues that exist take.
+    perm : int
+        2 write, 4 read, 6 both.
+    order : bool
+
+    Notes
+    -----
+    Source: ``common/TopicConfig.java``.
+    """
+
+    def __init__(
+        self, store: MessageStore, name: str, entry: TopicConfig | None, existing: tuple[int, ...]
+    ) -> None:
+        self._store = store
+        self.name = name
+        present = existing[-1] + 1 if existing else 0
+        self.read_queue_nums = entry.read_queue_nums if entry else present
+        self.write_queue_nums = entry.write_queue_nums if entry else present
+        self.perm = entry.perm if entry else _READ_WRITE
+        self.order = entry.order if entry else False
+        ids = set(existing)
+        if entry:
+            ids.update(range(max(entry.read_queue_nums, entry.write_queue_nums)))
+        self._ids = tuple(sorted(ids))
+
+    def __getitem__(self, queue_id: int) -> Queue:
+        if queue_id not in self._ids:
+            raise KeyError(queue_id)
+        return Queue(self._store, self.name, queue_id)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __repr__(self) -> str:
+        return f"<rmqstore.Topic {self.name!r} {len(self)} queues>"
+
+    def messages(self) -> Iterator[Message]:
+        """Go through the topic's messages in log order, up to the heads as of now.
+
+        Raises
+        ------
+        MessagesRemovedError
+            Retention took messages that were still to come.
+        StoreCorruptError
+            A record does not check.
+
+        Notes
+        -----
+        Source: ours.
+        """
+        return heapq.merge(
+            *(iter(queue) for queue in self.values()),
+            key=operator.attrgetter("physical_offset"),
+        )
+
+
+class Queue:
+    """A queue of a topic: messages by queue offset.
+
+    Attributes
+    ----------
+    topic : str
+    queue_id : int
+
+    Notes
+    -----
+    Source: ``store/ConsumeQueue.java``.
+    """
+
+    def __init__(self, store: MessageStore, topic: str, queue_id: int) -> None:
+        self._store = store
+        self.topic = topic
+        self.queue_id = queue_id
+
+    def _limits(self) -> tuple[int, int]:
+        return self._store._bounds(self.topic, self.queue_id) or (0, 0)
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message that is there."""
+        return self._limits()[0]
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last message."""
+        return self._limits()[1]
+
+    def __len__(self) -> int:
+        low, high = self._limits()
+        return high - low
+
+    def __repr__(self) -> str:
+        return f"<rmqstore.Queue {self.topic}/{self.queue_id}>"
+
+    @overload
+    def __getitem__(self, offset: SupportsIndex) -> Message: ...
+    @overload
+    def __getitem__(self, offset: slice) -> list[Message]: ...
+    def __getitem__(self, offset: SupportsIndex | slice) -> Message | list[Message]:
+        low, high = self._limits()
+        if isinstance(offset, slice):
+            start, stop, step = self._slice(offset, low, high)
+            found = list(self._messages(start, stop))
+            return found[::step] if step != 1 else found
+        at = operator.index(offset)
+        if at < 0:
+            at += high
+        if not low <= at < high:
+            raise IndexError(
+                f"{self!r}: offset {offset} is not there; min is {low}, max is {high}"
+            )
+        for message in self._messages(at, at + 1):
+            return message
+        raise MessageNotFoundError(f"{self!r}: the message at {at} is gone")
+
+    def _slice(self, asked: slice, low: int, high: int) -> tuple[int, int, int]:
+        step = 1 if asked.step is None else operator.index(asked.step)
+        if step < 1:
+            raise ValueError(f"{self!r}: the step of a slice is {step}; it may be 1 or more")
+        start = low if asked.start is None else operator.index(asked.start)
+        stop = high if asked.stop is None else operator.index(asked.stop)
+        start = start + high if start < 0 else start
+        stop = stop + high if stop < 0 else stop
+        if start < low:
+            raise IndexError(
+                f"{self!r}: the slice begins at {start}; min is {low}, max is {high}"
+            )
+        return start, min(stop, high), step
+
+    def _messages(self, start: int, stop: int) -> Iterator[Message]:
+        """Go through the messages of [start, stop); blank units are passed over."""
+        while start < stop:
+            got = self._store.get(self.topic, self.queue_id, start, min(_BATCH, stop - start))
+            if got.status is GetStatus.OFFSET_TOO_SMALL:
+                raise MessagesRemovedError(self.topic, self.queue_id, start, got.min_offset)
+            for message in got.messages:
+                if message.queue_offset < stop or message.topic != self.topic:
+                    yield message
+            if got.next_offset <= start:
+                return
+            start = got.next_offset
+
+    def __iter__(self) -> Iterator[Message]:
+        """Go through the messages up to the head as of now."""
+        return self._messages(*self._limits())
+
+    def __reversed__(self) -> Iterator[Message]:
+        """Go through the messages from the head as of now back to the first."""
+        low, high = self._limits()
+        while high > low:
+            start = max(low, high - _BATCH)
+            yield from reversed(list(self._messages(start, high)))
+            high = start
+
+    def units(self, start: int | None = None, stop: int | None = None) -> NDArray[Any]:
+        """Return units as stored, ext addresses and all.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            Queue offsets; by default all that is there.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape ``(stop - start,)``; fields ``physical_offset`` (>i8), ``size`` (>i4),
+            ``tags_code`` (>i8).
+
+        Raises
+        ------
+        IndexError
+            A part of the range is not there.
+
+        Notes
+        -----
+        Source: ``store/ConsumeQueue.java getIndexBuffer``.
+        """
+        low, high = self._limits()
+        start = low if start is None else operator.index(start)
+        stop = high if stop is None else operator.index(stop)
+        if start < low or stop > high:
+            raise IndexError(
+                f"{self!r}: units {start} to {stop} are not all there; min is {low}, max is {high}"
+            )
+        return arrays.unit_array(self._store._units(self.topic, self.queue_id, start, stop))
+
+    def offset_at(
+        self, time: TimeLike, boundary: Literal["lower", "upper", "nearest"] = "lower"
+    ) -> int:
+        """Return a queue offset by store time.
+
+        Parameters
+        ----------
+        time : int, datetime or str
+            Milliseconds since the epoch, or an aware point in time.
+        boundary : str, optional
+            ``"lower"``: first offset at or after the time, ``max_offset`` if there is none;
+            ``"upper"``: last one at or before it, ``min_offset - 1`` if there is none;
+            ``"nearest"``: as 4.9.3 answers.
+
+        Raises
+        ------
+        ValueError
+            ``boundary`` is none of these, or the time is none.
+        StoreCorruptError
+            A record does not check.
+
+        Notes
+        -----
+        Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
+        """
+        millis = to_millis(time, name="time")
+        low, high = self._limits()
+        if boundary == "lower":
+            return self._first_after(millis - 1, low, high)
+        if boundary == "upper":
+            return self._first_after(millis, low, high) - 1
+        if boundary == "nearest":
+            return self._nearest(millis, low, high)
+        raise ValueError(
+            f"argument 'boundary' is {boundary!r}; it may be 'lower', 'upper' or 'nearest'"
+        )
+
+    def _first_after(self, millis: int, low: int, high: int) -> int:
+        """Return the first queue offset in [low, high) stored later than ``millis``, or ``high``."""
+        while low < high:
+            middle = probe = (low + high) // 2
+            time = self._time(probe)
+            while time < 0 and probe + 1 < high:     # a blank unit says nothing: ask the next
+                probe += 1
+                time = self._time(probe)
+            if time < 0 or time > millis:
+                high = middle
+            else:
+                low = probe + 1
+        return low
+
+    def _time(self, offset: int) -> int:
+        return self._store._store_time(self.topic, self.queue_id, offset)
+
+    def _nearest(self, millis: int, low: int, high: int) -> int:
+        """Return what 4.9.3 does: a bisection within the one file that its file time chooses."""
+        if high == 0:
+            return 0
+        start, stop = self._file_by_time(millis, high)
+        left = right = -1
+        left_time = right_time = -1
+        first, last = max(start, low), stop - 1
+        while last >= first:
+            middle = (first + last) // 2
+            time = self._time(middle)
+            if time < 0:
+                return 0
+            if time == millis:
+                return middle
+            if time > millis:
+                last, right, right_time = middle - 1, middle, time
+            else:
+                first, left, left_time = middle + 1, middle, time
+        if left_time == -1:
+            return max(right, 0)
+        if right_time == -1:
+            return left
+        return right if abs(millis - left_time) > abs(millis - right_time) else left
+
+    def _file_by_time(self, millis: int, high: int) -> tuple[int, int]:
+        """Return the queue offsets of the first file not modified before the time, else the last."""
+        per_file = self._store.config.mapped_file_size_consume_queue // 20
+        directory = os.path.join(
+            self._store.path, paths.CONSUME_QUEUE, self.topic, str(self.queue_id)
+        )
+        start = 0
+        for name in sorted(os.listdir(directory)):
+            offset = paths.parse_offset_file_name(name)
+            if offset is None:
+                continue
+            start = offset // 20
+            modified = int(os.stat(os.path.join(directory, name)).st_mtime * 1000)
+            if modified >= millis:
+                break
+        return start, min(start + per_file, high)

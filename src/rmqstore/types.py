@@ -1,0 +1,124 @@
+"""Statuses and results that calls answer with.
+
+Source: ``store/GetMessageStatus.java``, ``GetMessageResult.java``, ``PutMessageStatus.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+
+__all__ = ["GetResult", "GetStatus", "PutStatus", "Recovery"]
+
+
+class GetStatus(IntEnum):
+    """How a ``get`` ended; the names and the order are Java's."""
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+
+
+class PutStatus(IntEnum):
+    """How a put ended; the names and the order are Java's, the last is ours."""
+
+    PUT_OK = 0
+    FLUSH_DISK_TIMEOUT = 1
+    FLUSH_SLAVE_TIMEOUT = 2
+    SLAVE_NOT_AVAILABLE = 3
+    SERVICE_NOT_AVAILABLE = 4
+    CREATE_MAPEDFILE_FAILED = 5
+    MESSAGE_ILLEGAL = 6
+    PROPERTIES_SIZE_EXCEEDED = 7
+    OS_PAGECACHE_BUSY = 8
+    UNKNOWN_ERROR = 9
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 10
+    DISK_FULL = 11
+
+
+@dataclass(frozen=True, slots=True)
+class GetResult:
+    """What a ``get`` found.
+
+    Attributes
+    ----------
+    status : GetStatus
+        Why it ended.
+    messages : sequence of Message
+        In queue order; empty unless the status is ``FOUND``.
+    next_offset : int
+        Queue offset to go on with.
+    min_offset, max_offset : int
+        First queue offset that is there, and the one after the last.
+    """
+
+    status: GetStatus
+    messages: Sequence[Message]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+    def __iter__(self) -> Iterator[Message]:
+        """Iterate over the messages."""
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return len(self.messages)
+
+    def __getitem__(self, index: int) -> Message:
+        """Return the message at ``index``, by position in this result."""
+        return self.messages[index]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What opening a store found and did.
+
+    Attributes
+    ----------
+    clean : bool
+        The last owner closed the store: no ``abort``.
+    mode : str
+        ``"r"``, ``"r+"`` or ``"a"``.
+    records_checked : int
+        Records of the log that were read and checked.
+    bytes_cut : int
+        Bytes of a torn tail that were erased, after they were saved.
+    saved_to : tuple of str
+        Files that hold what was cut.
+    queues_rebuilt, index_files_rebuilt : int
+        Consume queues and index files that were made anew or completed from the log.
+    units_written : int
+        Consume queue units that were completed from the log.
+    seconds : float
+        Time that opening took.
+    log_start, log_end : int
+        Physical offsets of the log's first byte and of the one after its last record.
+    notes : tuple of str
+        Whatever else is worth a sentence, oldest first.
+    """
+
+    clean: bool
+    mode: str
+    records_checked: int = 0
+    bytes_cut: int = 0
+    saved_to: tuple[str, ...] = ()
+    queues_rebuilt: int = 0
+    index_files_rebuilt: int = 0
+    units_written: int = 0
+    seconds: float = 0.0
+    log_start: int = 0
+    log_end: int = 0
+    notes: tuple[str, ...] = ()

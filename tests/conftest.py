@@ -1,0 +1,150 @@
+"""Hypothesis profiles, and the stores that a real broker left behind."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+for _name, _examples in {"dev": 25, "ci": 200, "nightly": 5000}.items():
+    settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.function_scoped_fixture,
+        ],
+    )
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class DumpRow:
+    """One unit of one queue and its record, as the broker itself read them back."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    record_topic: str
+    record_queue_id: int
+    record_queue_offset: int
+    sys_flag: int
+    born_timestamp: int
+    store_timestamp: int
+    msg_id: str
+    born_address: str
+    body_crc: int
+    body_sha1: bytes  # of the body as stored
+    properties: str  # "{name=value, name=value}", sorted by name
+
+    @classmethod
+    def parse(cls, line: str) -> DumpRow:
+        column = line.split("\t")
+        return cls(
+            column[0],
+            *(int(text) for text in column[1:6]),
+            column[6],
+            *(int(text) for text in column[7:12]),
+            column[12],
+            column[13],
+            int(column[14]),
+            base64.b64decode(column[15], validate=True),
+            column[16],
+        )
+
+
+@dataclass(frozen=True)
+class SentRow:
+    """One send, as the client saw it; "null" is ``None``."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    uniq_key: str | None
+    msg_id: str | None
+    tags: str | None
+    keys: str | None
+    status: str
+    body: str  # base64, or lenN above 256 bytes
+
+    @classmethod
+    def parse(cls, line: str) -> SentRow:
+        kind, topic, queue_id, queue_offset, *rest, status, body = line.split("\t")
+        texts = (None if text == "null" else text for text in rest)
+        return cls(kind, topic, int(queue_id), int(queue_offset), *texts, status, body)
+
+
+def property_text(properties: dict[str, str]) -> str:
+    """Properties as the dump shows them: Java's ``TreeMap.toString``."""
+    names = sorted(properties, key=lambda name: name.encode("utf-16-be"))
+    return "{" + ", ".join(f"{name}={properties[name]}" for name in names) + "}"
+
+
+@dataclass(frozen=True)
+class BrokerStore:
+    """A store that a real 4.9.3 broker left: do not write to it, ``broker_copy`` makes a copy."""
+
+    name: str
+    root: Path
+    dump: list[DumpRow]
+    sent: list[SentRow]
+
+
+def _rows(path: Path, parse: Callable[[str], object]) -> list:
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [parse(line) for line in lines if line]
+
+
+@pytest.fixture(scope="session")
+def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], BrokerStore]:
+    """Return a function that unpacks a broker's store once a session, holes as holes."""
+    unpacked: dict[str, BrokerStore] = {}
+
+    def unpack(name: str) -> BrokerStore:
+        if name not in unpacked:
+            target = tmp_path_factory.mktemp("stores")
+            with tarfile.open(DATA / "stores" / f"{name}.tar.xz") as archive:
+                archive.extractall(target, filter="data")
+            top = target / name
+            unpacked[name] = BrokerStore(
+                name,
+                top / "store",
+                _rows(top / "dump.tsv", DumpRow.parse),
+                _rows(top / "sent.tsv", SentRow.parse),
+            )
+        return unpacked[name]
+
+    return unpack
+
+
+@pytest.fixture(scope="session")
+def broker_copy(broker_store: Callable[[str], BrokerStore]) -> Callable[[str, Path], BrokerStore]:
+    """Return a function that copies a broker's store into a directory, to be written to."""
+
+    def copy(name: str, tmp_path: Path) -> BrokerStore:
+        store = broker_store(name)
+        target = tmp_path / name
+        if shutil.which("cp"):
+            subprocess.run(["cp", "-a", "--sparse=always", store.root, target], check=True)
+        else:
+            shutil.copytree(store.root, target)
+        return BrokerStore(name, target, store.dump, store.sent)
+
+    return copy
