@@ -56,6 +56,7 @@ from rmqstore._native.layout cimport *
 from rmqstore._native.system cimport *
 
 import atexit
+from codecs import register_error
 from collections.abc import Mapping
 from os import fsdecode, fsencode, makedirs, path as os_path, strerror
 

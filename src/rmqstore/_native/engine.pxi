@@ -99,7 +99,7 @@ cdef class Engine:
             store.indexes.slot_num = 0
         with nogil:
             if writable:
-                rc = store_open_writing(store, <int64_t>(timeout * 1e9), full, fill, told, &failure)
+                rc = store_open_writing(store, <int64_t>(timeout * 1e9), full, fill, &failure)
             else:
                 rc = store_open_reading(store, &failure)
         if rc < 0:
@@ -301,7 +301,7 @@ cdef class Engine:
 
 
 cdef int64_t store_open_writing(
-    Store *store, int64_t timeout_ns, bint full, bint fill, bint told, Failure *failure,
+    Store *store, int64_t timeout_ns, bint full, bint fill, Failure *failure,
 ) noexcept nogil:
     """Lock, recover, start; on failure nothing runs and the lock is given back."""
     cdef int64_t rc = store_lock(store, timeout_ns, failure)
@@ -312,9 +312,6 @@ cdef int64_t store_open_writing(
     made_abort = fstatat(store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) != 0
     rc = recover_store(store, full, fill, failure)
     if rc == 0:
-        if told and store.indexes.slot_num == 0:
-            store.indexes.slot_num = store.settings.slot_num
-            store.indexes.entry_num = store.settings.entry_num
         rc = store_start(store, failure)
     elif made_abort and (rc == E_INCOMPATIBLE or rc == E_VERSION or rc == E_CORRUPT):
         abort_remove(store)                  # refused with nothing changed

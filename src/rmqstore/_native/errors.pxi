@@ -71,4 +71,14 @@ cdef object corrupt_record(str root, int64_t log_file_size, int64_t offset, int6
 
 cdef object text_of(const char *data, int64_t length):
     """Text as Java decodes it: U+FFFD for what is not UTF-8."""
-    return PyUnicode_DecodeUTF8(data, length, b"replace")
+    return PyUnicode_DecodeUTF8(data, length, b"rmqstore.java")
+
+
+def _replace_as_java(error):
+    """One U+FFFD for a malformed part, and one for a surrogate's three bytes."""
+    cdef bytes data = error.object
+    start = error.start
+    part = data[start:start + 3]
+    if len(part) == 3 and part[0] == 0xED and 0xA0 <= part[1] <= 0xBF and 0x80 <= part[2] <= 0xBF:
+        return "\ufffd", start + 3
+    return "\ufffd", error.end

@@ -14,5 +14,6 @@ cdef int init_unique_keys() except -1:
     return 0
 
 
+register_error("rmqstore.java", _replace_as_java)
 init_unique_keys()
 atexit.register(_at_exit)

@@ -26,6 +26,9 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
     rc = abort_create(store)
     if rc < 0:
         return fail(failure, rc, "abort", "cannot be made", -1, 0, 0)
+    rc = make_directories(store)
+    if rc < 0:
+        return fail(failure, rc, "consumequeue", "the directories cannot be made", -1, 0, 0)
     KILL_POINT("recover-after-abort")
     rc = file_set_validate(&store.log, True, failure)
     if rc < 0:
@@ -162,6 +165,16 @@ cdef void recover_next_offsets(Store *store) noexcept nogil:
             queue.next_offset = atomic_get(&queue.max_offset)
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
+
+
+cdef int64_t make_directories(Store *store) noexcept nogil:
+    """The directories that every store has."""
+    cdef int64_t rc = sys_make_directory(store.root, "commitlog")
+    if rc >= 0:
+        rc = sys_make_directory(store.root, "consumequeue")
+    if rc >= 0:
+        rc = sys_make_directory(store.root, "config")
+    return sys_sync(store.root) if rc >= 0 else rc
 
 
 cdef int64_t abort_create(Store *store) noexcept nogil:

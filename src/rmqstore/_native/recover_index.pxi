@@ -16,6 +16,9 @@ cdef int64_t recover_index(
     rc = index_set_list(&store.indexes, failure)
     if rc < 0:
         return rc
+    if store.indexes.slot_num == 0:          # no file told the sizes
+        store.indexes.slot_num = store.settings.slot_num
+        store.indexes.entry_num = store.settings.entry_num
     trusted = trusted and not full and checkpoint.mark.index_end == index_set_end(&store.indexes) \
         and checkpoint.mark.index_entries == index_set_entries(&store.indexes)
     key_end = 0

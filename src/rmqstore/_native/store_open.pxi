@@ -121,18 +121,9 @@ cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noex
 
 
 cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
-    """Make the directories, take the log's last file, and start the four activities."""
-    cdef int64_t rc
+    """Take the log's last file, and start the four activities."""
+    cdef int64_t rc = 0
     cdef int64_t wrote = atomic_get(&store.log.wrote)
-    rc = sys_make_directory(store.root, "commitlog")
-    if rc >= 0:
-        rc = sys_make_directory(store.root, "consumequeue")
-    if rc >= 0:
-        rc = sys_make_directory(store.root, "config")
-    if rc >= 0:
-        rc = sys_sync(store.root)
-    if rc < 0:
-        return fail(failure, rc, "commitlog", "the directory cannot be made", -1, 0, 0)
     store.log.window = min(LOG_WINDOW, store.log.file_size)
     if store.log.count == 0:                 # so that a reader finds a store from now on
         rc = log_next_file(store, 0, &store.current)
