@@ -1,9 +1,21 @@
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Protocol, SupportsIndex, TypeVar, final, overload
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Never,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer, Self, TypeAlias, disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 from rmqstore.config import StoreConfig
 from rmqstore.times import TimeLike
@@ -17,6 +29,10 @@ class _ArrowArray(Protocol):
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
+# The buffer protocol; a name of its own at run time from Python 3.12 on.
+class _Exporter:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 # One value a row. NumPy and Arrow carry their types at run time: the call checks them.
 _Column: TypeAlias = Sequence[_T_co] | NDArray[Any] | _ArrowArray | _ArrowStream
 _Keys: TypeAlias = str | Iterable[str]
@@ -27,7 +43,8 @@ FAULTS: Final[bool]  # kill points and failure injection are built in
 # ---- messages and results
 
 @final
-class Message:
+class Message(_Exporter):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     __hash__: ClassVar[Any]
     @property
     def topic(self) -> str: ...
@@ -72,12 +89,12 @@ class Message:
     @property
     def uniq_key(self) -> str | None: ...
     def detach(self) -> Message: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class PutResult:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def queue_id(self) -> int: ...
     @property
@@ -97,6 +114,7 @@ class PutResult:
 
 @final
 class PutManyResult:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def count(self) -> int: ...
     @property
@@ -108,8 +126,8 @@ class PutManyResult:
     def __len__(self) -> int: ...
 
 @final
-class Memory:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+class Memory(_Exporter):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     def __len__(self) -> int: ...
 
 # ---- the engine: what MessageStore inherits
@@ -145,7 +163,6 @@ class Engine:
     def _delete_queues(self, topic: str) -> None: ...
     def _queue_files(self) -> dict[str, list[int]]: ...
 
-@disjoint_base
 class WritingEngine(Engine):
     # Of queue_id and queue_key one at most.
     @overload
@@ -245,7 +262,6 @@ class WritingEngine(Engine):
         self, physical_offset: SupportsIndex | None = None, timeout: float | None = None
     ) -> bool: ...
 
-@disjoint_base
 class ReadingEngine(WritingEngine):
     def get(
         self,

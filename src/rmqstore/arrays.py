@@ -17,27 +17,27 @@ UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")
 
 def int64_array(memory: Memory, count: int) -> NDArray[np.int64]:
     """Return ``count`` native int64 as an array, shape ``(count,)``, without a copy."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
-    return np.frombuffer(memory, dtype=np.int64, count=count)
+    return np.frombuffer(memoryview(memory), dtype=np.int64, count=count)
 
 
 def int32_array(memory: Memory, count: int) -> NDArray[np.int32]:
     """Return ``count`` native int32 as an array, shape ``(count,)``, without a copy."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
-    return np.frombuffer(memory, dtype=np.int32, count=count)
+    return np.frombuffer(memoryview(memory), dtype=np.int32, count=count)
 
 
 def unit_array(memory: Memory) -> NDArray[Any]:
     """Return consume queue units as a structured array, shape ``(n,)``, as stored."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
-    return np.frombuffer(memory, dtype=UNIT_FIELDS)
+    return np.frombuffer(memoryview(memory), dtype=UNIT_FIELDS)
 
 
 def bytes_hash(data: bytes) -> int:
     """Return the xxh3_64 of ``data``, 0 to 2**64 - 1."""
-    import xxhash  # noqa: PLC0415
+    import xxhash
 
     return int(xxhash.xxh3_64_intdigest(data))

@@ -40,11 +40,11 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
         if kind in (0, _ZLIB):
             return _inflate_zlib(stored, limit)
         if kind == _LZ4:
-            import lz4.frame  # noqa: PLC0415
+            import lz4.frame
 
             return _within(lz4.frame.LZ4FrameDecompressor().decompress(stored, limit + 1), limit)
         if kind == _ZSTD:
-            import zstandard  # noqa: PLC0415
+            import zstandard
 
             with zstandard.ZstdDecompressor().stream_reader(stored) as reader:
                 return _within(reader.read(limit + 1), limit)

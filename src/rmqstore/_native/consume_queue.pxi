@@ -58,7 +58,9 @@ cdef void queue_destroy(Queue *queue) noexcept nogil:
     free(queue)
 
 
-cdef inline void unit_write(char *at, int64_t physical_offset, int32_t size, int64_t code) noexcept nogil:
+cdef inline void unit_write(
+    char *at, int64_t physical_offset, int32_t size, int64_t code,
+) noexcept nogil:
     put_i64(at + UNIT_PHYSICAL_OFFSET, physical_offset)
     put_i32(at + UNIT_SIZE, size)
     put_i64(at + UNIT_TAGS_CODE, code)
@@ -135,7 +137,7 @@ cdef int64_t queue_sync_names(Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
-    """Make the file that begins at byte ``start`` the current one; it is made if it is not there."""
+    """Make the file that begins at byte ``start`` the current one, and the file if need be."""
     cdef MappedFile *file = NULL
     cdef int64_t rc = file_set_hold(&queue.files, start, &file)
     if rc == E_NOT_FOUND:
@@ -301,6 +303,7 @@ cdef int64_t queue_skip_blanks(
 ) noexcept nogil:
     """First queue offset in [queue_offset, stop) that is not blank, with its unit; or ``stop``."""
     cdef int64_t rc
+    memset(unit, 0, sizeof(Unit))
     while queue_offset < stop:
         rc = queue_unit_at(queue, queue_offset, unit)
         if rc < 0:

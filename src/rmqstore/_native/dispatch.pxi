@@ -61,13 +61,13 @@ cdef int64_t dispatch_batch(
     cdef Topic *topic = NULL
     cdef Pending *pending = store.pending
     cdef int64_t at = position[0]
-    cdef int64_t done, size, field
+    cdef int64_t size, field
+    cdef int64_t done = 0
     cdef int64_t newest = 0
     cdef int64_t rc = 0
     pending.count = 0
-    for done in range(DISPATCH_BATCH):
-        if at >= stop:
-            break
+    while done < DISPATCH_BATCH and at < stop:
+        done += 1
         data = file.base + (at - file.start)
         size = record_parse(data, file.size - (at - file.start), file.size - (at - file.start),
                             &record, &field)
@@ -249,11 +249,12 @@ cdef void *reput_run(void *argument) noexcept nogil:
             else:
                 atomic_set(&store.stalled, 0)
             continue
-        for spins in range(REPUT_SPINS):
-            if atomic_get(limit) != seen or atomic_get(&store.stopping):
-                break
+        spins = 0
+        while spins < REPUT_SPINS and atomic_get(limit) == seen \
+                and not atomic_get(&store.stopping):
             cpu_pause()
-        if spins >= REPUT_SPINS - 1:
+            spins += 1
+        if spins == REPUT_SPINS:
             worker_sleep(&store.reput, limit, seen, calls, 500000000)
     store_drop(store)
     return NULL

@@ -319,7 +319,7 @@ cdef int64_t store_open_writing(
 
 
 cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
-    """Empty every queue of a topic and unlink its files; neither send nor dispatch runs meanwhile."""
+    """Empty every queue of a topic and unlink its files, while neither send nor dispatch runs."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef Queue *queue
     cdef int64_t rc = 0

@@ -272,14 +272,18 @@ cdef class ReadingEngine(WritingEngine):
         """
         cdef Store *store = self.entered()
         cdef Offsets ranges
-        cdef int64_t rc, i
+        cdef int64_t rc
+        cdef int64_t i = 0
         memset(&ranges, 0, sizeof(Offsets))
         with nogil:
             if not store.writable:
                 index_set_list(&store.indexes, NULL)
             rc = index_covered(store, &ranges)
             store_leave(store)
-        found = [(ranges.items[2 * i], ranges.items[2 * i + 1]) for i in range(ranges.count // 2)]
+        found = []
+        while i < ranges.count:
+            found.append((ranges.items[i], ranges.items[i + 1]))
+            i += 2
         free(ranges.items)
         check(rc, NULL, self._path)
         return found

@@ -5,6 +5,9 @@
 #
 # Source: store/MappedFileQueue.java
 
+cdef enum:
+    DIRECTORY_BYTES = 200        # consumequeue/<topic>/<queue id> takes 152
+
 cdef struct FileSlot:
     int64_t start            # offset of the first byte, as the name says
     int64_t length           # bytes it had when it was listed
@@ -14,7 +17,7 @@ cdef struct FileSlot:
 cdef struct FileSet:
     pthread_mutex_t mutex    # guards slots, count, capacity, listed_at
     int root                 # directory that ``directory`` is below
-    char directory[FAILURE_PATH_BYTES]
+    char directory[DIRECTORY_BYTES]
     int64_t file_size
     int64_t window           # bytes reserved at a time ahead of the writer
     bint writable
@@ -55,9 +58,11 @@ cdef void open_files_destroy(OpenFiles *table) noexcept nogil:
 cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t start) noexcept nogil:
     """Enter a file just opened, under its set's mutex; what stood there is closed."""
     cdef FileSet *other
-    cdef int64_t other_start, index, tries
+    cdef int64_t other_start, index
+    cdef int64_t tries = 0
     pthread_mutex_lock(&table.mutex)
-    for tries in range(8):
+    while tries < 8:
+        tries += 1
         other = table.sets[table.next]
         other_start = table.starts[table.next]
         if other == NULL:
@@ -101,7 +106,7 @@ cdef void file_set_init(
     memset(files, 0, sizeof(FileSet))
     pthread_mutex_init(&files.mutex, NULL)
     files.root = root
-    copy_text(files.directory, FAILURE_PATH_BYTES, directory)
+    copy_text(files.directory, DIRECTORY_BYTES, directory)
     files.file_size = file_size
     files.writable = writable
 

@@ -54,7 +54,9 @@ cdef inline int64_t index_entry_at(const IndexFile *index, int64_t number) noexc
     return INDEX_HEADER_BYTES + index.slot_num * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES
 
 
-cdef int64_t index_read(const IndexFile *index, int64_t at, int64_t length, char *into) noexcept nogil:
+cdef int64_t index_read(
+    const IndexFile *index, int64_t at, int64_t length, char *into,
+) noexcept nogil:
     """Bytes of the file: from the mapping, or by pread where it is only read."""
     cdef int64_t rc
     if index.file.base != NULL:
@@ -93,7 +95,9 @@ cdef void index_store_header(IndexFile *index) noexcept nogil:
     put_i32_release(base + INDEX_COUNT, <int32_t>atomic_peek(&index.count))
 
 
-cdef void index_seed(IndexFile *index, int64_t end_phy_offset, int64_t end_timestamp) noexcept nogil:
+cdef void index_seed(
+    IndexFile *index, int64_t end_phy_offset, int64_t end_timestamp,
+) noexcept nogil:
     """A new file begins with the end values of the full one before it."""
     if end_phy_offset > 0:
         atomic_set(&index.begin_phy_offset, end_phy_offset)
@@ -253,7 +257,8 @@ cdef int64_t index_open_file(
         rc = index_load_header(index)
     if rc == 0 and writable:
         # Slots are hit anywhere, so all of them get their blocks now.
-        rc = mapped_file_reserve(index.file, <int>fd, index_entry_at(index, atomic_peek(&index.count)))
+        rc = mapped_file_reserve(
+            index.file, <int>fd, index_entry_at(index, atomic_peek(&index.count)))
     if rc < 0:
         index_close(index)
         return rc
@@ -275,7 +280,6 @@ cdef int64_t index_make_file(
 ) noexcept nogil:
     """Make an empty index file of that name; its slots have blocks before it has the name."""
     cdef char path[FAILURE_PATH_BYTES]
-    cdef stat_t status
     cdef int64_t at, fd, rc
     at = sys_open_directory(root, directory)
     if at < 0:

@@ -39,7 +39,7 @@ cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
 
 
 cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noexcept nogil:
-    """The size of the next record, and ``cursor.at`` behind it; its place is record.physical_offset.
+    """The size of the next record, and ``cursor.at`` behind it.
 
     0 at ``stop`` or where no file follows; E_CORRUPT with ``field`` and ``at`` on it.
     """

@@ -22,7 +22,9 @@ cdef struct Slice:
     char *owned              # a private copy, or NULL
 
 
-cdef MappedFile *mapped_file_new(int fd, int64_t start, int64_t size, stat_t *status) noexcept nogil:
+cdef MappedFile *mapped_file_new(
+    int fd, int64_t start, int64_t size, stat_t *status,
+) noexcept nogil:
     """Take over ``fd``; NULL without memory (``fd`` is then still the caller's)."""
     cdef MappedFile *file = <MappedFile *>calloc(1, sizeof(MappedFile))
     if file == NULL:

@@ -147,7 +147,6 @@ cdef int encode_properties(object mapping, bytearray out) except -1:
 
 cdef int host_bytes(str argument, object value, char *into) except -1:
     """ "ip:port" or "[v6]:port" -> address and port; the number of bytes, 8 or 20."""
-    cdef int64_t length = 0
     cdef bytes address
     if not PyUnicode_Check(value):
         raise TypeError(f"argument '{argument}' is {value!r}; it may be a str 'ip:port'")
@@ -171,7 +170,8 @@ cdef int64_t int_argument(str argument, object value, int64_t low, int64_t high)
     cdef int overflow = 0
     cdef int64_t number
     if not PyIndex_Check(value) or isinstance(value, bool):
-        raise TypeError(f"argument '{argument}' is {value!r}; it may be an int from {low} to {high}")
+        raise TypeError(
+            f"argument '{argument}' is {value!r}; it may be an int from {low} to {high}")
     number = PyLong_AsLongLongAndOverflow(PyNumber_Index(value), &overflow)
     if overflow or number < low or number > high:
         raise ValueError(f"argument '{argument}' is {value!r}; it may be from {low} to {high}")

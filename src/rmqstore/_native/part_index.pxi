@@ -114,7 +114,8 @@ cdef class IndexPart:
     def select(self, str key, int64_t max_num, int64_t begin, int64_t end):
         """selectPhyOffset."""
         cdef int64_t length = 0
-        cdef int64_t i, rc
+        cdef int64_t rc
+        cdef int64_t i = 0
         cdef const char *text = utf8_of("key", key, &length)
         cdef int32_t key_hash = index_key_hash(text, length, 0)
         cdef Offsets found
@@ -123,7 +124,10 @@ cdef class IndexPart:
         with nogil:
             rc = index_select(index, key_hash, max_num, begin, end, &found)
             index_close(index)
-        hits = [found.items[i] for i in range(found.count)]
+        hits = []
+        while i < found.count:
+            hits.append(found.items[i])
+            i += 1
         free(found.items)
         self.check_chain(rc)
         return hits

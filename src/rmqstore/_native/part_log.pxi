@@ -32,7 +32,10 @@ cdef class LogPart:
         self.store = store_new(<int>fd, &settings, self.writable)
         if self.store == NULL:
             raise MemoryError()
-        copy_text(self.store.log.directory, FAILURE_PATH_BYTES, name)
+        if len(name) >= DIRECTORY_BYTES:
+            raise ValueError(f"argument 'directory' is {directory!r}; its last part may take "
+                             f"{DIRECTORY_BYTES - 1} bytes")
+        copy_text(self.store.log.directory, DIRECTORY_BYTES, name)
         memset(&failure, 0, sizeof(Failure))
         with nogil:
             rc = self.open_log(told, &failure)

@@ -60,7 +60,9 @@ cdef inline void chunk_property(
     chunk.length = at + name_length + 1 + value_length - chunk.text
 
 
-cdef int64_t row_properties(const Rows *rows, int64_t row, Chunk *chunk, int64_t slot) noexcept nogil:
+cdef int64_t row_properties(
+    const Rows *rows, int64_t row, Chunk *chunk, int64_t slot,
+) noexcept nogil:
     """The properties string of a row: the caller's, KEYS, TAGS, UNIQ_KEY."""
     cdef const char *data = NULL
     cdef int64_t length = 0

@@ -154,7 +154,9 @@ cdef int add_unique_key(object uniq_key, int64_t now, Text *text, PutResult resu
     return 0
 
 
-cdef int add_delay(Engine engine, Topic *topic, int64_t level, int64_t queue_id, Text *text) except -1:
+cdef int add_delay(
+    Engine engine, Topic *topic, int64_t level, int64_t queue_id, Text *text,
+) except -1:
     """The properties that take a message to the schedule topic and back."""
     cdef char number[DELAY_LEVEL_TEXT]
     text_add_property(text, b"DELAY", 5, number,

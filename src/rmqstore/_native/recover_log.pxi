@@ -162,7 +162,8 @@ cdef int64_t recover_erase(Store *store, int64_t start, Failure *failure) noexce
             at = file.start + file.size
             mapped_file_release(file)
         if rc < 0:
-            return fail(failure, rc, "commitlog", "a torn tail cannot be saved and erased", at, 0, 0)
+            return fail(failure, rc, "commitlog", "a torn tail cannot be saved and erased",
+                        at, 0, 0)
     return 0
 
 
@@ -215,7 +216,9 @@ cdef int64_t save_bytes(Store *store, MappedFile *file, int64_t start, int64_t s
     return min(rc, 0)
 
 
-cdef int64_t recover_fill(Store *store, int64_t start, int64_t stop, Failure *failure) noexcept nogil:
+cdef int64_t recover_fill(
+    Store *store, int64_t start, int64_t stop, Failure *failure,
+) noexcept nogil:
     """Put one filler record over [start, stop), which no good record overlaps."""
     cdef MappedFile *file = NULL
     cdef int64_t rc = file_set_hold(&store.log, start, &file)

@@ -128,12 +128,15 @@ cdef int64_t recover_queues(
     return digest == checkpoint.mark.digest and queues == checkpoint.mark.queues
 
 
-cdef int64_t recover_queue(Store *store, Queue *queue, int64_t mark, Failure *failure) noexcept nogil:
+cdef int64_t recover_queue(
+    Store *store, Queue *queue, int64_t mark, Failure *failure,
+) noexcept nogil:
     """Find the end of one queue, make what is behind it empty, and find its beginning."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef Unit unit
     cdef Found found
-    cdef int64_t rc, field, used, first
+    cdef int64_t field, used, first
+    cdef int64_t rc = 0
     cdef int64_t end = atomic_get(&store.log.wrote)
     if queue.files.count == 0:
         rc = file_set_list(&queue.files, failure)

@@ -1,6 +1,7 @@
 # The whole state of an open store, as C sees it, and who may touch what.
 #
-# Lock order: put_lock -> dispatch_mutex -> preparer's mutex -> a file set's mutex -> gates and workers.
+# Lock order: put_lock -> dispatch_mutex -> preparer's mutex -> a file set's mutex -> gates and
+# workers.
 # The put lock guards: current, last_store_timestamp, every queue's next_offset.
 # The dispatch thread alone writes: queues' files, index files, dispatched.
 # The flush threads alone move: the sets' flushed positions.
@@ -139,7 +140,9 @@ cdef struct Store:
     Recovery recovery
 
 
-cdef void store_broke(Store *store, int64_t status, const char *path, const char *what) noexcept nogil:
+cdef void store_broke(
+    Store *store, int64_t status, const char *path, const char *what,
+) noexcept nogil:
     """A sync failed: the store takes nothing more, and everybody who waits learns it."""
     pthread_mutex_lock(&store.failure_mutex)
     fail(&store.failure, status, path, what, -1, 0, 0)

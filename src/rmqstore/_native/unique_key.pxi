@@ -64,6 +64,8 @@ cdef int64_t unique_keys_take(UniqueKeys *keys, int64_t now, int64_t count) noex
             return first
 
 
-cdef inline void unique_key_write(const UniqueKeys *keys, int64_t number, char *into) noexcept nogil:
+cdef inline void unique_key_write(
+    const UniqueKeys *keys, int64_t number, char *into,
+) noexcept nogil:
     memcpy(into, keys.prefix, 20)
     put_hex(into + 20, <uint64_t>number, 12)

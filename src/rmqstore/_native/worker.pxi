@@ -83,11 +83,12 @@ cdef int64_t gate_wait(
     """Wait until ``position`` has reached ``target``: 0, or E_TIMEOUT, or what broke."""
     cdef int64_t rc = 0
     cdef int64_t left
-    cdef int64_t spins
-    for spins in range(200):
+    cdef int64_t spins = 0
+    while spins < 200:
         if atomic_get(position) >= target:
             return 0
         cpu_pause()
+        spins += 1
     pthread_mutex_lock(&gate.mutex)
     atomic_add(&gate.waiting, 1)
     while atomic_get_strict(position) < target:
