@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "open": ("rmqstore.store", "open_store"),
+    "open": ("rmqstore.store", "open"),
     "MessageStore": ("rmqstore.store", "MessageStore"),
     "Topic": ("rmqstore.topic", "Topic"),
     "Queue": ("rmqstore.topic", "Queue"),
@@ -29,7 +29,12 @@ _MODULES = {
     **{
         name: ("rmqstore._core", name)
         for name in (
-            "Message", "PutResult", "PutManyResult", "crc32", "string_hash", "encode_record",
+            "Message",
+            "PutResult",
+            "PutManyResult",
+            "crc32",
+            "string_hash",
+            "encode_record",
             "decode_record",
         )
     },
@@ -40,10 +45,21 @@ _MODULES = {
     **{
         name: ("rmqstore.errors", name)
         for name in (
-            "StoreError", "StoreNotFoundError", "StoreLockedError", "StoreCorruptError",
-            "IncompatibleStoreError", "StoreFailedError", "StoreClosedError",
-            "ReadOnlyStoreError", "ForkedStoreError", "PutError", "MessageIllegalError",
-            "FilterError", "TopicNotFoundError", "MessageNotFoundError", "MessagesRemovedError",
+            "StoreError",
+            "StoreNotFoundError",
+            "StoreLockedError",
+            "StoreCorruptError",
+            "IncompatibleStoreError",
+            "StoreFailedError",
+            "StoreClosedError",
+            "ReadOnlyStoreError",
+            "ForkedStoreError",
+            "PutError",
+            "MessageIllegalError",
+            "FilterError",
+            "TopicNotFoundError",
+            "MessageNotFoundError",
+            "MessagesRemovedError",
         )
     },
 }
@@ -77,19 +93,46 @@ if TYPE_CHECKING:
         TopicNotFoundError,
     )
     from rmqstore.parts import CommitLog, ConsumeQueue, IndexFile
-    from rmqstore.store import MessageStore
-    from rmqstore.store import open_store as open
+    from rmqstore.store import MessageStore, open
     from rmqstore.topic import Queue, Topic
     from rmqstore.types import GetResult, GetStatus, PutStatus, Recovery
 
 __all__ = [
-    "CommitLog", "ConsumeQueue", "FilterError", "ForkedStoreError", "GetResult", "GetStatus",
-    "IncompatibleStoreError", "IndexFile", "Message", "MessageIllegalError",
-    "MessageNotFoundError", "MessageStore", "MessagesRemovedError", "PutError", "PutManyResult",
-    "PutResult", "PutStatus", "Queue", "ReadOnlyStoreError", "Recovery", "RmqStoreWarning",
-    "StoreClosedError", "StoreConfig", "StoreCorruptError", "StoreError", "StoreFailedError",
-    "StoreLockedError", "StoreNotFoundError", "Topic", "TopicNotFoundError", "crc32",
-    "decode_record", "encode_record", "open", "string_hash",
+    "CommitLog",
+    "ConsumeQueue",
+    "FilterError",
+    "ForkedStoreError",
+    "GetResult",
+    "GetStatus",
+    "IncompatibleStoreError",
+    "IndexFile",
+    "Message",
+    "MessageIllegalError",
+    "MessageNotFoundError",
+    "MessageStore",
+    "MessagesRemovedError",
+    "PutError",
+    "PutManyResult",
+    "PutResult",
+    "PutStatus",
+    "Queue",
+    "ReadOnlyStoreError",
+    "Recovery",
+    "RmqStoreWarning",
+    "StoreClosedError",
+    "StoreConfig",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreFailedError",
+    "StoreLockedError",
+    "StoreNotFoundError",
+    "Topic",
+    "TopicNotFoundError",
+    "crc32",
+    "decode_record",
+    "encode_record",
+    "open",
+    "string_hash",
 ]
 
 
@@ -104,4 +147,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

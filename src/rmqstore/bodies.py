@@ -51,7 +51,8 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     except ImportError as error:
         raise StoreError(f"the body is compressed and needs the package {error.name!r}") from error
     except (zlib.error, RuntimeError, EOFError) as error:
-        raise StoreCorruptError("", -1, f"the compressed body cannot be inflated: {error}") from None
+        reason = f"the compressed body cannot be inflated: {error}"
+        raise StoreCorruptError("", -1, reason) from None
     raise StoreError(f"the body is compressed in the unknown way {kind}")
 
 

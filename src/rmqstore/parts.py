@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rmqstore.store import Mode
+
 __all__ = ["CommitLog", "ConsumeQueue", "IndexFile"]
 
 _INT64_MAX = (1 << 63) - 1
@@ -43,7 +45,9 @@ class _Closing:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         self.close()
@@ -55,10 +59,22 @@ class IndexFile(_Closing):
     Parameters
     ----------
     path : path-like
+        The file.
     hash_slot_num, index_num : int, optional
         Slots and entries; one entry fewer can be used.
     mode : str, optional
-        ``"r"``, ``"r+"`` or ``"a"``.
+        ``"r"`` reads, ``"r+"`` writes a file that is there, ``"a"`` makes it if there is none.
+
+    Attributes
+    ----------
+    begin_timestamp, end_timestamp : int
+        Store time of the first and of the last key, ms.
+    begin_phy_offset, end_phy_offset : int
+        Physical offset of the first and of the last key's record.
+    hash_slot_count : int
+        Slots in use.
+    index_count : int
+        Number that the next entry gets; 1 in an empty file.
 
     Raises
     ------
@@ -67,6 +83,8 @@ class IndexFile(_Closing):
     IncompatibleStoreError
         The file has another size. With the default numbers, a file that is only read has its
         numbers told from its size.
+    ValueError
+        An argument is out of range.
 
     Notes
     -----
@@ -75,8 +93,12 @@ class IndexFile(_Closing):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, hash_slot_num: int = _SLOTS,
-        index_num: int = _ENTRIES, mode: str = "r",
+        self,
+        path: str | os.PathLike[str],
+        *,
+        hash_slot_num: int = _SLOTS,
+        index_num: int = _ENTRIES,
+        mode: Mode = "r",
     ) -> None:
         _within("hash_slot_num", hash_slot_num, 1, _FILE_MAX // 4)
         _within("index_num", index_num, 2, _FILE_MAX // 20)
@@ -88,7 +110,25 @@ class IndexFile(_Closing):
         self._part = _core.IndexPart(path, hash_slot_num, index_num, mode, told)
 
     def put_key(self, key: str, physical_offset: int, store_timestamp: int) -> bool:
-        """Enter a key; False if the file is full.
+        """Enter a key.
+
+        Parameters
+        ----------
+        key : str
+        physical_offset : int
+            Bytes.
+        store_timestamp : int
+            Milliseconds since the epoch.
+
+        Returns
+        -------
+        bool
+            False if the file is full.
+
+        Raises
+        ------
+        ReadOnlyStoreError, StoreClosedError
+            The file is not open for writing.
 
         Notes
         -----
@@ -99,7 +139,24 @@ class IndexFile(_Closing):
     def put_keys(
         self, keys: Sequence[str] | Any, physical_offsets: Any, store_timestamps: Any
     ) -> int:
-        """Enter many keys; how many found room. Each argument is a column or one for all.
+        """Enter many keys.
+
+        Parameters
+        ----------
+        keys : sequence, NumPy or Arrow array of str
+        physical_offsets, store_timestamps : int, or a column of int as long as ``keys``
+
+        Returns
+        -------
+        int
+            How many found room.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A row is not what it may be, or columns differ in length; nothing was entered.
+        ReadOnlyStoreError, StoreClosedError
+            The file is not open for writing.
 
         Notes
         -----
@@ -120,6 +177,10 @@ class IndexFile(_Closing):
         begin, end : int, optional
             Store times in ms, both inclusive, compared to the second.
 
+        Returns
+        -------
+        list of int
+
         Raises
         ------
         StoreCorruptError
@@ -135,7 +196,23 @@ class IndexFile(_Closing):
     def select_many(
         self, keys: Sequence[str] | Any, max_num: int = 64
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return physical offsets and starts: key ``i`` has ``offsets[starts[i]:starts[i + 1]]``.
+        """Return the physical offsets of many keys, newest first for each.
+
+        Parameters
+        ----------
+        keys : sequence, NumPy or Arrow array of str
+        max_num : int, optional
+            At most so many for each key.
+
+        Returns
+        -------
+        physical_offsets, starts : numpy.ndarray
+            int64; the hits of key ``i`` are ``physical_offsets[starts[i]:starts[i + 1]]``.
+
+        Raises
+        ------
+        StoreCorruptError
+            A chain does not lead to older entries.
 
         Notes
         -----
@@ -192,9 +269,23 @@ class ConsumeQueue(_Closing):
     directory : path-like
         ``consumequeue/<topic>/<queue id>`` of a store.
     file_size : int, optional
-        Bytes, a multiple of 20.
+        Bytes, a multiple of 20. By default a queue that is only read has it told from its files.
     mode : str, optional
-        ``"r"``, ``"r+"`` or ``"a"``.
+        ``"r"`` reads, ``"r+"`` writes a queue that is there, ``"a"`` makes it if there is none.
+
+    Attributes
+    ----------
+    min_offset, max_offset : int
+        First queue offset whose unit is not blank, and the one after the last unit.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such directory, or (``"r+"``) no file in it.
+    IncompatibleStoreError
+        Writing: a file has another size, is foreign, or is missing in the middle.
+    ValueError
+        An argument is out of range.
 
     Notes
     -----
@@ -202,7 +293,7 @@ class ConsumeQueue(_Closing):
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, file_size: int = _QUEUE_FILE, mode: str = "r"
+        self, directory: str | os.PathLike[str], *, file_size: int = _QUEUE_FILE, mode: Mode = "r"
     ) -> None:
         _within("file_size", file_size, 20, _FILE_MAX)
         if file_size % 20:
@@ -210,10 +301,31 @@ class ConsumeQueue(_Closing):
         told = file_size == _QUEUE_FILE
         self._part = _core.QueuePart(directory, file_size, mode, told)
 
-    def put_unit(
-        self, physical_offset: int, size: int, tags_code: int, queue_offset: int
-    ) -> bool:
-        """Write a unit at its place; False if a different unit is there.
+    def put_unit(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> bool:
+        """Write a unit at its place.
+
+        Parameters
+        ----------
+        physical_offset : int
+            Byte of the commit log at which the record begins, 0 or more.
+        size : int
+            Bytes of the record, 1 or more.
+        tags_code : int
+            Hash of the tag, 64 bits.
+        queue_offset : int
+            Place in the queue; a gap to the last unit is filled with blanks.
+
+        Returns
+        -------
+        bool
+            True if it is there now; False if a different unit has its place.
+
+        Raises
+        ------
+        ValueError
+            An argument is out of range.
+        ReadOnlyStoreError, StoreClosedError
+            The queue is not open for writing.
 
         Notes
         -----
@@ -222,7 +334,23 @@ class ConsumeQueue(_Closing):
         return self._part.put(physical_offset, size, tags_code, queue_offset)
 
     def units(self, start: int | None = None, stop: int | None = None) -> NDArray[Any]:
-        """Return units as a structured array; IndexError if they are not all there.
+        """Return units as a structured array.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            Queue offsets; by default all that is there.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape ``(stop - start,)``; fields ``physical_offset`` (>i8), ``size`` (>i4),
+            ``tags_code`` (>i8), as stored.
+
+        Raises
+        ------
+        IndexError
+            They are not all there; the message names min and max.
 
         Notes
         -----
@@ -265,9 +393,25 @@ class CommitLog(_Closing):
         ``commitlog`` of a store. What a torn tail held is saved beside it, in
         ``rmqstore-quarantine``.
     file_size : int, optional
-        Bytes.
+        Bytes, 1,024 or more. By default a log that is only read has it told from its files.
     mode : str, optional
-        ``"r"``, ``"r+"`` or ``"a"``.
+        ``"r"`` reads, ``"r+"`` writes a log that is there, ``"a"`` makes it if there is none.
+
+    Attributes
+    ----------
+    min_offset, max_offset : int
+        First byte there is a file for, and the byte after the last record.
+    flushed_offset : int
+        Byte up to which the log is on the disk, as far as this object knows.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such directory, or (``"r+"``) no file in it.
+    IncompatibleStoreError
+        Writing: a file has another size, is foreign, or is missing in the middle.
+    ValueError
+        An argument is out of range.
 
     Notes
     -----
@@ -275,18 +419,32 @@ class CommitLog(_Closing):
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, file_size: int = _LOG_FILE, mode: str = "r"
+        self, directory: str | os.PathLike[str], *, file_size: int = _LOG_FILE, mode: Mode = "r"
     ) -> None:
         _within("file_size", file_size, 1024, _FILE_MAX)
         self._part = _core.LogPart(directory, file_size, mode, file_size == _LOG_FILE)
 
     def append(self, records: Iterable[bytes]) -> list[int]:
-        """Append encoded records; return the physical offsets that were set in them.
+        """Append encoded records, each with its own physical offset set in it.
+
+        Parameters
+        ----------
+        records : iterable of bytes-like
+            As from :func:`rmqstore.encode_record`; each is checked.
+
+        Returns
+        -------
+        list of int
+            Their physical offsets.
 
         Raises
         ------
         ValueError
             A record is none; those before it are in the log.
+        MessageIllegalError
+            A record is larger than a file holds; those before it are in the log.
+        ReadOnlyStoreError, StoreClosedError
+            The log is not open for writing.
 
         Notes
         -----
@@ -299,7 +457,17 @@ class CommitLog(_Closing):
     def records(
         self, start: int | None = None, stop: int | None = None
     ) -> Iterator[tuple[int, int]]:
-        """Go through ``(physical_offset, size)`` of the good records that begin in the range.
+        """Go through the good records that begin in a range.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            Physical offsets, bytes; by default all that is there. ``start`` is a record's own.
+
+        Returns
+        -------
+        iterator of (int, int)
+            Physical offset and size, bytes.
 
         Notes
         -----

@@ -11,8 +11,9 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Literal, Self, SupportsIndex
 
 from rmqstore import _core, arrays, paths
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
     from rmqstore.times import TimeLike
 
-__all__ = ["MessageStore", "open_store"]
+__all__ = ["MessageStore", "Mode", "open"]
+
+Mode = Literal["r", "r+", "a"]
 
 _log = logging.getLogger("rmqstore")
 _MESSAGE_ID_LENGTHS = (32, 56)
@@ -40,14 +43,20 @@ _OFFSET_HEX = 16
 
 
 class MessageStore(_core.ReadingEngine):
-    """An open store; made by :func:`rmqstore.open`.
+    """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
+
+    ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"
+    in store`` tells whether there is such a topic, and iteration goes over their names. Every
+    method may be called from many threads.
 
     Attributes
     ----------
     path : str
-        Its directory.
+        Its directory, absolute.
     mode : str
         ``"r"``, ``"r+"`` or ``"a"``.
+    closed : bool
+        Whether :meth:`close` was called.
     config : StoreConfig
         The configuration in force, with the file sizes as they are.
     recovery : Recovery
@@ -60,12 +69,20 @@ class MessageStore(_core.ReadingEngine):
     Source: ``store/DefaultMessageStore.java``.
     """
 
+    recovery: Recovery
+
     def __init__(
-        self, path: str, mode: str, config: StoreConfig | None, on_corruption: str, verify: str,
+        self,
+        path: str,
+        mode: Mode,
+        *,
+        config: StoreConfig | None,
+        on_corruption: str,
+        verify: str,
         timeout: float,
     ) -> None:
         self._topics_lock = threading.Lock()
-        self._clean = not os.path.lexists(os.path.join(path, paths.ABORT))
+        self._clean = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
         self._open(
             path, mode, chosen, config is None, on_corruption == "fill", verify == "full", timeout
@@ -75,11 +92,13 @@ class MessageStore(_core.ReadingEngine):
             if paths.is_topic_name(topic.topic_name):
                 self._set_topic(topic.topic_name, topic.write_queue_nums)
             else:
-                _log.warning("%s: topics.json has the name %r, which is passed over",
-                             path, topic.topic_name)
+                _log.warning(
+                    "%s: topics.json has the name %r, which is passed over", path, topic.topic_name
+                )
         log_size, queue_size, slots, entries = self._sizes()
         self._in_force = chosen.replace(
-            mapped_file_size_commit_log=log_size, mapped_file_size_consume_queue=queue_size,
+            mapped_file_size_commit_log=log_size,
+            mapped_file_size_consume_queue=queue_size,
             max_hash_slot_num=slots or chosen.max_hash_slot_num,
             max_index_num=entries or chosen.max_index_num,
         )
@@ -98,9 +117,8 @@ class MessageStore(_core.ReadingEngine):
             notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
         saved: tuple[str, ...] = ()
         if found["saved"]:
-            quarantine = os.path.join(self.path, "rmqstore-quarantine")
-            saved = tuple(sorted(os.path.join(quarantine, n) for n in os.listdir(quarantine)))
-            saved = saved[-found["saved"] :]
+            quarantine = Path(self.path, "rmqstore-quarantine")
+            saved = tuple(sorted(map(str, quarantine.iterdir())))[-found["saved"] :]
         return Recovery(
             clean=found["clean"] if self.mode != "r" else self._clean,
             mode=self.mode,
@@ -120,7 +138,9 @@ class MessageStore(_core.ReadingEngine):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         self.close()
@@ -151,16 +171,24 @@ class MessageStore(_core.ReadingEngine):
         }
 
     def __getitem__(self, topic: str) -> Topic:
-        """Return a topic; ``TopicNotFoundError`` if there is none of that name."""
+        """Return a topic.
+
+        Raises
+        ------
+        TopicNotFoundError
+            There is none of that name; also a ``KeyError``.
+        """
         try:
             return self.topics[topic]
         except KeyError:
             raise TopicNotFoundError(f"{self.path}: no topic {topic!r}") from None
 
     def __contains__(self, topic: object) -> bool:
+        """Tell whether there is a topic of that name."""
         return topic in self.topics
 
     def __iter__(self) -> Iterator[str]:
+        """Go through the names of the topics, in order."""
         return iter(self.topics)
 
     def create_topic(
@@ -203,10 +231,15 @@ class MessageStore(_core.ReadingEngine):
             raise ValueError(f"argument 'perm' is {perm!r}; it may be 0 to 15")
         self._set_topic(name, 0)
         with self._topics_lock:
-            self._table.put(TopicConfig(
-                topic_name=name, order=bool(order), perm=perm, read_queue_nums=queue_nums,
-                write_queue_nums=queue_nums,
-            ))
+            self._table.put(
+                TopicConfig(
+                    topic_name=name,
+                    order=bool(order),
+                    perm=perm,
+                    read_queue_nums=queue_nums,
+                    write_queue_nums=queue_nums,
+                )
+            )
             self._table.save()
         self._set_topic(name, queue_nums)
         return self[name]
@@ -217,9 +250,11 @@ class MessageStore(_core.ReadingEngine):
             entry = self._table.get(topic)
             if entry is None:
                 queue_nums = self._in_force.default_topic_queue_nums
-                self._table.put(TopicConfig(
-                    topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
-                ))
+                self._table.put(
+                    TopicConfig(
+                        topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
+                    )
+                )
                 self._table.save()
             else:
                 queue_nums = entry.write_queue_nums
@@ -230,6 +265,10 @@ class MessageStore(_core.ReadingEngine):
 
         Its records stay in the log until retention takes them, and are found by key and offset
         as long.
+
+        Parameters
+        ----------
+        name : str
 
         Raises
         ------
@@ -262,11 +301,18 @@ class MessageStore(_core.ReadingEngine):
             A store message id, whose address is ignored; what is none, or points at no record,
             is looked up as a unique key: the oldest record that has it.
 
+        Returns
+        -------
+        Message
+
         Raises
         ------
         MessageNotFoundError
-            Neither has been found.
+            Neither has been found; also a ``LookupError``.
+        TypeError
+            ``id`` is no str.
         StoreClosedError, ForkedStoreError
+            The store is not open here.
 
         Notes
         -----
@@ -279,17 +325,40 @@ class MessageStore(_core.ReadingEngine):
             try:
                 return self.at(offset)
             except (MessageNotFoundError, StoreCorruptError):
-                pass                         # no record begins there: then it is no such id
+                pass  # no record begins there: then it is no such id
         found = [m for topic in self.topics for m in self.query(topic, id) if m.uniq_key == id]
         if not found:
             raise MessageNotFoundError(f"{self.path}: no message {id!r}")
         return min(found, key=lambda message: message.physical_offset)
 
     def query_many(
-        self, topic: str, keys: Iterable[str], *, max_num: int | None = None,
-        begin: TimeLike | None = None, end: TimeLike | None = None, index_only: bool = False,
+        self,
+        topic: str,
+        keys: Iterable[str],
+        *,
+        max_num: SupportsIndex | None = None,
+        begin: TimeLike | None = None,
+        end: TimeLike | None = None,
+        index_only: bool = False,
     ) -> list[list[_core.Message]]:
         """Find the messages of many keys: for each what :meth:`query` returns.
+
+        Parameters
+        ----------
+        topic : str
+        keys : iterable of str
+            Compared exactly, with KEYS and UNIQ_KEY.
+        max_num : int, optional
+            At most so many for each key; all by default.
+        begin, end : int, datetime or str, optional
+            Store times, both inclusive.
+        index_only : bool, optional
+            Do not search the parts of the log that no index file covers.
+
+        Returns
+        -------
+        list of list of Message
+            In the order of ``keys``; newest first for each.
 
         Raises
         ------
@@ -306,10 +375,28 @@ class MessageStore(_core.ReadingEngine):
         ]
 
     def locate_many(
-        self, topic: str, keys: Iterable[str], *, max_num: int | None = None,
-        begin: TimeLike | None = None, end: TimeLike | None = None, index_only: bool = False,
+        self,
+        topic: str,
+        keys: Iterable[str],
+        *,
+        max_num: SupportsIndex | None = None,
+        begin: TimeLike | None = None,
+        end: TimeLike | None = None,
+        index_only: bool = False,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find where the messages of many keys are.
+
+        Parameters
+        ----------
+        topic : str
+        keys : iterable of str
+            Compared exactly, with KEYS and UNIQ_KEY.
+        max_num : int, optional
+            At most so many for each key; all by default.
+        begin, end : int, datetime or str, optional
+            Store times, both inclusive.
+        index_only : bool, optional
+            Do not search the parts of the log that no index file covers.
 
         Returns
         -------
@@ -326,9 +413,9 @@ class MessageStore(_core.ReadingEngine):
         -----
         Source: ``store/index/IndexService.java queryOffset``.
         """
-        wanted = list(keys)
+        wanted = keys if hasattr(keys, "__arrow_c_array__") else list(keys)
         hits, count, starts = self._locate(topic, wanted, max_num, begin, end, index_only)
-        return arrays.int64_array(hits, count), arrays.int64_array(starts, len(wanted) + 1)
+        return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)
 
 
 def _offset_of(message_id: str) -> int | None:
@@ -343,20 +430,26 @@ def _offset_of(message_id: str) -> int | None:
     return offset if offset < 1 << 63 else None
 
 
-def open_store(
-    path: str | os.PathLike[str], mode: str = "r", *,
-    config: StoreConfig | str | os.PathLike[str] | None = None, on_corruption: str = "raise",
-    verify: str = "tail", timeout: float = 0.0,
+def open(
+    path: str | os.PathLike[str],
+    mode: Mode = "r",
+    *,
+    config: StoreConfig | str | os.PathLike[str] | None = None,
+    on_corruption: Literal["raise", "fill"] = "raise",
+    verify: Literal["tail", "full"] = "tail",
+    timeout: float = 0.0,
 ) -> MessageStore:
-    """Open a store; exported as ``rmqstore.open``.
+    """Open a store.
 
     Parameters
     ----------
     path : path-like
-        Its directory.
+        Its directory: the one that holds ``commitlog``.
     mode : str, optional
-        ``"r"`` reads, changes nothing, takes no lock, and works beside a live owner; ``"r+"``
-        reads and writes a store that is there; ``"a"`` makes it if there is none.
+        ``"r"`` reads only: it takes no lock, changes nothing on disk, and works on a copy, on a
+        dead disk, or beside a live owner, whose new messages it sees. ``"r+"`` reads and writes
+        a store that is there. ``"a"`` does so too, and makes the store if there is none.
+        Writing modes lock, recover, and start the activities.
     config : StoreConfig or path of a broker.conf, optional
         Without one, file sizes are told from the files, else RocketMQ's defaults hold.
     on_corruption : str, optional
@@ -370,20 +463,34 @@ def open_store(
     Returns
     -------
     MessageStore
+        To be closed, best by ``with``; ``recovery`` tells what opening found and did.
 
     Raises
     ------
     StoreNotFoundError
-        There is no store.
-    StoreLockedError, StoreCorruptError, IncompatibleStoreError
-        In writing modes: it is open elsewhere, is damaged, or has other file sizes.
-    OSError, ValueError, TypeError
+        There is no store; also a ``FileNotFoundError``.
+    StoreLockedError
+        In writing modes: it is open for writing elsewhere, and was until the timeout.
+    StoreCorruptError
+        In writing modes: bytes contradict each other; path, offset and reason are in it. Nothing
+        was cut or deleted.
+    IncompatibleStoreError
+        In writing modes: a file has another size than configured, is foreign, or is newer.
+    OSError
+        The system refuses.
+    TypeError, ValueError
+        An argument is not what it may be; the message names it, its value and what it may be.
 
     Notes
     -----
     Source: ``store/DefaultMessageStore.java load``, ``start``.
+
+    Examples
+    --------
+    >>> with rmqstore.open("data/store", "a") as store:  # doctest: +SKIP
+    ...     store.put("Topic1", b"Hello RocketMQ", tags="TagA", keys=["order-1"], queue_id=2)
     """
-    root = os.path.abspath(os.fsdecode(path))
+    root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
     _choice("mode", mode, ("r", "r+", "a"))
     _choice("on_corruption", on_corruption, ("raise", "fill"))
     _choice("verify", verify, ("tail", "full"))
@@ -394,14 +501,20 @@ def open_store(
         raise ValueError(f"argument 'timeout' is {timeout!r}; it may be 0 to 1e9 seconds")
     if config is not None and not isinstance(config, StoreConfig):
         config = StoreConfig.from_file(config)
-    chosen = cast("StoreConfig | None", config)
-    if chosen is not None and chosen.unsupported():
-        _log.warning("%s: these settings have no effect: %s", root, ", ".join(chosen.unsupported()))
+    if config is not None and config.unsupported():
+        _log.warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
     if mode == "a":
-        os.makedirs(root, exist_ok=True)
-    elif not os.path.isdir(os.path.join(root, paths.COMMIT_LOG)):
+        Path(root).mkdir(parents=True, exist_ok=True)
+    elif not Path(root, paths.COMMIT_LOG).is_dir():
         raise StoreNotFoundError(f"{root}: no store: there is no {paths.COMMIT_LOG}/ in it")
-    return MessageStore(root, mode, chosen, on_corruption, verify, seconds)
+    return MessageStore(
+        root,
+        mode,
+        config=config,
+        on_corruption=on_corruption,
+        verify=verify,
+        timeout=seconds,
+    )
 
 
 def _choice(argument: str, value: object, allowed: tuple[str, ...]) -> None:

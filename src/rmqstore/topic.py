@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import heapq
 import operator
-import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from rmqstore import arrays, paths
@@ -31,21 +31,29 @@ _READ_WRITE = 6
 
 
 class Topic(Mapping[int, "Queue"]):
-    """A topic: its queues by id.
+    """A topic: a mapping of queue id to :class:`Queue`, as of when it was asked for.
 
     Attributes
     ----------
     name : str
+        1 to 127 of ``[%|a-zA-Z0-9_-]``.
     read_queue_nums, write_queue_nums : int
         As in ``topics.json``; without an entry there, what the queues that exist take.
     perm : int
         2 write, 4 read, 6 both.
     order : bool
+        The broker's flag of an ordered topic.
 
     Notes
     -----
     Source: ``common/TopicConfig.java``.
     """
+
+    name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    order: bool
 
     def __init__(
         self, store: MessageStore, name: str, entry: TopicConfig | None, existing: tuple[int, ...]
@@ -79,6 +87,10 @@ class Topic(Mapping[int, "Queue"]):
     def messages(self) -> Iterator[Message]:
         """Go through the topic's messages in log order, up to the heads as of now.
 
+        Returns
+        -------
+        iterator of Message
+
         Raises
         ------
         MessagesRemovedError
@@ -99,15 +111,25 @@ class Topic(Mapping[int, "Queue"]):
 class Queue:
     """A queue of a topic: messages by queue offset.
 
+    ``queue[offset]`` is one message, ``queue[-1]`` the newest, ``queue[a:b]`` a list; what lies
+    outside is an ``IndexError`` that names min and max, and so is a slice that begins below
+    ``min_offset``. Iteration and ``reversed()`` end at the head as of their start.
+
     Attributes
     ----------
     topic : str
     queue_id : int
+        0 or more.
+    min_offset, max_offset : int
+        Queue offset of the first message that is there, and the one after the last, as of now.
 
     Notes
     -----
     Source: ``store/ConsumeQueue.java``.
     """
+
+    topic: str
+    queue_id: int
 
     def __init__(self, store: MessageStore, topic: str, queue_id: int) -> None:
         self._store = store
@@ -128,6 +150,7 @@ class Queue:
         return self._limits()[1]
 
     def __len__(self) -> int:
+        """Return ``max_offset - min_offset``."""
         low, high = self._limits()
         return high - low
 
@@ -139,6 +162,17 @@ class Queue:
     @overload
     def __getitem__(self, offset: slice) -> list[Message]: ...
     def __getitem__(self, offset: SupportsIndex | slice) -> Message | list[Message]:
+        """Return the message at a queue offset, or those of a range of them.
+
+        Raises
+        ------
+        IndexError
+            It is not there; the message names min and max.
+        StoreCorruptError
+            A record does not check.
+        MessagesRemovedError, MessageNotFoundError
+            Retention took it meanwhile.
+        """
         low, high = self._limits()
         if isinstance(offset, slice):
             start, stop, step = self._slice(offset, low, high)
@@ -148,9 +182,7 @@ class Queue:
         if at < 0:
             at += high
         if not low <= at < high:
-            raise IndexError(
-                f"{self!r}: offset {offset} is not there; min is {low}, max is {high}"
-            )
+            raise IndexError(f"{self!r}: offset {offset} is not there; min is {low}, max is {high}")
         for message in self._messages(at, at + 1):
             return message
         raise MessageNotFoundError(f"{self!r}: the message at {at} is gone")
@@ -164,9 +196,7 @@ class Queue:
         start = start + high if start < 0 else start
         stop = stop + high if stop < 0 else stop
         if start < low:
-            raise IndexError(
-                f"{self!r}: the slice begins at {start}; min is {low}, max is {high}"
-            )
+            raise IndexError(f"{self!r}: the slice begins at {start}; min is {low}, max is {high}")
         return start, min(stop, high), step
 
     def _messages(self, start: int, stop: int) -> Iterator[Message]:
@@ -238,7 +268,11 @@ class Queue:
         boundary : str, optional
             ``"lower"``: first offset at or after the time, ``max_offset`` if there is none;
             ``"upper"``: last one at or before it, ``min_offset - 1`` if there is none;
-            ``"nearest"``: as 4.9.3 answers.
+            ``"nearest"``: as 4.9.3 answers (0 for an empty queue).
+
+        Returns
+        -------
+        int
 
         Raises
         ------
@@ -264,11 +298,11 @@ class Queue:
         )
 
     def _first_after(self, millis: int, low: int, high: int) -> int:
-        """Return the first queue offset in [low, high) stored later than ``millis``, or ``high``."""
+        """Return the first offset in [low, high) stored later than ``millis``, or ``high``."""
         while low < high:
             middle = probe = (low + high) // 2
             time = self._time(probe)
-            while time < 0 and probe + 1 < high:     # a blank unit says nothing: ask the next
+            while time < 0 and probe + 1 < high:  # a blank unit says nothing: ask the next
                 probe += 1
                 time = self._time(probe)
             if time < 0 or time > millis:
@@ -306,18 +340,16 @@ class Queue:
         return right if abs(millis - left_time) > abs(millis - right_time) else left
 
     def _file_by_time(self, millis: int, high: int) -> tuple[int, int]:
-        """Return the queue offsets of the first file not modified before the time, else the last."""
+        """Return the offsets of the first file not modified before the time, else of the last."""
         per_file = self._store.config.mapped_file_size_consume_queue // 20
-        directory = os.path.join(
-            self._store.path, paths.CONSUME_QUEUE, self.topic, str(self.queue_id)
-        )
+        directory = Path(self._store.path, paths.CONSUME_QUEUE, self.topic, str(self.queue_id))
         start = 0
-        for name in sorted(os.listdir(directory)):
-            offset = paths.parse_offset_file_name(name)
+        for file in sorted(directory.iterdir()):
+            offset = paths.parse_offset_file_name(file.name)
             if offset is None:
                 continue
             start = offset // 20
-            modified = int(os.stat(os.path.join(directory, name)).st_mtime * 1000)
+            modified = int(file.stat().st_mtime * 1000)
             if modified >= millis:
                 break
         return start, min(start + per_file, high)

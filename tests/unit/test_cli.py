@@ -267,7 +267,7 @@ def test_get(run: Run, filled: Path) -> None:
     assert "Hello RocketMQ" in shown
     assert "tags" in shown
     assert run("get", filled, row["msg_id"], "-f", "%s").stdout == "Hello RocketMQ"
-    one_line(run("get", filled, "0" * 32), 1)
+    one_line(run("get", filled, "F" * 32), 1)
     one_line(run("get", filled, "nonsense"), 1)
 
 

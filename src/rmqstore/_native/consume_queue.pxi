@@ -323,6 +323,7 @@ cdef int64_t queue_used_units(Queue *queue) noexcept nogil:
     cdef int64_t low, high, middle, rc, index
     cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
     cdef Unit unit
+    memset(&unit, 0, sizeof(Unit))
     index = queue.files.count - 1
     while index >= 0:
         low = queue.files.slots[index].start // UNIT_BYTES

@@ -103,7 +103,34 @@ cdef extern from *:
     #ifndef FALLOC_FL_KEEP_SIZE
     #define FALLOC_FL_KEEP_SIZE 1
     #endif
+    /* Debug and sanitizer builds put a page nobody may touch behind each mapping, as Linux
+       places mappings side by side and an overrun would go unseen. */
+    #ifdef RMQSTORE_DEBUG
+    #define GUARD_BYTES 4096
+    #else
+    #define GUARD_BYTES 0
+    #endif
+    static void *map_shared(size_t length, int protection, int fd) {
+        size_t whole = (length + 4095) & ~(size_t)4095;
+        void *at;
+        if (GUARD_BYTES == 0) return mmap(NULL, length, protection, MAP_SHARED, fd, 0);
+        at = mmap(NULL, whole + GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at == MAP_FAILED) return at;
+        if (mmap(at, length, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+            int number = errno;
+            munmap(at, whole + GUARD_BYTES);
+            errno = number;
+            return MAP_FAILED;
+        }
+        return at;
+    }
+    static void unmap_shared(void *at, size_t length) {
+        size_t whole = (length + 4095) & ~(size_t)4095;
+        munmap(at, GUARD_BYTES ? whole + GUARD_BYTES : length);
+    }
     """
+    void *map_shared(size_t length, int protection, int fd) nogil
+    void unmap_shared(void *at, size_t length) nogil
     ctypedef struct DIR:
         pass
     cdef struct dirent:
@@ -125,7 +152,7 @@ cdef extern from *:
     enum:
         O_RDONLY, O_RDWR, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_CLOEXEC, O_DIRECTORY
         O_NONBLOCK, O_TMPFILE, O_PATH, O_TRUNC
-        PROT_READ, PROT_WRITE, MAP_SHARED, MS_SYNC, MADV_POPULATE_WRITE, MADV_RANDOM
+        PROT_READ, PROT_WRITE, MS_SYNC, MADV_POPULATE_WRITE, MADV_RANDOM
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
         SEEK_SET, SEEK_DATA, SEEK_HOLE
@@ -155,8 +182,6 @@ cdef extern from *:
                int flags) nogil
     int renameat(int from_directory, const char *path, int to_directory,
                  const char *to_path) nogil
-    void *mmap(void *at, size_t length, int protection, int flags, int fd, int64_t offset) nogil
-    int munmap(void *at, size_t length) nogil
     int msync(void *at, size_t length, int flags) nogil
     int madvise(void *at, size_t length, int advice) nogil
     int getpid() nogil

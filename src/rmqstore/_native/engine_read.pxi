@@ -227,35 +227,28 @@ cdef class ReadingEngine(WritingEngine):
             raise self.read_error(store, rc, &got)
         return got_messages(&got, self.max_body)
 
-    def _locate(self, str topic, list keys, object max_num, object begin, object end,
+    def _locate(self, str topic, keys, object max_num, object begin, object end,
                 bint index_only):
         """Physical offsets of the hits of many keys, and where each key's begin, as memory."""
+        cdef ColumnInput column = text_column("keys", keys, False)
+        cdef int64_t count = count_rows((column,))
+        cdef Memory starts = memory_new((count + 1) * 8)
         cdef Store *store
         cdef Got got
         cdef Offsets hits
         cdef KeyQuery query
-        cdef int64_t rc = 0
-        cdef int64_t i = 0
-        cdef Memory starts = memory_new((len(keys) + 1) * 8)
+        cdef int64_t rc
         memset(&got, 0, sizeof(Got))
         memset(&hits, 0, sizeof(Offsets))
+        set_query(&query, topic, "", max_num, begin, end, index_only)
         store = self.entered()
-        try:
-            for key in keys:
-                set_query(&query, topic, key, max_num, begin, end, index_only)
-                query.hits_before = hits.count
-                (<int64_t *>starts.data)[i] = hits.count
-                i += 1
-                with nogil:
-                    rc = query_run(store, &query, &got, &hits)
-                if rc < 0:
-                    raise self.read_error(store, rc, &got)
-            (<int64_t *>starts.data)[i] = hits.count
-        except BaseException:
-            free(hits.items)
-            raise
-        finally:
+        with nogil:
+            rc = query_each(store, &query, &column.view, count, &got, &hits,
+                            <int64_t *>starts.data)
             store_leave(store)
+        if rc < 0:
+            free(hits.items)
+            raise self.read_error(store, rc, &got)
         return memory_of(hits.items, hits.count * 8), hits.count, starts
 
     def index_coverage(self):

@@ -63,6 +63,29 @@ cdef void *flush_log_run(void *argument) noexcept nogil:
     return NULL
 
 
+cdef void check_names(Store *store) noexcept nogil:
+    """A broker started by mistake deletes files before it asks for the lock: do not go on then.
+
+    What is written to a file without a name is lost with the process.
+    """
+    cdef MappedFile *file
+    cdef IndexFile *index
+    pthread_mutex_lock(&store.put_lock)
+    file = store.current
+    if file != NULL:
+        mapped_file_hold(file)
+    pthread_mutex_unlock(&store.put_lock)
+    if file != NULL and mapped_file_unlinked(file) != 0:
+        store_broke(store, E_REMOVED, "commitlog",
+                    "the log's file was removed by somebody else while the store was open")
+    mapped_file_release(file)
+    index = index_set_hold(&store.indexes, 0)
+    if index != NULL and mapped_file_unlinked(index.file) != 0:
+        store_broke(store, E_REMOVED, "index",
+                    "the index file was removed by somebody else while the store was open")
+    index_close(index)
+
+
 cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
     """Wait until the log is on the disk up to ``stop``: one sync serves all who wait."""
     cdef int64_t rc
@@ -148,6 +171,8 @@ cdef void *flush_queue_run(void *argument) noexcept nogil:
     while not atomic_get(&store.stopping):
         calls = atomic_get_strict(&store.flush_queue.calls)
         now = monotonic_ns()
+        if atomic_get(&store.failed) == 0:
+            check_names(store)
         thorough = now - store.thorough_queue_at >= store.settings.flush_thorough_queue
         thorough = thorough and last_thorough != atomic_get(&store.dispatched)
         if atomic_get(&store.failed) == 0 and (thorough or last != atomic_get(&store.dispatched)):

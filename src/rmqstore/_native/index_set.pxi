@@ -187,10 +187,12 @@ cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nog
     """yyyyMMddHHmmssSSS in local time, but greater than the last name whatever the clock says."""
     cdef tm when
     cdef int64_t i
+    cdef char digits[96]                     # a year of any size, as far as C knows
     local_time(now, &when)
-    snprintf(into, INDEX_NAME_DIGITS + 1, "%04d%02d%02d%02d%02d%02d%03d", when.tm_year + 1900,
+    snprintf(digits, sizeof(digits), "%04d%02d%02d%02d%02d%02d%03d", when.tm_year + 1900,
              when.tm_mon + 1, when.tm_mday, when.tm_hour, when.tm_min, when.tm_sec,
              <int>(now % 1000))
+    copy_text(into, INDEX_NAME_DIGITS + 1, digits)
     if last != NULL and strcmp(into, last) <= 0:
         memcpy(into, last, INDEX_NAME_DIGITS + 1)
         i = INDEX_NAME_DIGITS - 1

@@ -47,7 +47,7 @@ cdef void mapped_file_release(MappedFile *file) noexcept nogil:
     if file == NULL or atomic_add(&file.holds, -1) != 0:
         return
     if file.base != NULL:
-        munmap(file.base, <size_t>file.size)
+        unmap_shared(file.base, <size_t>file.size)
     if file.fd >= 0:
         close(file.fd)
     free(file)
@@ -101,6 +101,16 @@ cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noe
     if file.base == NULL:
         return sys_sync(file.fd)
     return sys_sync_range(file.base, start, stop)
+
+
+cdef int64_t mapped_file_unlinked(MappedFile *file) noexcept nogil:
+    """1 if the file has no name any more: somebody who does not heed the lock removed it."""
+    cdef stat_t status
+    if file.fd < 0:
+        return 0
+    if fstat(file.fd, &status) != 0:
+        return -errno
+    return status.st_nlink == 0
 
 
 cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nogil:

@@ -2,6 +2,9 @@
 #
 # Source: store/DefaultMessageStore.java queryMessage, store/index/IndexService.java queryOffset
 
+cdef enum:
+    KEYS_AHEAD = 8
+
 cdef struct KeyQuery:
     const char *topic
     int64_t topic_length
@@ -207,3 +210,31 @@ cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil
         return False
     store_properties(data + record.properties_at, record.properties_length, &properties)
     return properties.unique_key.value_length > 0 or properties.keys.value_length > 0
+
+
+cdef int64_t query_each(
+    Store *store, KeyQuery *query, const ColumnView *keys, int64_t count, Got *got,
+    Offsets *hits, int64_t *starts,
+) noexcept nogil:
+    """The hits of many keys, one after the other; the slots of those to come are fetched ahead."""
+    cdef const char *ahead = NULL
+    cdef int64_t length = 0
+    cdef int64_t i, rc
+    cdef int32_t prefix = java_hash_utf8(b"#", 1, java_hash_utf8(
+        query.topic, query.topic_length, 0))
+    cdef IndexFile *index = index_set_hold(&store.indexes, 0)
+    rc = 0
+    for i in range(count):
+        if index != NULL and index.file.base != NULL and i + KEYS_AHEAD < count:
+            column_get(keys, i + KEYS_AHEAD, &ahead, &length)
+            prefetch(index_slot(index, index_key_hash(ahead, length, prefix)))
+        column_get(keys, i, &query.key, &query.key_length)
+        query.key_hash = index_key_hash(query.key, query.key_length, prefix)
+        query.hits_before = hits.count
+        starts[i] = hits.count
+        rc = query_run(store, query, got, hits)
+        if rc < 0:
+            break
+    starts[count] = hits.count
+    index_close(index)
+    return rc

@@ -113,8 +113,7 @@ cdef inline int64_t sys_map(int fd, int64_t length, bint writable, char **base) 
     cdef void *at
     if number:
         return -number
-    at = mmap(NULL, <size_t>length, PROT_READ | PROT_WRITE if writable else PROT_READ,
-              MAP_SHARED, fd, 0)
+    at = map_shared(<size_t>length, PROT_READ | PROT_WRITE if writable else PROT_READ, fd)
     if at == MAP_FAILED:
         return -errno
     base[0] = <char *>at

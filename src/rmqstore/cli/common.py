@@ -14,7 +14,7 @@ from rmqstore.cli.failures import USAGE, CliError
 from rmqstore.times import parse_time
 
 if TYPE_CHECKING:
-    from rmqstore.store import MessageStore
+    from rmqstore.store import MessageStore, Mode
 
 __all__ = ["OUTPUTS", "STORE_VARIABLE", "open_store", "output_option", "store_command", "time_of"]
 
@@ -100,7 +100,7 @@ def output_option(function: Function) -> Function:
     )(function)
 
 
-def open_store(path: str, mode: str, config: str | None) -> MessageStore:
+def open_store(path: str, mode: Mode, config: str | None) -> MessageStore:
     """Open a store; warnings about the configuration become lines on standard error."""
     import rmqstore
     from rmqstore.config import StoreConfig

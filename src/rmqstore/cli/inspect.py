@@ -24,7 +24,8 @@ from rmqstore.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from rmqstore.times import format_millis
 
 if TYPE_CHECKING:
-    from rmqstore.store import MessageStore, Queue
+    from rmqstore.store import MessageStore
+    from rmqstore.topic import Queue
 
 __all__ = ["disk_use", "info", "queues", "topics"]
 

@@ -17,7 +17,8 @@ from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
-    from rmqstore.store import MessageStore, Queue
+    from rmqstore.store import MessageStore
+    from rmqstore.topic import Queue
 
 __all__ = ["Bound", "Selection", "follow", "walk"]
 
