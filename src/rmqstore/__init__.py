@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "open": ("rmqstore.store", "open"),
+    "open": ("rmqstore.opening", "open"),
     "MessageStore": ("rmqstore.store", "MessageStore"),
     "Topic": ("rmqstore.topic", "Topic"),
     "Queue": ("rmqstore.topic", "Queue"),
@@ -92,8 +92,9 @@ if TYPE_CHECKING:
         StoreNotFoundError,
         TopicNotFoundError,
     )
+    from rmqstore.opening import open
     from rmqstore.parts import CommitLog, ConsumeQueue, IndexFile
-    from rmqstore.store import MessageStore, open
+    from rmqstore.store import MessageStore
     from rmqstore.topic import Queue, Topic
     from rmqstore.types import GetResult, GetStatus, PutStatus, Recovery
 

@@ -288,12 +288,21 @@ class ReadingEngine(WritingEngine):
     def _locate(
         self,
         topic: str,
-        keys: list[str],
+        keys: object,
         max_num: SupportsIndex | None,
         begin: TimeLike | None,
         end: TimeLike | None,
         index_only: bool,
     ) -> tuple[Memory, int, Memory]: ...
+    def _query_many(
+        self,
+        topic: str,
+        keys: object,
+        max_num: SupportsIndex | None,
+        begin: TimeLike | None,
+        end: TimeLike | None,
+        index_only: bool,
+    ) -> list[list[Message]]: ...
     def _bounds(self, topic: str, queue_id: SupportsIndex) -> tuple[int, int] | None: ...
     def _units(self, topic: str, queue_id: SupportsIndex, start: int, stop: int) -> Memory: ...
     def _store_time(self, topic: str, queue_id: SupportsIndex, queue_offset: int) -> int: ...

@@ -6,6 +6,7 @@ Source: ``common/UtilAll.java`` uncompress; RocketMQ 5's ``CompressionType.java`
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 from rmqstore.errors import StoreCorruptError, StoreError
 
@@ -42,12 +43,15 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
         if kind == _LZ4:
             import lz4.frame
 
-            return _within(lz4.frame.LZ4FrameDecompressor().decompress(stored, limit + 1), limit)
+            frame = lz4.frame.LZ4FrameDecompressor()
+            body = _within(frame.decompress(stored, limit + 1), limit)
+            if not frame.eof:
+                raise EOFError("the frame is cut")
+            return body
         if kind == _ZSTD:
             import zstandard
 
-            with zstandard.ZstdDecompressor().stream_reader(stored) as reader:
-                return _within(reader.read(limit + 1), limit)
+            return _inflate_zstd(zstandard, stored, limit)
     except ImportError as error:
         raise StoreError(f"the body is compressed and needs the package {error.name!r}") from error
     except (zlib.error, RuntimeError, EOFError) as error:
@@ -62,6 +66,14 @@ def _inflate_zlib(stored: bytes, limit: int) -> bytes:
     if not stream.eof and len(body) <= limit:
         raise zlib.error("the stream is cut")
     return _within(body, limit)
+
+
+def _inflate_zstd(zstandard: Any, stored: bytes, limit: int) -> bytes:
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(stored) as reader:
+            return _within(reader.read(limit + 1), limit)
+    except zstandard.ZstdError as error:
+        raise EOFError(str(error)) from None
 
 
 def _within(body: bytes, limit: int) -> bytes:

@@ -59,7 +59,6 @@ class IndexFile(_Closing):
     Parameters
     ----------
     path : path-like
-        The file.
     hash_slot_num, index_num : int, optional
         Slots and entries; one entry fewer can be used.
     mode : str, optional
@@ -115,10 +114,8 @@ class IndexFile(_Closing):
         Parameters
         ----------
         key : str
-        physical_offset : int
-            Bytes.
-        store_timestamp : int
-            Milliseconds since the epoch.
+        physical_offset, store_timestamp : int
+            Bytes; milliseconds since the epoch.
 
         Returns
         -------
@@ -306,10 +303,8 @@ class ConsumeQueue(_Closing):
 
         Parameters
         ----------
-        physical_offset : int
-            Byte of the commit log at which the record begins, 0 or more.
-        size : int
-            Bytes of the record, 1 or more.
+        physical_offset, size : int
+            Where in the commit log the record begins, 0 or more, and its bytes, 1 or more.
         tags_code : int
             Hash of the tag, 64 bits.
         queue_offset : int
@@ -390,8 +385,7 @@ class CommitLog(_Closing):
     Parameters
     ----------
     directory : path-like
-        ``commitlog`` of a store. What a torn tail held is saved beside it, in
-        ``rmqstore-quarantine``.
+        A store's ``commitlog``; a torn tail is saved in ``rmqstore-quarantine`` beside it.
     file_size : int, optional
         Bytes, 1,024 or more. By default a log that is only read has it told from its files.
     mode : str, optional
@@ -439,12 +433,10 @@ class CommitLog(_Closing):
 
         Raises
         ------
-        ValueError
-            A record is none; those before it are in the log.
-        MessageIllegalError
-            A record is larger than a file holds; those before it are in the log.
+        ValueError, MessageIllegalError
+            A record is none, or larger than a file holds; those before it are in the log.
         ReadOnlyStoreError, StoreClosedError
-            The log is not open for writing.
+            It is not open for writing.
 
         Notes
         -----
@@ -462,7 +454,7 @@ class CommitLog(_Closing):
         Parameters
         ----------
         start, stop : int, optional
-            Physical offsets, bytes; by default all that is there. ``start`` is a record's own.
+            Physical offsets, by default all that is there; ``start`` is a record's own.
 
         Returns
         -------

@@ -230,26 +230,56 @@ cdef class ReadingEngine(WritingEngine):
     def _locate(self, str topic, keys, object max_num, object begin, object end,
                 bint index_only):
         """Physical offsets of the hits of many keys, and where each key's begin, as memory."""
+        cdef Got got
+        cdef Offsets hits
+        cdef Memory starts
+        memset(&got, 0, sizeof(Got))
+        memset(&hits, 0, sizeof(Offsets))
+        starts = self.query_keys(topic, keys, max_num, begin, end, index_only, False, &got, &hits)
+        return memory_of(hits.items, hits.count * 8), hits.count, starts
+
+    def _query_many(self, str topic, keys, object max_num, object begin, object end,
+                    bint index_only):
+        """The messages of many keys: a list for each."""
+        cdef Got got
+        cdef Offsets hits
+        cdef Memory starts
+        cdef int64_t *start
+        cdef int64_t i = 0
+        memset(&got, 0, sizeof(Got))
+        memset(&hits, 0, sizeof(Offsets))
+        starts = self.query_keys(topic, keys, max_num, begin, end, index_only, True, &got, &hits)
+        start = <int64_t *>starts.data
+        messages = got_messages(&got, self.max_body)
+        found = []
+        while (i + 1) * 8 < starts.length:
+            found.append(messages[start[i]:start[i + 1]])
+            i += 1
+        return found
+
+    cdef Memory query_keys(self, str topic, object keys, object max_num, object begin, object end,
+                           bint index_only, bint records, Got *got, Offsets *hits):
+        """Query each key into ``got`` or ``hits``; where each key's hits begin."""
         cdef ColumnInput column = text_column("keys", keys, False)
         cdef int64_t count = count_rows((column,))
         cdef Memory starts = memory_new((count + 1) * 8)
         cdef Store *store
-        cdef Got got
-        cdef Offsets hits
         cdef KeyQuery query
         cdef int64_t rc
-        memset(&got, 0, sizeof(Got))
-        memset(&hits, 0, sizeof(Offsets))
         set_query(&query, topic, "", max_num, begin, end, index_only)
+        query.records = records
         store = self.entered()
-        with nogil:
-            rc = query_each(store, &query, &column.view, count, &got, &hits,
-                            <int64_t *>starts.data)
+        try:
+            with nogil:
+                rc = query_each(store, &query, &column.view, count, got, hits,
+                                <int64_t *>starts.data)
+            if rc < 0:
+                got_clear(got)
+                free(hits.items)
+                raise self.read_error(store, rc, got)
+        finally:
             store_leave(store)
-        if rc < 0:
-            free(hits.items)
-            raise self.read_error(store, rc, &got)
-        return memory_of(hits.items, hits.count * 8), hits.count, starts
+        return starts
 
     def index_coverage(self):
         """Return the ranges of the commit log that the index covers.

@@ -16,7 +16,7 @@ cdef struct KeyQuery:
     int64_t end
     bint index_only
     bint records                 # keep the records; else only their offsets
-    int64_t hits_before          # offsets of other keys in front of this one's
+    int64_t hits_before          # hits of other keys in front of this one's
 
 
 cdef bint record_has_key(
@@ -93,14 +93,15 @@ cdef int64_t query_add(
     cdef int64_t rc
     cdef int64_t offset = found.record.physical_offset
     if query.records:
-        if got.count and got.items[got.count - 1].record.physical_offset <= offset:
+        if got.count > query.hits_before \
+                and got.items[got.count - 1].record.physical_offset <= offset:
             slice_release(&found.slice)
             return 0
         rc = got_add(got, found)
         if rc < 0:
             slice_release(&found.slice)
             return rc
-        return 1 if got.count >= query.max_num else 0
+        return 1 if got.count - query.hits_before >= query.max_num else 0
     slice_release(&found.slice)
     if hits.count > query.hits_before and hits.items[hits.count - 1] <= offset:
         return 0
@@ -230,11 +231,11 @@ cdef int64_t query_each(
             prefetch(index_slot(index, index_key_hash(ahead, length, prefix)))
         column_get(keys, i, &query.key, &query.key_length)
         query.key_hash = index_key_hash(query.key, query.key_length, prefix)
-        query.hits_before = hits.count
-        starts[i] = hits.count
+        query.hits_before = got.count + hits.count
+        starts[i] = query.hits_before
         rc = query_run(store, query, got, hits)
         if rc < 0:
             break
-    starts[count] = hits.count
+    starts[count] = got.count + hits.count
     index_close(index)
     return rc

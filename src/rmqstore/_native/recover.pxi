@@ -54,6 +54,13 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
     KILL_POINT("recover-after-index")
     atomic_set(&store.physic_timestamp, min(checkpoint.physic, store.last_store_timestamp))
     rc = recover_dispatch(store, &checkpoint, known, full, key_start, failure)
+    if rc == E_CORRUPT and fill and not full:
+        # Damage below the recovery window, met because queues had to be completed from there.
+        memset(failure, 0, sizeof(Failure))
+        memset(&store.failure, 0, sizeof(Failure))
+        rc = recover_log(store, &checkpoint, was_clean, True, True, failure)
+        if rc == 0:
+            rc = recover_dispatch(store, &checkpoint, known, full, key_start, failure)
     if rc < 0:
         return rc
     if store.last_store_timestamp == 0 and checkpoint.mark.valid:

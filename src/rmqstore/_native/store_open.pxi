@@ -232,6 +232,8 @@ cdef int64_t store_close(Store *store) noexcept nogil:
         if rc == 0:
             rc = checkpoint_write(store, atomic_get(&store.dispatched),
                                   store.last_store_timestamp, True)
+        if rc != 0 and atomic_get(&store.failed) != 0:
+            rc = E_FAILED
         KILL_POINT("close-before-abort")
         if rc == 0:
             rc = abort_remove(store)

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from rmqstore import __version__
 from rmqstore.cli import failures
 
 __all__ = ["main"]
@@ -93,7 +94,7 @@ class _LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
-@click.version_option(package_name="rmqstore", message="rmqstore %(version)s")
+@click.version_option(__version__, message="rmqstore %(version)s")
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
