@@ -19,6 +19,7 @@ __all__ = [
     "CONSUME_QUEUE",
     "CONSUME_QUEUE_EXT",
     "DELAY_OFFSET_JSON",
+    "DELETED_TOPICS",
     "INDEX",
     "LMQ_CONSUMER_OFFSET_JSON",
     "LOCK",
@@ -42,6 +43,7 @@ CONFIG = "config"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
+DELETED_TOPICS = "rmqstore-deleted.json"  # ours
 
 TOPICS_JSON = "topics.json"
 CONSUMER_OFFSET_JSON = "consumerOffset.json"

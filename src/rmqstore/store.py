@@ -13,9 +13,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 from rmqstore import _core, arrays, paths
+from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
@@ -80,13 +81,24 @@ class MessageStore(_core.ReadingEngine):
         verify: str,
         timeout: float,
     ) -> None:
+        self._root = path
+        self._mode = mode
         self._topics_lock = threading.Lock()
         self._clean = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
+        self._deleted_file = ConfigFile(Path(path, paths.DELETED_TOPICS))
+        self._deleted = self._load_deleted()
         self._open(
-            path, mode, chosen, config is None, on_corruption == "fill", verify == "full", timeout
+            path,
+            mode,
+            chosen,
+            config is None,
+            on_corruption == "fill",
+            verify == "full",
+            timeout,
+            self._deleted,
         )
-        self._table = TopicTable.load(path)
+        self._table = self._load_topics()
         for topic in self._table:
             if paths.is_topic_name(topic.topic_name):
                 self._set_topic(topic.topic_name, topic.write_queue_nums)
@@ -102,6 +114,25 @@ class MessageStore(_core.ReadingEngine):
             max_index_num=entries or chosen.max_index_num,
         )
         self.recovery = self._describe_recovery()
+
+    def _load_deleted(self) -> dict[str, int]:
+        try:
+            return self._deleted_file.load(_deleted_topics) or {}
+        except StoreCorruptError as error:
+            if self._mode != "r":
+                raise
+            _log.warning("%s", error)
+            return {}
+
+    def _load_topics(self) -> TopicTable:
+        """Read ``topics.json``; who only reads goes without one that is torn."""
+        try:
+            return TopicTable.load(self._root)
+        except StoreCorruptError as error:
+            if self._mode != "r":
+                raise
+            _log.warning("%s", error)
+            return TopicTable(self._root)
 
     def _describe_recovery(self) -> Recovery:
         found = self._recovery()
@@ -287,7 +318,11 @@ class MessageStore(_core.ReadingEngine):
             if self._table.remove(name):
                 self._table.save()
             self._set_topic(name, 0)
-            self._delete_queues(name)
+            # On the disk before the first file goes: a recovery from the log would bring the
+            # queues back else.
+            self._deleted[name] = self.stats()["wrote_position"]
+            self._deleted_file.save({"topics": self._deleted})
+            self._delete_queues(name, self._deleted[name])
 
     # Find
 
@@ -413,6 +448,16 @@ class MessageStore(_core.ReadingEngine):
             topic, _key_column(keys), max_num, begin, end, index_only
         )
         return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)
+
+
+def _deleted_topics(data: Any) -> dict[str, int]:
+    """Read the side file of deleted topics: the log offset as of each deletion."""
+    topics = data.get("topics") if isinstance(data, dict) else None
+    if not isinstance(topics, dict) or not all(
+        isinstance(n, str) and isinstance(o, int) for n, o in topics.items()
+    ):
+        raise ValueError("topics: not a map of str to int")
+    return dict(topics)
 
 
 def _key_column(keys: Iterable[str]) -> object:

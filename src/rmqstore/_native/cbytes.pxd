@@ -40,7 +40,15 @@ cdef extern from *:
     static inline void put_i32_release(char *at, int32_t value) {
         __atomic_store_n((uint32_t *)at, RMQ_BE32((uint32_t)value), __ATOMIC_RELEASE);
     }
+    /* Store a byte of each page as it is, so that the page is dirty. */
+    static inline void touch_pages(char *base, int64_t start, int64_t stop) {
+        for (int64_t at = start; at < stop; at = (at | 4095) + 1) {
+            volatile char *byte = base + at;
+            *byte = *byte;
+        }
+    }
     """
+    void touch_pages(char *base, int64_t start, int64_t stop) noexcept nogil
     int16_t get_i16(const char *at) noexcept nogil
     int32_t get_i32(const char *at) noexcept nogil
     int64_t get_i64(const char *at) noexcept nogil

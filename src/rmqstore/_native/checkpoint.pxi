@@ -20,8 +20,11 @@ cdef struct Watermark:
     int64_t index_end            # endPhyOffset of the last index file
     int64_t index_entries        # entries in all files
     int64_t store_timestamp
+    int64_t last_record          # offset of the last record below ``dispatched``, -1: none
+    uint32_t last_crc            # of all of its bytes
 
 cdef struct Checkpoint:
+    bint stale                   # a watermark was there that cannot be believed
     int64_t physic
     int64_t logics
     int64_t index
@@ -64,20 +67,30 @@ cdef void watermark_read(const char *at, Watermark *mark) noexcept nogil:
     mark.index_end = get_i64(at + 40)
     mark.index_entries = get_i64(at + 48)
     mark.store_timestamp = get_i64(at + 56)
+    mark.last_record = get_i64(at + 64)
+    mark.last_crc = <uint32_t>get_i32(at + 72)
 
 
 cdef int64_t checkpoint_write(
-    Store *store, int64_t dispatched, int64_t logics, bint clean,
+    Store *store, int64_t dispatched, int64_t last_record, int64_t logics, bint clean,
 ) noexcept nogil:
     """Write times and watermark for the log offset ``dispatched`` and sync them.
 
-    All that lies below it must be on the disk.
+    All that lies below it must be on the disk; ``last_record`` is the last one there.
     """
     cdef char page[CHECKPOINT_BYTES]
     cdef char *mark = page + WATERMARK_AT
     cdef stat_t status
-    cdef int64_t fd, rc, queues
+    cdef Found found
+    cdef int64_t fd, rc, queues, field
     cdef uint64_t digest
+    cdef uint32_t last_crc = 0
+    if last_record >= 0:
+        rc = log_record(store, last_record, 0, &found, &field)
+        if rc <= 0:
+            return rc if rc < 0 else E_CORRUPT
+        last_crc = crc32_update(0, found.slice.data, <size_t>rc)
+        slice_release(&found.slice)
     fd = sys_open_file(store.root, "checkpoint", O_RDWR | O_CREAT, &status)
     if fd < 0:
         return fd
@@ -99,6 +112,8 @@ cdef int64_t checkpoint_write(
         put_i64(mark + 40, index_set_end(&store.indexes))
         put_i64(mark + 48, index_set_entries(&store.indexes))
         put_i64(mark + 56, logics)
+        put_i64(mark + 64, last_record)
+        put_i32(mark + 72, <int32_t>last_crc)
         put_i32(mark + WATERMARK_CRC, <int32_t>crc32_update(0, mark, WATERMARK_CRC))
         rc = sys_write(<int>fd, page, CHECKPOINT_BYTES, 0)
     if rc >= 0:

@@ -44,9 +44,13 @@ cdef int64_t log_make_room(Store *store, int64_t size, char **at) noexcept nogil
 cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
     """Blocks for the current file up to the log offset ``stop``, by the writer itself."""
     cdef MappedFile *file = store.current
-    cdef int64_t rc = mapped_file_reserve(file, file.fd, stop - file.start + LOG_WINDOW)
+    cdef int64_t rc
+    # One at a time: where blocks are had by writing pages over, two would undo each other.
+    pthread_mutex_lock(&store.prepare_mutex)
+    rc = mapped_file_reserve(file, file.fd, stop - file.start + LOG_WINDOW)
     if rc == -ENOSPC:
         rc = mapped_file_reserve(file, file.fd, stop - file.start)
+    pthread_mutex_unlock(&store.prepare_mutex)
     return rc
 
 

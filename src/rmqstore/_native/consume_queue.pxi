@@ -5,6 +5,7 @@
 
 cdef enum:
     QUEUE_WINDOW = 256 << 10     # bytes of blocks reserved at a time
+    EXT_ADDRESS = -2147483649    # a tags code from here down is a place in consumequeue_ext
 
 cdef struct Queue:
     Topic *topic
@@ -218,8 +219,8 @@ cdef int64_t queue_put_unit(
     cdef Unit unit
     if queue_offset < next_offset:
         rc = queue_unit_at(queue, queue_offset, &unit)
-        if rc == 0 and unit.physical_offset == physical_offset and unit.size == size \
-                and unit.tags_code == code:
+        if rc == 0 and unit.physical_offset == physical_offset and unit.size == size and (
+                unit.tags_code == code or unit_code_is_given(queue, &unit)):
             return 0
         rc = queue_set_unit(queue, queue_offset, physical_offset, size, code)
         if rc == 0:
@@ -244,6 +245,11 @@ cdef int64_t queue_put_unit(
     atomic_set(&queue.files.wrote, (queue_offset + 1) * UNIT_BYTES)
     atomic_set(&queue.max_offset, queue_offset + 1)
     return 1
+
+
+cdef bint unit_code_is_given(const Queue *queue, const Unit *unit) noexcept nogil:
+    """Whether a tags code is more than the record tells: a time of delivery, an ext address."""
+    return (queue.topic != NULL and queue.topic.schedule) or unit.tags_code <= EXT_ADDRESS
 
 
 cdef int64_t queue_units(
@@ -306,6 +312,12 @@ cdef int64_t queue_skip_blanks(
     memset(unit, 0, sizeof(Unit))
     while queue_offset < stop:
         rc = queue_unit_at(queue, queue_offset, unit)
+        if rc == E_NOT_FOUND or rc == E_REMOVED:     # a file is missing
+            rc = file_set_next_start(&queue.files, queue_offset * UNIT_BYTES)
+            if rc < 0:
+                return stop
+            queue_offset = min(stop, max(queue_offset + 1, rc // UNIT_BYTES))
+            continue
         if rc < 0:
             return rc
         if not unit_is_blank(unit):

@@ -68,6 +68,8 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
     topic = topic_enter(&store.table, data + record.topic_at, record.topic_length)
     if topic == NULL:
         return E_NO_MEMORY
+    if record.physical_offset < topic.deleted_before:
+        return 0
     queue = queue_enter(&store.table, topic, record.queue_id, store.root,
                         store.settings.queue_file_size, False)
     if queue == NULL:
@@ -78,6 +80,7 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
         return 0
     if queue.derived == NULL:
         queue.derived_start = known if known > 0 else record.queue_offset
+        atomic_set(&queue.last_end, record.physical_offset)
         if known == 0:
             atomic_set(&queue.min_offset, record.queue_offset)
             atomic_set(&queue.max_offset, record.queue_offset)
@@ -90,7 +93,7 @@ cdef int64_t derived_add(Queue *queue, const Record *record, int64_t code) noexc
     """Append a unit, with blank ones where records are missing."""
     cdef char *grown
     cdef int64_t at = record.queue_offset - queue.derived_start
-    if at > queue.derived_count + (1 << 24):
+    if at < queue.derived_count or not offset_is_likely(queue, record):
         return 0                             # an offset that cannot be believed
     if at >= queue.derived_room:
         grown = <char *>realloc(queue.derived, <size_t>((at * 2 + 64) * UNIT_BYTES))
@@ -103,6 +106,7 @@ cdef int64_t derived_add(Queue *queue, const Record *record, int64_t code) noexc
         queue.derived_count += 1
     unit_write(queue.derived + at * UNIT_BYTES, record.physical_offset, record.size, code)
     queue.derived_count = at + 1
+    atomic_set(&queue.last_end, record.physical_offset + record.size)
     atomic_set(&queue.max_offset, record.queue_offset + 1)
     return 0
 

@@ -19,6 +19,7 @@ cdef struct PendingKey:
 
 cdef struct Pending:
     int64_t count
+    bint lost                    # keys were dropped for lack of space
     bint known                   # the record of the next keys has been entered before
     PendingKey keys[PENDING_ROOM]
 
@@ -40,9 +41,10 @@ cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
         while at < stop and rc == 0:
             pthread_mutex_lock(&store.dispatch_mutex)
             rc = dispatch_batch(store, file, &at, stop)
-            pthread_mutex_unlock(&store.dispatch_mutex)
             if rc == 0:
                 atomic_set_strict(&store.dispatched, at)
+            pthread_mutex_unlock(&store.dispatch_mutex)
+            if rc == 0:
                 gate_open(&store.visible)
             if unlikely(atomic_get(&store.stopping) != 0):
                 break
@@ -64,8 +66,10 @@ cdef int64_t dispatch_batch(
     cdef int64_t size, field
     cdef int64_t done = 0
     cdef int64_t newest = 0
+    cdef int64_t last = -1
     cdef int64_t rc = 0
     pending.count = 0
+    pending.lost = False
     while done < DISPATCH_BATCH and at < stop:
         done += 1
         data = file.base + (at - file.start)
@@ -81,6 +85,7 @@ cdef int64_t dispatch_batch(
         if rc < 0:
             break
         newest = record.store_timestamp
+        last = at
         at += size
         if pending.count > PENDING_ROOM - 256:
             rc = dispatch_keys(store)
@@ -88,10 +93,13 @@ cdef int64_t dispatch_batch(
                 break
     if rc == 0:
         rc = dispatch_keys(store)
+    if rc == 0 and pending.lost:
+        rc = -ENOSPC
     if rc < 0:
         return rc
-    if newest:
+    if last >= 0:
         atomic_set(&store.logics_timestamp, newest)
+        store.last_record = last
     position[0] = at
     return 0
 
@@ -116,6 +124,8 @@ cdef inline int64_t dispatch_record(
             if topic == NULL:
                 return E_NO_MEMORY
         last_topic[0] = topic
+    if topic != NULL and record.physical_offset < topic.deleted_before:
+        return 0
     if transaction != SYS_PREPARED:
         if topic == NULL or record.queue_id < 0 or record.queue_offset < 0 \
                 or record.queue_offset > INT64_MOST // UNIT_BYTES - 2:
@@ -147,11 +157,25 @@ cdef inline int64_t dispatch_unit(
     if record.queue_offset > atomic_peek(&queue.max_offset) \
             and atomic_peek(&store.state) == STATE_OPENING and not store.recovery.full_dispatch:
         return E_REMOVED
+    if not offset_is_likely(queue, record):
+        atomic_add(&store.skipped, 1)
+        return 0
     rc = queue_put_unit(queue, record.queue_offset, record.physical_offset, record.size, code)
     if rc > 0:
         store.recovery.units_written += rc
         rc = 0
     return rc
+
+
+cdef inline bint offset_is_likely(Queue *queue, const Record *record) noexcept nogil:
+    """Whether a gap before a record can be: each message that is missing took bytes of the log.
+
+    BODYCRC does not cover QUEUEOFFSET, so one flipped bit would have millions of units filled.
+    """
+    cdef int64_t known = atomic_peek(&queue.max_offset)
+    return record.queue_offset <= known or known == 0 or (
+        record.queue_offset - known
+        <= (record.physical_offset - atomic_peek(&queue.last_end)) // RECORD_FIXED_BYTES)
 
 
 cdef inline int64_t dispatch_tags_code(
@@ -197,7 +221,8 @@ cdef inline void note_key(Store *store, const Record *record, int32_t key_hash) 
     cdef PendingKey *key
     if unlikely(pending.count == PENDING_ROOM):
         if dispatch_keys(store) < 0:
-            return                           # met again: the batch is not published
+            pending.lost = True              # the batch is done again
+            return
     key = &pending.keys[pending.count]
     pending.count += 1
     key.physical_offset = record.physical_offset
@@ -219,8 +244,8 @@ cdef int64_t dispatch_keys(Store *store) noexcept nogil:
             rc = index_set_roll(&store.indexes)
             if rc < 0:
                 break
-            pending.known = (key.physical_offset
-                             < atomic_peek(&store.indexes.last.end_phy_offset))
+            pending.known = key.physical_offset < max(
+                atomic_peek(&store.indexes.last.end_phy_offset), store.indexes.known_end)
         elif not pending.known:
             rc = index_set_put(&store.indexes, key.key_hash, key.physical_offset,
                                key.store_timestamp)

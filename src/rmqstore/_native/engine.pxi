@@ -70,8 +70,11 @@ cdef class Engine:
             store_leave_behind(store)
 
     def _open(self, str path, str mode, object config, bint told, bint fill, bint full,
-              double timeout):
-        """Open the directory; ``told``: sizes as the files tell them."""
+              double timeout, dict deleted):
+        """Open the directory; ``told``: sizes as the files tell them.
+
+        ``deleted``: topics that were deleted, and the log offset as of then.
+        """
         cdef Settings settings
         cdef Failure failure
         cdef Store *store
@@ -97,6 +100,9 @@ cdef class Engine:
         if told:
             store.log.file_size = 0
             store.indexes.slot_num = 0
+            store.indexes.told = True
+        for name, offset in deleted.items():
+            enter_deleted(store, name, offset)
         with nogil:
             if writable:
                 rc = store_open_writing(store, <int64_t>(timeout * 1e9), full, fill, &failure)
@@ -255,7 +261,7 @@ cdef class Engine:
         store_writable(self)
         store_leave(self.store)
 
-    def _delete_queues(self, str topic):
+    def _delete_queues(self, str topic, int64_t deleted_before):
         """Remove the queues of a topic and their files."""
         cdef int64_t length = 0
         cdef const char *name = utf8_of("topic", topic, &length)
@@ -267,7 +273,7 @@ cdef class Engine:
         found = topic_find(&store.table, name, length)
         if found != NULL:
             with nogil:
-                rc = topic_delete(store, found)
+                rc = topic_delete(store, found, deleted_before)
         store_leave(store)
         check(rc, NULL, self._path)
 
@@ -300,6 +306,18 @@ cdef class Engine:
         return found
 
 
+cdef int enter_deleted(Store *store, str name, int64_t offset) except -1:
+    """Records of a deleted topic below ``offset`` do not bring its queues back."""
+    cdef int64_t length = 0
+    cdef const char *data = utf8_of("topic", name, &length)
+    cdef Topic *topic
+    if topic_name_good(data, length):
+        topic = topic_enter(&store.table, data, length)
+        if topic != NULL:
+            topic.deleted_before = offset
+    return 0
+
+
 cdef int64_t store_open_writing(
     Store *store, int64_t timeout_ns, bint full, bint fill, Failure *failure,
 ) noexcept nogil:
@@ -313,12 +331,12 @@ cdef int64_t store_open_writing(
     rc = recover_store(store, full, fill, failure)
     if rc == 0:
         rc = store_start(store, failure)
-    elif made_abort and (rc == E_INCOMPATIBLE or rc == E_VERSION or rc == E_CORRUPT):
+    elif made_abort and not store.recovery.changed:
         abort_remove(store)                  # refused with nothing changed
     return rc
 
 
-cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
+cdef int64_t topic_delete(Store *store, Topic *topic, int64_t deleted_before) noexcept nogil:
     """Empty every queue of a topic and unlink its files, while neither send nor dispatch runs."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef Queue *queue
@@ -328,6 +346,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
     pthread_mutex_lock(&store.queue_flush_mutex)
     pthread_mutex_lock(&store.put_lock)
     pthread_mutex_lock(&store.dispatch_mutex)
+    topic.deleted_before = deleted_before
     queue = topic.first_queue
     while queue != NULL and rc >= 0:
         rc = queue_delete(queue)

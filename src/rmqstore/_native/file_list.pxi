@@ -2,6 +2,10 @@
 #
 # Source: store/MappedFileQueue.java load, doLoad
 
+cdef enum:
+    START_MARGIN = 0x7FFFFFFF    # a file is no larger than that
+
+
 cdef int64_t offset_name(const char *name) noexcept nogil:
     """The offset that a file name of 20 digits says, or E_INCOMPATIBLE."""
     cdef uint64_t value = 0
@@ -48,6 +52,8 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
                                       (entry.d_name[1] == 46 and entry.d_name[2] == 0)):
             continue
         start = offset_name(entry.d_name)
+        if start > INT64_MOST - START_MARGIN:
+            start = E_INCOMPATIBLE           # arithmetic on its offsets would overflow
         if start < 0:
             if files.writable:
                 snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
@@ -120,6 +126,9 @@ cdef int64_t file_set_validate(FileSet *files, bint complete, Failure *failure) 
     for i in range(files.count):
         slot = &files.slots[i]
         file_name(path, files.directory, slot.start)
+        if slot.start % files.file_size:
+            return fail(failure, E_INCOMPATIBLE, path, "the name is no multiple of the file size",
+                        -1, slot.start, files.file_size)
         if i and slot.start != files.slots[i - 1].start + files.file_size:
             return fail(failure, E_INCOMPATIBLE, path,
                         "does not follow the file before it: one is missing or overlaps",

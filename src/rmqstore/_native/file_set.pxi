@@ -22,6 +22,7 @@ cdef struct FileSet:
     int64_t window           # bytes reserved at a time ahead of the writer
     bint writable
     bint keep_open           # keep the descriptor of a mapped file
+    bint unclean             # names of the files may not be on the disk yet
     FileSlot *slots
     int64_t count
     int64_t capacity
@@ -73,7 +74,10 @@ cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t start) noexc
             continue
         index = file_set_find(other, other_start)
         # The last file of a written set stays: its writer has a pointer to it.
-        if index >= 0 and not (other.writable and index == other.count - 1):
+        if index >= 0 and other.slots[index].file != NULL \
+                and not (other.writable and (
+                    index == other.count - 1
+                    or atomic_get(&other.slots[index].file.name_dirty))):
             mapped_file_release(other.slots[index].file)
             other.slots[index].file = NULL
             if other != files:
@@ -201,6 +205,8 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
             close(file.fd)
             file.fd = -1
     slot.file = file
+    if files.unclean:
+        atomic_set(&file.name_dirty, 1)
     if files.open_files != NULL:
         open_files_note(files.open_files, files, slot.start)
     return 0

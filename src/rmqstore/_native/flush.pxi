@@ -113,10 +113,9 @@ cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:
     say more than what is on the disk by then.
     """
     cdef int64_t rc = 0
-    cdef int64_t dispatched, timestamp
+    cdef int64_t dispatched, last_record, timestamp
     pthread_mutex_lock(&store.queue_flush_mutex)
-    dispatched = atomic_get(&store.dispatched)
-    timestamp = atomic_get(&store.logics_timestamp)
+    last_record = dispatched_position(store, &dispatched, &timestamp)
     if thorough:
         rc = flush_log_now(store)
     if rc == 0:
@@ -134,12 +133,25 @@ cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:
         rc = min(rc, 0)
     if rc == 0 and thorough:
         KILL_POINT("before-checkpoint")
-        rc = checkpoint_write(store, dispatched, timestamp, False)
+        rc = checkpoint_write(store, dispatched, last_record, timestamp, False)
         KILL_POINT("after-checkpoint")
         if rc < 0:
             store_broke(store, rc, "checkpoint", "the checkpoint cannot be written")
     pthread_mutex_unlock(&store.queue_flush_mutex)
     return rc
+
+
+cdef int64_t dispatched_position(
+    Store *store, int64_t *dispatched, int64_t *timestamp,
+) noexcept nogil:
+    """The last record that was dispatched, the offset behind it, and its store time."""
+    cdef int64_t last_record
+    pthread_mutex_lock(&store.dispatch_mutex)
+    last_record = store.last_record
+    dispatched[0] = atomic_get(&store.dispatched)
+    timestamp[0] = atomic_get(&store.logics_timestamp)
+    pthread_mutex_unlock(&store.dispatch_mutex)
+    return last_record
 
 
 cdef int64_t flush_each_queue(Store *store, int64_t least_pages) noexcept nogil:

@@ -110,10 +110,14 @@ cdef int64_t get_messages(
         n = queue_units(queue, at, min(stop - at, 512), &units)
         if n <= 0:
             slice_release(&units)
-            if n == E_REMOVED or n == E_NOT_FOUND or n == 0:
-                removed = True
-                break
-            return n
+            if n < 0 and n != E_REMOVED and n != E_NOT_FOUND:
+                return n
+            if got.count == 0:               # a file is missing: on to the next
+                got.status = GET_OFFSET_FOUND_NULL
+                rc = file_set_next_start(&queue.files, at * UNIT_BYTES)
+                got.next_offset = rc // UNIT_BYTES if rc > 0 else got.max_offset
+                return 0
+            break
         for i in range(n):
             if got.count >= max_messages:
                 break

@@ -236,6 +236,12 @@ cdef int64_t index_open_file(
     cdef int64_t fd = sys_open_file(root, path, O_RDWR if writable else O_RDONLY, &status)
     if fd < 0:
         return fd
+    if writable and status.st_size < size:   # a crash in its making; what is missing is rebuilt
+        rc = sys_truncate(<int>fd, size)
+        if rc < 0:
+            close(<int>fd)
+            return rc
+        status.st_size = size
     if status.st_size != size:
         close(<int>fd)
         return E_INCOMPATIBLE
@@ -296,14 +302,15 @@ cdef int64_t index_make_file(
         if rc == 0:
             rc = sys_link_unnamed(<int>fd, <int>at, name)
         close(<int>fd)
+    if rc >= 0:
+        snprintf(path, FAILURE_PATH_BYTES, "%s/%s", directory, name)
+        rc = index_open_file(root, path, slot_num, entry_num, True, made)
+        if rc < 0:                           # or each try would leave one more behind
+            sys_unlink(<int>at, name)
     close(<int>at)
-    if rc < 0:
-        return rc
-    snprintf(path, FAILURE_PATH_BYTES, "%s/%s", directory, name)
-    rc = index_open_file(root, path, slot_num, entry_num, True, made)
     if rc == 0:
         atomic_set(&made[0].name_dirty, 1)
-    return rc
+    return min(rc, 0)
 
 
 cdef int64_t index_flush(IndexFile *index) noexcept nogil:

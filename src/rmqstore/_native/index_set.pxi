@@ -6,6 +6,7 @@ cdef struct IndexSet:
     pthread_mutex_t mutex        # guards files, count, room
     int root
     bint writable
+    bint told                    # slots and entries are taken from a file's size
     bint enabled                 # messageIndexEnable, and the files are usable
     IndexFile **files
     int64_t count
@@ -14,6 +15,7 @@ cdef struct IndexSet:
     int64_t entry_num
     int64_t listed_at
     IndexFile *last              # the dispatch thread's own: keys go there
+    int64_t known_end            # records before it have been entered in some file
     atomic_i64 full_timestamp    # end time of the newest full file that is on the disk
     atomic_i64 dispatched        # log offset up to which every record has been indexed
 
@@ -130,6 +132,8 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
                 or not S_ISREG(status.st_mode):
             continue
         snprintf(path, sizeof(path), "index/%s", <char *>entry.d_name)
+        if indexes.slot_num == 0 and status.st_size == 0:
+            continue                         # tells nothing
         if indexes.slot_num == 0 and index_set_tell_size(indexes, status.st_size) < 0:
             if indexes.writable:
                 rc = fail(failure, E_INCOMPATIBLE, path,
@@ -139,8 +143,12 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
         index = NULL
         i = index_open_file(indexes.root, path, indexes.slot_num, indexes.entry_num,
                             indexes.writable, &index)
-        if i == 0 and not index_chains_fit(index) and not indexes.writable:
+        if i == 0 and not index_chains_fit(index) and (indexes.told or not indexes.writable):
             index_close(index)
+            if indexes.writable:
+                rc = fail(failure, E_INCOMPATIBLE, path,
+                          "slots and entries cannot be told from the size: configure them",
+                          -1, status.st_size, 0)
             continue
         if i == 0:
             i = index_set_enter(indexes, index)

@@ -64,6 +64,9 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
         room = file_size - cursor.at % file_size
         data[0] = cursor.slice.data + (cursor.at - cursor.slice_at)
         rc = record_parse(data[0], left, room, record, &cursor.field)
+        if rc == E_NOT_FOUND and record.size > LARGE_RECORD and not cursor.store.log.writable \
+                and large_record_fits(cursor.store, cursor.at, record.size, &cursor.field) < 0:
+            return E_CORRUPT
         if rc == E_NOT_FOUND and left < min(room, record.size):
             rc = cursor_load(cursor, record.size)
             if rc < 0:

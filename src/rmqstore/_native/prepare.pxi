@@ -28,7 +28,9 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
         return
     position = wrote - file.start
     if atomic_get(&file.reserved) < min(file.size, position + LOG_WINDOW // 2):
+        pthread_mutex_lock(&store.prepare_mutex)
         mapped_file_reserve(file, file.fd, min(file.size, position + LOG_WINDOW))
+        pthread_mutex_unlock(&store.prepare_mutex)
     # Pages ahead of the writer: few at first, more the faster it comes.
     if store.populated < wrote:
         store.populated = wrote

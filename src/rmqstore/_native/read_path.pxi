@@ -29,6 +29,8 @@ cdef int64_t log_record(
     if store.writable and physical_offset >= atomic_get(&store.log.wrote):
         return E_NOT_FOUND
     room = store.log.file_size - physical_offset % store.log.file_size
+    if size_hint > LARGE_RECORD:             # a unit's word is not enough to ask for memory
+        size_hint = 0
     wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0
                  else max(size_hint, 8))
     while True:

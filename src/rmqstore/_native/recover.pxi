@@ -35,10 +35,15 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
         return rc
     store.recovery.clean = was_clean
     store.recovery.completed_file = rc > 0
+    recover_check_mark(store, &checkpoint)
     if store.log.count:
         rc = recover_log(store, &checkpoint, was_clean, full, fill, failure)
         if rc < 0:
             return rc
+    if checkpoint.mark.valid and checkpoint.mark.dispatched > atomic_get(&store.log.wrote):
+        checkpoint.mark.valid = False        # cut below it: its word is not good any more
+        checkpoint.stale = True
+    store.recovery.changed = True
     KILL_POINT("recover-after-log")
     rc = recover_complete_queues(store, failure)
     if rc >= 0:
@@ -52,6 +57,7 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
     if key_start < 0:
         return key_start
     KILL_POINT("recover-after-index")
+    store.last_store_timestamp = max(store.last_store_timestamp, checkpoint.mark.store_timestamp)
     atomic_set(&store.physic_timestamp, min(checkpoint.physic, store.last_store_timestamp))
     rc = recover_dispatch(store, &checkpoint, known, full, key_start, failure)
     if rc == E_CORRUPT and fill and not full:
@@ -63,11 +69,48 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
             rc = recover_dispatch(store, &checkpoint, known, full, key_start, failure)
     if rc < 0:
         return rc
-    if store.last_store_timestamp == 0 and checkpoint.mark.valid:
-        store.last_store_timestamp = checkpoint.mark.store_timestamp
     recover_next_offsets(store)
+    if checkpoint.stale:                     # or the next recovery would believe the old one
+        rc = flush_queues_now(store, True)
+        if rc < 0:
+            return fail(failure, rc, "checkpoint", "cannot be written anew", -1, 0, 0)
     store.recovery.seconds_ns = monotonic_ns() - began
     return 0
+
+
+cdef void recover_check_mark(Store *store, Checkpoint *checkpoint) noexcept nogil:
+    """Believe the watermark only if the record that ended there is still the same.
+
+    A broker keeps our page, may have cut the log below it, and have written on from there.
+    """
+    cdef Watermark *mark = &checkpoint.mark
+    cdef Found found
+    cdef int64_t field, rc
+    cdef int64_t end = mark.last_record
+    if not mark.valid:
+        return
+    atomic_set(&store.log.wrote, file_set_stop(&store.log))      # log_record's limit
+    if mark.last_record >= 0:
+        rc = log_record(store, mark.last_record, 0, &found, &field)
+        if rc > 0:
+            end += rc
+            if crc32_update(0, found.slice.data, <size_t>rc) != mark.last_crc:
+                end = -1
+            slice_release(&found.slice)
+        else:
+            end = -1
+    else:
+        end = log_first(store)
+    atomic_set(&store.log.wrote, 0)
+    # It ended there, or a filler took the rest of its file.
+    if end != mark.dispatched and (end < 0 or mark.dispatched % store.log.file_size
+                                   or mark.dispatched - end >= store.log.file_size
+                                   or mark.dispatched < end):
+        mark.valid = False
+        checkpoint.stale = True
+    if mark.dispatched > file_set_stop(&store.log) or mark.dispatched < log_first(store):
+        mark.valid = False
+        checkpoint.stale = True
 
 
 cdef int64_t recover_look(Store *store, Failure *failure) noexcept nogil:
@@ -142,11 +185,13 @@ cdef int64_t recover_dispatch(
     cdef int64_t rc
     if store.log.count == 0:
         return 0
-    if full or atomic_get(&store.table.queues) == 0 or (checkpoint.mark.valid and not known
-                                                        and checkpoint.mark.dispatched <= end):
+    # Without a watermark nothing tells that no queue has lost units: the whole log does.
+    if full or not known:
         start = first
         store.recovery.full_dispatch = True
     atomic_set(&store.dispatched, min(max(start, first), end))
+    if checkpoint.mark.valid:
+        store.last_record = checkpoint.mark.last_record
     rc = dispatch_until(store, end)
     if rc == E_REMOVED and not store.recovery.full_dispatch:
         store.recovery.full_dispatch = True
@@ -163,13 +208,20 @@ cdef int64_t recover_dispatch(
 
 
 cdef void recover_next_offsets(Store *store) noexcept nogil:
-    """A message put next goes behind its queue's end."""
+    """A message put next goes behind its queue's end; the dispatch may have moved beginnings."""
     cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
+    cdef int64_t first
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
             queue.next_offset = atomic_get(&queue.max_offset)
+            if queue.files.count:
+                first = queue_first_at_or_after(
+                    queue, log_first(store), queue.files.slots[0].start // UNIT_BYTES,
+                    queue.next_offset)
+                if first >= 0:
+                    atomic_set(&queue.min_offset, first)
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
 

@@ -24,9 +24,12 @@ cdef int64_t recover_index(
     key_end = 0
     for i in range(store.indexes.count):
         index = store.indexes.files[i]
+        if not store.recovery.clean:
+            atomic_set(&index.flushed_count, 0)
+            atomic_set(&index.name_dirty, 1)
         if not trusted and (full or i == store.indexes.count - 1
                             or atomic_get(&index.end_timestamp) > checkpoint.index):
-            rc = index_mend(store, index)
+            rc = index_mend(store, index, key_end)
             if rc < 0:
                 return fail(failure, rc, "index", "an index file cannot be mended", -1, 0, 0)
             store.recovery.index_files_rebuilt += rc
@@ -35,6 +38,7 @@ cdef int64_t recover_index(
                          atomic_get(&store.indexes.files[i - 1].end_timestamp))
         if atomic_get(&index.count) > 1:
             key_end = atomic_get(&index.end_phy_offset)
+    store.indexes.known_end = key_end
     if store.indexes.count == 0:
         return log_first(store)
     if checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
@@ -43,8 +47,10 @@ cdef int64_t recover_index(
     return max(key_end, log_first(store))
 
 
-cdef int64_t index_mend(Store *store, IndexFile *index) noexcept nogil:
+cdef int64_t index_mend(Store *store, IndexFile *index, int64_t begin) noexcept nogil:
     """Keep the entries that follow from each other and point into the log; 1 if any was dropped.
+
+    ``begin`` is where the file before it ends.
 
     An entry follows if its predecessor in the chain is the newest one before it, and its
     offset is not below the one before.
@@ -88,8 +94,11 @@ cdef int64_t index_mend(Store *store, IndexFile *index) noexcept nogil:
         changed = 1
         index_mend_header(store, index, number, last, used)
     elif number <= 1 and count > 1:
+        changed = 1
         atomic_set(&index.count, 1)
         atomic_set(&index.slots_used, 0)
+        atomic_set(&index.begin_phy_offset, begin)
+        atomic_set(&index.end_phy_offset, begin)
         index_store_header(index)
     if changed:
         atomic_set(&index.flushed_count, 0)

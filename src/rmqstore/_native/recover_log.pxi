@@ -18,9 +18,9 @@ cdef int64_t recover_log(
     cdef int64_t first = file_set_start(&store.log)
     cdef int64_t last = file_set_stop(&store.log)
     cdef int64_t start, durable, end
-    if checkpoint.mark.valid and first <= checkpoint.mark.dispatched <= last:
+    if checkpoint.mark.valid:
         start = checkpoint.mark.dispatched
-        durable = start
+        durable = last if was_clean else start
     else:
         start = recover_window(store, checkpoint, was_clean)
         if start < 0:
@@ -34,6 +34,32 @@ cdef int64_t recover_log(
         return end
     atomic_set(&store.log.wrote, end)
     atomic_set(&store.log.flushed, end)
+    if not was_clean and start < end:
+        return recover_redirty(store, start, end, failure)
+    return 0
+
+
+cdef int64_t recover_redirty(
+    Store *store, int64_t start, int64_t stop, Failure *failure,
+) noexcept nogil:
+    """Have the pages of an unclean exit's window written once more.
+
+    They may be in the page cache alone, and after a failed sync they count as clean there.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t at = start
+    cdef int64_t end, rc
+    store.log.unclean = True
+    atomic_set(&store.log.flushed, start)
+    while at < stop:
+        rc = file_set_hold(&store.log, at, &file)
+        if rc < 0:
+            return fail(failure, rc, "commitlog", "cannot be read", at, 0, 0)
+        end = min(stop, file.start + file.size)
+        atomic_set(&file.name_dirty, 1)
+        touch_pages(file.base, at - file.start, end - file.start)
+        at = end
+        mapped_file_release(file)
     return 0
 
 
@@ -82,7 +108,8 @@ cdef int64_t recover_scan(
     cursor.check_crc = store.settings.check_crc
     while True:
         rc = cursor_next(&cursor, &record, &data)
-        if rc > 0 and cursor.at - rc >= durable and record_is_torn(data, &record):
+        if rc > 0 and cursor.at - rc >= durable and record_is_torn(data, &record) \
+                and recover_used(store, cursor.at) == cursor.at:
             cursor.at -= rc
             cursor.field = FIELD_PROPERTIES_LENGTH
             rc = E_CORRUPT
@@ -129,20 +156,16 @@ cdef int64_t recover_scan(
 
 
 cdef bint record_is_torn(const char *data, const Record *record) noexcept nogil:
-    """Whether a sector of the properties never reached the disk: it is zero from end to end.
+    """Whether the last sector of a record, within the properties, never reached the disk.
 
-    BODYCRC says nothing about them.  Text has no such run; a record that was synced is not asked.
+    BODYCRC says nothing about them.  Asked only of the log's very last record: text does not
+    end in zeros, and a record with others behind it was written whole.
     """
-    cdef int64_t start = record.physical_offset + record.properties_at
-    cdef int64_t stop = start + record.properties_length
-    cdef int64_t end
-    while start < stop:
-        end = min(stop, (start | 511) + 1)
-        if end - start >= TORN_BYTES and last_nonzero(
-                data + (start - record.physical_offset), end - start) < 0:
-            return True
-        start = end
-    return False
+    cdef int64_t stop = record.physical_offset + record.size
+    cdef int64_t start = max((stop - 1) & ~<int64_t>511,
+                             record.physical_offset + record.properties_at)
+    return stop - start >= TORN_BYTES and last_nonzero(
+        data + (start - record.physical_offset), stop - start) < 0
 
 
 cdef int64_t recover_used(Store *store, int64_t start) noexcept nogil:
@@ -251,8 +274,12 @@ cdef int64_t recover_fill(
     if rc < 0:
         return fail(failure, rc, "commitlog", "cannot be read", start, 0, 0)
     end = min(stop, file.start + file.size)
-    rc = save_bytes(store, file, start, end)
-    if rc == 0 and stop >= file.start + file.size:
+    rc = mapped_file_reserve(file, file.fd, end - file.start)
+    if rc == 0:
+        rc = save_bytes(store, file, start, end)
+    if rc == 0 and end - start < RECORD_BLANK_BYTES:
+        rc = E_CORRUPT
+    elif rc == 0 and stop >= file.start + file.size:
         blank_write(file.base + (start - file.start), end - start)
     elif rc == 0 and end - start < RECORD_FIXED_BYTES:
         rc = E_CORRUPT

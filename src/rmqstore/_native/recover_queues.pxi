@@ -90,7 +90,7 @@ cdef int64_t tell_queue_size(Store *store, Failure *failure) noexcept nogil:
         while queue != NULL:
             if queue.files.count == 0:
                 rc = file_set_list(&queue.files, failure)
-                if rc < 0 and rc != -ENOENT:
+                if rc < 0 and rc != -ENOENT and store.writable:
                     return rc
             size = max(size, file_set_tell_size(&queue.files))
             if size >= UNIT_BYTES and size % UNIT_BYTES == 0 and not store.writable:
@@ -152,6 +152,8 @@ cdef int64_t recover_queue(
             used = rc
             break
         if unit_is_blank(&unit):
+            if queue_skip_blanks(queue, first, used, &unit) == used:
+                break                        # a queue that begins here keeps its numbering
             used -= 1
             continue
         if unit.physical_offset + unit.size <= end:
@@ -170,7 +172,8 @@ cdef int64_t recover_queue(
         return fail(failure, min(used, rc), path, "the queue cannot be read", -1, 0, 0)
     if used > first:
         queue_unit_at(queue, used - 1, &unit)
-        atomic_set(&queue.last_end, unit.physical_offset + unit.size)
+        if not unit_is_blank(&unit):
+            atomic_set(&queue.last_end, unit.physical_offset + unit.size)
     elif first:
         used = first
     queue.next_offset = used
@@ -178,9 +181,16 @@ cdef int64_t recover_queue(
     atomic_set(&queue.files.flushed, used * UNIT_BYTES)
     atomic_set(&queue.max_offset, used)
     rc = queue_first_at_or_after(queue, log_first(store), first, used)
+    if rc >= 0:
+        atomic_set(&queue.min_offset, rc)
+        if not store.recovery.clean:
+            rc = queue_first_at_or_after(queue, mark, first, used)
     if rc < 0:
         return fail(failure, rc, queue.files.directory, "the queue cannot be read", -1, 0, 0)
-    atomic_set(&queue.min_offset, rc)
+    if not store.recovery.clean:             # units behind the watermark may never have been synced
+        atomic_set(&queue.files.flushed, min(rc, used) * UNIT_BYTES)
+        atomic_set(&queue.names_dirty, 1)
+        queue.files.unclean = True
     return 0
 
 

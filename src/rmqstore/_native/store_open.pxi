@@ -12,6 +12,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     store.fork_generation = fork_generation
     store.root = root
     store.lock = -1
+    store.last_record = -1
     store.writable = writable
     pthread_mutex_init(&store.put_lock, NULL)
     pthread_mutex_init(&store.prepare_mutex, NULL)
@@ -230,7 +231,7 @@ cdef int64_t store_close(Store *store) noexcept nogil:
         if rc == 0:
             rc = flush_queues_now(store, True)
         if rc == 0:
-            rc = checkpoint_write(store, atomic_get(&store.dispatched),
+            rc = checkpoint_write(store, atomic_get(&store.dispatched), store.last_record,
                                   store.last_store_timestamp, True)
         if rc != 0 and atomic_get(&store.failed) != 0:
             rc = E_FAILED

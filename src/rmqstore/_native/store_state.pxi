@@ -62,6 +62,7 @@ cdef struct Recovery:
     int64_t seconds_ns
     int64_t saved_count
     bint completed_file
+    bint changed                 # something was mended already
 
 
 cdef enum:
@@ -105,6 +106,7 @@ cdef struct Store:
     int64_t populate_window
     # dispatch
     atomic_i64 dispatched        # log offset up to which queues and index are written
+    int64_t last_record          # offset of the last one dispatched, -1: none; dispatch_mutex
     IndexSet indexes
     Keyless keyless
     Pending *pending

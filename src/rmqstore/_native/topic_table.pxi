@@ -20,6 +20,7 @@ cdef struct Topic:
     int64_t queue_room
     Queue *far_queues            # ids that no array should reach for
     Queue *first_queue           # all of them, in the order in which they came
+    int64_t deleted_before       # records below this log offset are of a topic that was deleted
     bint schedule                # SCHEDULE_TOPIC_XXXX: tags codes are times
     int32_t length
     char name[TOPIC_MAX_BYTES + 1]
