@@ -19,6 +19,7 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_AsTuple, PyList_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from types import NoneType
 from typing import Literal
 
 from rmqstore import paths
@@ -89,6 +90,10 @@ def open(
     seconds = float(timeout)
     if not 0 <= seconds <= 1e9:
         raise ValueError(f"argument 'timeout' is {timeout!r}; it may be 0 to 1e9 seconds")
+    if not isinstance(config, (StoreConfig, str, os.PathLike, NoneType)):
+        raise TypeError(
+            f"argument 'config' is {config!r}; it may be a StoreConfig or the path of a broker.conf"
+        )
     if config is not None and not isinstance(config, StoreConfig):
         config = StoreConfig.from_file(config)
     if config is not None and config.unsupported():

@@ -7,6 +7,7 @@ Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -21,11 +22,12 @@ from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
     MessageNotFoundError,
+    PutError,
     StoreCorruptError,
     TopicNotFoundError,
 )
 from rmqstore.topic import Topic
-from rmqstore.types import Recovery
+from rmqstore.types import PutStatus, Recovery
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,6 +100,14 @@ class MessageStore(_core.ReadingEngine):
             timeout,
             self._deleted,
         )
+        try:
+            self._finish_opening(chosen)
+        except BaseException:
+            self.close()
+            raise
+
+    def _finish_opening(self, chosen: StoreConfig) -> None:
+        """Read what Python keeps of the store: topics, sizes, what recovery did."""
         self._table = self._load_topics()
         for topic in self._table:
             if paths.is_topic_name(topic.topic_name):
@@ -261,7 +271,7 @@ class MessageStore(_core.ReadingEngine):
             raise ValueError(f"argument 'perm' is {perm!r}; it may be 0 to 15")
         self._set_topic(name, 0)
         with self._topics_lock:
-            self._table.put(
+            self._save_topic(
                 TopicConfig(
                     topic_name=name,
                     order=bool(order),
@@ -270,7 +280,6 @@ class MessageStore(_core.ReadingEngine):
                     write_queue_nums=queue_nums,
                 )
             )
-            self._table.save()
         self._set_topic(name, queue_nums)
         return self[name]
 
@@ -280,15 +289,33 @@ class MessageStore(_core.ReadingEngine):
             entry = self._table.get(topic)
             if entry is None:
                 queue_nums = self._in_force.default_topic_queue_nums
-                self._table.put(
+                self._save_topic(
                     TopicConfig(
                         topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
                     )
                 )
-                self._table.save()
             else:
                 queue_nums = entry.write_queue_nums
         self._set_topic(topic, max(1, queue_nums))
+
+    def _save_topic(self, entry: TopicConfig) -> None:
+        """Enter a topic and save the table; an entry that is not on the disk is taken back."""
+        before = self._table.get(entry.topic_name)
+        self._table.put(entry)
+        try:
+            self._table.save()
+        except OSError as error:
+            if before is None:
+                self._table.remove(entry.topic_name)
+            else:
+                self._table.put(before)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise PutError(
+                f"{self.path}: the topic {entry.topic_name!r} cannot be entered in "
+                f"{paths.TOPICS_JSON}: {error.strerror}",
+                status=PutStatus.DISK_FULL if full else PutStatus.UNKNOWN_ERROR,
+                errno=error.errno,
+            ) from error
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic's queues and its entry in ``topics.json``.
@@ -322,7 +349,8 @@ class MessageStore(_core.ReadingEngine):
             # queues back else.
             self._deleted[name] = self.stats()["wrote_position"]
             self._deleted_file.save({"topics": self._deleted})
-            self._delete_queues(name, self._deleted[name])
+            self._deleted[name] = self._delete_queues(name)
+            self._deleted_file.save({"topics": self._deleted})
 
     # Find
 

@@ -24,12 +24,16 @@ cdef extern from *:
     }
     /* Returns the new value. */
     static inline int64_t atomic_add(atomic_i64 *a, int64_t v) {
-        return __atomic_add_fetch(&a->value, v, __ATOMIC_ACQ_REL);
+        return __atomic_add_fetch(&a->value, v, __ATOMIC_SEQ_CST);
     }
     static inline int atomic_swap_if(atomic_i64 *a, int64_t expected, int64_t desired) {
         return __atomic_compare_exchange_n(&a->value, &expected, desired, 0,
                                            __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
+    /* How many calls of a store this thread is inside of: closing from there would wait for
+       itself. */
+    static __thread int64_t calls_of_thread;
+    static inline int64_t calls_inside(int64_t change) { return calls_of_thread += change; }
     static inline void cpu_pause(void) {
     #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -50,6 +54,7 @@ cdef extern from *:
     int64_t atomic_get_strict(const atomic_i64 *a) noexcept nogil
     int64_t atomic_add(atomic_i64 *a, int64_t v) noexcept nogil
     bint atomic_swap_if(atomic_i64 *a, int64_t expected, int64_t desired) noexcept nogil
+    int64_t calls_inside(int64_t change) noexcept nogil
     void cpu_pause() noexcept nogil
     void prefetch(const void *at) noexcept nogil
     bint likely "likely_"(bint x) noexcept nogil

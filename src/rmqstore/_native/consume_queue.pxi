@@ -19,6 +19,7 @@ cdef struct Queue:
     atomic_i64 names_dirty       # 1: its directories have to be synced
     int64_t next_offset          # the next message's queue offset; behind the put lock
     atomic_i64 looked_at         # "r": monotonic ns of the last look for the end
+    char *derived_kept           # the same, once the files have them
     char *derived                # "r": units told from the log, from derived_start on
     int64_t derived_start
     int64_t derived_count
@@ -55,7 +56,7 @@ cdef Queue *queue_new(
 cdef void queue_destroy(Queue *queue) noexcept nogil:
     mapped_file_release(queue.current)
     file_set_destroy(&queue.files)
-    free(queue.derived)
+    free(queue.derived if queue.derived != NULL else queue.derived_kept)
     free(queue)
 
 

@@ -79,6 +79,8 @@ cdef int64_t dispatch_batch(
             at = file.start + file.size
             break
         if size < 0 or record.physical_offset != at:
+            if size > 0:
+                field = FIELD_PHYSICAL_OFFSET
             rc = fail(&store.failure, E_CORRUPT, "commitlog", record_field_name(field), at, 0, 0)
             break
         rc = dispatch_record(store, data, &record, &topic)
@@ -99,6 +101,7 @@ cdef int64_t dispatch_batch(
         return rc
     if last >= 0:
         atomic_set(&store.logics_timestamp, newest)
+        atomic_set(&store.indexes.dispatched, at)
         store.last_record = last
     position[0] = at
     return 0

@@ -103,9 +103,15 @@ cdef class Engine:
             store.indexes.told = True
         for name, offset in deleted.items():
             enter_deleted(store, name, offset)
+        try:
+            if writable:
+                self.wait_for_lock(store, timeout, &failure)
+        except BaseException:
+            store_drop(store)
+            raise
         with nogil:
             if writable:
-                rc = store_open_writing(store, <int64_t>(timeout * 1e9), full, fill, &failure)
+                rc = store_open_writing(store, full, fill, &failure)
             else:
                 rc = store_open_reading(store, &failure)
         if rc < 0:
@@ -113,6 +119,19 @@ cdef class Engine:
                 store_drop(store)
             raise status_error(rc, &failure, path)
         self.store = store
+
+    cdef int wait_for_lock(self, Store *store, double timeout, Failure *failure) except -1:
+        """Take the lock; in slices, for the sake of signals."""
+        cdef int64_t until = monotonic_ns() + <int64_t>(timeout * 1e9)
+        cdef int64_t rc, slice
+        while True:
+            slice = max(0, min(until - monotonic_ns(), 200000000))
+            memset(failure, 0, sizeof(Failure))
+            with nogil:
+                rc = store_lock(store, slice, failure)
+            if rc != E_LOCKED or monotonic_ns() >= until:
+                return <int>check(rc, failure, self._path)
+            PyErr_CheckSignals()
 
     def close(self):
         """Flush what is there, close the store, and give the lock back.
@@ -138,6 +157,8 @@ cdef class Engine:
             return
         if store.fork_generation != fork_generation:
             raise status_error(E_FORKED, NULL, self._path)
+        if calls_inside(0) > 0:
+            raise RuntimeError(f"{self._path}: closed from within a call of this thread")
         with nogil:
             rc = store_close(store)
         if rc == E_CLOSED:
@@ -261,8 +282,8 @@ cdef class Engine:
         store_writable(self)
         store_leave(self.store)
 
-    def _delete_queues(self, str topic, int64_t deleted_before):
-        """Remove the queues of a topic and their files."""
+    def _delete_queues(self, str topic):
+        """Remove the queues of a topic and their files; the log offset as of then."""
         cdef int64_t length = 0
         cdef const char *name = utf8_of("topic", topic, &length)
         cdef Store *store
@@ -273,9 +294,9 @@ cdef class Engine:
         found = topic_find(&store.table, name, length)
         if found != NULL:
             with nogil:
-                rc = topic_delete(store, found, deleted_before)
+                rc = topic_delete(store, found)
         store_leave(store)
-        check(rc, NULL, self._path)
+        return check(rc, NULL, self._path)
 
     def _queue_files(self):
         """``{topic: [queue ids]}`` of the queues that exist."""
@@ -287,9 +308,9 @@ cdef class Engine:
         if not store.writable:
             with nogil:
                 pthread_mutex_lock(&store.look_mutex)
-                if monotonic_ns() - store.looked_at > 100000000:
+                if monotonic_ns() - atomic_get(&store.looked_at) > 100000000:
                     rc = load_queues(store, NULL)
-                    store.looked_at = monotonic_ns()
+                    atomic_set(&store.looked_at, monotonic_ns())
                 pthread_mutex_unlock(&store.look_mutex)
         topic = load_topic(&store.table.first)
         while topic != NULL:
@@ -319,14 +340,12 @@ cdef int enter_deleted(Store *store, str name, int64_t offset) except -1:
 
 
 cdef int64_t store_open_writing(
-    Store *store, int64_t timeout_ns, bint full, bint fill, Failure *failure,
+    Store *store, bint full, bint fill, Failure *failure,
 ) noexcept nogil:
-    """Lock, recover, start; on failure nothing runs and the lock is given back."""
-    cdef int64_t rc = store_lock(store, timeout_ns, failure)
+    """Recover and start a locked store; on failure nothing runs."""
+    cdef int64_t rc
     cdef bint made_abort
     cdef stat_t status
-    if rc < 0:
-        return rc
     made_abort = fstatat(store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) != 0
     rc = recover_store(store, full, fill, failure)
     if rc == 0:
@@ -336,17 +355,19 @@ cdef int64_t store_open_writing(
     return rc
 
 
-cdef int64_t topic_delete(Store *store, Topic *topic, int64_t deleted_before) noexcept nogil:
-    """Empty every queue of a topic and unlink its files, while neither send nor dispatch runs."""
+cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
+    """Empty every queue of a topic and unlink its files, while neither send nor dispatch runs.
+
+    Records that are in the log by then are not dispatched any more. Returns its end.
+    """
     cdef char path[FAILURE_PATH_BYTES]
     cdef Queue *queue
     cdef int64_t rc = 0
     cdef int64_t left
-    wait_visible(store, atomic_get(&store.log.wrote), monotonic_ns() + 1000000000)
     pthread_mutex_lock(&store.queue_flush_mutex)
     pthread_mutex_lock(&store.put_lock)
     pthread_mutex_lock(&store.dispatch_mutex)
-    topic.deleted_before = deleted_before
+    topic.deleted_before = atomic_get(&store.log.wrote)
     queue = topic.first_queue
     while queue != NULL and rc >= 0:
         rc = queue_delete(queue)
@@ -360,7 +381,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic, int64_t deleted_before) no
         rc = 0 if left == -ENOENT or left == -ENOTEMPTY else left
     if rc >= 0:
         rc = sync_directory(store.root, "consumequeue")
-    return rc
+    return rc if rc < 0 else topic.deleted_before
 
 
 cdef int64_t queue_delete(Queue *queue) noexcept nogil:
@@ -395,10 +416,11 @@ cdef int64_t remove_directory_below(int root, const char *path) noexcept nogil:
 def _at_exit():
     """Stop the threads of stores that nobody closed; their `abort` stays."""
     cdef Store *store
-    pthread_mutex_lock(&open_stores_mutex)
-    store = open_stores
-    while store != NULL:
-        if store.fork_generation == fork_generation:
-            store_signal_stop(store)
-        store = store.next_open
-    pthread_mutex_unlock(&open_stores_mutex)
+    with nogil:
+        pthread_mutex_lock(&open_stores_mutex)
+        store = open_stores
+        while store != NULL:
+            if store.fork_generation == fork_generation and atomic_get(&store.state) == STATE_OPEN:
+                store_stop(store)
+            store = store.next_open
+        pthread_mutex_unlock(&open_stores_mutex)

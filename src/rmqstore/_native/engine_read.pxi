@@ -26,11 +26,11 @@ cdef Queue *find_queue(Store *store, object topic, object queue_id) except? NULL
 
 cdef int look_for_queue(Store *store, const char *name, int64_t length) except -1:
     """New topics and queues of a store that another process writes, at most every 100 ms."""
-    if monotonic_ns() - store.looked_at > 100000000:
+    if monotonic_ns() - atomic_get(&store.looked_at) > 100000000:
         with nogil:
             pthread_mutex_lock(&store.look_mutex)
             load_queues(store, NULL)
-            store.looked_at = monotonic_ns()
+            atomic_set(&store.looked_at, monotonic_ns())
             pthread_mutex_unlock(&store.look_mutex)
     return 0
 
@@ -227,7 +227,7 @@ cdef class ReadingEngine(WritingEngine):
             raise self.read_error(store, rc, &got)
         return got_messages(&got, self.max_body)
 
-    def _locate(self, str topic, keys, object max_num, object begin, object end,
+    def _locate(self, topic, keys, object max_num, object begin, object end,
                 bint index_only):
         """Physical offsets of the hits of many keys, and where each key's begin, as memory."""
         cdef Got got
@@ -238,7 +238,7 @@ cdef class ReadingEngine(WritingEngine):
         starts = self.query_keys(topic, keys, max_num, begin, end, index_only, False, &got, &hits)
         return memory_of(hits.items, hits.count * 8), hits.count, starts
 
-    def _query_many(self, str topic, keys, object max_num, object begin, object end,
+    def _query_many(self, topic, keys, object max_num, object begin, object end,
                     bint index_only):
         """The messages of many keys: a list for each."""
         cdef Got got
@@ -257,7 +257,7 @@ cdef class ReadingEngine(WritingEngine):
             i += 1
         return found
 
-    cdef Memory query_keys(self, str topic, object keys, object max_num, object begin, object end,
+    cdef Memory query_keys(self, object topic, object keys, object max_num, object begin, object end,
                            bint index_only, bint records, Got *got, Offsets *hits):
         """Query each key into ``got`` or ``hits``; where each key's hits begin."""
         cdef ColumnInput column = text_column("keys", keys, False)
@@ -388,7 +388,7 @@ cdef class ReadingEngine(WritingEngine):
             store_leave(store)
 
 
-cdef int set_query(KeyQuery *query, str topic, str key, object max_num, object begin, object end,
+cdef int set_query(KeyQuery *query, object topic, object key, object max_num, object begin, object end,
                    bint index_only) except -1:
     """Fill in a query; the strings must be kept while it runs."""
     memset(query, 0, sizeof(KeyQuery))

@@ -1,5 +1,9 @@
 # The writing methods, as Python calls them.
 
+cdef enum:
+    WAIT_SLICE_NS = 200000000
+
+
 cdef class WritingEngine(Engine):
     """put and its relatives."""
 
@@ -58,7 +62,7 @@ cdef class WritingEngine(Engine):
         -----
         Source: ``store/DefaultMessageStore.java putMessage``.
         """
-        store_writable(self)
+        store_writable(self, True)
         try:
             return put_one(self, topic, body, queue_id, queue_key, tags, keys, properties, flag,
                            delay_level, born_timestamp, born_host, uniq_key, bool(wait))
@@ -95,7 +99,7 @@ cdef class WritingEngine(Engine):
         -----
         Source: ``store/DefaultMessageStore.java putMessages``.
         """
-        store_writable(self)
+        store_writable(self, True)
         try:
             return put_batched(self, topic, bodies, queue_id, queue_key, tags, keys, properties,
                                uniq_key, bool(wait))
@@ -132,7 +136,7 @@ cdef class WritingEngine(Engine):
         Rows keep their order within a queue. The call may span files and queues.
         Source: ours.
         """
-        store_writable(self)
+        store_writable(self, True)
         try:
             return put_rows(self, topic, bodies, queue_id, queue_key, tags, keys, properties,
                             uniq_key, bool(wait))
@@ -160,7 +164,7 @@ cdef class WritingEngine(Engine):
         with nogil:
             rc = store_flush(store)
             store_leave(store)
-        if rc == E_TIMEOUT and atomic_get(&store.stalled):
+        if rc < 0 and atomic_get(&store.stalled) == rc:
             raise write_error(self, E_STALLED)
         if rc < 0:
             raise status_error(E_FAILED if atomic_get(&store.failed) else rc, &store.failure,
@@ -203,9 +207,17 @@ cdef class WritingEngine(Engine):
                 stop = int_argument("physical_offset", physical_offset, 0, stop - 1) + 1
             until = INT64_MOST
             if timeout is not None:
-                until = monotonic_ns() + <int64_t>(max(0.0, min(float(timeout), 1e9)) * 1e9)
-            with nogil:
-                rc = wait_durable(store, stop, until)
+                seconds = float(timeout)
+                if not 0 <= seconds <= 1e9:
+                    raise ValueError(
+                        f"argument 'timeout' is {timeout!r}; it may be 0 to 1e9 seconds, or None")
+                until = monotonic_ns() + <int64_t>(seconds * 1e9)
+            while True:                      # in slices, for the sake of signals
+                with nogil:
+                    rc = wait_durable(store, stop, min(until, monotonic_ns() + WAIT_SLICE_NS))
+                if rc != E_TIMEOUT or monotonic_ns() >= until:
+                    break
+                PyErr_CheckSignals()
         finally:
             store_leave(store)
         if rc == E_TIMEOUT:

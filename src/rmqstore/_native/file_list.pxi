@@ -81,7 +81,7 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
             files.slots[kept] = files.slots[index]
             kept += 1
     files.count = kept
-    files.listed_at = monotonic_ns()
+    atomic_set(&files.listed_at, monotonic_ns())
     pthread_mutex_unlock(&files.mutex)
     return rc if rc < 0 else kept
 

@@ -26,7 +26,7 @@ cdef struct FileSet:
     FileSlot *slots
     int64_t count
     int64_t capacity
-    int64_t listed_at        # monotonic ns of the last listing
+    atomic_i64 listed_at     # monotonic ns of the last listing
     atomic_i64 wrote         # end of what is written; stored only after the bytes before it
     atomic_i64 flushed       # end of what is on the disk
     OpenFiles *open_files    # NULL: no limit
@@ -66,7 +66,7 @@ cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t start) noexc
         tries += 1
         other = table.sets[table.next]
         other_start = table.starts[table.next]
-        if other == NULL:
+        if other == NULL or (other == files and other_start == start):
             break
         # Another set's mutex may only be tried: its owner may wait for ours.
         if other != files and pthread_mutex_trylock(&other.mutex) != 0:

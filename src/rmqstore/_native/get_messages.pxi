@@ -164,7 +164,7 @@ cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) n
             if rc < 0 and rc != E_TIMEOUT and store.settings.sync_flush == 0:
                 return E_FAILED
     elif queue != NULL and (reach > atomic_get(&queue.max_offset)
-                            or monotonic_ns() - queue.files.listed_at > 100000000):
+                            or monotonic_ns() - atomic_get(&queue.files.listed_at) > 100000000):
         rc = queue_look(store, queue, False)
         if rc < 0 and rc != -ENOENT:
             return rc

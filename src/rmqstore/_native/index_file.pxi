@@ -199,6 +199,9 @@ cdef int64_t index_select(
         if rc < 0:
             return rc
         number = get_i32(slot)
+        rc = index_load_header(index)        # a writer may be at it: not older than the slot
+        if rc < 0:
+            return rc
     count = atomic_get(&index.count)         # after the slot: the entry is there then
     if number <= 0 or number > count or number >= index.entry_num:
         return 0
@@ -236,12 +239,6 @@ cdef int64_t index_open_file(
     cdef int64_t fd = sys_open_file(root, path, O_RDWR if writable else O_RDONLY, &status)
     if fd < 0:
         return fd
-    if writable and status.st_size < size:   # a crash in its making; what is missing is rebuilt
-        rc = sys_truncate(<int>fd, size)
-        if rc < 0:
-            close(<int>fd)
-            return rc
-        status.st_size = size
     if status.st_size != size:
         close(<int>fd)
         return E_INCOMPATIBLE

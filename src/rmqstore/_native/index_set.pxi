@@ -13,7 +13,7 @@ cdef struct IndexSet:
     int64_t room
     int64_t slot_num
     int64_t entry_num
-    int64_t listed_at
+    atomic_i64 listed_at
     IndexFile *last              # the dispatch thread's own: keys go there
     int64_t known_end            # records before it have been entered in some file
     atomic_i64 full_timestamp    # end time of the newest full file that is on the disk
@@ -110,7 +110,7 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
     cdef IndexFile *index
     cdef int64_t fd, i, rc
     cdef int64_t kept = 0
-    indexes.listed_at = monotonic_ns()
+    atomic_set(&indexes.listed_at, monotonic_ns())
     fd = sys_open_directory(indexes.root, "index")
     if fd == -ENOENT:
         return 0
@@ -141,6 +141,12 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
                           -1, status.st_size, 0)
             continue
         index = NULL
+        if indexes.writable and status.st_size < index_file_bytes(
+                indexes.slot_num, indexes.entry_num):
+            rc = index_complete(indexes, path)
+            if rc < 0:
+                fail(failure, rc, path, "a short index file cannot be completed", -1, 0, 0)
+                break
         i = index_open_file(indexes.root, path, indexes.slot_num, indexes.entry_num,
                             indexes.writable, &index)
         if i == 0 and not index_chains_fit(index) and (indexes.told or not indexes.writable):
@@ -169,6 +175,18 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
     indexes.last = indexes.files[kept - 1] if kept else NULL
     pthread_mutex_unlock(&indexes.mutex)
     closedir(directory)
+    return rc
+
+
+cdef int64_t index_complete(IndexSet *indexes, const char *path) noexcept nogil:
+    """Give a file its length that a crash left short; what it lacks is entered again."""
+    cdef stat_t status
+    cdef int64_t rc
+    cdef int64_t fd = sys_open_file(indexes.root, path, O_RDWR, &status)
+    if fd < 0:
+        return fd
+    rc = sys_truncate(<int>fd, index_file_bytes(indexes.slot_num, indexes.entry_num))
+    close(<int>fd)
     return rc
 
 

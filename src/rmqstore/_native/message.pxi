@@ -27,7 +27,12 @@ cdef object message_id(const char *host, bint v6, int64_t physical_offset):
     return PyUnicode_DecodeUTF8(digits, 2 * length + 16, NULL)
 
 
+# What a message shows that was made without a record.
+cdef char[256] NO_RECORD
+
+
 @cython.final
+@cython.no_gc
 @cython.freelist(256)
 cdef class Message:
     """A stored message.
@@ -73,8 +78,11 @@ cdef class Message:
     cdef int64_t max_body
     cdef object _properties
     cdef object _topic
+    cdef Slice pinned            # what buffers given out before detach() still lie in
+    cdef int64_t exports
 
     def __cinit__(self):
+        self.slice.data = NO_RECORD
         self.max_body = 64 << 20
 
     def __init__(self):
@@ -82,10 +90,17 @@ cdef class Message:
 
     def __dealloc__(self):
         slice_release(&self.slice)
+        slice_release(&self.pinned)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, <void *>(self.slice.data + self.record.body_at),
                           self.record.body_length, True, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
+        if self.exports == 0:
+            slice_release(&self.pinned)
 
     @property
     def topic(self):
@@ -200,15 +215,28 @@ cdef class Message:
         Returns
         -------
         Message
-            This message. A ``raw_body`` taken before is still good, and still holds the file
-            as long as it is held.
+            This message. A ``raw_body`` taken before stays good, and holds the file until it
+            is released.
 
         Notes
         -----
         Source: ours.
         """
-        return message_from_bytes(PyBytes_FromStringAndSize(self.slice.data, self.record.size),
-                                  self.max_body)
+        cdef char *copy
+        if self.slice.file == NULL:
+            return self
+        copy = <char *>malloc(<size_t>self.record.size)
+        if copy == NULL:
+            raise MemoryError()
+        memcpy(copy, self.slice.data, <size_t>self.record.size)
+        if self.exports:
+            self.pinned = self.slice
+            memset(&self.slice, 0, sizeof(Slice))
+        else:
+            slice_release(&self.slice)
+        self.slice.data = self.slice.owned = copy
+        self.slice.length = self.record.size
+        return self
 
     def __reduce__(self):
         return message_from_bytes, (

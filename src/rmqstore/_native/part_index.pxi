@@ -17,9 +17,11 @@ cdef class IndexPart:
     cdef IndexFile *index
     cdef str path
     cdef bint writable
+    cdef int64_t fork_generation
     cdef pthread_mutex_t mutex       # one writer at a time
 
     def __cinit__(self):
+        self.fork_generation = fork_generation
         self.index = NULL
         pthread_mutex_init(&self.mutex, NULL)
 
@@ -65,6 +67,8 @@ cdef class IndexPart:
         cdef IndexFile *index = self.index
         if index == NULL:
             raise errors.StoreClosedError(f"{self.path}: the index file is closed")
+        if self.fork_generation != fork_generation:
+            raise status_error(E_FORKED, NULL, self.path)
         if writing and not self.writable:
             raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
         atomic_add(&index.holds, 1)
@@ -178,14 +182,16 @@ cdef class IndexPart:
     def close(self):
         """Flush where it was written, and let go."""
         cdef IndexFile *index = self.index
+        cdef int64_t rc = 0
+        self.index = NULL                    # before the GIL goes: only one closes
         if index == NULL:
             return
-        try:
+        with nogil:
             if self.writable:
-                self.flush()
-        finally:
-            self.index = NULL
+                rc = mapped_file_sync(index.file, 0,
+                                      index_entry_at(index, atomic_get(&index.count)))
             index_close(index)
+        check(min(rc, 0), NULL, self.path)
 
     @property
     def closed(self):

@@ -83,7 +83,10 @@ cdef class LogPart:
             raise errors.StoreClosedError(f"{self.path}: the commit log is closed")
         if writing and not self.writable:
             raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+        if self.store.fork_generation != fork_generation:
+            raise status_error(E_FORKED, NULL, self.path)
         atomic_add(&self.store.in_use, 1)
+        calls_inside(1)
         return self.store
 
     def append(self, data):
@@ -93,6 +96,8 @@ cdef class LogPart:
         cdef Record record
         cdef int64_t rc, field
         cdef int64_t offset = 0
+        if not PyBytes_CheckExact(data):     # others may write to it: check what is copied
+            data = bytes(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             rc = record_parse(<const char *>view.buf, view.len, view.len, &record, &field)

@@ -8,9 +8,12 @@ cdef class QueuePart:
     cdef str path
     cdef bint writable
     cdef int root
+    cdef int64_t fork_generation
+    cdef atomic_i64 in_use           # calls that are inside
     cdef pthread_mutex_t mutex       # one writer at a time; a reader's look for the end
 
     def __cinit__(self):
+        self.fork_generation = fork_generation
         self.queue = NULL
         self.root = -1
         pthread_mutex_init(&self.mutex, NULL)
@@ -73,11 +76,14 @@ cdef class QueuePart:
     cdef Queue *opened(self) except NULL:
         if self.queue == NULL:
             raise errors.StoreClosedError(f"{self.path}: the consume queue is closed")
+        if self.fork_generation != fork_generation:
+            raise status_error(E_FORKED, NULL, self.path)
+        atomic_add(&self.in_use, 1)
         return self.queue
 
     def put(self, int64_t physical_offset, int64_t size, int64_t tags_code, int64_t queue_offset):
         """Write a unit at its place; False if another unit is there."""
-        cdef Queue *queue = self.opened()
+        cdef Queue *queue
         cdef Unit unit
         cdef int64_t rc
         if not self.writable:
@@ -88,6 +94,7 @@ cdef class QueuePart:
         if not 0 <= queue_offset < INT64_MOST // UNIT_BYTES - 1:
             raise ValueError(f"argument 'queue_offset' is {queue_offset}; it may be from 0 to "
                              f"{INT64_MOST // UNIT_BYTES - 2}")
+        queue = self.opened()
         with nogil:
             pthread_mutex_lock(&self.mutex)
             if queue_offset < atomic_get(&queue.max_offset):
@@ -100,6 +107,7 @@ cdef class QueuePart:
             else:
                 rc = queue_put_unit(queue, queue_offset, physical_offset, <int32_t>size, tags_code)
             pthread_mutex_unlock(&self.mutex)
+            atomic_add(&self.in_use, -1)
         return check(rc, NULL, self.path) == 1
 
     def bounds(self):
@@ -113,50 +121,60 @@ cdef class QueuePart:
                 if rc >= 0:
                     rc = self.find_ends()
                 pthread_mutex_unlock(&self.mutex)
+        low = atomic_get(&queue.min_offset)
+        high = atomic_get(&queue.max_offset)
+        atomic_add(&self.in_use, -1)
         check(rc, NULL, self.path)
-        return atomic_get(&queue.min_offset), atomic_get(&queue.max_offset)
+        return low, high
 
     def units(self, int64_t start, int64_t stop):
         """The bytes of units [start, stop)."""
-        cdef Queue *queue = self.opened()
         cdef Memory memory = memory_new(max(0, stop - start) * UNIT_BYTES)
+        cdef Queue *queue = self.opened()
         cdef Slice slice
-        cdef int64_t rc
+        cdef int64_t rc = 1
         cdef int64_t at = start
-        while at < stop:
-            with nogil:
+        with nogil:
+            while at < stop and rc > 0:
                 rc = queue_units(queue, at, stop - at, &slice)
-            if rc <= 0:
+                if rc > 0:
+                    memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
+                           <size_t>(rc * UNIT_BYTES))
+                    at += rc
                 slice_release(&slice)
-                raise status_error(rc if rc < 0 else E_REMOVED, NULL, self.path)
-            memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data, <size_t>(rc * UNIT_BYTES))
-            slice_release(&slice)
-            at += rc
+            atomic_add(&self.in_use, -1)
+        if rc <= 0:
+            raise status_error(rc if rc < 0 else E_REMOVED, NULL, self.path)
         return memory
 
     def flush(self):
         """Force the units to the disk."""
-        cdef Queue *queue = self.opened()
+        cdef Queue *queue
         cdef int64_t rc
         if not self.writable:
             raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+        queue = self.opened()
         with nogil:
             pthread_mutex_lock(&self.mutex)
             rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
             pthread_mutex_unlock(&self.mutex)
+            atomic_add(&self.in_use, -1)
         check(min(rc, 0), NULL, self.path)
 
     def close(self):
         """Flush where it was written, and let go."""
         cdef Queue *queue = self.queue
+        cdef int64_t rc = 0
+        self.queue = NULL                    # before the GIL goes: only one closes
         if queue == NULL:
             return
-        try:
+        with nogil:
+            while atomic_get_strict(&self.in_use) > 0:
+                usleep(200)
             if self.writable:
-                self.flush()
-        finally:
-            self.queue = NULL
+                rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
             queue_destroy(queue)
+        check(min(rc, 0), NULL, self.path)
 
     @property
     def closed(self):

@@ -33,6 +33,7 @@ cdef class RowInput:
         self.rows.count = count_rows((self.bodies, self.topic, self.tags, self.keys,
                                       self.properties, self.unique, self.queue))
         self.rows.bodies = &self.bodies.view
+        self.rows.topic = &self.topic.view
         self.rows.tags = &self.tags.view
         self.rows.keys = &self.keys.view
         self.rows.properties = &self.properties.view
@@ -43,9 +44,11 @@ cdef class RowInput:
         self.check_text("tags", self.tags)
         self.check_text("keys", self.keys)
         self.check_text("uniq_key", self.unique)
+        self.check_topics()
+        self.check_sizes(store)
+        # Only now, so that refused rows leave no topic behind.
         self.find_topics(engine)
         self.find_queues(engine, queue_id is None, queue_key is not None)
-        self.check_sizes(store)
         if self.rows.generate:
             self.rows.unique_first = unique_keys_take(
                 &unique_keys, self.rows.born_timestamp, max(1, self.rows.count))
@@ -58,6 +61,19 @@ cdef class RowInput:
             raise errors.MessageIllegalError(
                 f"argument '{argument}' has \\x01 or \\x02 in row {row}, which it may not contain",
                 status=types.PutStatus.MESSAGE_ILLEGAL)
+        return 0
+
+    cdef int check_topics(self) except -1:
+        cdef const char *data = NULL
+        cdef int64_t length = 0
+        cdef int64_t row
+        for row in range(self.rows.count if self.topic.rows >= 0 else 1):
+            column_get(&self.topic.view, row, &data, &length)
+            if not topic_name_good(data, length):
+                name = text_of(data, length)
+                raise errors.MessageIllegalError(
+                    f"argument 'topic' is {name!r} in row {row}; it may be 1 to 127 of "
+                    "[%|a-zA-Z0-9_-]", status=types.PutStatus.MESSAGE_ILLEGAL)
         return 0
 
     cdef int check_sizes(self, Store *store) except -1:
@@ -189,9 +205,12 @@ cdef PutManyResult put_rows(
         for row in range(stored):
             queue_ids[row] = <int32_t>input.rows.queue_ids[row]
         chunk_free(chunk)
-        if status == 0 and wait and store.settings.sync_flush and stored:
-            status = wait_durable(store, stop,
-                                  monotonic_ns() + store.settings.sync_flush_timeout)
+        if status == 0 and stored and store.settings.sync_flush:
+            if wait:
+                status = wait_durable(store, stop,
+                                      monotonic_ns() + store.settings.sync_flush_timeout)
+            else:
+                worker_call(&store.flush_log)
     result._count = stored
     result.stop = stop
     if status < 0:
@@ -213,7 +232,8 @@ cdef PutResult put_batched(
 ):
     """One queue, one file, all rows or none."""
     cdef Store *store = engine.store
-    cdef Topic *to = writable_topic(engine, topic)
+    cdef int64_t length = 0
+    cdef Topic *to = known_topic(engine, topic, &length)
     cdef int64_t id = choose_queue(engine, to, queue_id, queue_key)
     cdef RowInput input = RowInput(engine, topic, bodies, id, None, tags, keys, properties,
                                    uniq_key)
@@ -254,5 +274,6 @@ cdef PutResult put_batched(
     if input.rows.generate:
         unique_key_write(&unique_keys, input.rows.unique_first, result.key)
         result.generated = True
-    append_and_wait(engine, draft, count, size, writable_queue(engine, to, id), wait, result)
+    append_and_wait(engine, draft, count, size,
+                    writable_queue(engine, input.rows.topics[0], id), wait, result)
     return result

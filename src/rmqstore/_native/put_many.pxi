@@ -9,6 +9,7 @@ cdef enum:
 # The columns of a call and what is the same for all rows.
 cdef struct Rows:
     const ColumnView *bodies
+    const ColumnView *topic
     const ColumnView *tags
     const ColumnView *keys
     const ColumnView *properties
@@ -169,7 +170,9 @@ cdef int64_t rows_too_large(Store *store, const Rows *rows, int64_t *size) noexc
             size[0] = -properties
             return row
         column_get(rows.bodies, row, &data, &length)
-        size[0] = fixed + length + properties + rows.topics[0 if rows.one_topic else row].length
+        size[0] = fixed + length + properties
+        column_get(rows.topic, row, &data, &length)
+        size[0] += length
         if size[0] > store.settings.max_message_size \
                 or size[0] + RECORD_BLANK_BYTES > store.log.file_size:
             return row

@@ -9,8 +9,8 @@ cdef enum:
 cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 
 
-cdef inline int store_writable(Engine engine) except -1:
-    """Enter a call that writes; balanced by store_leave."""
+cdef inline int store_writable(Engine engine, bint putting=False) except -1:
+    """Enter a call that writes; balanced by store_leave. Messages wait for disk space."""
     cdef Store *store = engine.store
     cdef int64_t rc
     if store == NULL:
@@ -21,7 +21,8 @@ cdef inline int store_writable(Engine engine) except -1:
     if not store.writable:
         store_leave(store)
         raise errors.ReadOnlyStoreError(f"{engine._path}: opened with mode 'r'")
-    if unlikely(atomic_get(&store.failed) != 0 or atomic_get(&store.stalled) != 0):
+    if unlikely(atomic_get(&store.failed) != 0
+                or (putting and atomic_get(&store.stalled) != 0)):
         store_leave(store)
         raise write_error(engine, E_FAILED if atomic_get(&store.failed) else E_STALLED)
     return 0
@@ -56,16 +57,25 @@ cdef object write_error(Engine engine, int64_t status):
     return status_error(status, NULL, engine._path)
 
 
+cdef Topic *known_topic(Engine engine, object topic, int64_t *length) except? NULL:
+    """The topic's entry if topics.json has it, else NULL: it is made once all else is checked."""
+    cdef const char *name = utf8_of("topic", topic, length)
+    cdef Topic *found = topic_find(&engine.store.table, name, length[0])
+    if likely(found != NULL and atomic_peek(&found.write_queue_nums) > 0):
+        return found
+    check_topic(name, length[0], topic)
+    return NULL
+
+
 cdef Topic *writable_topic(Engine engine, object topic) except NULL:
     """The topic's entry; one that topics.json has not is made with the default number of queues."""
     cdef int64_t length = 0
-    cdef const char *name = utf8_of("topic", topic, &length)
-    cdef Topic *found
-    found = topic_find(&engine.store.table, name, length)
-    if likely(found != NULL and atomic_peek(&found.write_queue_nums) > 0):
+    cdef const char *name
+    cdef Topic *found = known_topic(engine, topic, &length)
+    if likely(found != NULL):
         return found
-    check_topic(name, length, topic)
     engine._make_topic(topic)
+    name = utf8_of("topic", topic, &length)
     found = topic_find(&engine.store.table, name, length)
     if found == NULL:
         raise errors.TopicNotFoundError(f"{engine._path}: no topic {topic!r}")
@@ -91,15 +101,22 @@ cdef int64_t java_remainder(int64_t hash, int64_t queue_nums) noexcept nogil:
 
 
 cdef int64_t choose_queue(Engine engine, Topic *topic, object queue_id, object queue_key) except -1:
-    """By id, by key as SelectMessageQueueByHash does, or the next one round robin."""
-    cdef int64_t queue_nums = max(1, atomic_peek(&topic.write_queue_nums))
+    """By id, by key as SelectMessageQueueByHash does, or the next one round robin.
+
+    ``topic`` NULL is one that is to be made with the default number of queues.
+    """
+    cdef int64_t queue_nums = engine.store.settings.default_queue_nums
     cdef int64_t length = 0
     cdef const char *text
+    if topic != NULL:
+        queue_nums = max(1, atomic_peek(&topic.write_queue_nums))
     if queue_id is not None:
         if queue_key is not None:
             raise ValueError("arguments 'queue_id' and 'queue_key' exclude each other")
         return int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)
     if queue_key is None:
+        if topic == NULL:
+            return 0
         return (atomic_add(&topic.round_robin, 1) - 1) % queue_nums
     if PyUnicode_Check(queue_key):
         text = utf8_of("queue_key", queue_key, &length)
@@ -155,13 +172,13 @@ cdef int add_unique_key(object uniq_key, int64_t now, Text *text, PutResult resu
 
 
 cdef int add_delay(
-    Engine engine, Topic *topic, int64_t level, int64_t queue_id, Text *text,
+    const char *topic, int64_t length, int64_t level, int64_t queue_id, Text *text,
 ) except -1:
     """The properties that take a message to the schedule topic and back."""
     cdef char number[DELAY_LEVEL_TEXT]
     text_add_property(text, b"DELAY", 5, number,
                       snprintf(number, DELAY_LEVEL_TEXT, "%lld", <long long>level))
-    text_add_property(text, b"REAL_TOPIC", 10, topic.name, topic.length)
+    text_add_property(text, b"REAL_TOPIC", 10, topic, length)
     text_add_property(text, b"REAL_QID", 8, number,
                       snprintf(number, DELAY_LEVEL_TEXT, "%lld", <long long>queue_id))
     return 0
@@ -176,6 +193,19 @@ cdef int finish_properties(Store *store, Draft *draft, Text *text) except -1:
         draft.checksum = True
     draft.properties = text.data
     draft.properties_length = text.length
+    return 0
+
+
+cdef int take_body(object body, Py_buffer *view) except -1:
+    try:
+        PyObject_GetBuffer(body, view, PyBUF_SIMPLE)
+    except TypeError:
+        raise TypeError(
+            f"argument 'body' is {short_text.repr(body)}; it may be bytes or another C-contiguous "
+            "buffer") from None
+    except BufferError as error:
+        raise ValueError(f"argument 'body' is {body!r} ({error}); it may be bytes or another "
+                         "C-contiguous buffer") from None
     return 0
 
 
@@ -220,8 +250,11 @@ cdef int append_and_wait(
     result._count = count
     memcpy(result.host, store.settings.store_host, HOST_V6_BYTES)
     result.v6 = store.settings.store_host_length == HOST_V6_BYTES
-    if wait and store.settings.sync_flush:
-        wait_acknowledged(engine, result)
+    if store.settings.sync_flush:
+        if wait:
+            wait_acknowledged(engine, result)
+        else:
+            worker_call(&store.flush_log)
     return 0
 
 
@@ -254,7 +287,9 @@ cdef PutResult put_one(
     cdef Text text
     cdef Py_buffer view
     cdef int64_t now = wall_millis()
-    cdef int64_t id, level
+    cdef int64_t id
+    cdef int64_t length = 0
+    cdef int64_t level = 0
     cdef PutResult result = PutResult.__new__(PutResult)
     cdef bint viewed = False
     draft.sys_flag = 0
@@ -264,7 +299,7 @@ cdef PutResult put_one(
     draft.reconsume_times = 0
     text_init(&text)
     try:
-        to = writable_topic(engine, topic)
+        to = known_topic(engine, topic, &length)
         id = choose_queue(engine, to, queue_id, queue_key)
         draft.flag = 0
         if flag is not ZERO:
@@ -281,17 +316,14 @@ cdef PutResult put_one(
         if delay_level is not ZERO:
             level = int_argument("delay_level", delay_level, 0, store.settings.delay_count)
             if level > 0:
-                add_delay(engine, to, level, id, &text)
+                add_delay(utf8_of("topic", topic, &length), length, level, id, &text)
                 id = level - 1
-                to = topic_enter(&store.table, SCHEDULE_TOPIC, 19)
-                if to == NULL:
-                    raise MemoryError()
         if PyBytes_CheckExact(body):
             draft.body = PyBytes_AS_STRING(body)
             draft.body_length = PyBytes_GET_SIZE(body)
         else:
             # Another thread may write to it meanwhile: only a copy has one checksum.
-            PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+            take_body(body, &view)
             viewed = True
             draft.body = <const char *>view.buf
             draft.body_length = view.len
@@ -299,10 +331,20 @@ cdef PutResult put_one(
                 copied = PyBytes_FromStringAndSize(draft.body, draft.body_length)
                 draft.body = PyBytes_AS_STRING(copied)
         finish_properties(store, &draft, &text)
-        draft.topic = to.name
-        draft.topic_length = to.length
+        draft.topic = utf8_of("topic", topic, &length)
+        draft.topic_length = length
+        if level > 0:
+            draft.topic = SCHEDULE_TOPIC
+            draft.topic_length = 19
         draft.queue_id = <int32_t>id
         check_draft(&draft, store.settings.max_message_size, store.log.file_size)
+        # Only now, so that a refused message leaves no topic behind.
+        if to == NULL:
+            to = writable_topic(engine, topic)
+        if level > 0:
+            to = topic_enter(&store.table, SCHEDULE_TOPIC, 19)
+            if to == NULL:
+                raise MemoryError()
         queue = writable_queue(engine, to, id)
         draft.body_crc = record_body_crc(draft.body, draft.body_length)
         append_and_wait(engine, &draft, 1, draft.size, queue, wait, result)

@@ -57,7 +57,7 @@ cdef int64_t query_run(
                           monotonic_ns() + 1000000000)
         if rc < 0 and rc != E_TIMEOUT and store.settings.sync_flush == 0:
             return E_FAILED
-    elif monotonic_ns() - store.indexes.listed_at > 100000000:
+    elif monotonic_ns() - atomic_get(&store.indexes.listed_at) > 100000000:
         log_look(store)
         index_set_list(&store.indexes, NULL)
     # From the end of the log downwards: what lies between two files is searched itself.

@@ -171,6 +171,25 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
     return True
 
 
+cdef int64_t queue_look_derived(Store *store, Queue *queue) noexcept nogil:
+    """A queue told from the log is read from its files again once an owner has written them."""
+    cdef int64_t last
+    cdef char *derived
+    if monotonic_ns() - atomic_get(&queue.looked_at) < 100000000:
+        return 0
+    pthread_mutex_lock(&store.look_mutex)
+    atomic_set(&queue.looked_at, monotonic_ns())
+    derived = queue.derived
+    last = queue.derived_start + queue.derived_count - 1
+    if derived != NULL and file_set_list(&queue.files, NULL) > 0:
+        queue.derived = NULL                 # who reads it now may go on: it is freed at the end
+        queue.derived_kept = derived
+        if queue_used_units(queue) <= last or not unit_is_good(store, queue, last):
+            queue.derived = derived
+    pthread_mutex_unlock(&store.look_mutex)
+    return 0
+
+
 cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
     """Tell min and max of a queue anew; only for a store that is only read.
 
@@ -178,11 +197,13 @@ cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
     are not good (half written, or left over from a broker's own recovery) are stepped back.
     """
     cdef int64_t used, known, rc
-    if store.writable or queue.derived != NULL:
+    if store.writable:
         return 0
+    if queue.derived != NULL:
+        return queue_look_derived(store, queue)
     pthread_mutex_lock(&store.look_mutex)
     if queue.files.count == 0 or (
-            not listed and monotonic_ns() - queue.files.listed_at > 100000000):
+            not listed and monotonic_ns() - atomic_get(&queue.files.listed_at) > 100000000):
         rc = file_set_list(&queue.files, NULL)
         if rc < 0 and rc != -ENOENT:
             pthread_mutex_unlock(&store.look_mutex)
@@ -212,7 +233,7 @@ cdef int64_t log_look(Store *store) noexcept nogil:
     if store.writable:
         return 0
     pthread_mutex_lock(&store.look_mutex)
-    if monotonic_ns() - store.log.listed_at > 100000000:
+    if monotonic_ns() - atomic_get(&store.log.listed_at) > 100000000:
         rc = file_set_list(&store.log, NULL)
     pthread_mutex_unlock(&store.look_mutex)
     return min(rc, 0)

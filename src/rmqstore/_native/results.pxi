@@ -1,6 +1,7 @@
 # What the writing methods return.
 
 @cython.final
+@cython.no_gc
 @cython.freelist(256)
 cdef class PutResult:
     """Where a message went.

@@ -72,6 +72,8 @@ cdef void store_drop(Store *store) noexcept nogil:
     if atomic_add(&store.references, -1) != 0:
         return
     store_empty(store)
+    if store.left_behind:
+        atomic_add(&stores_leaving, -1)
     gate_destroy(&store.durable)
     gate_destroy(&store.visible)
     worker_destroy(&store.reput)
@@ -90,6 +92,10 @@ cdef void store_drop(Store *store) noexcept nogil:
     free(store)
 
 
+cdef enum:
+    LEAVING_NS = 2000000000      # for the threads of a store that was dropped in this process
+
+
 cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noexcept nogil:
     """Take <root>/lock as Java does; who holds it is told in ``failure.actual``."""
     cdef stat_t status
@@ -105,7 +111,8 @@ cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noex
         if rc != -EAGAIN and rc != -EACCES:
             close(<int>fd)
             return fail(failure, rc, "lock", "cannot be locked", -1, 0, 0)
-        if monotonic_ns() >= until:
+        if monotonic_ns() >= until and not (
+                atomic_get(&stores_leaving) > 0 and monotonic_ns() < until + LEAVING_NS):
             fail(failure, E_LOCKED, "lock", "the store is open elsewhere", -1,
                  sys_lock_owner(<int>fd), 0)
             close(<int>fd)
@@ -197,6 +204,8 @@ cdef void join_worker(Worker *worker) noexcept nogil:
 
 cdef void store_leave_behind(Store *store) noexcept nogil:
     """For a store nobody closed: its threads end by themselves, `abort` stays."""
+    store.left_behind = True
+    atomic_add(&stores_leaving, 1)
     atomic_set(&store.state, STATE_CLOSED)
     if store.reput.started:
         pthread_detach(store.reput.thread)
@@ -223,9 +232,12 @@ cdef int64_t store_close(Store *store) noexcept nogil:
     if store.writable:
         if atomic_get(&store.failed) == 0:
             rc = flush_log_now(store)
-        if rc == 0:
+        if rc == 0 and not atomic_get(&store.stopping):
             rc = close_dispatch(store)
         store_stop(store)
+        if rc == 0 and atomic_get(&store.dispatched) < atomic_get(&store.log.wrote):
+            atomic_set(&store.stopping, 0)   # the threads had ended before: at interpreter exit
+            rc = dispatch_until(store, atomic_get(&store.log.wrote))
         if rc == 0:
             rc = atomic_get(&store.failed)
         if rc == 0:
@@ -261,9 +273,8 @@ cdef int64_t close_dispatch(Store *store) noexcept nogil:
 cdef int64_t store_flush(Store *store) noexcept nogil:
     """flush(): log, dispatch, queues, index, checkpoint."""
     cdef int64_t rc = flush_log_now(store)
-    cdef int64_t until = monotonic_ns() + 5000000000LL
     if rc == 0:
-        rc = wait_visible(store, atomic_get(&store.log.wrote), until)
+        rc = close_dispatch(store)
     if rc == 0:
         rc = flush_queues_now(store, True)
     return rc

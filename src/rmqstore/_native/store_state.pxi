@@ -85,6 +85,7 @@ cdef struct Store:
     atomic_i64 in_use            # calls that are inside
     int64_t fork_generation
     Store *next_open             # list of open stores, for forks
+    bint left_behind
     bint emptied                 # closed, and everything but this struct let go
     bint writable
     bint owned_elsewhere         # "r": another process has the store open
@@ -116,7 +117,7 @@ cdef struct Store:
     atomic_i64 log_start         # "r": first and end offset as of the last look
     atomic_i64 log_end
     pthread_mutex_t look_mutex
-    int64_t looked_at
+    atomic_i64 looked_at
     pthread_mutex_t derive_mutex
     bint derived                 # the queues have been completed from the log
     bint derived_all
@@ -159,18 +160,22 @@ cdef inline int64_t store_enter(Store *store) noexcept nogil:
     if unlikely(store.fork_generation != fork_generation):
         return E_FORKED
     atomic_add(&store.in_use, 1)
-    if unlikely(atomic_get(&store.state) != STATE_OPEN):
+    if unlikely(atomic_get_strict(&store.state) != STATE_OPEN):
         atomic_add(&store.in_use, -1)
         return E_CLOSED
+    calls_inside(1)
     return 0
 
 
 cdef inline void store_leave(Store *store) noexcept nogil:
+    calls_inside(-1)
     atomic_add(&store.in_use, -1)
 
 
 # Raised in a child after each fork, so that the parent's stores can be told there.
 cdef int64_t fork_generation = 0
+# Stores that nobody closed and whose last thread has yet to end and give the lock back.
+cdef atomic_i64 stores_leaving
 cdef Store *open_stores = NULL
 cdef pthread_mutex_t open_stores_mutex
 

@@ -35,7 +35,7 @@ cdef inline void worker_wake(Worker *worker) noexcept nogil:
 
 cdef inline void worker_call(Worker *worker) noexcept nogil:
     """Have it run once more, whatever it waits for."""
-    atomic_set_strict(&worker.calls, atomic_add(&worker.calls, 1))
+    atomic_add(&worker.calls, 1)
     worker_wake(worker)
 
 

@@ -1,0 +1,130 @@
+"""The activities need no GIL: they go on while somebody holds it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import rmqstore
+from crash.checks import environment
+
+pytestmark = [pytest.mark.threads]
+
+CONFIG = rmqstore.StoreConfig(
+    mapped_file_size_commit_log=8 << 20,
+    mapped_file_size_consume_queue=20_000,
+    max_hash_slot_num=5000,
+    max_index_num=20_000,
+    flush_interval_commit_log=20,
+    flush_interval_consume_queue=50,
+)
+ROWS = 200_000
+HELD = 2.0
+
+READER = """
+import sys, time, rmqstore
+root, count = sys.argv[1], int(sys.argv[2])
+sys.stdout.write("ready\\n"); sys.stdout.flush()
+sys.stdin.readline()
+until = time.monotonic() + 10
+seen = 0
+while time.monotonic() < until and seen < count:
+    try:
+        with rmqstore.open(root, "r") as store:
+            seen = sum(queue.max_offset for queue in store["Topic1"].values())
+    except (KeyError, rmqstore.StoreError):
+        pass
+    time.sleep(0.01)
+print(time.monotonic(), seen)
+"""
+
+
+def evil_match(length):
+    """A match that takes exponential time, in one C call that never lets go of the GIL."""
+    return re.compile("(a|aa)+$").match, "a" * length + "b"
+
+
+@pytest.fixture(scope="module")
+def hold():
+    """A function that holds the GIL for about two seconds, and says how long it did."""
+    length = 20
+    while True:
+        match, text = evil_match(length)
+        began = time.monotonic()
+        match(text)
+        took = time.monotonic() - began
+        if took > 0.2:
+            break
+        length += 1
+    while took < HELD:
+        length += 1
+        took *= 1.6
+
+    def hold():
+        match, text = evil_match(length)
+        began = time.monotonic()
+        match(text)
+        return began, time.monotonic()
+
+    return hold
+
+
+def test_the_hold_is_one(hold):
+    """Nothing else runs in Python meanwhile: else the other tests show nothing."""
+    ticks = []
+    stop = threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    began, ended = hold()
+    stop.set()
+    thread.join()
+    assert ended - began > HELD / 2
+    assert sum(began + 0.1 < at < ended - 0.1 for at in ticks) <= 1
+
+
+def test_dispatch_and_flush_go_on(tmp_path, hold):
+    root = tmp_path / "store"
+    store = rmqstore.open(root, "a", config=CONFIG)
+    store.put_many("Topic1", [b"x" * 100] * 1000)  # so that there are files
+    store.put_many(
+        "Topic1", [b"x" * 100] * ROWS, keys=[f"k{i}" for i in range(ROWS)], wait=False
+    )
+    began, ended = hold()
+    stats = store.stats()  # at once: nobody had the time to catch up after the hold
+    assert time.monotonic() - ended < 0.05
+    assert ended - began > HELD / 2
+    assert stats["dispatch_behind_bytes"] == 0
+    assert stats["dispatched_position"] == stats["wrote_position"]
+    assert stats["flushed_position"] == stats["wrote_position"]
+    assert stats["consume_queue_syncs"] > 0
+    store.close()
+
+
+def test_another_process_sees_it_meanwhile(tmp_path, hold):
+    root = tmp_path / "store"
+    store = rmqstore.open(root, "a", config=CONFIG)
+    store.put_many("Topic1", [b"x" * 100] * 1000)
+    command = [sys.executable, "-c", READER, str(root), str(ROWS + 1000)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
+    ) as reader:
+        assert reader.stdout.readline() == "ready\n"
+        store.put_many("Topic1", [b"x" * 100] * ROWS, keys=[f"k{i}" for i in range(ROWS)])
+        reader.stdin.write("go\n")
+        reader.stdin.flush()
+        began, ended = hold()
+        at, seen = reader.stdout.readline().split()
+    assert int(seen) == ROWS + 1000
+    assert began < float(at) < ended, "the reader had to wait for the GIL's holder"
+    store.close()
