@@ -7,25 +7,23 @@ Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Literal, Self, SupportsIndex
 
 from rmqstore import _core, arrays, paths
-from rmqstore.brokerfiles.configfile import ConfigFile
-from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
+from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
+    MessageIllegalError,
     MessageNotFoundError,
-    PutError,
     StoreCorruptError,
     TopicNotFoundError,
 )
+from rmqstore.registry import TopicRegistry
 from rmqstore.topic import Topic
 from rmqstore.types import PutStatus, Recovery
 
@@ -83,13 +81,9 @@ class MessageStore(_core.ReadingEngine):
         verify: str,
         timeout: float,
     ) -> None:
-        self._root = path
-        self._mode = mode
-        self._topics_lock = threading.Lock()
         self._clean = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
-        self._deleted_file = ConfigFile(Path(path, paths.DELETED_TOPICS))
-        self._deleted = self._load_deleted()
+        self._registry = TopicRegistry(path, lenient=mode == "r")
         self._open(
             path,
             mode,
@@ -98,7 +92,7 @@ class MessageStore(_core.ReadingEngine):
             on_corruption == "fill",
             verify == "full",
             timeout,
-            self._deleted,
+            self._registry.deleted,
         )
         try:
             self._finish_opening(chosen)
@@ -108,14 +102,8 @@ class MessageStore(_core.ReadingEngine):
 
     def _finish_opening(self, chosen: StoreConfig) -> None:
         """Read what Python keeps of the store: topics, sizes, what recovery did."""
-        self._table = self._load_topics()
-        for topic in self._table:
-            if paths.is_topic_name(topic.topic_name):
-                self._set_topic(topic.topic_name, topic.write_queue_nums)
-            else:
-                _log.warning(
-                    "%s: topics.json has the name %r, which is passed over", path, topic.topic_name
-                )
+        for topic in self._registry:
+            self._set_topic(topic.topic_name, topic.write_queue_nums)
         log_size, queue_size, slots, entries = self._sizes()
         self._in_force = chosen.replace(
             mapped_file_size_commit_log=log_size,
@@ -124,25 +112,6 @@ class MessageStore(_core.ReadingEngine):
             max_index_num=entries or chosen.max_index_num,
         )
         self.recovery = self._describe_recovery()
-
-    def _load_deleted(self) -> dict[str, int]:
-        try:
-            return self._deleted_file.load(_deleted_topics) or {}
-        except StoreCorruptError as error:
-            if self._mode != "r":
-                raise
-            _log.warning("%s", error)
-            return {}
-
-    def _load_topics(self) -> TopicTable:
-        """Read ``topics.json``; who only reads goes without one that is torn."""
-        try:
-            return TopicTable.load(self._root)
-        except StoreCorruptError as error:
-            if self._mode != "r":
-                raise
-            _log.warning("%s", error)
-            return TopicTable(self._root)
 
     def _describe_recovery(self) -> Recovery:
         found = self._recovery()
@@ -200,13 +169,12 @@ class MessageStore(_core.ReadingEngine):
     def topics(self) -> Mapping[str, Topic]:
         """Topics by name, in the order of their names, as of now."""
         if self.mode == "r":
-            with self._topics_lock:
-                self._table.reload()
+            self._registry.reload()
         found = self._queue_files()
         names = set(found)
-        names.update(t.topic_name for t in self._table if paths.is_topic_name(t.topic_name))
+        names.update(entry.topic_name for entry in self._registry)
         return {
-            name: Topic(self, name, self._table.get(name), tuple(found.get(name, ())))
+            name: Topic(self, name, self._registry.get(name), tuple(found.get(name, ())))
             for name in sorted(names)
         }
 
@@ -269,9 +237,15 @@ class MessageStore(_core.ReadingEngine):
             raise ValueError(f"argument 'queue_nums' is {queue_nums!r}; it may be 1 to 65536")
         if not isinstance(perm, int) or not 0 <= perm <= 15:
             raise ValueError(f"argument 'perm' is {perm!r}; it may be 0 to 15")
-        self._set_topic(name, 0)
-        with self._topics_lock:
-            self._save_topic(
+        if not isinstance(name, str):
+            raise TypeError(f"argument 'name' is {name!r}; it may be a str")
+        if not paths.is_topic_name(name):
+            raise MessageIllegalError(
+                f"argument 'name' is {name!r}; it may be 1 to 127 of [%|a-zA-Z0-9_-]",
+                status=PutStatus.MESSAGE_ILLEGAL,
+            )
+        with self._registry.lock:
+            self._registry.put(
                 TopicConfig(
                     topic_name=name,
                     order=bool(order),
@@ -285,11 +259,11 @@ class MessageStore(_core.ReadingEngine):
 
     def _make_topic(self, topic: str) -> None:
         """Make a topic that a message was put to; called by the core."""
-        with self._topics_lock:
-            entry = self._table.get(topic)
+        with self._registry.lock:
+            entry = self._registry.get(topic)
             if entry is None:
                 queue_nums = self._in_force.default_topic_queue_nums
-                self._save_topic(
+                self._registry.put(
                     TopicConfig(
                         topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
                     )
@@ -297,25 +271,6 @@ class MessageStore(_core.ReadingEngine):
             else:
                 queue_nums = entry.write_queue_nums
         self._set_topic(topic, max(1, queue_nums))
-
-    def _save_topic(self, entry: TopicConfig) -> None:
-        """Enter a topic and save the table; an entry that is not on the disk is taken back."""
-        before = self._table.get(entry.topic_name)
-        self._table.put(entry)
-        try:
-            self._table.save()
-        except OSError as error:
-            if before is None:
-                self._table.remove(entry.topic_name)
-            else:
-                self._table.put(before)
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise PutError(
-                f"{self.path}: the topic {entry.topic_name!r} cannot be entered in "
-                f"{paths.TOPICS_JSON}: {error.strerror}",
-                status=PutStatus.DISK_FULL if full else PutStatus.UNKNOWN_ERROR,
-                errno=error.errno,
-            ) from error
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic's queues and its entry in ``topics.json``.
@@ -341,16 +296,13 @@ class MessageStore(_core.ReadingEngine):
         self._check_writable()
         if name not in self.topics:
             raise TopicNotFoundError(f"{self.path}: no topic {name!r}")
-        with self._topics_lock:
-            if self._table.remove(name):
-                self._table.save()
+        with self._registry.lock:
+            self._registry.remove(name)
             self._set_topic(name, 0)
             # On the disk before the first file goes: a recovery from the log would bring the
             # queues back else.
-            self._deleted[name] = self.stats()["wrote_position"]
-            self._deleted_file.save({"topics": self._deleted})
-            self._deleted[name] = self._delete_queues(name)
-            self._deleted_file.save({"topics": self._deleted})
+            self._registry.note_deleted(name, self.stats()["wrote_position"])
+            self._registry.note_deleted(name, self._delete_queues(name))
 
     # Find
 
@@ -476,16 +428,6 @@ class MessageStore(_core.ReadingEngine):
             topic, _key_column(keys), max_num, begin, end, index_only
         )
         return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)
-
-
-def _deleted_topics(data: Any) -> dict[str, int]:
-    """Read the side file of deleted topics: the log offset as of each deletion."""
-    topics = data.get("topics") if isinstance(data, dict) else None
-    if not isinstance(topics, dict) or not all(
-        isinstance(n, str) and isinstance(o, int) for n, o in topics.items()
-    ):
-        raise ValueError("topics: not a map of str to int")
-    return dict(topics)
 
 
 def _key_column(keys: Iterable[str]) -> object:

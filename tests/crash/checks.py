@@ -117,8 +117,7 @@ def assert_keys(store: Any, found: Any, groups: Any, messages: list[Any]) -> Non
 def contents(root: Path) -> dict[str, tuple[int, str]]:
     """Name, size and bytes of every file; not the times."""
     return {
-        name: (size, digest)
-        for name, (_, size, _, digest) in oracle_store.snapshot(root).items()
+        name: (size, digest) for name, (_, size, _, digest) in oracle_store.snapshot(root).items()
     }
 
 

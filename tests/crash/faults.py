@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import rmqstore  # noqa: E402 - the path comes first
-from crash.writer import Writer, config  # noqa: E402
+import rmqstore
+from crash.writer import Writer, config
 
 LIMIT = 20
 CALLS = 120

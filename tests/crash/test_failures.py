@@ -13,9 +13,9 @@ import pytest
 
 import oracle_store
 import rmqstore
-from rmqstore import _core
 from crash import checks, writer
 from crash.checks import Known
+from rmqstore import _core
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
 
@@ -75,9 +75,7 @@ class Outcome:
 def base(tmp_path_factory):
     """A store that was killed: opening it has to recover, so that this can fail, too."""
     root = tmp_path_factory.mktemp("base") / "store"
-    status, said = checks.run_writer(
-        root, "base", "ASYNC_FLUSH", 5, RMQ_KILL_AT="after-append:150"
-    )
+    status, said = checks.run_writer(root, "base", "ASYNC_FLUSH", 5, RMQ_KILL_AT="after-append:150")
     assert status == -9
     known = Known(prefixes={"base"})
     known.learn(said)
@@ -128,7 +126,9 @@ def test_the_first_failed_sync_is_final(tmp_path, base, flush, again):
         outcome.check_errors()
         assert outcome.raised or flush == "ASYNC_FLUSH", f"{outcome.plan} went unnoticed"
         failed = [
-            place for place, (_, kind, *_) in enumerate(outcome.raised) if kind == "StoreFailedError"
+            place
+            for place, (_, kind, *_) in enumerate(outcome.raised)
+            if kind == "StoreFailedError"
         ]
         opened = all(where != "open" for where, *_ in outcome.raised)
         if opened and outcome.raised:

@@ -11,9 +11,9 @@ import pytest
 
 import oracle_store
 import rmqstore
-from rmqstore import _core
 from crash import checks, writer
 from crash.checks import Known
+from rmqstore import _core
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
 
@@ -40,9 +40,7 @@ def torn(tmp_path_factory):
     """A store that was killed, with half a record at the end of its log, and what is in it."""
     root = tmp_path_factory.mktemp("torn") / "store"
     known = Known(prefixes={"base"})
-    status, said = checks.run_writer(
-        root, "base", "ASYNC_FLUSH", 5, RMQ_KILL_AT="after-append:500"
-    )
+    status, said = checks.run_writer(root, "base", "ASYNC_FLUSH", 5, RMQ_KILL_AT="after-append:500")
     assert status == KILLED
     known.learn(said)
     assert known.places

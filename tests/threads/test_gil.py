@@ -97,9 +97,7 @@ def test_dispatch_and_flush_go_on(tmp_path, hold):
     root = tmp_path / "store"
     store = rmqstore.open(root, "a", config=CONFIG)
     store.put_many("Topic1", [b"x" * 100] * 1000)  # so that there are files
-    store.put_many(
-        "Topic1", [b"x" * 100] * ROWS, keys=[f"k{i}" for i in range(ROWS)], wait=False
-    )
+    store.put_many("Topic1", [b"x" * 100] * ROWS, keys=[f"k{i}" for i in range(ROWS)], wait=False)
     began, ended = hold()
     stats = store.stats()  # at once: nobody had the time to catch up after the hold
     assert time.monotonic() - ended < 0.05

@@ -75,7 +75,9 @@ def test_readers_and_writers(tmp_path):
                 put = store.put_many("Topic1", bodies, queue_id=number, keys=keys)
                 places = zip(put.queue_offset.tolist(), put.physical_offset.tolist(), strict=True)
                 with lock:
-                    known.extend((number, *place, key) for place, key in zip(places, keys, strict=True))
+                    known.extend(
+                        (number, *place, key) for place, key in zip(places, keys, strict=True)
+                    )
 
         def read(number):
             draw = random.Random(number)

@@ -22,7 +22,7 @@ CONFIG = rmqstore.StoreConfig(
 )
 BIG = 1 << 40
 T = "Topic1"
-NAIVE = datetime.datetime(2024, 1, 1)  # noqa: DTZ001 - the point
+NAIVE = datetime.datetime(2024, 1, 1)
 
 
 WHAT_IT_MAY_BE = ["may", "must", "reserve", "zone", "not allowed", "rows"]
@@ -132,7 +132,8 @@ def assert_untouched(store, call, error, argument, value):
         assert any(word in text for word in WHAT_IT_MAY_BE), text
     if isinstance(raised.value, MessageIllegalError):
         assert raised.value.status in {
-            PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED
+            PutStatus.MESSAGE_ILLEGAL,
+            PutStatus.PROPERTIES_SIZE_EXCEEDED,
         }
         assert raised.value.stored == 0
         assert raised.value.result is None
@@ -167,8 +168,14 @@ def test_put_of_more_than_one(store, method, case):
 @pytest.mark.parametrize("method", ["put_batch", "put_many"])
 @pytest.mark.parametrize(
     ("bodies", "error"),
-    [(None, TypeError), (7, TypeError), (["text"], TypeError), ([b"a", None], TypeError),
-     ([b"a", 7], TypeError), ([b"ok", b"x" * 40_000], MessageIllegalError)],
+    [
+        (None, TypeError),
+        (7, TypeError),
+        (["text"], TypeError),
+        ([b"a", None], TypeError),
+        ([b"a", 7], TypeError),
+        ([b"ok", b"x" * 40_000], MessageIllegalError),
+    ],
     ids=repr,
 )
 def test_bodies(store, method, bodies, error):
@@ -188,9 +195,14 @@ def test_columns_of_another_length(store, method, argument):
 @pytest.mark.parametrize("method", ["put_batch", "put_many"])
 @pytest.mark.parametrize(
     ("argument", "column", "error"),
-    [("tags", ["ok", "a\x01"], MessageIllegalError), ("tags", ["ok", 7], TypeError),
-     ("keys", ["ok", "a\x02"], MessageIllegalError), ("keys", [["ok"], ["a b"]], ValueError),
-     ("properties", [{}, {"KEYS": "x"}], ValueError), ("properties", [{}, 7], TypeError)],
+    [
+        ("tags", ["ok", "a\x01"], MessageIllegalError),
+        ("tags", ["ok", 7], TypeError),
+        ("keys", ["ok", "a\x02"], MessageIllegalError),
+        ("keys", [["ok"], ["a b"]], ValueError),
+        ("properties", [{}, {"KEYS": "x"}], ValueError),
+        ("properties", [{}, 7], TypeError),
+    ],
     ids=repr,
 )
 def test_the_second_row_is_bad(store, method, argument, column, error):
@@ -202,9 +214,14 @@ def test_the_second_row_is_bad(store, method, argument, column, error):
 
 @pytest.mark.parametrize(
     ("argument", "column", "error"),
-    [("topic", [T, "a/b"], MessageIllegalError), ("queue_id", [0, -1], ValueError),
-     ("queue_id", [0, 1 << 31], ValueError), ("queue_id", [0, None], (TypeError, ValueError)),
-     ("topic", [T], ValueError), ("queue_id", [0], ValueError)],
+    [
+        ("topic", [T, "a/b"], MessageIllegalError),
+        ("queue_id", [0, -1], ValueError),
+        ("queue_id", [0, 1 << 31], ValueError),
+        ("queue_id", [0, None], (TypeError, ValueError)),
+        ("topic", [T], ValueError),
+        ("queue_id", [0], ValueError),
+    ],
     ids=repr,
 )
 def test_the_second_row_of_put_many_is_bad(store, argument, column, error):
@@ -256,10 +273,17 @@ def test_a_record_that_no_file_holds(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "error", "named"),
-    [((7, 0, 0), TypeError, "topic"), ((None, 0, 0), TypeError, "topic"),
-     ((T, -1, 0), ValueError, "queue_id"), ((T, 1 << 31, 0), ValueError, "queue_id"),
-     ((T, "0", 0), TypeError, "queue_id"), ((T, 0, 1 << 63), ValueError, "offset"), ((T, 0, "0"), TypeError, "offset"),
-     ((T, 0, 0, -1), ValueError, "max_messages"), ((T, 0, 0, "1"), TypeError, "max_messages")],
+    [
+        ((7, 0, 0), TypeError, "topic"),
+        ((None, 0, 0), TypeError, "topic"),
+        ((T, -1, 0), ValueError, "queue_id"),
+        ((T, 1 << 31, 0), ValueError, "queue_id"),
+        ((T, "0", 0), TypeError, "queue_id"),
+        ((T, 0, 1 << 63), ValueError, "offset"),
+        ((T, 0, "0"), TypeError, "offset"),
+        ((T, 0, 0, -1), ValueError, "max_messages"),
+        ((T, 0, 0, "1"), TypeError, "max_messages"),
+    ],
     ids=repr,
 )
 def test_get(store, arguments, error, named):
@@ -269,8 +293,12 @@ def test_get(store, arguments, error, named):
 
 @pytest.mark.parametrize(
     ("argument", "value", "error"),
-    [("max_bytes", -1, ValueError), ("max_bytes", "1", TypeError), ("tags", 7, TypeError),
-     ("tags", b"a", TypeError)],
+    [
+        ("max_bytes", -1, ValueError),
+        ("max_bytes", "1", TypeError),
+        ("tags", 7, TypeError),
+        ("tags", b"a", TypeError),
+    ],
     ids=repr,
 )
 def test_get_options(store, argument, value, error):
@@ -280,11 +308,16 @@ def test_get_options(store, argument, value, error):
 
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "named"),
-    [((7, "k"), {}, TypeError, "topic"), ((T, 7), {}, TypeError, "key"),
-     ((T, None), {}, TypeError, "key"), ((T, "k"), {"max_num": -1}, ValueError, "max_num"),
-     ((T, "k"), {"max_num": "1"}, TypeError, "max_num"),
-     ((T, "k"), {"begin": "soon"}, ValueError, "begin"), ((T, "k"), {"end": 1.5}, TypeError, "end"),
-     ((T, "k"), {"begin": NAIVE}, ValueError, "begin")],
+    [
+        ((7, "k"), {}, TypeError, "topic"),
+        ((T, 7), {}, TypeError, "key"),
+        ((T, None), {}, TypeError, "key"),
+        ((T, "k"), {"max_num": -1}, ValueError, "max_num"),
+        ((T, "k"), {"max_num": "1"}, TypeError, "max_num"),
+        ((T, "k"), {"begin": "soon"}, ValueError, "begin"),
+        ((T, "k"), {"end": 1.5}, TypeError, "end"),
+        ((T, "k"), {"begin": NAIVE}, ValueError, "begin"),
+    ],
     ids=repr,
 )
 def test_query(store, arguments, options, error, named):
@@ -305,12 +338,17 @@ def test_a_huge_count_asks_for_no_memory(store):
 
 @pytest.mark.parametrize(
     ("options", "error", "named"),
-    [({"mode": "w"}, ValueError, "mode"), ({"mode": None}, (TypeError, ValueError), "mode"),
-     ({"on_corruption": "skip"}, ValueError, "on_corruption"),
-     ({"mode": "r", "on_corruption": "fill"}, ValueError, "on_corruption"),
-     ({"verify": "all"}, ValueError, "verify"), ({"timeout": -1}, ValueError, "timeout"),
-     ({"timeout": float("nan")}, ValueError, "timeout"),
-     ({"config": 7}, TypeError, "config"), ({"config": {"a": 1}}, TypeError, "config")],
+    [
+        ({"mode": "w"}, ValueError, "mode"),
+        ({"mode": None}, (TypeError, ValueError), "mode"),
+        ({"on_corruption": "skip"}, ValueError, "on_corruption"),
+        ({"mode": "r", "on_corruption": "fill"}, ValueError, "on_corruption"),
+        ({"verify": "all"}, ValueError, "verify"),
+        ({"timeout": -1}, ValueError, "timeout"),
+        ({"timeout": float("nan")}, ValueError, "timeout"),
+        ({"config": 7}, TypeError, "config"),
+        ({"config": {"a": 1}}, TypeError, "config"),
+    ],
     ids=repr,
 )
 def test_open(tmp_path, options, error, named):
@@ -335,10 +373,15 @@ def test_create_topic_name(store, name, error):
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"queue_nums": 0}, "queue_nums"), ({"queue_nums": -1}, "queue_nums"),
-     ({"queue_nums": 1 << 20}, "queue_nums"), ({"queue_nums": "4"}, "queue_nums"),
-     ({"perm": -1}, "perm"), ({"perm": 99}, "perm"),
-     ({"perm": "6"}, "perm")],
+    [
+        ({"queue_nums": 0}, "queue_nums"),
+        ({"queue_nums": -1}, "queue_nums"),
+        ({"queue_nums": 1 << 20}, "queue_nums"),
+        ({"queue_nums": "4"}, "queue_nums"),
+        ({"perm": -1}, "perm"),
+        ({"perm": 99}, "perm"),
+        ({"perm": "6"}, "perm"),
+    ],
     ids=repr,
 )
 def test_create_topic(store, options, named):
@@ -349,9 +392,14 @@ def test_create_topic(store, options, named):
 
 @pytest.mark.parametrize(
     ("time", "options", "error", "named"),
-    [(0, {"boundary": "middle"}, ValueError, "boundary"), (None, {}, TypeError, "time"),
-     ("noon", {}, ValueError, "time"), (1.5, {}, TypeError, "time"), (NAIVE, {}, ValueError, "time"),
-     (1 << 63, {}, ValueError, "time")],
+    [
+        (0, {"boundary": "middle"}, ValueError, "boundary"),
+        (None, {}, TypeError, "time"),
+        ("noon", {}, ValueError, "time"),
+        (1.5, {}, TypeError, "time"),
+        (NAIVE, {}, ValueError, "time"),
+        (1 << 63, {}, ValueError, "time"),
+    ],
     ids=repr,
 )
 def test_offset_at(store, time, options, error, named):
@@ -361,9 +409,13 @@ def test_offset_at(store, time, options, error, named):
 
 @pytest.mark.parametrize(
     ("arguments", "error", "named"),
-    [((-1,), ValueError, "physical_offset"), ((1 << 62,), ValueError, "physical_offset"),
-     (("0",), TypeError, "physical_offset"), ((None, -1), ValueError, "timeout"),
-     ((None, float("nan")), ValueError, "timeout")],
+    [
+        ((-1,), ValueError, "physical_offset"),
+        ((1 << 62,), ValueError, "physical_offset"),
+        (("0",), TypeError, "physical_offset"),
+        ((None, -1), ValueError, "timeout"),
+        ((None, float("nan")), ValueError, "timeout"),
+    ],
     ids=repr,
 )
 def test_wait_durable(store, arguments, error, named):

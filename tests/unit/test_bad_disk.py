@@ -7,7 +7,6 @@ the files, and test_bad_places.py for disks, locks and limits.
 from __future__ import annotations
 
 import os
-
 import shutil
 from pathlib import Path
 
@@ -202,8 +201,15 @@ def test_s22_a_missing_middle_queue_file_is_made_again(root):
 
 @pytest.mark.parametrize(
     "name",
-    ["00000000000000000100", "0000000000000000409", "000000000000000040960", "-0000000000000004096",
-     "99999999999999999999", "09223372036854775807", "00000000000009000000"],
+    [
+        "00000000000000000100",
+        "0000000000000000409",
+        "000000000000000040960",
+        "-0000000000000004096",
+        "99999999999999999999",
+        "09223372036854775807",
+        "00000000000009000000",
+    ],
 )
 def test_s23_s46_log_files_with_names_that_cannot_be(root, name):
     shutil.copy(log(root, 0), root / "commitlog" / name)
@@ -350,5 +356,3 @@ def test_s43_directories_that_are_links(root, tmp_path):
         except (StoreError, OSError):
             pass
     assert oracle_store.snapshot(tmp_path / "outside") == before
-
-

@@ -187,9 +187,20 @@ def test_a_fork_while_threads_write(tmp_path):
 
 def run(code, *arguments):
     return subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-W", "error", "-c", textwrap.dedent(code),
-         *map(str, arguments)],
-        env=environment(), capture_output=True, timeout=PATIENCE, check=False,
+        [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-W",
+            "error",
+            "-c",
+            textwrap.dedent(code),
+            *map(str, arguments),
+        ],
+        env=environment(),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 

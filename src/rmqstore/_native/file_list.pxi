@@ -54,6 +54,8 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
         start = offset_name(entry.d_name)
         if start > INT64_MOST - START_MARGIN:
             start = E_INCOMPATIBLE           # arithmetic on its offsets would overflow
+        if files.aligned and start % files.file_size:
+            continue
         if start < 0:
             if files.writable:
                 snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
@@ -103,14 +105,30 @@ cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:
 
 
 cdef int64_t file_set_tell_size(FileSet *files) noexcept nogil:
-    """The size the files have, as lengths and names tell it; 0 if they do not."""
+    """The size the files have: the length of the longest one; 0 if there is none."""
     cdef int64_t i
     cdef int64_t size = 0
     for i in range(files.count):
         size = max(size, files.slots[i].length)
-        if i and files.slots[i].start - files.slots[i - 1].start < size:
-            size = files.slots[i].start - files.slots[i - 1].start
     return size
+
+
+cdef void file_set_align(FileSet *files, int64_t file_size) noexcept nogil:
+    """Set the size, as told; who only reads passes over files whose name is no multiple of it."""
+    cdef int64_t i
+    cdef int64_t kept = 0
+    pthread_mutex_lock(&files.mutex)
+    files.file_size = file_size
+    files.aligned = not files.writable
+    for i in range(files.count if files.aligned else 0):
+        if files.slots[i].start % file_size == 0:
+            files.slots[kept] = files.slots[i]
+            kept += 1
+        else:
+            mapped_file_release(files.slots[i].file)
+    if files.aligned:
+        files.count = kept
+    pthread_mutex_unlock(&files.mutex)
 
 
 cdef int64_t file_set_validate(FileSet *files, bint complete, Failure *failure) noexcept nogil:

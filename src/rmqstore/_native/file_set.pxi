@@ -22,6 +22,7 @@ cdef struct FileSet:
     int64_t window           # bytes reserved at a time ahead of the writer
     bint writable
     bint keep_open           # keep the descriptor of a mapped file
+    bint aligned             # files whose name is no multiple of the size are passed over
     bint unclean             # names of the files may not be on the disk yet
     FileSlot *slots
     int64_t count

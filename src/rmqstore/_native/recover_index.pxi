@@ -29,7 +29,7 @@ cdef int64_t recover_index(
             atomic_set(&index.name_dirty, 1)
         if not trusted and (full or i == store.indexes.count - 1
                             or atomic_get(&index.end_timestamp) > checkpoint.index):
-            rc = index_mend(store, index, key_end)
+            rc = index_mend(store, index, store.indexes.files[i - 1] if i else NULL)
             if rc < 0:
                 return fail(failure, rc, "index", "an index file cannot be mended", -1, 0, 0)
             store.recovery.index_files_rebuilt += rc
@@ -47,10 +47,12 @@ cdef int64_t recover_index(
     return max(key_end, log_first(store))
 
 
-cdef int64_t index_mend(Store *store, IndexFile *index, int64_t begin) noexcept nogil:
+cdef int64_t index_mend(
+    Store *store, IndexFile *index, IndexFile *before,
+) noexcept nogil:
     """Keep the entries that follow from each other and point into the log; 1 if any was dropped.
 
-    ``begin`` is where the file before it ends.
+    ``before`` is the file before it, whose end values an empty one begins with.
 
     An entry follows if its predecessor in the chain is the newest one before it, and its
     offset is not below the one before.
@@ -93,16 +95,31 @@ cdef int64_t index_mend(Store *store, IndexFile *index, int64_t begin) noexcept 
     if number > 1 and (changed or last != atomic_get(&index.end_phy_offset)):
         changed = 1
         index_mend_header(store, index, number, last, used)
-    elif number <= 1 and count > 1:
-        changed = 1
-        atomic_set(&index.count, 1)
-        atomic_set(&index.slots_used, 0)
-        atomic_set(&index.begin_phy_offset, begin)
-        atomic_set(&index.end_phy_offset, begin)
-        index_store_header(index)
+    elif number <= 1:
+        changed |= index_mend_empty(index, before)
     if changed:
         atomic_set(&index.flushed_count, 0)
     return changed
+
+
+cdef int64_t index_mend_empty(IndexFile *index, IndexFile *before) noexcept nogil:
+    """Set the header of a file without entries; 1 if it said anything else."""
+    cdef int64_t offset = 0
+    cdef int64_t timestamp = 0
+    if before != NULL:
+        offset = atomic_get(&before.end_phy_offset)
+        timestamp = atomic_get(&before.end_timestamp)
+    if atomic_get(&index.count) == 1 and atomic_get(&index.end_phy_offset) == offset \
+            and atomic_get(&index.end_timestamp) == timestamp:
+        return 0
+    atomic_set(&index.count, 1)
+    atomic_set(&index.slots_used, 0)
+    atomic_set(&index.begin_phy_offset, offset)
+    atomic_set(&index.end_phy_offset, offset)
+    atomic_set(&index.begin_timestamp, timestamp)
+    atomic_set(&index.end_timestamp, timestamp)
+    index_store_header(index)
+    return 1
 
 
 cdef void index_mend_header(

@@ -291,7 +291,7 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
         return fail(failure, E_NOT_FOUND, "commitlog", "there is no log file", -1, 0, 0)
     rc = file_set_tell_size(&store.log)
     if rc > 0:
-        store.log.file_size = rc
+        file_set_align(&store.log, rc)
     rc = load_queues(store, failure)
     if rc < 0:
         return rc
@@ -315,6 +315,6 @@ cdef void reading_set_queue_size(Store *store) noexcept nogil:
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
-            queue.files.file_size = store.settings.queue_file_size
+            file_set_align(&queue.files, store.settings.queue_file_size)
             queue = queue.next_made
         topic = load_topic(&topic.next_made)

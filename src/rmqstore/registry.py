@@ -1,0 +1,113 @@
+"""The topics that an open store knows from its files: ``topics.json``, and those deleted.
+
+Source: ``broker/topic/TopicConfigManager.java``.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqstore import paths
+from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
+from rmqstore.errors import PutError, StoreCorruptError
+from rmqstore.types import PutStatus
+
+__all__ = ["TopicRegistry"]
+
+_log = logging.getLogger("rmqstore")
+
+
+class TopicRegistry:
+    """``topics.json`` and our ``rmqstore-deleted.json``, each saved at once when it changes.
+
+    Parameters
+    ----------
+    root : str
+        Directory of the store.
+    lenient : bool
+        Go without a file that is torn: for who only reads.
+
+    Attributes
+    ----------
+    deleted : dict of str to int
+        Topics that were deleted, and the log's end as of then. Records below it do not bring
+        the queues back when a recovery completes them from the log.
+    lock : threading.Lock
+        Held while either file is changed.
+    """
+
+    def __init__(self, root: str, *, lenient: bool) -> None:
+        self._root = root
+        self._lenient = lenient
+        self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS))
+        self.lock = threading.Lock()
+        self.deleted = self._read(lambda: self._deleted_file.load(_deleted_topics)) or {}
+        self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
+
+    def _read(self, load: Any) -> Any:
+        try:
+            return load()
+        except StoreCorruptError as error:
+            if not self._lenient:
+                raise
+            _log.warning("%s", error)
+            return None
+
+    def reload(self) -> None:
+        """Read ``topics.json`` anew, as its owner may have changed it."""
+        with self.lock:
+            self._read(self._table.reload)
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        """Iterate over the entries whose names can be those of topics."""
+        for entry in self._table:
+            if paths.is_topic_name(entry.topic_name):
+                yield entry
+
+    def get(self, name: str) -> TopicConfig | None:
+        """Return a topic's entry."""
+        return self._table.get(name)
+
+    def put(self, entry: TopicConfig) -> None:
+        """Enter a topic and save; an entry that is not on the disk is taken back."""
+        before = self._table.get(entry.topic_name)
+        self._table.put(entry)
+        try:
+            self._table.save()
+        except OSError as error:
+            if before is None:
+                self._table.remove(entry.topic_name)
+            else:
+                self._table.put(before)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise PutError(
+                f"{self._root}: the topic {entry.topic_name!r} cannot be entered in "
+                f"{paths.TOPICS_JSON}: {error.strerror}",
+                status=PutStatus.DISK_FULL if full else PutStatus.UNKNOWN_ERROR,
+                errno=error.errno,
+            ) from error
+
+    def remove(self, name: str) -> None:
+        """Take a topic's entry away."""
+        if self._table.remove(name):
+            self._table.save()
+
+    def note_deleted(self, name: str, log_end: int) -> None:
+        """Keep that a topic's records below a log offset are not its queues' any more."""
+        self.deleted[name] = log_end
+        self._deleted_file.save({"topics": self.deleted})
+
+
+def _deleted_topics(data: Any) -> dict[str, int]:
+    topics = data.get("topics") if isinstance(data, dict) else None
+    if not isinstance(topics, dict) or not all(
+        isinstance(name, str) and isinstance(offset, int) for name, offset in topics.items()
+    ):
+        raise ValueError("'topics' is no map of str to int")
+    return dict(topics)
