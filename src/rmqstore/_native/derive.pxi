@@ -22,13 +22,13 @@ cdef int64_t derive_units(Store *store, bint everything) noexcept nogil:
             rc = cursor_resync(&cursor)
             if rc > 0:
                 continue
-        if rc <= 0:
+        if rc <= 0 or record_is_torn(data, &record):
             break
         rc = derive_unit(store, data, &record)
         if rc < 0:
             break
     cursor_close(&cursor)
-    return rc
+    return min(rc, 0)
 
 
 cdef int64_t reading_used(Store *store, int64_t start) noexcept nogil:

@@ -150,7 +150,7 @@ cdef class Message:
 
     @property
     def body_crc(self):
-        return <uint32_t>self.record.body_crc
+        return self.record.body_crc
 
     @property
     def born_host(self):

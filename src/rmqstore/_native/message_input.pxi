@@ -101,6 +101,10 @@ cdef int refuse_separators(str argument, const char *data, int64_t length) excep
             raise errors.MessageIllegalError(
                 f"argument '{argument}' is {text_of(data, length)!r}; it may not contain "
                 "\\x01 or \\x02", status=types.PutStatus.MESSAGE_ILLEGAL)
+    if has_zero_run(data, length):
+        raise errors.MessageIllegalError(
+            f"argument '{argument}' has {TORN_BYTES} times \\x00 in a row; it may have fewer: a "
+            "recovery takes that for a torn record", status=types.PutStatus.MESSAGE_ILLEGAL)
     return 0
 
 

@@ -2,6 +2,9 @@
 #
 # Source: common/message/MessageDecoder.java string2messageProperties, messageProperties2String
 
+cdef enum:
+    TORN_BYTES = 64              # so many zeros in a row are no text but a sector that is missing
+
 cdef struct Property:
     const char *name
     int64_t name_length
@@ -87,6 +90,19 @@ cdef void store_properties(
         elif entry.name_length == 24:
             if memcmp(entry.name, b"INNER_MULTI_QUEUE_OFFSET", 24) == 0:
                 into.multi_offset = entry
+
+
+cdef bint has_zero_run(const char *data, int64_t length) noexcept nogil:
+    """Whether a text could not be told from one that a power cut tore: TORN_BYTES zeros in a row."""
+    cdef int64_t i
+    cdef int64_t run = 0
+    if length < TORN_BYTES:
+        return False
+    for i in range(length):
+        run = run + 1 if data[i] == 0 else 0
+        if run == TORN_BYTES:
+            return True
+    return False
 
 
 cdef bint split_next(

@@ -180,14 +180,15 @@ cdef int64_t rows_too_large(Store *store, const Rows *rows, int64_t *size) noexc
 
 
 cdef int64_t row_with_separator(const ColumnView *column, int64_t count) noexcept nogil:
-    """The first row whose text holds 0x01 or 0x02, -1 if none does."""
+    """The first row whose text holds 0x01, 0x02 or too many zeros, -1 if none does."""
     cdef const char *data = NULL
     cdef int64_t row
     cdef int64_t length = 0
     for row in range(count):
         if column_get(column, row, &data, &length) and (
                 memchr(data, PROPERTY_NAME_END, <size_t>length) != NULL
-                or memchr(data, PROPERTY_VALUE_END, <size_t>length) != NULL):
+                or memchr(data, PROPERTY_VALUE_END, <size_t>length) != NULL
+                or has_zero_run(data, length)):
             return row
         if column.code_count == 1:
             return -1

@@ -160,6 +160,7 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
     cdef Unit before
     cdef Found found
     cdef int64_t field
+    cdef bint torn
     if queue_unit_at(queue, queue_offset, &unit) < 0 or unit.size <= 0 or unit_is_blank(&unit):
         return False
     if queue_offset > 0 and queue_unit_at(queue, queue_offset - 1, &before) == 0 \
@@ -167,8 +168,9 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
         return False
     if queue_record(store, queue, queue_offset, &unit, &found, &field) <= 0:
         return False
+    torn = record_is_torn(found.slice.data, &found.record)
     slice_release(&found.slice)
-    return True
+    return not torn
 
 
 cdef int64_t queue_look_derived(Store *store, Queue *queue) noexcept nogil:

@@ -189,6 +189,24 @@ cdef bint record_checksum_matches(
     return memcmp(digits, data + at + 9, 10) == 0
 
 
+cdef bint record_is_torn(const char *data, const Record *record) noexcept nogil:
+    """Whether a sector of the properties never reached the disk: it is zero from end to end.
+
+    BODYCRC says nothing about them.  Asked only of the log's very last record: one with others
+    behind it was written whole, and put refuses text that looks like this.
+    """
+    cdef int64_t start = record.physical_offset + record.properties_at
+    cdef int64_t stop = start + record.properties_length
+    cdef int64_t end
+    while start < stop:
+        end = min(stop, (start | 511) + 1)
+        if end - start >= TORN_BYTES and last_nonzero(
+                data + (start - record.physical_offset), end - start) < 0:
+            return True
+        start = end
+    return False
+
+
 cdef void checksum_digits(uint32_t value, char *into) noexcept nogil:
     """Ten decimal digits, the least significant first, as RocketMQ 5 writes them."""
     cdef int64_t i

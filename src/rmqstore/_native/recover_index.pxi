@@ -29,7 +29,7 @@ cdef int64_t recover_index(
             atomic_set(&index.name_dirty, 1)
         if not trusted and (full or i == store.indexes.count - 1
                             or atomic_get(&index.end_timestamp) > checkpoint.index):
-            rc = index_mend(store, index, store.indexes.files[i - 1] if i else NULL)
+            rc = index_mend(store, index, store.indexes.files[i - 1] if i else NULL, full)
             if rc < 0:
                 return fail(failure, rc, "index", "an index file cannot be mended", -1, 0, 0)
             store.recovery.index_files_rebuilt += rc
@@ -48,14 +48,14 @@ cdef int64_t recover_index(
 
 
 cdef int64_t index_mend(
-    Store *store, IndexFile *index, IndexFile *before,
+    Store *store, IndexFile *index, IndexFile *before, bint full,
 ) noexcept nogil:
     """Keep the entries that follow from each other and point into the log; 1 if any was dropped.
 
     ``before`` is the file before it, whose end values an empty one begins with.
 
     An entry follows if its predecessor in the chain is the newest one before it, and its
-    offset is not below the one before.
+    offset is not below the one before; with ``full`` also, if its record has such a key.
     """
     cdef int32_t *heads = <int32_t *>calloc(<size_t>index.slot_num, sizeof(int32_t))
     cdef int64_t end = atomic_get(&store.log.wrote)
@@ -77,7 +77,9 @@ cdef int64_t index_mend(
         slot = key_hash % index.slot_num
         previous = get_i32(entry + ENTRY_PREVIOUS)
         if previous != heads[slot] or get_i64(entry + ENTRY_PHYSICAL_OFFSET) < last \
-                or get_i64(entry + ENTRY_PHYSICAL_OFFSET) >= end:
+                or get_i64(entry + ENTRY_PHYSICAL_OFFSET) >= end \
+                or get_i32(entry + ENTRY_SECONDS) < 0 \
+                or (full and not entry_is_true(store, entry)):
             break
         last = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
         if heads[slot] == 0:
@@ -100,6 +102,36 @@ cdef int64_t index_mend(
     if changed:
         atomic_set(&index.flushed_count, 0)
     return changed
+
+
+cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:
+    """Whether the record that an entry points to has a key of that hash."""
+    cdef StoreProperties properties
+    cdef Found found
+    cdef const char *word
+    cdef const char *data
+    cdef int64_t length, field
+    cdef int64_t at = 0
+    cdef int32_t start
+    cdef int32_t key_hash = get_i32(entry + ENTRY_KEY_HASH)
+    cdef bint hit = False
+    if log_record(store, get_i64(entry + ENTRY_PHYSICAL_OFFSET), 0, &found, &field) <= 0:
+        return get_i64(entry + ENTRY_PHYSICAL_OFFSET) < log_first(store)   # expired, not wrong
+    data = found.slice.data
+    store_properties(data + found.record.properties_at, found.record.properties_length,
+                     &properties)
+    start = java_hash_utf8(b"#", 1, java_hash_utf8(
+        data + found.record.topic_at, found.record.topic_length, 0))
+    if properties.unique_key.value_length > 0 and key_hash == index_key_hash(
+            properties.unique_key.value, properties.unique_key.value_length, start):
+        hit = True
+    while not hit and properties.keys.value_length > 0 and split_next(
+            properties.keys.value, properties.keys.value_length, 32, &at, &word, &length):
+        hit = key_hash == index_key_hash(word, length, start)
+    if (found.record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+        hit = True                           # a filler in the place of a damaged record
+    slice_release(&found.slice)
+    return hit
 
 
 cdef int64_t index_mend_empty(IndexFile *index, IndexFile *before) noexcept nogil:

@@ -6,10 +6,6 @@
 #
 # Source: store/CommitLog.java recoverNormally, recoverAbnormally
 
-cdef enum:
-    TORN_BYTES = 8               # fewer zeros in a sector may be meant
-
-
 cdef int64_t recover_log(
     Store *store, const Checkpoint *checkpoint, bint was_clean, bint full, bint fill,
     Failure *failure,
@@ -153,19 +149,6 @@ cdef int64_t recover_scan(
     if rc < 0:
         return fail(failure, rc, "commitlog", "recovery failed", cursor.at, 0, 0)
     return cursor.at
-
-
-cdef bint record_is_torn(const char *data, const Record *record) noexcept nogil:
-    """Whether the last sector of a record, within the properties, never reached the disk.
-
-    BODYCRC says nothing about them.  Asked only of the log's very last record: text does not
-    end in zeros, and a record with others behind it was written whole.
-    """
-    cdef int64_t stop = record.physical_offset + record.size
-    cdef int64_t start = max((stop - 1) & ~<int64_t>511,
-                             record.physical_offset + record.properties_at)
-    return stop - start >= TORN_BYTES and last_nonzero(
-        data + (start - record.physical_offset), stop - start) < 0
 
 
 cdef int64_t recover_used(Store *store, int64_t start) noexcept nogil:
