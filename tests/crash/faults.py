@@ -3,8 +3,8 @@
 ``faults.py DIRECTORY FLUSH PLAN...``: a PLAN is a value of RMQ_FAIL_AT.  Each runs in a forked
 child of its own, on a copy of DIRECTORY/base in DIRECTORY/NUMBER, and says in
 DIRECTORY/NUMBER.said, a line each, what was acknowledged (as ``writer.py`` does) and what was
-raised: ``raised WHERE CLASS ERRNO TEXT``.  The end of a child is ``ended STATUS``; a child that takes
-longer than LIMIT seconds is ended by SIGALRM.
+raised: ``raised WHERE CLASS ERRNO TEXT``.  The end of a child is ``ended STATUS``; one that
+takes longer than LIMIT seconds is ended by SIGALRM.
 """
 
 from __future__ import annotations

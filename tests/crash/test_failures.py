@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
 SYSTEM = Path(__file__).resolve().parents[2] / "src" / "rmqstore" / "_native" / "system.pxd"
 CALLS = sorted(set(re.findall(r'FAULT\("([^"]+)"\)', SYSTEM.read_text(encoding="utf-8"))))
 LONG = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "10")) > 10
-COUNTS = [1, 2, 3, 5, 9, 17, 33, 65] if LONG else [1, 3, 8, 21]
+COUNTS = [1, 2, 3, 5, 9, 17, 33, 65] if LONG else [1, 5, 21]
 ERRNOS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EMFILE": errno.EMFILE}
 # What opening, and a call on an open store, may raise by the manual.
 OPENING = {"OSError", "PermissionError", "StoreLockedError", "StoreCorruptError"}
@@ -87,7 +87,11 @@ def run_cases(directory: Path, base: tuple[Path, Known], flush: str, plans: list
     (directory / "base").symlink_to(base[0])
     command = [sys.executable, checks.HERE / "faults.py", directory, flush, *plans]
     done = subprocess.run(
-        command, env=checks.environment(), capture_output=True, timeout=25 * len(plans)
+        command,
+        env=checks.environment(),
+        capture_output=True,
+        timeout=25 * len(plans),
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     return [Outcome(directory, number, plan, base[1]) for number, plan in enumerate(plans)]
@@ -110,7 +114,7 @@ def test_one_call_fails(tmp_path, base, call, name):
 @pytest.mark.parametrize("call", ["open", "mmap", "fallocate", "ftruncate", "linkat", "pwrite"])
 def test_no_more_files_or_space_from_some_point_on(tmp_path, base, call):
     number = errno.EMFILE if call == "open" else errno.ENOSPC
-    plans = [f"{call}:{count}:{number}+" for count in (1, 12, 40)]
+    plans = [f"{call}:{count}:{number}+" for count in ((1, 12, 40) if LONG else (1, 30))]
     for outcome in run_cases(tmp_path, base, "ASYNC_FLUSH", plans):
         outcome.check_errors()
         outcome.check_disk("ASYNC_FLUSH")
@@ -154,7 +158,7 @@ def test_what_fails_in_the_background_is_seen_by_the_next_caller(tmp_path, monke
     store.put("Topic1", b"good", keys="good", queue_id=0)
     store.wait_durable()
     monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1:{errno.EIO}+")  # the count starts with the process
-    with pytest.raises(rmqstore.StoreFailedError):
+    with pytest.raises(rmqstore.StoreFailedError):  # noqa: PT012 - one of many
         for _ in range(1000):
             store.put("Topic1", b"?", queue_id=0)
             store.wait_durable(timeout=5)

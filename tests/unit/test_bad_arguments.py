@@ -366,7 +366,7 @@ def test_open_of_no_path(path):
 @pytest.mark.parametrize(("name", "error"), bad_topics())
 def test_create_topic_name(store, name, error):
     before = (store.path, set(store.topics))
-    with pytest.raises(error, match="topic|name"):
+    with pytest.raises(error, match=r"topic|name"):
         store.create_topic(name)
     assert (store.path, set(store.topics)) == before
 

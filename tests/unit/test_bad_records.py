@@ -325,13 +325,21 @@ def test_s26b_a_record_whose_topic_is_a_path(clean, tmp_path):
     at = last.physical_offset + last.store_size
     for number, topic in enumerate(["../../evil", "%RETRY%sub/../../../x1", "a/b", "..", "a\0b"]):
         record = oracle.encode_record(
-            topic, b"evil", queue_offset=number, physical_offset=at,
-            store_timestamp=last.store_timestamp, properties=b"KEYS\x01evil",
+            topic,
+            b"evil",
+            queue_offset=number,
+            physical_offset=at,
+            store_timestamp=last.store_timestamp,
+            properties=b"KEYS\x01evil",
         )
         poke(clean, at, record)
         at += len(record)
     good = oracle.encode_record(
-        "Topic1", b"next", queue_id=0, queue_offset=COUNT // 2, physical_offset=at,
+        "Topic1",
+        b"next",
+        queue_id=0,
+        queue_offset=COUNT // 2,
+        physical_offset=at,
         store_timestamp=last.store_timestamp,
     )
     poke(clean, at, good)
@@ -427,8 +435,13 @@ def test_s47_records_of_a_newer_version(clean, place):
     last = every[-1]
     at = last.physical_offset + last.store_size
     old = oracle.encode_record(
-        "Topic1", b"newer", queue_id=0, queue_offset=COUNT // 2, physical_offset=at,
-        store_timestamp=last.store_timestamp, properties=b"KEYS\x01newer",
+        "Topic1",
+        b"newer",
+        queue_id=0,
+        queue_offset=COUNT // 2,
+        physical_offset=at,
+        store_timestamp=last.store_timestamp,
+        properties=b"KEYS\x01newer",
     )
     split = BODY + 4 + len(b"newer")
     new = bytearray(old[:split] + b"\0" + old[split:])
@@ -437,10 +450,18 @@ def test_s47_records_of_a_newer_version(clean, place):
     poke(clean, at, bytes(new))
     if place == "middle":
         end = at + len(new)
-        poke(clean, end, oracle.encode_record(
-            "Topic1", b"next", queue_id=0, queue_offset=COUNT // 2 + 1, physical_offset=end,
-            store_timestamp=last.store_timestamp,
-        ))
+        poke(
+            clean,
+            end,
+            oracle.encode_record(
+                "Topic1",
+                b"next",
+                queue_id=0,
+                queue_offset=COUNT // 2 + 1,
+                physical_offset=end,
+                store_timestamp=last.store_timestamp,
+            ),
+        )
     (clean / "abort").touch()
     before = oracle_store.snapshot(clean)
     with rmqstore.open(clean, "r") as store:

@@ -266,6 +266,8 @@ cdef int64_t queue_units(
         slice.data = queue.derived + (queue_offset - queue.derived_start) * UNIT_BYTES
         slice.length = count * UNIT_BYTES
         return count
+    if queue.derived != NULL:                # the files' part ends where the derived one begins
+        count = min(count, queue.derived_start - queue_offset)
     rc = file_set_read(&queue.files, queue_offset * UNIT_BYTES, count * UNIT_BYTES, slice)
     return rc if rc < 0 else rc // UNIT_BYTES
 

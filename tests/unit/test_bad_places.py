@@ -1,0 +1,393 @@
+"""Second openers, directories that cannot be written, full disks and scarce descriptors."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import oracle_store
+import rmqstore
+from crash.checks import contents, environment
+from rmqstore import PutError, PutStatus, StoreLockedError
+
+CONFIG = rmqstore.StoreConfig(
+    mapped_file_size_commit_log=64 << 10,
+    mapped_file_size_consume_queue=400,
+    max_hash_slot_num=50,
+    max_index_num=200,
+)
+PATIENCE = 30
+
+
+@pytest.fixture
+def root(tmp_path):
+    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
+        for number in range(50):
+            store.put("Topic1", b"%d" % number, queue_id=0, keys=f"k{number}")
+    return tmp_path / "store"
+
+
+def run(code, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        env=environment(),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+        **options,
+    )
+
+
+# S32: a second opener
+
+
+def test_s32_a_second_opener_in_this_process(root):
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        before = contents(root)
+        for mode in ["r+", "a"]:
+            began = time.monotonic()
+            with pytest.raises(StoreLockedError, match="lock"):
+                rmqstore.open(root, mode, config=CONFIG)
+            with pytest.raises(StoreLockedError):
+                rmqstore.open(root, mode, config=CONFIG, timeout=0.2)
+            assert 0.2 <= time.monotonic() - began < 5
+        assert contents(root) == before
+        (root / "lock").read_bytes()  # a descriptor of it that is closed gives no lock away
+        with pytest.raises(StoreLockedError):
+            rmqstore.open(root, "r+")
+        with rmqstore.open(root, "r") as reader:  # needs none
+            put = store.put("Topic1", b"x", queue_id=0)
+            until = time.monotonic() + 5
+            while not (found := reader.get("Topic1", 0, put.queue_offset).messages):
+                assert time.monotonic() < until
+            assert found[0].body == b"x"
+    rmqstore.open(root, "r+").close()
+
+
+OTHER = """
+    import sys, rmqstore
+    try:
+        rmqstore.open(sys.argv[1], "r+")
+    except rmqstore.StoreLockedError as error:
+        print(error)
+"""
+JAVA = """
+    import fcntl, os, struct, sys
+    fd = os.open(sys.argv[1] + "/lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))
+    except OSError as error:
+        print("refused", error.errno)
+    else:
+        print("locked")
+        sys.stdout.flush()
+        sys.stdin.readline()
+"""
+
+
+def test_s32_another_process_is_refused(root):
+    with rmqstore.open(root, "r+", config=CONFIG):
+        before = contents(root)
+        assert b"the store is open elsewhere" in run(OTHER, root).stdout
+        assert run(JAVA, root).stdout.split() in (
+            [b"refused", b"%d" % errno.EAGAIN],
+            [b"refused", b"%d" % errno.EACCES],
+        )
+        assert contents(root) == before
+    assert run(JAVA, root, input=b"").stdout == b"locked\n"
+
+
+def test_s32_a_broker_has_it(root):
+    """Java's lock: fcntl with F_SETLK on the first byte.  It is looked at before all else."""
+    command = [sys.executable, "-c", textwrap.dedent(JAVA), str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout.readline() == b"locked\n"
+        before = oracle_store.snapshot(root)
+        with pytest.raises(StoreLockedError, match=str(broker.pid)):
+            rmqstore.open(root, "r+", config=CONFIG)
+        assert oracle_store.snapshot(root) == before
+        with rmqstore.open(root, "r") as store:
+            assert store["Topic1"][0].max_offset == 50
+        timer = threading.Timer(0.3, broker.communicate, [b"go\n"])
+        timer.start()
+        with rmqstore.open(root, "r+", config=CONFIG, timeout=PATIENCE) as store:
+            assert store["Topic1"][0].max_offset == 50
+        timer.join()
+
+
+def test_s32_the_lock_is_java_s(root):
+    """Also to a descriptor of this very process, as an open-file-description lock is."""
+    with rmqstore.open(root, "r+", config=CONFIG), (root / "lock").open("r+b") as file:
+        assert file.read() == b"lock"
+        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0)
+        with pytest.raises(OSError, match=r"temporarily|denied"):
+            fcntl.fcntl(file, 37, wanted)  # F_OFD_SETLK
+
+
+# S42: read-only, and too few descriptors or too little memory
+
+
+def mounted(*arguments):
+    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, check=False)
+    if done.returncode != 0:
+        reason = f"mount: {done.stderr.decode().strip()}"
+        if os.environ.get("CI") and os.geteuid() == 0:
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@contextmanager
+def mount(target, *arguments):
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    target.mkdir(exist_ok=True)
+    mounted(*arguments, target)
+    try:
+        yield target
+    finally:
+        subprocess.run(["umount", "-l", str(target)], check=True)
+
+
+def test_s42_a_read_only_mount(root, tmp_path):
+    with mount(tmp_path / "ro", "--bind", root):
+        mounted("-o", "remount,ro,bind", tmp_path / "ro")
+        for mode in ["r+", "a"]:
+            with pytest.raises(OSError, match="ead-only") as raised:
+                rmqstore.open(tmp_path / "ro", mode, config=CONFIG)
+            assert raised.value.errno == errno.EROFS
+        with rmqstore.open(tmp_path / "ro", "r") as store:
+            assert len(list(store["Topic1"][0])) == 50
+            assert len(store.query("Topic1", "k7")) == 1
+
+
+def test_s42_a_directory_without_permission(root):
+    """As another user: what may be read is read, nothing else happens."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    code = """
+        import os, sys, rmqstore
+        rmqstore.open(sys.argv[1], "r").close()
+        os.setgid(65534), os.setuid(65534)
+        for mode in ["r+", "a"]:
+            try:
+                rmqstore.open(sys.argv[1], mode)
+            except PermissionError as error:
+                print(error.errno)
+        with rmqstore.open(sys.argv[1], "r") as store:
+            print(len(list(store["Topic1"][0])))
+    """
+    for path in [*root.rglob("*"), *root.parents, root]:
+        if os.fspath(path).startswith("/tmp/"):
+            path.chmod(path.stat().st_mode | 0o555 if path.is_dir() else 0o644)
+    before = oracle_store.snapshot(root)
+    assert run(code, root).stdout.split() == [b"13", b"13", b"50"]
+    assert oracle_store.snapshot(root) == before
+
+
+def test_s42_few_descriptors(tmp_path):
+    """Many more queues than there may be open files."""
+    code = """
+        import sys, rmqstore
+        config = rmqstore.StoreConfig(mapped_file_size_commit_log=1 << 20,
+            mapped_file_size_consume_queue=400, max_hash_slot_num=50, max_index_num=200)
+        with rmqstore.open(sys.argv[1], "a", config=config) as store:
+            for number in range(3000):
+                store.put("Topic1", b"%d" % number, queue_id=number % 1000)
+        with rmqstore.open(sys.argv[1], "r") as store:
+            print(sum(len(queue) for queue in store["Topic1"].values()))
+        with rmqstore.open(sys.argv[1], "r+", config=config) as store:
+            print(sum(len(list(queue)) for queue in store["Topic1"].values()))
+    """
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))  # noqa: E731
+    done = run(code, tmp_path / "store", preexec_fn=limit)
+    assert done.stdout.split() == [b"3000", b"3000"], done.stderr.decode()
+
+
+@pytest.mark.parametrize("files", [6, 8, 10, 12, 16])
+def test_s42_no_descriptors_at_all(root, files):
+    """An OSError, and afterwards everything is as it was."""
+    code = """
+        import resource, sys, rmqstore
+        rmqstore.open(sys.argv[1], "r").close()
+        limit = int(sys.argv[2])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        for mode in ["r", "r+"]:
+            try:
+                with rmqstore.open(sys.argv[1], mode) as store:
+                    print(sum(len(list(q)) for q in store["Topic1"].values()))
+            except (OSError, rmqstore.StoreError) as error:
+                print(type(error).__name__, getattr(error, "errno", None))
+    """
+    done = run(code, root, files)
+    assert done.returncode == 0, done.stderr.decode()
+    for line in done.stdout.splitlines():
+        assert line in {b"50", b"OSError 24"} or line.startswith((b"Store", b"Put")), line
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        assert len(list(store["Topic1"][0])) == 50
+
+
+@pytest.mark.parametrize("megabytes", [60, 100, 200, 400])
+def test_s42_little_memory(root, megabytes):
+    code = """
+        import resource, sys, rmqstore
+        limit = int(sys.argv[2]) << 20
+        rmqstore.open(sys.argv[1], "r").close()
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        try:
+            with rmqstore.open(sys.argv[1], "r+") as store:
+                print(len(list(store["Topic1"][0])))
+        except (OSError, MemoryError, rmqstore.StoreError) as error:
+            print(type(error).__name__)
+    """
+    done = run(code, root, megabytes)
+    assert done.returncode == 0, done.stderr.decode()
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        assert len(list(store["Topic1"][0])) == 50
+
+
+# S43, S46: sparse giants
+
+
+def test_s43_huge_sparse_files(tmp_path):
+    """Files of a gigabyte that are holes cost neither time nor memory."""
+    root = tmp_path / "store"
+    config = rmqstore.StoreConfig()  # 1 GiB, 6 MB, 5 million slots
+    with rmqstore.open(root, "a", config=config) as store:
+        store.put("Topic1", b"x", queue_id=0, keys="k")
+    shutil.rmtree(root / "rmqstore-quarantine", ignore_errors=True)
+    (root / "abort").touch()
+    code = """
+        import resource, sys, rmqstore
+        with rmqstore.open(sys.argv[1], sys.argv[2]) as store:
+            print(len(list(store["Topic1"][0])), len(store.query("Topic1", "k")))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        print(used.ru_maxrss < 200 << 10)
+    """
+    for mode in ["r", "r+"]:
+        began = time.monotonic()
+        done = run(code, root, mode)
+        assert done.stdout.split() == [b"1", b"1", b"True"], (done.stdout, done.stderr.decode())
+        assert time.monotonic() - began < 10
+
+
+# S12, S13: a full disk
+
+
+def fill(directory, leave):
+    """Take all the space of a file system but some bytes; return the file that does."""
+    path = directory / "filler"
+    free = os.statvfs(directory)
+    size = free.f_bavail * free.f_frsize - leave
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    return path
+
+
+@pytest.mark.parametrize("size", ["1m", "3m", "8m"])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_s12_a_full_disk(tmp_path, flush, size):
+    """DISK_FULL with errno, alive; readable; and everything acknowledged is there afterwards."""
+    config = CONFIG.replace(flush_disk_type=flush)
+    acknowledged = []
+    with mount(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={size}", "tmpfs") as disk:
+        root = disk / "store"
+        store = rmqstore.open(root, "a", config=config)
+        errors = []
+        for number in range(20_000):
+            try:
+                put = store.put("Topic1", b"x" * 1000, queue_id=number % 3, keys=f"k{number}")
+            except PutError as error:
+                errors.append(error)
+                if len(errors) == 20:
+                    break
+            else:
+                acknowledged.append((number, number % 3, put.queue_offset))
+        assert len(errors) == 20, "the disk never was full"
+        for error in errors:
+            assert (error.status, error.errno) == (PutStatus.DISK_FULL, errno.ENOSPC), error
+            assert error.result is None
+        assert len(acknowledged) > 300
+        first = acknowledged[0]
+        assert store.get("Topic1", first[1], first[2], 1).messages[0].keys == ("k0",)
+        try:
+            store.close()
+        except (OSError, rmqstore.StoreError):
+            assert (root / "abort").exists()
+        shutil.copytree(root, tmp_path / "copy")
+        try:  # while it is full still
+            rmqstore.open(root, "r+", config=config).close()
+        except OSError as error:
+            assert error.errno == errno.ENOSPC  # noqa: PT017
+        check_acknowledged(root, "r", None, acknowledged)
+        check_acknowledged(tmp_path / "copy", "r+", config, acknowledged)
+
+
+def check_acknowledged(root, mode, config, acknowledged):
+    with rmqstore.open(root, mode, config=config) as store:
+        found = {
+            (queue_id, m.queue_offset): m.keys
+            for queue_id, queue in store["Topic1"].items()
+            for m in queue
+        }
+        for number, queue_id, queue_offset in acknowledged:
+            assert found[queue_id, queue_offset] == (f"k{number}",)
+        for number, *_ in acknowledged[:: max(1, len(acknowledged) // 100)]:
+            assert len(store.query("Topic1", f"k{number}")) == 1
+    if mode == "r+":
+        oracle_store.check_store(root)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_s13_it_goes_on_when_there_is_space_again(tmp_path, flush):
+    config = CONFIG.replace(flush_disk_type=flush)
+    with mount(tmp_path / "disk", "-t", "tmpfs", "-o", "size=6m", "tmpfs") as disk:
+        root = disk / "store"
+        acknowledged = []
+        with rmqstore.open(root, "a", config=config) as store:
+            store.put("Topic1", b"x" * 1000, queue_id=0, keys="first")
+            store.flush()
+            filler = fill(disk, 300_000)
+            number = 0
+            with pytest.raises(PutError) as raised:  # noqa: PT012 - one of many
+                for number in range(5000):
+                    put = store.put("Topic1", b"x" * 1000, queue_id=0, keys=f"k{number}")
+                    acknowledged.append((number, 0, put.queue_offset))
+            assert raised.value.status == PutStatus.DISK_FULL
+            filler.unlink()
+            until = time.monotonic() + 10
+            while True:
+                try:
+                    put = store.put("Topic1", b"again", queue_id=0, keys="again")
+                    break
+                except PutError:
+                    assert time.monotonic() < until, "it did not resume"
+                    time.sleep(0.05)
+            assert put.queue_offset == len(acknowledged) + 1
+            assert store.query("Topic1", "again")[0].body == b"again"
+        with rmqstore.open(root, "r+", config=config) as store:
+            assert store.recovery.clean
+            assert len(list(store["Topic1"][0])) == len(acknowledged) + 2
+        oracle_store.check_store(root)
+
+
+def test_a_store_cannot_be_made_on_a_full_disk(tmp_path):
+    with mount(tmp_path / "disk", "-t", "tmpfs", "-o", "size=1m", "tmpfs") as disk:
+        fill(disk, 0)
+        with pytest.raises(OSError, match="No space") as raised:
+            rmqstore.open(disk / "store", "a", config=CONFIG)
+        assert raised.value.errno == errno.ENOSPC
+        (disk / "filler").unlink()
+        with rmqstore.open(disk / "store", "a", config=CONFIG) as store:
+            assert store.put("Topic1", b"x", queue_id=0).queue_offset == 0
