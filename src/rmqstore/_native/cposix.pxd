@@ -95,6 +95,7 @@ cdef extern from *:
     #include <fcntl.h>
     #include <stdio.h>
     #include <sys/mman.h>
+    #include <sys/resource.h>
     #include <sys/stat.h>
     #include <unistd.h>
     #ifndef MADV_POPULATE_WRITE
@@ -143,6 +144,8 @@ cdef extern from *:
         int64_t st_size
         int64_t st_blocks
         int64_t st_mtime
+    ctypedef struct rlimit_t "struct rlimit":
+        uint64_t rlim_cur
     ctypedef struct flock_t "struct flock":
         short l_type
         short l_whence
@@ -155,7 +158,7 @@ cdef extern from *:
         PROT_READ, PROT_WRITE, MS_SYNC, MADV_POPULATE_WRITE, MADV_RANDOM
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
-        SEEK_SET, SEEK_DATA, SEEK_HOLE
+        SEEK_SET, SEEK_DATA, SEEK_HOLE, RLIMIT_NOFILE
         FALLOC_FL_KEEP_SIZE
     void *MAP_FAILED
     bint S_ISREG(unsigned int mode) nogil
@@ -163,6 +166,7 @@ cdef extern from *:
     dirent *readdir(DIR *directory) nogil
     int closedir(DIR *directory) nogil
     DIR *fdopendir(int fd) nogil
+    int getrlimit(int resource, rlimit_t *limit) nogil
     int openat(int directory, const char *path, int flags, ...) nogil
     int close(int fd) nogil
     int dup(int fd) nogil

@@ -290,8 +290,7 @@ cdef void *reput_run(void *argument) noexcept nogil:
 
 cdef void dispatch_stalled(Store *store, int64_t status) noexcept nogil:
     """Without space or memory it is tried again; anything else ends the store's service."""
-    if status == -ENOSPC or status == -EDQUOT or status == -EMFILE or status == -ENFILE \
-            or status == -ENOMEM or status == E_NO_MEMORY:
+    if status == -ENOSPC or status == -EDQUOT or is_passing(status):
         atomic_set(&store.stalled, status)
     else:
         atomic_set(&store.stalled, 0)

@@ -257,8 +257,8 @@ cdef class ReadingEngine(WritingEngine):
             i += 1
         return found
 
-    cdef Memory query_keys(self, object topic, object keys, object max_num, object begin, object end,
-                           bint index_only, bint records, Got *got, Offsets *hits):
+    cdef Memory query_keys(self, object topic, object keys, object max_num, object begin,
+                           object end, bint index_only, bint records, Got *got, Offsets *hits):
         """Query each key into ``got`` or ``hits``; where each key's hits begin."""
         cdef ColumnInput column = text_column("keys", keys, False)
         cdef int64_t count = count_rows((column,))
@@ -388,8 +388,8 @@ cdef class ReadingEngine(WritingEngine):
             store_leave(store)
 
 
-cdef int set_query(KeyQuery *query, object topic, object key, object max_num, object begin, object end,
-                   bint index_only) except -1:
+cdef int set_query(KeyQuery *query, object topic, object key, object max_num, object begin,
+                   object end, bint index_only) except -1:
     """Fill in a query; the strings must be kept while it runs."""
     memset(query, 0, sizeof(KeyQuery))
     query.topic = utf8_of("topic", topic, &query.topic_length)

@@ -6,6 +6,11 @@
 # Source: store/CommitLog.java FlushRealTimeService, GroupCommitService;
 #         store/DefaultMessageStore.java FlushConsumeQueueService
 
+cdef bint is_passing(int64_t status) noexcept nogil:
+    """A file could not be opened for want of descriptors or memory: nothing failed to be synced."""
+    return status == -EMFILE or status == -ENFILE or status == -ENOMEM or status == E_NO_MEMORY
+
+
 cdef int64_t flush_log_now(Store *store) noexcept nogil:
     """Force the log up to its wrote position; 0 or the status that broke the store."""
     cdef int64_t target, rc, now
@@ -17,9 +22,9 @@ cdef int64_t flush_log_now(Store *store) noexcept nogil:
             KILL_POINT("before-log-sync")
             rc = file_set_flush(&store.log, target)
             KILL_POINT("after-log-sync")
-            if rc < 0:
+            if rc < 0 and not is_passing(rc):
                 store_broke(store, rc, "commitlog", "the commit log cannot be forced to the disk")
-            else:
+            elif rc >= 0:
                 atomic_add(&store.syncs_log, rc)
                 atomic_raise(&store.physic_timestamp, now)
                 rc = 0
@@ -123,19 +128,19 @@ cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:
     if rc == 0:
         KILL_POINT("before-queue-sync")
         rc = flush_each_queue(store, 0 if thorough else store.settings.flush_least_pages_queue)
-        if rc < 0:
+        if rc < 0 and not is_passing(rc):
             store_broke(store, rc, "consumequeue", "a consume queue cannot be forced to the disk")
     if rc == 0:
         KILL_POINT("before-index-sync")
         rc = index_set_flush(&store.indexes, not thorough)
-        if rc < 0:
+        if rc < 0 and not is_passing(rc):
             store_broke(store, rc, "index", "an index file cannot be forced to the disk")
         rc = min(rc, 0)
     if rc == 0 and thorough:
         KILL_POINT("before-checkpoint")
         rc = checkpoint_write(store, dispatched, last_record, timestamp, False)
         KILL_POINT("after-checkpoint")
-        if rc < 0:
+        if rc < 0 and not is_passing(rc):
             store_broke(store, rc, "checkpoint", "the checkpoint cannot be written")
     pthread_mutex_unlock(&store.queue_flush_mutex)
     return rc

@@ -159,10 +159,8 @@ cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) n
     cdef int64_t rc
     if store.writable:
         if queue == NULL or reach > atomic_get(&queue.max_offset):
-            rc = wait_visible(store, atomic_get_strict(&store.log.wrote),
-                              monotonic_ns() + 1000000000)
-            if rc < 0 and rc != E_TIMEOUT and store.settings.sync_flush == 0:
-                return E_FAILED
+            # What cannot become visible is not waited for: a store that failed can be read.
+            wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
     elif queue != NULL and (reach > atomic_get(&queue.max_offset)
                             or monotonic_ns() - atomic_get(&queue.files.listed_at) > 100000000):
         rc = queue_look(store, queue, False)

@@ -93,7 +93,7 @@ cdef void store_properties(
 
 
 cdef bint has_zero_run(const char *data, int64_t length) noexcept nogil:
-    """Whether a text could not be told from one that a power cut tore: TORN_BYTES zeros in a row."""
+    """TORN_BYTES zeros in a row: not to be told from what a power cut tore."""
     cdef int64_t i
     cdef int64_t run = 0
     if length < TORN_BYTES:

@@ -53,10 +53,8 @@ cdef int64_t query_run(
     cdef IndexFile *index
     cdef int64_t stop
     if store.writable:
-        rc = wait_visible(store, atomic_get_strict(&store.log.wrote),
-                          monotonic_ns() + 1000000000)
-        if rc < 0 and rc != E_TIMEOUT and store.settings.sync_flush == 0:
-            return E_FAILED
+        # What cannot become visible is not waited for: a store that failed can still be read.
+        wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
     elif monotonic_ns() - atomic_get(&store.indexes.listed_at) > 100000000:
         log_look(store)
         index_set_list(&store.indexes, NULL)

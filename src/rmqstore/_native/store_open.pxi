@@ -36,11 +36,19 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
                    settings.index_enabled)
     store.pending = <Pending *>calloc(1, sizeof(Pending))
     if topic_table_init(&store.table) < 0 or store.pending == NULL \
-            or open_files_init(&store.open_files, 16384 if writable else 256) < 0:
+            or open_files_init(&store.open_files, 16384 if writable else reader_files()) < 0:
         store_drop(store)
         return NULL
     store.log.open_files = NULL
     return store
+
+
+cdef int64_t reader_files() noexcept nogil:
+    """Descriptors that a store which is only read keeps open: a third of what the process may."""
+    cdef rlimit_t limit
+    if getrlimit(RLIMIT_NOFILE, &limit) != 0:
+        return 64
+    return max(8, min(256, <int64_t>min(limit.rlim_cur, <uint64_t>1 << 20) // 3))
 
 
 cdef void store_empty(Store *store) noexcept nogil:
