@@ -225,7 +225,9 @@ def test_s23_queue_files_with_names_that_cannot_be(root, name):
     assert len(read_all(root)) == COUNT
 
 
-@pytest.mark.parametrize("name", ["-1", "+5", "007", "2147483648", "9223372036854775808", "x", "\xe9"])
+@pytest.mark.parametrize(
+    "name", ["-1", "+5", "007", "2147483648", "9223372036854775808", "x", "\xe9"]
+)
 def test_queue_directories_with_names_that_cannot_be(root, name):
     (root / "consumequeue" / "Topic1" / name).mkdir()
     assert len(read_all(root)) == COUNT
