@@ -139,7 +139,7 @@ class StoreConfig:
     max_hash_slot_num: int = integer("maxHashSlotNum", 5_000_000, 1, acts=True)
     max_index_num: int = integer("maxIndexNum", 20_000_000, 2, acts=True)
     max_msgs_num_batch: int = integer("maxMsgsNumBatch", 64, 1)
-    message_index_safe: bool = boolean("messageIndexSafe", False, acts=True)
+    message_index_safe: bool = boolean("messageIndexSafe", False)
 
     # Replication
     ha_listen_port: int = integer("haListenPort", 10912, 0, 65535)
@@ -203,7 +203,7 @@ class StoreConfig:
     )
     default_topic_queue_nums: int = integer("defaultTopicQueueNums", 4, 1, 65536, acts=True)
     max_body_size: int = integer("maxBodySize", 64 << 20, 1, LONG_MAX, acts=True)  # bytes inflated
-    record_checksum: bool = boolean("recordChecksum", False)
+    record_checksum: bool = boolean("recordChecksum", False, acts=True)
     retention_clock: str = choice("retentionClock", "message", "mtime")
 
     def __post_init__(self) -> None:

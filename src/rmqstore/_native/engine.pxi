@@ -317,7 +317,9 @@ cdef class Engine:
             ids = []
             queue = load_queue(&topic.first_queue)
             while queue != NULL:
-                ids.append(queue.id)
+                # A queue that was deleted has neither files nor messages.
+                if not store.writable or queue.files.count or queue.next_offset:
+                    ids.append(queue.id)
                 queue = queue.next_made
             if ids or atomic_get(&topic.write_queue_nums) > 0:
                 found[topic.name[:topic.length].decode("utf-8", "replace")] = sorted(ids)

@@ -152,6 +152,7 @@ cdef int64_t log_end(Store *store) noexcept nogil:
     cdef int64_t end
     if store.writable:
         return atomic_get(&store.log.wrote)
+    memset(&unit, 0, sizeof(Unit))
     end = max(atomic_get(&store.log_end), log_first(store))
     log_look(store)
     topic = load_topic(&store.table.first)

@@ -172,7 +172,8 @@ def find(
                 hits[message.physical_offset] = message
         if not hits:
             where = f"topic {topic!r}" if topic is not None else "any topic"
-            raise CliError(f"no message in {where} has the key {key!r}", NOT_FOUND)
+            when = " and was stored in that time" if (begin, end) != (None, None) else ""
+            raise CliError(f"no message in {where} has the key {key!r}{when}", NOT_FOUND)
         newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
         show = _Show(output, form, body)
         with show.writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import click
 from rmqstore.cli.common import open_store, store_command
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError
 from rmqstore.errors import MessageIllegalError, PutError
+from rmqstore.paths import is_topic_name
 
 __all__ = ["put"]
 
@@ -44,9 +46,16 @@ def put(
         if not equals or not name:
             raise click.UsageError(f"--property is {pair!r}, must be NAME=VALUE")
         properties[name] = value
+    if not is_topic_name(topic):
+        raise click.UsageError(f"topic {topic!r} must be 1 to 127 of [%|a-zA-Z0-9_-]")
+    groups = _line_groups()
+    first = next(groups, None)
+    if first is None:  # without a message the store is left as it is
+        click.echo("rmqstore: no messages on standard input", err=True)
+        return
     stored = 0
     with open_store(store, "a", config) as opened:
-        for lines in _line_groups():
+        for lines in itertools.chain([first], groups):
             try:
                 stored += opened.put_many(
                     topic,
