@@ -24,6 +24,7 @@ cdef struct Queue:
     int64_t derived_start
     int64_t derived_count
     int64_t derived_room
+    bint completed               # units were written while the store was opened
     int32_t id
 
 

@@ -16,7 +16,7 @@ cdef int64_t derive_units(Store *store, bint everything) noexcept nogil:
         rc = cursor_next(&cursor, &record, &data)
         if rc == E_CORRUPT:
             cursor.stop = file_set_stop(&store.log)
-            if reading_used(store, cursor.at) <= cursor.at:
+            if log_used(store, cursor.at) <= cursor.at:
                 rc = 0
                 break
             rc = cursor_resync(&cursor)
@@ -29,11 +29,6 @@ cdef int64_t derive_units(Store *store, bint everything) noexcept nogil:
             break
     cursor_close(&cursor)
     return min(rc, 0)
-
-
-cdef int64_t reading_used(Store *store, int64_t start) noexcept nogil:
-    """The offset after the last byte that is not zero, by the descriptors of a store only read."""
-    return recover_used(store, start)
 
 
 cdef int64_t newest_unit_end(Store *store) noexcept nogil:

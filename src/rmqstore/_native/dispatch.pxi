@@ -166,6 +166,9 @@ cdef inline int64_t dispatch_unit(
     rc = queue_put_unit(queue, record.queue_offset, record.physical_offset, record.size, code)
     if rc > 0:
         store.recovery.units_written += rc
+        if not queue.completed and atomic_peek(&store.state) == STATE_OPENING:
+            queue.completed = True
+            store.recovery.queues_rebuilt += 1
         rc = 0
     return rc
 

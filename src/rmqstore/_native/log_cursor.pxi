@@ -137,6 +137,27 @@ cdef int64_t cursor_straddler(Cursor *cursor, int64_t length) noexcept nogil:
     return E_NOT_FOUND
 
 
+cdef int64_t log_used(Store *store, int64_t start) noexcept nogil:
+    """The log offset after the last byte from ``start`` on that is not zero; ``start`` if none."""
+    cdef MappedFile *file = NULL
+    cdef int64_t used = start
+    cdef int64_t at = start
+    cdef int64_t rc, last
+    while at < file_set_stop(&store.log):
+        rc = file_set_hold(&store.log, at, &file)
+        if rc < 0:
+            return rc
+        last = mapped_file_last_used(file, at - file.start)
+        if last < 0:
+            mapped_file_release(file)
+            return last
+        if last > at - file.start:
+            used = file.start + last
+        at = file.start + file.size
+        mapped_file_release(file)
+    return used
+
+
 cdef int64_t log_end(Store *store) noexcept nogil:
     """Where the log ends: the wrote position, or as the files tell who only reads.
 

@@ -105,7 +105,7 @@ cdef int64_t recover_scan(
     while True:
         rc = cursor_next(&cursor, &record, &data)
         if rc > 0 and cursor.at - rc >= durable and record_is_torn(data, &record) \
-                and recover_used(store, cursor.at) == cursor.at:
+                and log_used(store, cursor.at) == cursor.at:
             cursor.at -= rc
             cursor.field = FIELD_PROPERTIES_LENGTH
             rc = E_CORRUPT
@@ -122,7 +122,7 @@ cdef int64_t recover_scan(
             break
         bad = cursor.at
         cursor_close(&cursor)
-        if recover_used(store, bad) == bad:  # nothing but zeros: the ordinary end
+        if log_used(store, bad) == bad:  # nothing but zeros: the ordinary end
             rc = 0
             break
         cursor_init(&cursor, store, bad, last)
@@ -151,31 +151,10 @@ cdef int64_t recover_scan(
     return cursor.at
 
 
-cdef int64_t recover_used(Store *store, int64_t start) noexcept nogil:
-    """The log offset after the last byte from ``start`` on that is not zero; ``start`` if none."""
-    cdef MappedFile *file = NULL
-    cdef int64_t used = start
-    cdef int64_t at = start
-    cdef int64_t rc, last
-    while at < file_set_stop(&store.log):
-        rc = file_set_hold(&store.log, at, &file)
-        if rc < 0:
-            return rc
-        last = mapped_file_last_used(file, at - file.start)
-        if last < 0:
-            mapped_file_release(file)
-            return last
-        if last > at - file.start:
-            used = file.start + last
-        at = file.start + file.size
-        mapped_file_release(file)
-    return used
-
-
 cdef int64_t recover_erase(Store *store, int64_t start, Failure *failure) noexcept nogil:
     """Save what lies from ``start`` on, then zero and sync it, so that it cannot come back."""
     cdef MappedFile *file = NULL
-    cdef int64_t used = recover_used(store, start)
+    cdef int64_t used = log_used(store, start)
     cdef int64_t at = start
     cdef int64_t rc, stop
     if used < 0:

@@ -120,7 +120,6 @@ cdef struct Store:
     atomic_i64 looked_at
     pthread_mutex_t derive_mutex
     bint derived                 # the queues have been completed from the log
-    bint derived_all
     bint told_sizes              # no configuration: sizes as the files tell them
     # flush
     Gate durable
