@@ -451,12 +451,17 @@ def test_demo_leaves_other_directories_alone(run: Run, tmp_path: Path) -> None:
 
 def start(*args: object) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONUNBUFFERED": ""}
-    return subprocess.Popen(
-        [sys.executable, "-m", "rmqstore", *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
+    # A process in the background may ignore interrupts, and its children would too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rmqstore", *map(str, args)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
@@ -483,4 +488,7 @@ def test_follow_shows_what_comes(tmp_path: Path) -> None:
             store.put("t", b"last", queue_id=0)
             assert following.stdout.readline() == b"last\n"
         following.send_signal(signal.SIGINT)
-        assert following.wait(timeout=30) == 0
+        try:
+            assert following.wait(timeout=30) == 0
+        finally:
+            following.kill()
