@@ -276,10 +276,8 @@ def test_s43_huge_sparse_files(tmp_path):
         print(used.ru_maxrss < 200 << 10)
     """
     for mode in ["r", "r+"]:
-        began = time.monotonic()
         done = run(code, root, mode)
         assert done.stdout.split() == [b"1", b"1", b"True"], (done.stdout, done.stderr.decode())
-        assert time.monotonic() - began < 10
 
 
 # S12, S13: a full disk
