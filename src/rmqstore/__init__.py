@@ -21,6 +21,7 @@ _MODULES = {
     "MessageStore": ("rmqstore.store", "MessageStore"),
     "Topic": ("rmqstore.topic", "Topic"),
     "Queue": ("rmqstore.topic", "Queue"),
+    "Scan": ("rmqstore.scan", "Scan"),
     "IndexFile": ("rmqstore.parts", "IndexFile"),
     "ConsumeQueue": ("rmqstore.parts", "ConsumeQueue"),
     "CommitLog": ("rmqstore.parts", "CommitLog"),
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     )
     from rmqstore.opening import open
     from rmqstore.parts import CommitLog, ConsumeQueue, IndexFile
+    from rmqstore.scan import Scan
     from rmqstore.store import MessageStore
     from rmqstore.topic import Queue, Topic
     from rmqstore.types import GetResult, GetStatus, PutStatus, Recovery
@@ -120,6 +122,7 @@ __all__ = [
     "ReadOnlyStoreError",
     "Recovery",
     "RmqStoreWarning",
+    "Scan",
     "StoreClosedError",
     "StoreConfig",
     "StoreCorruptError",

@@ -308,6 +308,42 @@ class ReadingEngine(WritingEngine):
     def _units(self, topic: str, queue_id: SupportsIndex, start: int, stop: int) -> Memory: ...
     def _store_time(self, topic: str, queue_id: SupportsIndex, queue_offset: int) -> int: ...
 
+# ---- scans
+
+COLUMN_NAMES: Final[tuple[str, ...]]
+
+@final
+class ScanPass:
+    def __init__(
+        self,
+        engine: ReadingEngine,
+        columns: tuple[int, ...],
+        topics: tuple[str, ...],
+        queue_id: int,
+        start: int,
+        stop: int,
+        since: int,
+        until: int,
+        tags: str | None,
+        keys: tuple[str, ...],
+        batch_rows: int,
+        batch_bytes: int,
+        on_corruption: str,
+        on_removed: str,
+        messages: bool,
+    ) -> None: ...
+    def next_batch(self) -> ColumnBatch | None: ...
+    def next_messages(self) -> list[Message] | None: ...
+    def count(self) -> int: ...
+    def schema(self) -> Any: ...
+    def stream(self) -> Any: ...
+
+@final
+class ColumnBatch:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
+
 # ---- the parts
 
 @final

@@ -25,18 +25,19 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.object cimport PyObject
-from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.sequence cimport PySequence_Check
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.errno cimport (
-    EACCES, EAGAIN, EDQUOT, EINVAL, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR,
+    EACCES, EAGAIN, EDQUOT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR,
     ENOTEMPTY, EOPNOTSUPP, errno,
 )
 from libc.stdint cimport (
     INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, int16_t,
 )
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport (
     memchr, memcmp, memcpy, memset, strchr, strcmp, strlen, strncmp, strrchr,
 )
@@ -51,7 +52,7 @@ from rmqstore._native.crc32 cimport (
 from rmqstore._native.cstatus cimport *
 from rmqstore._native.faults cimport FAULTS_BUILT, KILL_POINT
 from rmqstore._native.java_string cimport (
-    continues_utf8, java_abs_hash, java_hash_utf8, utf8_error,
+    JAVA_REPLACEMENT, continues_utf8, java_abs_hash, java_decode_utf8, java_hash_utf8, utf8_error,
 )
 from rmqstore._native.layout cimport *
 from rmqstore._native.system cimport *
@@ -80,6 +81,7 @@ include "_native/properties.pxi"
 include "_native/record_parse.pxi"
 include "_native/record_encode.pxi"
 include "_native/unique_key.pxi"
+include "_native/host_text.pxi"
 # ---- queues and index
 include "_native/consume_queue.pxi"
 include "_native/topic_table.pxi"
@@ -100,6 +102,13 @@ include "_native/get_messages.pxi"
 include "_native/index_coverage.pxi"
 include "_native/query.pxi"
 include "_native/derive.pxi"
+# ---- columns out
+include "_native/column_output.pxi"
+include "_native/scan_columns.pxi"
+include "_native/scan_filter.pxi"
+include "_native/scan_source.pxi"
+include "_native/queued_log.pxi"
+include "_native/scan.pxi"
 # ---- opening and closing
 include "_native/recover_log.pxi"
 include "_native/recover_queues.pxi"
@@ -122,6 +131,7 @@ include "_native/put_many.pxi"
 include "_native/put_columns.pxi"
 include "_native/engine_write.pxi"
 include "_native/engine_read.pxi"
+include "_native/engine_scan.pxi"
 include "_native/codec.pxi"
 include "_native/part_index.pxi"
 include "_native/part_queue.pxi"

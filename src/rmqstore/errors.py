@@ -180,13 +180,13 @@ class MessagesRemovedError(StoreError):
     Parameters
     ----------
     topic : str
-        Topic of the queue.
+        Topic of the queue; empty where the commit log itself was read.
     queue_id : int
-        The queue.
+        The queue; -1 for the commit log.
     offset : int
-        Queue offset that was to be read next.
+        Queue offset that was to be read next; of the commit log, the physical offset.
     min_offset : int
-        First queue offset that is still there.
+        First offset that is still there.
     """
 
     topic: str
@@ -202,7 +202,12 @@ class MessagesRemovedError(StoreError):
         super().__init__(topic, queue_id, offset, min_offset)
 
     def __str__(self) -> str:
-        """Return what is gone and where the queue begins now."""
+        """Return what is gone and where the queue, or the log, begins now."""
+        if self.queue_id < 0:
+            return (
+                f"commit log: offset {self.offset} has been removed, "
+                f"the log begins at {self.min_offset} now"
+            )
         return (
             f"{self.topic}/{self.queue_id}: offset {self.offset} has been removed, "
             f"the queue begins at {self.min_offset} now"

@@ -24,6 +24,7 @@ from rmqstore.errors import (
     TopicNotFoundError,
 )
 from rmqstore.registry import TopicRegistry
+from rmqstore.scan import ScanningEngine
 from rmqstore.topic import Topic
 from rmqstore.types import PutStatus, Recovery
 
@@ -42,7 +43,7 @@ _MESSAGE_ID_LENGTHS = (32, 56)
 _OFFSET_HEX = 16
 
 
-class MessageStore(_core.ReadingEngine):
+class MessageStore(ScanningEngine):
     """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
 
     ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"

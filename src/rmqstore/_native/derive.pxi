@@ -37,6 +37,7 @@ cdef int64_t newest_unit_end(Store *store) noexcept nogil:
     cdef Queue *queue
     cdef Unit unit
     cdef int64_t end = 0
+    memset(&unit, 0, sizeof(Unit))
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:

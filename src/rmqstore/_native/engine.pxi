@@ -238,7 +238,8 @@ cdef class Engine:
             Byte positions in the log (``wrote_position``, ``flushed_position``,
             ``dispatched_position``, ``dispatch_behind_bytes``), syncs so far
             (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
-            ``index_files``, and ``skipped_records``, whose topic or queue cannot be.
+            ``index_files``, ``skipped_records``, whose topic or queue cannot be, and what
+            scans have looked at (``scanned_records``, ``scanned_bytes``).
 
         Notes
         -----
@@ -254,7 +255,9 @@ cdef class Engine:
             consume_queue_syncs=atomic_get(&store.syncs_queue),
             topics=atomic_get(&store.table.topics), queues=atomic_get(&store.table.queues),
             index_files=index_set_count(&store.indexes),
-            skipped_records=atomic_get(&store.skipped))
+            skipped_records=atomic_get(&store.skipped),
+            scanned_records=atomic_get(&store.scanned_records),
+            scanned_bytes=atomic_get(&store.scanned_bytes))
         store_leave(store)
         return found
 

@@ -75,10 +75,10 @@ cdef object text_of(const char *data, int64_t length):
 
 
 def _replace_as_java(error):
-    """One U+FFFD for a malformed part, and one for a surrogate's three bytes."""
+    """One U+FFFD for a malformed part, and one for as much of a surrogate as is there."""
     cdef bytes data = error.object
     start = error.start
     part = data[start:start + 3]
-    if len(part) == 3 and part[0] == 0xED and 0xA0 <= part[1] <= 0xBF and 0x80 <= part[2] <= 0xBF:
-        return "\ufffd", start + 3
+    if len(part) >= 2 and part[0] == 0xED and 0xA0 <= part[1] <= 0xBF:
+        return "\ufffd", start + (3 if len(part) == 3 and 0x80 <= part[2] <= 0xBF else 2)
     return "\ufffd", error.end

@@ -13,6 +13,10 @@ cdef struct Cursor:
     int64_t slice_at
     int64_t field                # why E_CORRUPT
     bint check_crc
+    bint tell_removed            # E_REMOVED and FIELD_MISSING where a file went or is not there
+    int64_t chunk                # bytes read at a time where files are not mapped
+    char *buffer                 # for that, kept from one piece to the next
+    int64_t room
 
 
 cdef void cursor_init(Cursor *cursor, Store *store, int64_t start, int64_t stop) noexcept nogil:
@@ -21,10 +25,14 @@ cdef void cursor_init(Cursor *cursor, Store *store, int64_t start, int64_t stop)
     cursor.at = start
     cursor.stop = stop
     cursor.check_crc = True
+    cursor.chunk = CURSOR_CHUNK
 
 
 cdef void cursor_close(Cursor *cursor) noexcept nogil:
     slice_release(&cursor.slice)
+    free(cursor.buffer)
+    cursor.buffer = NULL
+    cursor.room = 0
 
 
 cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
@@ -33,9 +41,53 @@ cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
     cdef int64_t rc
     slice_release(&cursor.slice)
     cursor.slice_at = cursor.at
-    rc = file_set_read(log, cursor.at, log.file_size if log.writable else max(need, CURSOR_CHUNK),
-                       &cursor.slice)
+    if log.writable:
+        return file_set_read(log, cursor.at, log.file_size, &cursor.slice)
+    rc = cursor_read(cursor, log, max(need, cursor.chunk))
+    if rc >= 0:
+        cursor.slice.data = cursor.buffer
+        cursor.slice.length = rc
     return rc
+
+
+cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept nogil:
+    """Up to ``length`` bytes at ``cursor.at``, all of one file, into the cursor's buffer."""
+    cdef MappedFile *file = NULL
+    cdef int64_t rc
+    rc = file_set_hold(log, cursor.at, &file)
+    if rc < 0:
+        return rc
+    length = min(length, file.start + log.file_size - cursor.at)
+    if length > cursor.room:
+        free(cursor.buffer)
+        cursor.buffer = <char *>malloc(<size_t>length)
+        cursor.room = length if cursor.buffer != NULL else 0
+    if cursor.buffer != NULL:
+        rc = sys_read(file.fd, cursor.buffer, length, cursor.at - file.start)
+    else:
+        rc = E_NO_MEMORY
+    mapped_file_release(file)
+    return rc
+
+
+cdef int64_t cursor_at_gap(Cursor *cursor, int64_t rc) noexcept nogil:
+    """No file has ``cursor.at``: go on to the next one, 1; 0 at the end of the log.
+
+    What retention removed, or who only reads finds missing, is told where it is asked for.
+    """
+    cdef int64_t next_start = file_set_next_start(&cursor.store.log, cursor.at)
+    if cursor.tell_removed and (rc == E_REMOVED or cursor.at < log_first(cursor.store)):
+        return E_REMOVED
+    if next_start < 0:
+        return 0
+    if cursor.at % cursor.store.log.file_size:   # the file ended too early or is gone
+        cursor.field = FIELD_CUT
+        return E_CORRUPT
+    if cursor.tell_removed:
+        cursor.field = FIELD_MISSING
+        return E_CORRUPT
+    cursor.at = next_start
+    return 1
 
 
 cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noexcept nogil:
@@ -50,13 +102,9 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
         if cursor.slice.data == NULL or cursor.at < cursor.slice_at or left < 8:
             rc = cursor_load(cursor, 8)
             if rc == E_NOT_FOUND or rc == E_REMOVED:
-                rc = file_set_next_start(&cursor.store.log, cursor.at)
-                if rc < 0:
-                    return 0
-                if cursor.at % file_size:    # a gap: the file ended too early or is gone
-                    cursor.field = FIELD_CUT
-                    return E_CORRUPT
-                cursor.at = rc
+                rc = cursor_at_gap(cursor, rc)
+                if rc <= 0:
+                    return rc
                 continue
             if rc < 0:
                 return rc

@@ -5,26 +5,15 @@ cdef object empty_properties = {}
 
 cdef object host_text(const char *at, bint v6):
     """ "ip:port", or "[v6]:port"."""
-    cdef char text[64]
-    cdef int32_t port
-    if v6:
-        port = get_i32(at + 16)
-        inet_ntop(AF_INET6, at, text, 64)
-        return f"[{text.decode('ascii')}]:{port}"
-    port = get_i32(at + 4)
-    return f"{<unsigned char>at[0]}.{<unsigned char>at[1]}.{<unsigned char>at[2]}" \
-           f".{<unsigned char>at[3]}:{port}"
+    cdef char text[HOST_TEXT_MOST]
+    return PyUnicode_DecodeUTF8(text, host_write(at, v6, text), NULL)
 
 
 cdef object message_id(const char *host, bint v6, int64_t physical_offset):
     """The store's message id: address, port and offset in hexadecimal."""
-    cdef char digits[56]
-    cdef int64_t i
-    cdef int64_t length = HOST_V6_BYTES if v6 else HOST_V4_BYTES
-    for i in range(length):
-        put_hex(digits + 2 * i, <unsigned char>host[i], 2)
-    put_hex(digits + 2 * length, <uint64_t>physical_offset, 16)
-    return PyUnicode_DecodeUTF8(digits, 2 * length + 16, NULL)
+    cdef char digits[MESSAGE_ID_MOST]
+    return PyUnicode_DecodeUTF8(
+        digits, message_id_write(host, v6, physical_offset, digits), NULL)
 
 
 # What a message shows that was made without a record.

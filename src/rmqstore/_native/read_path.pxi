@@ -105,6 +105,16 @@ cdef int64_t large_record_fits(
     return E_CORRUPT if field[0] != FIELD_NONE else 0
 
 
+cdef inline bint record_is_own(
+    const char *data, const Record *record, const Queue *queue, int64_t queue_offset,
+) noexcept nogil:
+    """Whether a record names this queue and queue offset as its own."""
+    return record.topic_length == queue.topic.length and record.queue_id == queue.id \
+        and record.queue_offset == queue_offset \
+        and memcmp(data + record.topic_at, queue.topic.name,
+                   <size_t>queue.topic.length) == 0
+
+
 cdef bint record_is_of(
     const char *data, const Record *record, const Queue *queue, int64_t queue_offset,
 ) noexcept nogil:
@@ -117,9 +127,7 @@ cdef bint record_is_of(
     cdef const char *offset = NULL
     cdef int64_t name_length = 0
     cdef int64_t offset_length = 0
-    if record.topic_length == topic.length and record.queue_id == queue.id \
-            and record.queue_offset == queue_offset \
-            and memcmp(data + record.topic_at, topic.name, <size_t>topic.length) == 0:
+    if record_is_own(data, record, queue, queue_offset):
         return True
     store_properties(data + record.properties_at, record.properties_length, &properties)
     if properties.multi_dispatch.value_length <= 0 or properties.multi_offset.value_length <= 0:

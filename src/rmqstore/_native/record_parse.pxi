@@ -38,6 +38,8 @@ cdef enum:
     FIELD_CHECKSUM
     FIELD_BLANK_SIZE
     FIELD_QUEUE
+    FIELD_MISSING
+    FIELD_BODY_STREAM
     FIELD_CUT
 
 
@@ -62,6 +64,10 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
         return "TOTALSIZE of the filler is not the room left in the file"
     if field == FIELD_QUEUE:
         return "the record does not name the queue and queue offset of its unit"
+    if field == FIELD_MISSING:
+        return "the file is missing"
+    if field == FIELD_BODY_STREAM:
+        return "the compressed body cannot be inflated"
     return "the file ends within the record"
 
 

@@ -120,6 +120,9 @@ cdef struct Store:
     atomic_i64 looked_at
     pthread_mutex_t derive_mutex
     bint derived                 # the queues have been completed from the log
+    atomic_i64 queued_until      # every record of the log below this is in a queue
+    atomic_i64 scanned_records   # by scans
+    atomic_i64 scanned_bytes
     bint told_sizes              # no configuration: sizes as the files tell them
     # flush
     Gate durable

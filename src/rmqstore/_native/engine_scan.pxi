@@ -1,0 +1,340 @@
+# A pass of a scan as Python and the readers of Arrow streams have it.
+#
+# Source: Apache Arrow, "The Arrow PyCapsule interface"; ours
+
+cdef tuple POLICIES = ("raise", "skip", "stop")
+COLUMN_NAMES = init_fields()
+
+cdef enum:
+    PASS_ROWS                    # a batch is full
+    PASS_GOES_ON                 # a slice of the log is examined, and there is more
+    PASS_ENDED
+
+
+cdef struct PassStream:
+    Scan *scan
+    pthread_mutex_t *mutex
+    PyObject *owner              # the ScanPass, held
+
+
+cdef int64_t pass_slice(Scan *scan) noexcept nogil:
+    """Go on for a slice: PASS_..., or why the store cannot be read any more."""
+    cdef Store *store = scan.store
+    cdef int64_t rc = store_enter(store)
+    if rc < 0:
+        return rc
+    rc = derive_if_needed(store)
+    if rc == 0:
+        rc = scan_slice(scan)
+    store_leave(store)
+    if rc < 0 and scan.status == 0:
+        return rc
+    if scan.batch.rows and (scan.ended or scan.batch.rows >= scan.batch_rows
+                            or scan.batch.bytes >= scan.batch_bytes):
+        return PASS_ROWS
+    return PASS_ENDED if scan.ended else PASS_GOES_ON
+
+
+@cython.final
+cdef class ScanPass:
+    """One pass over messages: batches of columns, or messages, until there are no more.
+
+    Notes
+    -----
+    Source: ours.
+    """
+
+    cdef ReadingEngine engine
+    cdef Scan scan
+    cdef pthread_mutex_t mutex   # one caller at a time
+    cdef list keep
+    cdef bytes last_error
+
+    def __cinit__(self, ReadingEngine engine, tuple columns, tuple topics, int64_t queue_id,
+                  int64_t start, int64_t stop, int64_t since, int64_t until, tags, tuple keys,
+                  int64_t batch_rows, int64_t batch_bytes, str on_corruption, str on_removed,
+                  bint messages):
+        cdef Scan *scan = &self.scan
+        cdef int64_t[FIELD_COUNT] fields
+        cdef int64_t i
+        pthread_mutex_init(&self.mutex, NULL)
+        memset(scan, 0, sizeof(Scan))
+        self.engine = engine
+        self.keep = []
+        scan.store = engine.store
+        if scan.store == NULL:
+            raise errors.StoreClosedError(f"{engine._path}: the store is closed")
+        for i in range(len(columns)):
+            fields[i] = columns[i]
+        if batch_init(&scan.batch, fields, len(columns)) < 0:
+            raise MemoryError()
+        if messages:
+            scan.messages = <Got *>calloc(1, sizeof(Got))
+            if scan.messages == NULL:
+                raise MemoryError()
+        scan.batch.max_body = engine.max_body
+        take_texts(&scan.filter.topics, topics, self.keep)
+        take_texts(&scan.filter.keys, keys, self.keep)
+        parse_tags(tags, &scan.filter.tags, self.keep)
+        scan.filter.queue_id = queue_id
+        scan.filter.since = since
+        scan.filter.until = until
+        scan.start = start
+        scan.stop = stop
+        scan.batch_rows = batch_rows
+        scan.batch_bytes = batch_bytes
+        scan.on_corruption = POLICIES.index(on_corruption)
+        scan.on_removed = POLICIES.index(on_removed)
+
+    def __dealloc__(self):
+        scan_free(&self.scan)
+        pthread_mutex_destroy(&self.mutex)
+
+    cdef int64_t fill(self) except -1:
+        """Fill the batch, looking for signals on the way: whether there are rows.
+
+        The mutex is held then, for the caller to take them and to unlock.
+        """
+        cdef int64_t rc = PASS_GOES_ON
+        while True:
+            with nogil:
+                pthread_mutex_lock(&self.mutex)
+                rc = pass_slice(&self.scan)
+                if rc != PASS_ROWS:
+                    pthread_mutex_unlock(&self.mutex)
+            if rc == PASS_ROWS:
+                return True
+            if rc < 0:
+                raise status_error(rc, &self.scan.store.failure, self.engine._path)
+            if rc == PASS_ENDED:
+                self.end()
+                return False
+            PyErr_CheckSignals()
+
+    cdef int end(self) except -1:
+        """Raise what ended the pass, once."""
+        cdef int64_t status = self.scan.status
+        self.scan.status = 0
+        if status < 0:
+            raise self.failure(status)
+        return 0
+
+    cdef object failure(self, int64_t status):
+        cdef Scan *scan = &self.scan
+        if status == E_CORRUPT:
+            return corrupt_record(self.engine._path, scan.store.log.file_size, scan.bad_offset,
+                                  scan.field)
+        if status == E_REMOVED:
+            if scan.removed_queue == NULL:
+                return errors.MessagesRemovedError("", -1, scan.removed_offset, scan.min_offset)
+            return errors.MessagesRemovedError(
+                text_of(scan.removed_queue.topic.name, scan.removed_queue.topic.length),
+                scan.removed_queue.id, scan.removed_offset, scan.min_offset)
+        if status == E_VERSION and scan.error != NULL:
+            return <object>scan.error
+        return status_error(status, NULL, self.engine._path)
+
+    def next_batch(self):
+        """Return the next rows as a ``ColumnBatch``, None at the end."""
+        cdef ColumnBatch batch
+        cdef int64_t rc
+        if not self.fill():
+            return None
+        batch = ColumnBatch.__new__(ColumnBatch)
+        batch.rows = self.scan.batch.rows
+        with nogil:
+            rc = batch_export(&self.scan.batch, &batch.array)
+            if rc == 0:
+                rc = batch_type(&self.scan.batch, &batch.schema)
+            pthread_mutex_unlock(&self.mutex)
+        if rc < 0:
+            raise MemoryError()
+        return batch
+
+    def next_messages(self):
+        """Return the next messages as a list, None at the end."""
+        cdef Got got
+        if not self.fill():
+            return None
+        got = self.scan.messages[0]
+        memset(self.scan.messages, 0, sizeof(Got))
+        self.scan.batch.rows = 0
+        self.scan.batch.bytes = 0
+        pthread_mutex_unlock(&self.mutex)
+        return got_messages(&got, self.engine.max_body)
+
+    def count(self):
+        """Return how many rows are still to come; no column is made."""
+        cdef int64_t found = 0
+        while self.fill():
+            found += self.scan.batch.rows
+            self.scan.batch.rows = 0
+            self.scan.batch.bytes = 0
+            pthread_mutex_unlock(&self.mutex)
+        return found
+
+    def schema(self):
+        """Return the type of the batches, a capsule as ``__arrow_c_schema__`` gives it."""
+        cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+        if schema == NULL or batch_type(&self.scan.batch, schema) < 0:
+            if schema != NULL:
+                arrow_release_schema(schema)
+                free(schema)
+            raise MemoryError()
+        return PyCapsule_New(schema, b"arrow_schema", schema_capsule_free)
+
+    def stream(self):
+        """Return the batches, a capsule as ``__arrow_c_stream__`` gives it."""
+        cdef ArrowArrayStream *stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
+        cdef PassStream *state = <PassStream *>calloc(1, sizeof(PassStream))
+        if stream == NULL or state == NULL:
+            free(stream)
+            free(state)
+            raise MemoryError()
+        Py_INCREF(self)
+        state.owner = <PyObject *>self
+        state.scan = &self.scan
+        state.mutex = &self.mutex
+        stream.get_schema = stream_get_schema
+        stream.get_next = stream_get_next
+        stream.get_last_error = stream_get_last_error
+        stream.release = stream_release
+        stream.private_data = state
+        return PyCapsule_New(stream, b"arrow_array_stream", stream_capsule_free)
+
+
+cdef int take_texts(WantedTexts *wanted, tuple texts, list keep) except -1:
+    """Point to the texts, which ``keep`` keeps."""
+    cdef int64_t i
+    wanted.count = len(texts)
+    wanted.texts = <const char **>calloc(<size_t>max(wanted.count, 1), sizeof(char *))
+    wanted.lengths = <int64_t *>calloc(<size_t>max(wanted.count, 1), sizeof(int64_t))
+    if wanted.texts == NULL or wanted.lengths == NULL:
+        raise MemoryError()
+    for i in range(wanted.count):
+        keep.append(texts[i])
+        wanted.texts[i] = utf8_of("text", texts[i], &wanted.lengths[i])
+    return 0
+
+
+cdef void schema_capsule_free(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, b"arrow_schema")
+    arrow_release_schema(schema)
+    free(schema)
+
+
+cdef void array_capsule_free(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, b"arrow_array")
+    arrow_release_array(array)
+    free(array)
+
+
+cdef void stream_capsule_free(object capsule) noexcept:
+    cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(
+        capsule, b"arrow_array_stream")
+    arrow_release_stream(stream)
+    free(stream)
+
+
+cdef int stream_get_schema(ArrowArrayStream *stream, ArrowSchema *into) noexcept nogil:
+    cdef PassStream *state = <PassStream *>stream.private_data
+    cdef int64_t rc = batch_type(&state.scan.batch, into)
+    if rc < 0:
+        arrow_release_schema(into)
+        return ENOMEM
+    return 0
+
+
+cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept nogil:
+    cdef PassStream *state = <PassStream *>stream.private_data
+    cdef int64_t rc = PASS_GOES_ON
+    memset(into, 0, sizeof(ArrowArray))
+    pthread_mutex_lock(state.mutex)
+    while rc == PASS_GOES_ON:
+        rc = pass_slice(state.scan)
+    if rc == PASS_ROWS:
+        rc = batch_export(&state.scan.batch, into)
+        if rc < 0:
+            arrow_release_array(into)
+    elif rc == PASS_ENDED:
+        rc = state.scan.status
+        state.scan.status = 0
+    pthread_mutex_unlock(state.mutex)
+    return pass_note_error(state.owner, rc) if rc < 0 else 0
+
+
+cdef const char *stream_get_last_error(ArrowArrayStream *stream) noexcept nogil:
+    return pass_last_error((<PassStream *>stream.private_data).owner)
+
+
+cdef void stream_release(ArrowArrayStream *stream) noexcept nogil:
+    cdef PassStream *state = <PassStream *>stream.private_data
+    inflated_free(state.owner)
+    free(state)
+    stream.release = NULL
+
+
+cdef int pass_note_error(PyObject *owner, int64_t status) noexcept with gil:
+    """Keep the text of what went wrong; an errno for the reader of the stream."""
+    cdef ScanPass scan_pass = <ScanPass>owner
+    cdef bint of_store = status == E_CLOSED or status == E_FORKED
+    if of_store:
+        error = status_error(status, NULL, scan_pass.engine._path)
+    else:
+        error = scan_pass.failure(status)
+    scan_pass.last_error = f"{type(error).__name__}: {error}".encode()
+    if status == E_NO_MEMORY:
+        return ENOMEM
+    return <int>-status if -4096 < status < 0 else EIO
+
+
+cdef const char *pass_last_error(PyObject *owner) noexcept with gil:
+    cdef ScanPass scan_pass = <ScanPass>owner
+    return NULL if scan_pass.last_error is None else PyBytes_AS_STRING(scan_pass.last_error)
+
+
+@cython.final
+cdef class ColumnBatch:
+    """Rows of a scan, handed over once by the Arrow C data interface.
+
+    Notes
+    -----
+    Source: ours.
+    """
+
+    cdef ArrowArray array
+    cdef ArrowSchema schema
+    cdef int64_t rows
+
+    def __init__(self):
+        raise TypeError("made by a scan")
+
+    def __dealloc__(self):
+        arrow_release_array(&self.array)
+        arrow_release_schema(&self.schema)
+
+    def __len__(self):
+        return self.rows
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Hand the columns over: capsules of type and array.
+
+        Raises
+        ------
+        ValueError
+            They were handed over before.
+        """
+        cdef ArrowArray *array
+        cdef ArrowSchema *schema
+        if self.array.release == NULL:
+            raise ValueError("the columns of this batch were handed over before")
+        array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+        schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+        if array == NULL or schema == NULL:
+            free(array)
+            free(schema)
+            raise MemoryError()
+        arrow_move_array(&self.array, array)
+        arrow_move_schema(&self.schema, schema)
+        return (PyCapsule_New(schema, b"arrow_schema", schema_capsule_free),
+                PyCapsule_New(array, b"arrow_array", array_capsule_free))

@@ -1,0 +1,62 @@
+# Which records a scan wants: topic, queue, store time, tags, keys.
+#
+# Source: store/DefaultMessageFilter.java for the tags; ours
+
+cdef struct WantedTexts:
+    int64_t count                # 0: whatever it is
+    const char **texts
+    int64_t *lengths
+
+
+cdef struct ScanFilter:
+    WantedTexts topics
+    WantedTexts keys             # one of them in KEYS, or as UNIQ_KEY
+    int64_t queue_id             # -1: any
+    int64_t since                # store time, inclusive
+    int64_t until                # exclusive
+    TagFilter tags
+
+
+cdef bint is_wanted(const WantedTexts *wanted, const char *text, int64_t length) noexcept nogil:
+    cdef int64_t i
+    for i in range(wanted.count):
+        if wanted.lengths[i] == length and memcmp(wanted.texts[i], text, <size_t>length) == 0:
+            return True
+    return False
+
+
+cdef bint has_wanted_key(
+    const WantedTexts *wanted, const char *data, const Record *record,
+) noexcept nogil:
+    """As a query finds: by KEYS or UNIQ_KEY, and nothing that was rolled back."""
+    cdef StoreProperties properties
+    cdef int64_t at = 0
+    cdef int64_t length = 0
+    cdef const char *word = NULL
+    if (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+        return False
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    if properties.unique_key.value_length > 0 and is_wanted(
+            wanted, properties.unique_key.value, properties.unique_key.value_length):
+        return True
+    while properties.keys.value_length > 0 and split_next(
+            properties.keys.value, properties.keys.value_length, 32, &at, &word, &length):
+        if is_wanted(wanted, word, length):
+            return True
+    return False
+
+
+cdef bint scan_wants(
+    const ScanFilter *filter, const char *data, const Record *record,
+) noexcept nogil:
+    """Whether a checked record passes."""
+    if record.store_timestamp < filter.since or record.store_timestamp >= filter.until:
+        return False
+    if filter.queue_id >= 0 and record.queue_id != filter.queue_id:
+        return False
+    if filter.topics.count and not is_wanted(
+            &filter.topics, data + record.topic_at, record.topic_length):
+        return False
+    if filter.tags.count and not tags_pass(&filter.tags, data, record):
+        return False
+    return filter.keys.count == 0 or has_wanted_key(&filter.keys, data, record)

@@ -1,0 +1,381 @@
+"""Messages as columns: a scan of the store, and what dataframe libraries take from it.
+
+Source: none; the column names are ``common/message/MessageExt.java``'s.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from rmqstore import _core
+from rmqstore.times import INT64_MAX, INT64_MIN, to_millis
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from rmqstore.times import TimeLike
+
+__all__ = ["COLUMNS", "Scan", "ScanningEngine"]
+
+COLUMNS: tuple[str, ...] = tuple(name for name in _core.COLUMN_NAMES if name != "raw_body")
+
+_ON_CORRUPTION = ("raise", "skip", "stop")
+_ON_REMOVED = ("raise", "skip")
+_ROWS_MOST = 1 << 24
+_BYTES_MOST = 1 << 30
+_MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # taken at a time when messages are asked for
+_QUEUE_ID_MOST = 0x7FFFFFFF
+
+
+class Scan:
+    """Messages of a store, as columns or one by one; made by :meth:`MessageStore.scan`.
+
+    Nothing is read before it is asked for, and each time is a pass of its own, up to the head as
+    of its beginning. Anything that reads the Arrow C stream interface takes a scan as it is:
+    ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``, ``duckdb.from_arrow(scan)``.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Names of the columns, in their order.
+    schema : pyarrow.Schema
+        Their types.
+
+    Notes
+    -----
+    A stream's reader shows an error of the store as its own kind of error, with our text;
+    the methods below raise the error itself.
+    Source: ours.
+    """
+
+    columns: tuple[str, ...]
+
+    def __init__(
+        self,
+        engine: _core.ReadingEngine,
+        topic: str | Iterable[str] | None = None,
+        queue_id: SupportsIndex | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        start: SupportsIndex | None = None,
+        stop: SupportsIndex | None = None,
+        since: TimeLike | None = None,
+        until: TimeLike | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        sql: str | None = None,
+        batch_rows: SupportsIndex = 16384,
+        batch_bytes: SupportsIndex = 8 << 20,
+        on_corruption: Literal["raise", "skip", "stop"] = "raise",
+        on_removed: Literal["raise", "skip"] = "raise",
+    ) -> None:
+        if sql is not None:
+            raise NotImplementedError("argument 'sql': SQL92 filters are not in this version")
+        self._engine = engine
+        self.columns = _columns(columns)
+        self._topics = _texts("topic", (topic,) if isinstance(topic, str) else topic)
+        self._queue_id = _bounded("queue_id", queue_id, 0, _QUEUE_ID_MOST, -1)
+        self._start = _bounded("start", start, 0, INT64_MAX, -1)
+        self._stop = _bounded("stop", stop, 0, INT64_MAX, -1)
+        self._since = INT64_MIN if since is None else to_millis(since, name="since")
+        self._until = INT64_MAX if until is None else to_millis(until, name="until")
+        self._tags = tags
+        self._keys = _texts("keys", keys.split(" ") if isinstance(keys, str) else keys)
+        self._batch_rows = _bounded("batch_rows", batch_rows, 1, _ROWS_MOST, 0)
+        self._batch_bytes = _bounded("batch_bytes", batch_bytes, 1, _BYTES_MOST, 0)
+        self._on_corruption = _one_of("on_corruption", on_corruption, _ON_CORRUPTION)
+        self._on_removed = _one_of("on_removed", on_removed, _ON_REMOVED)
+        self._nothing = (topic is not None and not self._topics) or (
+            keys is not None and not self._keys
+        )
+        self._pass(())  # what the core refuses is refused now
+
+    def __repr__(self) -> str:
+        return f"<rmqstore.Scan {self._engine.path!r} {len(self.columns)} columns>"
+
+    def replace(self, **changes: Any) -> Scan:
+        """Return the scan with other arguments of :meth:`MessageStore.scan`.
+
+        Parameters
+        ----------
+        **changes
+            ``columns``, ``since`` and so on.
+
+        Returns
+        -------
+        Scan
+
+        Notes
+        -----
+        Source: ours.
+        """
+        arguments: dict[str, Any] = {
+            "topic": None if not self._topics and not self._nothing else self._topics,
+            "queue_id": None if self._queue_id < 0 else self._queue_id,
+            "columns": self.columns,
+            "start": None if self._start < 0 else self._start,
+            "stop": None if self._stop < 0 else self._stop,
+            "since": None if self._since == INT64_MIN else self._since,
+            "until": None if self._until == INT64_MAX else self._until,
+            "tags": self._tags,
+            "keys": self._keys or None,
+            "batch_rows": self._batch_rows,
+            "batch_bytes": self._batch_bytes,
+            "on_corruption": self._on_corruption,
+            "on_removed": self._on_removed,
+        }
+        return Scan(self._engine, **{**arguments, **changes})
+
+    def _pass(
+        self,
+        columns: tuple[str, ...] | None = None,
+        *,
+        batch_rows: int | None = None,
+        batch_bytes: int | None = None,
+        messages: bool = False,
+    ) -> _core.ScanPass:
+        names = self.columns if columns is None else columns
+        return _core.ScanPass(
+            self._engine,
+            tuple(_core.COLUMN_NAMES.index(name) for name in names),
+            self._topics,
+            self._queue_id,
+            self._start,
+            0 if self._nothing else self._stop,
+            self._since,
+            self._until,
+            self._tags,
+            self._keys,
+            batch_rows or self._batch_rows,
+            batch_bytes or self._batch_bytes,
+            self._on_corruption,
+            self._on_removed,
+            messages,
+        )
+
+    def __arrow_c_schema__(self) -> Any:
+        """Return the types by the Arrow PyCapsule interface."""
+        return self._pass().schema()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return a new pass by the Arrow PyCapsule interface; it gives the types it has."""
+        return self._pass().stream()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Types of the columns."""
+        return _pyarrow().schema(self)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Go through the messages in batches of columns.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+            At most ``batch_rows`` rows, and no more of them than ``batch_bytes`` hold but one.
+
+        Raises
+        ------
+        StoreCorruptError
+            A record does not check, and ``on_corruption`` is ``"raise"``.
+        MessagesRemovedError
+            Retention took messages that were still to come, and ``on_removed`` is ``"raise"``.
+        OSError
+            A file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        Source: ours.
+        """
+        record_batch = _pyarrow().record_batch
+        running = self._pass()
+        while (batch := running.next_batch()) is not None:
+            yield record_batch(batch)
+
+    def to_table(self) -> pa.Table:
+        """Return all messages as a ``pyarrow.Table``; errors as :meth:`to_batches`."""
+        return _pyarrow().Table.from_batches(list(self.to_batches()), schema=self.schema)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Return all messages as a ``pandas.DataFrame``; errors as :meth:`to_batches`.
+
+        Parameters
+        ----------
+        **options
+            For ``pyarrow.Table.to_pandas``.
+        """
+        return self.to_table().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all messages as a ``polars.DataFrame``; errors as :meth:`to_batches`."""
+        import polars
+
+        frame = polars.from_arrow(self.to_table())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def count(self) -> int:
+        """Return the number of messages, without making columns; errors as :meth:`to_batches`."""
+        return self._pass(()).count()
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        """Go through the messages one by one, whatever the columns; errors as `to_batches`."""
+        running = self._pass((), batch_rows=_MESSAGES, batch_bytes=_MESSAGES_BYTES, messages=True)
+        while (found := running.next_messages()) is not None:
+            yield from found
+
+
+class ScanningEngine(_core.ReadingEngine):
+    """A store that can be scanned; the base of ``MessageStore``."""
+
+    def scan(
+        self,
+        topic: str | Iterable[str] | None = None,
+        queue_id: SupportsIndex | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        start: SupportsIndex | None = None,
+        stop: SupportsIndex | None = None,
+        since: TimeLike | None = None,
+        until: TimeLike | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        sql: str | None = None,
+        batch_rows: SupportsIndex = 16384,
+        batch_bytes: SupportsIndex = 8 << 20,
+        on_corruption: Literal["raise", "skip", "stop"] = "raise",
+        on_removed: Literal["raise", "skip"] = "raise",
+    ) -> Scan:
+        """Read messages as columns, along the log, or along queues where that is less.
+
+        Parameters
+        ----------
+        topic : str or iterable of str, optional
+            The record's own topic is one of these; any by default.
+        queue_id : int, optional
+            The record's own queue.
+        columns : iterable of str, optional
+            Names from ``topic queue_id queue_offset physical_offset store_size msg_id uniq_key
+            tags keys properties body flag sys_flag born_timestamp store_timestamp born_host
+            store_host reconsume_times prepared_transaction_offset body_crc``, in any order; all
+            of them by default. ``raw_body``, the body as stored, only where it is named.
+        start, stop : int, optional
+            Physical offsets in bytes: records that begin in ``[start, stop)``. Where one topic
+            and a queue are given, queue offsets.
+        since, until : int, datetime or str, optional
+            Store times: ``since`` inclusive, ``until`` exclusive.
+        tags : str, optional
+            ``"TagA || TagB"``; compared exactly.
+        keys : str or iterable of str, optional
+            Messages that have one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is
+            keys separated by spaces. With a topic they are found by the index.
+        sql : str, optional
+            Not in this version.
+        batch_rows, batch_bytes : int, optional
+            A batch ends when it has so many rows, or its columns so many bytes; that bounds the
+            memory a scan takes.
+        on_corruption : {"raise", "skip", "stop"}, optional
+            What happens at a record that does not check: an error, on to the next good one, or
+            the end.
+        on_removed : {"raise", "skip"}, optional
+            What happens where retention took messages that were still to come, or ``start``
+            lies before the first that is there.
+
+        Returns
+        -------
+        Scan
+            In log order; along one queue in its order. Records that were prepared or rolled
+            back are in it as any other, but for those of a single queue: no queue has them.
+
+        Raises
+        ------
+        TypeError, ValueError, FilterError
+            An argument is not what it may be.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        Source: ours.
+        """
+        return Scan(
+            self,
+            topic,
+            queue_id,
+            columns=columns,
+            start=start,
+            stop=stop,
+            since=since,
+            until=until,
+            tags=tags,
+            keys=keys,
+            sql=sql,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            on_corruption=on_corruption,
+            on_removed=on_removed,
+        )
+
+
+def _pyarrow() -> Any:
+    """Return pyarrow, or say what installs it."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError('this needs pyarrow: pip install "rmqstore[arrow]"') from error
+    return pyarrow
+
+
+def _columns(names: Iterable[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return COLUMNS
+    chosen = _texts("columns", (names,) if isinstance(names, str) else names)
+    for name in chosen:
+        if name not in _core.COLUMN_NAMES:
+            near = difflib.get_close_matches(name, _core.COLUMN_NAMES, 1)
+            hint = f"; nearest is {near[0]!r}" if near else ""
+            raise ValueError(f"argument 'columns' names {name!r}, which is no column{hint}")
+    if len(set(chosen)) != len(chosen):
+        twice = next(name for name in chosen if chosen.count(name) > 1)
+        raise ValueError(f"argument 'columns' names {twice!r} twice")
+    return chosen
+
+
+def _texts(argument: str, values: Iterable[str] | None) -> tuple[str, ...]:
+    if values is None:
+        return ()
+    try:
+        texts = tuple(values)
+    except TypeError:
+        raise TypeError(f"argument {argument!r} is {values!r}; it may be str") from None
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"argument {argument!r} has {text!r}; it may have str")
+    return tuple(dict.fromkeys(text for text in texts if text)) if argument != "columns" else texts
+
+
+def _bounded(argument: str, value: SupportsIndex | None, low: int, high: int, absent: int) -> int:
+    if value is None:
+        return absent
+    if isinstance(value, bool):
+        raise TypeError(f"argument {argument!r} is {value!r}; it may be an int")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"argument {argument!r} is {value!r}; it may be an int") from None
+    if not low <= number <= high:
+        raise ValueError(f"argument {argument!r} is {number}; it may be {low} to {high}")
+    return number
+
+
+def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise ValueError(f"argument {argument!r} is {value!r}; it may be {', '.join(allowed)}")
+    return value
