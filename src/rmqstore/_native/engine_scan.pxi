@@ -29,8 +29,7 @@ cdef int64_t pass_slice(Scan *scan) noexcept nogil:
     store_leave(store)
     if rc < 0 and scan.status == 0:
         return rc
-    if scan.batch.rows and (scan.ended or scan.batch.rows >= scan.batch_rows
-                            or scan.batch.bytes >= scan.batch_bytes):
+    if scan.batch.rows and (scan.ended or scan_batch_full(scan)):
         return PASS_ROWS
     return PASS_ENDED if scan.ended else PASS_GOES_ON
 

@@ -7,13 +7,15 @@ pthread_mutex_init(&open_stores_mutex, NULL)
 pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)
 
 
-cdef int init_unique_keys() except -1:
-    """The address of this machine as the client takes it, and a number of this process's own."""
+cdef int init_random() except -1:
+    """Numbers of this process's own: in unique keys, and of what hashes start with."""
     from random import SystemRandom
+    global place_seed
     unique_keys_init(&unique_keys, 0x7F000001, <uint32_t>SystemRandom().getrandbits(32))
+    place_seed = SystemRandom().getrandbits(64)
     return 0
 
 
 register_error("rmqstore.java", _replace_as_java)
-init_unique_keys()
+init_random()
 atexit.register(_at_exit)

@@ -2,7 +2,9 @@
 # where a record begins near any byte of the log.
 #
 # Records that were prepared or rolled back have no unit, and neither have those whose topic was
-# deleted. The sizes of all units and of the fillers then do not add up to the log.
+# deleted. Each record must begin where another one, or a filler, ends. Whether the beginnings are
+# the ends, but for the first and the last, is told by the sums of a hash over both: one walk over
+# the units in any order, and units named twice make it fail.
 #
 # Source: ours
 
@@ -12,41 +14,83 @@ cdef struct Tiles:
     int64_t first_file           # number of the file that has ``start``
     int64_t files
     int64_t *ends                # by file: the end of its last record
-    int64_t bytes                # of records
+    uint64_t open                # sum of hash(beginning) - hash(end) over records and fillers
+
+
+cdef inline uint64_t place_hash(int64_t offset) noexcept nogil:
+    """splitmix64's mixing, from a start that differs from process to process."""
+    cdef uint64_t z = <uint64_t>offset * <uint64_t>0x9E3779B97F4A7C15 + place_seed
+    z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
+    return z ^ (z >> 31)
+
+
+cdef uint64_t place_seed = 0
 
 
 cdef int64_t log_is_all_queued(Store *store, int64_t stop) noexcept nogil:
     """1 if each record below ``stop``, where one ends, has a unit in a queue; 0; -errno."""
+    cdef int64_t rc, first, minimums
+    pthread_mutex_lock(&store.queued_mutex)
+    first = log_first(store)
+    minimums = queue_minimums(store)
+    if first != store.queued_first or minimums != store.queued_minimums:
+        store.queued_until = first           # files went since: nothing is known any more
+        store.queued_first = first
+        store.queued_minimums = minimums
+    rc = log_is_tiled(store, store.queued_until, stop)
+    if rc == 1:
+        store.queued_until = max(store.queued_until, stop)
+    pthread_mutex_unlock(&store.queued_mutex)
+    return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+
+
+cdef int64_t queue_minimums(Store *store) noexcept nogil:
+    """A number that changes when the first unit of a queue is another one."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t total = 0
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            total += atomic_get(&queue.min_offset)
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return total
+
+
+cdef int64_t log_is_tiled(Store *store, int64_t start, int64_t stop) noexcept nogil:
+    """1 if the units' records and the fillers lie end to end from ``start`` to ``stop``."""
     cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
     cdef Tiles tiles
     cdef int64_t rc = 0
-    tiles.start = max(log_first(store), atomic_get(&store.queued_until))
-    tiles.stop = stop
-    if tiles.start >= stop:
+    if start >= stop:
         return 1
-    tiles.first_file = tiles.start // store.log.file_size
+    tiles.start = start
+    tiles.stop = stop
+    tiles.first_file = start // store.log.file_size
     tiles.files = (stop - 1) // store.log.file_size - tiles.first_file + 1
-    tiles.bytes = 0
+    tiles.open = 0
     tiles.ends = <int64_t *>calloc(<size_t>tiles.files, sizeof(int64_t))
     if tiles.ends == NULL:
         return E_NO_MEMORY
     while topic != NULL and rc >= 0:
         queue = load_queue(&topic.first_queue)
-        while queue != NULL and rc >= 0:
+        # What a light queue has is there by multi-dispatch, from a record of another queue.
+        while queue != NULL and rc >= 0 and not (
+                topic.length > 5 and memcmp(topic.name, b"%LMQ%", 5) == 0):
             rc = tiles_add(&tiles, queue, store.log.file_size)
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
     if rc >= 0:
         rc = tiles_meet(store, &tiles)
     free(tiles.ends)
-    if rc == 1:
-        atomic_raise(&store.queued_until, stop)
-    return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+    return rc
 
 
 cdef int64_t tiles_add(Tiles *tiles, Queue *queue, int64_t file_size) noexcept nogil:
-    """Add up the records that a queue's units name."""
+    """Take in the records that a queue's units name."""
     cdef Slice units
     cdef Unit unit
     cdef int64_t stop = atomic_get(&queue.max_offset)
@@ -68,36 +112,36 @@ cdef int64_t tiles_add(Tiles *tiles, Queue *queue, int64_t file_size) noexcept n
             if unit.size <= 0 or file < 0:
                 slice_release(&units)
                 return E_REMOVED
-            tiles.bytes += unit.size
+            tiles.open += place_hash(unit.physical_offset) \
+                - place_hash(unit.physical_offset + unit.size)
             tiles.ends[file] = max(tiles.ends[file], unit.physical_offset + unit.size)
         slice_release(&units)
         at += rc
     return min(at, 0)
 
 
-cdef int64_t tiles_meet(Store *store, const Tiles *tiles) noexcept nogil:
+cdef int64_t tiles_meet(Store *store, Tiles *tiles) noexcept nogil:
     """1 if records and fillers cover the log without a gap or an overlap, else 0."""
     cdef int64_t file_size = store.log.file_size
-    cdef int64_t wanted = 0
-    cdef int64_t i, start, end
+    cdef int64_t i, end
     cdef Slice slice
     cdef bint filler
     for i in range(tiles.files):
-        start = max(tiles.start, (tiles.first_file + i) * file_size)
         end = min(tiles.stop, (tiles.first_file + i + 1) * file_size)
         if tiles.ends[i] == end:
-            wanted += end - start
             continue
-        if tiles.ends[i] < start or end == tiles.stop \
-                or file_set_read(&store.log, tiles.ends[i], 8, &slice) < 8:
+        if end == tiles.stop or tiles.ends[i] == 0:
+            return 0
+        if file_set_read(&store.log, tiles.ends[i], 8, &slice) < 8:
+            slice_release(&slice)
             return 0
         filler = get_i32(slice.data + RECORD_MAGIC) == MAGIC_BLANK \
             and get_i32(slice.data) == end - tiles.ends[i]
         slice_release(&slice)
         if not filler:
             return 0
-        wanted += tiles.ends[i] - start
-    return wanted == tiles.bytes
+        tiles.open += place_hash(tiles.ends[i]) - place_hash(end)
+    return tiles.open == place_hash(tiles.start) - place_hash(tiles.stop)
 
 
 cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:

@@ -7,6 +7,9 @@ cdef enum:
     ON_BAD_SKIP
     ON_BAD_STOP
 
+    # Alone in its batch: offsets within a column have 31 bits, and a batch 1 GiB before its last row.
+    ROW_BYTES_ALONE = 1 << 29
+    BODY_BYTES_MOST = 1 << 30
     SLICE_BYTES = 64 << 20       # of the log examined between two looks for signals and closing
     RECORD_COST = 4096           # reading one by its place costs as much as so many bytes in a row
 
@@ -30,7 +33,10 @@ cdef struct Scan:
     const Queue *removed_queue   # of E_REMOVED; NULL: the log
     int64_t removed_offset
     int64_t min_offset
+    int64_t end                  # of the log, as of the beginning or as asked for
     int64_t tail                 # where the log goes on behind the queues; -1: nowhere
+    Record waiting               # one that needs a batch of its own
+    const char *waiting_data     # NULL: none; valid until the source goes on
     PyObject *error              # an exception that inflating raised
 
 
@@ -78,6 +84,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
         if scan.start < first and first < end and scan.on_removed != ON_BAD_SKIP:
             return scan_removed(scan, NULL, scan.start, first)
         cursor.at = min(max(first, scan.start), end)
+    scan.end = end
     if scan.filter.keys.count and scan.filter.topics.count and store.indexes.enabled:
         rc = scan_along_index(scan)
         if rc != E_CORRUPT:                  # a bad index file is no reason not to find them
@@ -98,7 +105,6 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
     cdef Cursor *cursor = &scan.source.cursor
     cdef Record record
     cdef const char *data = NULL
-    cdef int64_t stop = cursor.stop
     cdef int64_t rc
     cursor.at = log_boundary(scan.store, start)
     cursor.stop = start
@@ -110,7 +116,7 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
         if rc <= 0:
             break
     cursor.at = max(cursor.at, start)
-    cursor.stop = stop
+    cursor.stop = scan.end
     cursor.check_crc = True
     return 0 if rc == E_REMOVED else rc
 
@@ -292,6 +298,11 @@ cdef int compare_offsets(const void *a, const void *b) noexcept nogil:
     return -1 if left < right else 1 if left > right else 0
 
 
+cdef bint scan_batch_full(const Scan *scan) noexcept nogil:
+    return scan.batch.rows >= scan.batch_rows or scan.batch.bytes >= scan.batch_bytes \
+        or (scan.batch.rows > 0 and scan.waiting_data != NULL)
+
+
 cdef int64_t scan_slice(Scan *scan) noexcept nogil:
     """Add rows until the batch is full, a slice of the log is examined, or the scan ends."""
     cdef ScanSource *source = &scan.source
@@ -308,9 +319,19 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
         if rc < 0:
             return scan_failed(scan, rc)
     while not scan.ended and examined < SLICE_BYTES:
-        if batch.rows >= scan.batch_rows or batch.bytes >= scan.batch_bytes:
+        if scan_batch_full(scan):
             break
-        rc = source_next(source, &scan.filter, &record, &data)
+        if scan.waiting_data != NULL:
+            record = scan.waiting
+            data = scan.waiting_data
+            scan.waiting_data = NULL
+            rc = record.size
+        else:
+            rc = source_next(source, &scan.filter, &record, &data)
+            if rc > ROW_BYTES_ALONE and batch.rows:
+                scan.waiting = record
+                scan.waiting_data = data
+                break
         if rc > 0:
             records += 1
             examined += rc
@@ -351,16 +372,18 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
     """After a failure: 1 to go on behind it, 0 at the end, or the failure if it is told."""
     cdef ScanSource *source = &scan.source
     cdef Lane *lane
+    cdef int64_t start
     if rc == E_REMOVED:
         if scan.on_removed == ON_BAD_SKIP:
             return source_skip(source, rc)
-        lane = source.removed
+        lane = source.removed            # a file of its own, or that of its record
         if lane == NULL and source.along == ALONG_QUEUES and source.heap_count:
             lane = &source.lanes[source.heap[0]]
         if lane != NULL:
             queue_look(scan.store, lane.queue, False)
-            return scan_removed(scan, lane.queue, lane.at,
-                                max(lane.at, atomic_get(&lane.queue.min_offset)))
+            start = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES) // UNIT_BYTES
+            return scan_removed(scan, lane.queue, lane.at, max(
+                start if start >= 0 else lane.stop, atomic_get(&lane.queue.min_offset)))
         return scan_removed(scan, NULL, source.cursor.at, log_first(scan.store))
     if rc == E_CORRUPT:
         if scan.on_corruption == ON_BAD_SKIP:
@@ -436,7 +459,7 @@ cdef int64_t inflate_body(
     """Inflate into bytes that the caller frees. E_CORRUPT, or E_VERSION with ``scan.error``."""
     try:
         body = bodies.inflate(PyBytes_FromStringAndSize(stored, length), sys_flag,
-                              scan.batch.max_body)
+                              min(scan.batch.max_body, BODY_BYTES_MOST))
     except errors.StoreCorruptError:
         return E_CORRUPT
     except BaseException as error:

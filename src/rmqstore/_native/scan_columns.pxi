@@ -85,9 +85,11 @@ cdef struct Batch:
     OutputColumn *columns
     int64_t count
     int64_t rows
-    int64_t bytes                # of the rows so far, at most
+    int64_t bytes                # of the rows so far, no less than they take
     int64_t row_bytes            # of a row, but for bodies, properties and topic
     int64_t properties_times     # columns that come from the properties
+    int64_t text_bytes           # of the properties of the row at hand, decoded
+    bint wants_topic
     bint wants_body
     bint wants_raw_body
     Growing entries              # Property: the record's, in order
@@ -113,6 +115,7 @@ cdef int64_t batch_init(Batch *batch, const int64_t *fields, int64_t count) noex
         column.layout = FIELD_KINDS[fields[i]].layout
         batch.row_bytes += ROW_BYTES_OF_TEXT if column.layout >= LAYOUT_TEXT else 8
         batch.properties_times += FIELD_UNIQ_KEY <= column.field <= FIELD_PROPERTIES
+        batch.wants_topic |= column.field == FIELD_TOPIC_TEXT
         batch.wants_body |= column.field == FIELD_BODY
         batch.wants_raw_body |= column.field == FIELD_RAW_BODY
     return batch_begin(batch)
@@ -219,6 +222,7 @@ cdef int64_t batch_entries(Batch *batch, const char *data, const Record *record)
             return E_NO_MEMORY
         memcpy(batch.entries.data + batch.entries.length, &entry, sizeof(Property))
         batch.entries.length += <int64_t>sizeof(Property)
+    batch.text_bytes = length + 8 * (batch.entries.length // <int64_t>sizeof(Property))
     return 0
 
 
@@ -396,4 +400,13 @@ cdef int64_t batch_add(
     if rc < 0:
         return rc
     batch.rows += 1
+    batch.bytes += batch.row_bytes
+    if batch.properties_times:
+        batch.bytes += batch.properties_times * batch.text_bytes
+    if batch.wants_topic:
+        batch.bytes += 3 * record.topic_length
+    if batch.wants_body:
+        batch.bytes += body_length
+    if batch.wants_raw_body:
+        batch.bytes += record.body_length
     return 0

@@ -34,6 +34,7 @@ cdef struct ScanSource:
     Offsets offsets              # ascending
     int64_t next_offset          # of ``offsets``, the place
     int64_t read_to              # end of the record read last
+    bint taken                   # the first lane's unit was given out
     bint skip_removed            # go on where retention took a queue's file
     Lane *removed                # the lane whose file was missing
 
@@ -128,6 +129,7 @@ cdef int64_t lane_next(ScanSource *source) noexcept nogil:
     """Go on behind the first lane's unit."""
     cdef Lane *lane = &source.lanes[source.heap[0]]
     cdef int64_t rc
+    source.taken = False
     lane.at += 1
     rc = lane_fill(source, lane)
     if rc < 0:
@@ -168,7 +170,6 @@ cdef int64_t source_next(
     """
     cdef Lane *lane
     cdef int64_t rc, offset
-    cdef bint own
     if source.along == ALONG_LOG:
         return cursor_next(&source.cursor, record, data)
     if source.along == ALONG_OFFSETS:
@@ -180,23 +181,25 @@ cdef int64_t source_next(
             source.next_offset += 1
         return rc
     while source.heap_count:
-        lane = &source.lanes[source.heap[0]]
-        if unit_may_pass(filter, lane):
-            rc = source_record_at(source, lane.unit.physical_offset, lane.unit.size, record, data)
+        if source.taken:
+            rc = lane_next(source)
             if rc < 0:
                 return rc
-            if rc != lane.unit.size or not record_is_of(data[0], record, lane.queue, lane.at):
-                source.cursor.field = FIELD_QUEUE
-                return E_CORRUPT
-            # One that is here by multi-dispatch is met in its own queue.
-            own = record_is_own(data[0], record, lane.queue, lane.at)
-        else:
-            own = False
-        rc = lane_next(source)
+            continue
+        lane = &source.lanes[source.heap[0]]
+        source.taken = not unit_may_pass(filter, lane)
+        if source.taken:
+            continue
+        rc = source_record_at(source, lane.unit.physical_offset, lane.unit.size, record, data)
         if rc < 0:
             return rc
-        if own:
-            return record.size
+        if rc != lane.unit.size or not record_is_of(data[0], record, lane.queue, lane.at):
+            source.cursor.field = FIELD_QUEUE
+            return E_CORRUPT
+        source.taken = True
+        # One that is here by multi-dispatch is met in its own queue.
+        if record_is_own(data[0], record, lane.queue, lane.at):
+            return rc
     return 0
 
 

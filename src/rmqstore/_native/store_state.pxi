@@ -120,7 +120,10 @@ cdef struct Store:
     atomic_i64 looked_at
     pthread_mutex_t derive_mutex
     bint derived                 # the queues have been completed from the log
-    atomic_i64 queued_until      # every record of the log below this is in a queue
+    pthread_mutex_t queued_mutex
+    int64_t queued_until         # every record of the log from queued_first up to here is in a queue
+    int64_t queued_first
+    int64_t queued_minimums
     atomic_i64 scanned_records   # by scans
     atomic_i64 scanned_bytes
     bint told_sizes              # no configuration: sizes as the files tell them
