@@ -111,6 +111,19 @@ def test_what_the_index_covers_and_what_is_searched_without_it(tmp_path):
         assert len(store.query("orders", "k77", index_only=True)) == 1
 
 
+def test_the_first_record_is_found_again_without_an_index(tmp_path):
+    """What was walked once and held no key is not walked again: it must have held none."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=SMALL) as store:
+        done = store.put("t", b"only", keys="k", uniq_key=False)
+    for path in (root / "index").iterdir():
+        path.unlink()
+    with rmqstore.open(root) as store:
+        for _ in range(3):
+            assert [m.physical_offset for m in store.query("t", "k")] == [done.physical_offset]
+        assert store.scan("t", keys=["no", "k"]).count() == 1
+
+
 def test_a_reader_follows_an_owner_that_came_later(tmp_path):
     """Queues told from the log of a dead store give way to the files of its next owner."""
     root = tmp_path / "store"
