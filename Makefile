@@ -146,7 +146,7 @@ $(V)/test.stamp: $(V)/made build/wheels/release.stamp
 	touch $@
 
 $(V)-bench/stamp: $(V)-bench/made build/wheels/release.stamp
-	$(call install,$(V)-bench,bench)
+	$(call install,$(V)-bench,bench$(comma)arrow)
 	touch $@
 
 $(V)/lint.stamp: $(V)/test.stamp pyproject.toml

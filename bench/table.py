@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import rmqstore
 import workloads
@@ -26,6 +27,7 @@ PUT_1K = 200_000
 PUT_128 = 1_000_000
 KEYS = 2_000_000
 ASKED = 20_000
+SCANNED = 500_000
 CRC_SIZES = (64, 1 << 10, 4 << 10, 1 << 20)
 
 
@@ -137,6 +139,16 @@ def index(row: Row, program: str) -> None:
         file.close()
 
 
+def scan(rows: list[Row], count: int) -> None:
+    """All columns and three small ones, of a store that is only read and of one's own."""
+    with workloads.scratch() as scratch:
+        path = workloads.written(scratch / "store", 1024, count, with_keys=True)
+        for mode, pair in (("r", rows[:2]), ("r+", rows[2:])):
+            with rmqstore.open(path, mode) as store:
+                for row, columns in zip(pair, (None, workloads.THREE_COLUMNS), strict=True):
+                    row.ours.append(timed(partial(workloads.scan_all, store, columns), count))
+
+
 def crc(rows: dict[str, Row], program: str, size: int) -> None:
     (data,) = workloads.bodies(size, 1)
     calls = min((64 << 20) // size, 100_000)
@@ -188,6 +200,13 @@ def main() -> int:
     dispatched = Row("dispatch 128 B", "", **under(400, ">= 2,500,000/s"))
     queried = Row("query", "", **under(3000, "< 3 us"))
     indexed = Row("index put_keys", "limit", **NO_GOAL)
+    all_columns, three_columns = under(1000, ">= 1,000,000/s"), under(200, ">= 5,000,000/s")
+    scans = [
+        Row('scan 1 KiB, all columns, "r"', "", **all_columns),
+        Row('scan 1 KiB, three small, "r"', "", **three_columns),
+        Row('scan 1 KiB, all columns, "r+"', "", **all_columns),
+        Row('scan 1 KiB, three small, "r+"', "", **three_columns),
+    ]
     crcs = {}
     for size in CRC_SIZES:
         goal = {64: NO_GOAL, 1024: times_faster(3)}.get(size, times_faster(5))
@@ -204,9 +223,10 @@ def main() -> int:
         dispatch(dispatched, 128, PUT_128)
         query(queried, PUT_128 // 2)
         index(indexed, program)
+        scan(scans, SCANNED)
         for size in CRC_SIZES:
             crc(crcs[size], program, size)
-        rows = [put_1k, put_128, many_128, many_1k, dispatched, queried, indexed]
+        rows = [put_1k, put_128, many_128, many_1k, dispatched, queried, indexed, *scans]
         rows += [row for pair in crcs.values() for row in pair.values()]
         if number == 0:
             for row in rows:

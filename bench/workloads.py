@@ -23,6 +23,8 @@ QUEUES = 4
 POOL = 4096  # distinct bodies; more messages take them in turn
 TAGS = ("TagA", "TagB", "TagC", "TagD", "TagE")
 
+THREE_COLUMNS = ("topic", "queue_id", "store_timestamp")
+
 
 def root() -> Path:
     """Return the folder for stores: ``RMQSTORE_BENCH_DIR``, or the one for temporary files."""
@@ -139,6 +141,14 @@ def get_all(store: rmqstore.MessageStore, count: int, *, batch: int = 32) -> int
             total += len(message.properties)
         offset = result.next_offset
     return total
+
+
+def scan_all(store: rmqstore.MessageStore, columns: tuple[str, ...] | None = None) -> int:
+    """Scan the store to Arrow batches, each dropped before the next; return the rows."""
+    rows = 0
+    for batch in store.scan(columns=columns).to_batches():
+        rows += batch.num_rows
+    return rows
 
 
 def query_each(store: rmqstore.MessageStore, wanted: list[str]) -> None:

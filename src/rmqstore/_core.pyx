@@ -97,6 +97,7 @@ include "_native/dispatch.pxi"
 include "_native/checkpoint.pxi"
 # ---- reading
 include "_native/read_path.pxi"
+include "_native/read_ahead.pxi"
 include "_native/log_cursor.pxi"
 include "_native/get_messages.pxi"
 include "_native/index_coverage.pxi"

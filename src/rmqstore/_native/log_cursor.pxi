@@ -17,6 +17,7 @@ cdef struct Cursor:
     int64_t chunk                # bytes read at a time where files are not mapped
     char *buffer                 # for that, kept from one piece to the next
     int64_t room
+    ReadAhead *ahead             # NULL: what is needed is read when it is needed
 
 
 cdef void cursor_init(Cursor *cursor, Store *store, int64_t start, int64_t stop) noexcept nogil:
@@ -33,12 +34,18 @@ cdef void cursor_close(Cursor *cursor) noexcept nogil:
     free(cursor.buffer)
     cursor.buffer = NULL
     cursor.room = 0
+    read_ahead_free(cursor.ahead)
+    cursor.ahead = NULL
 
 
 cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
     """Have ``need`` bytes at ``cursor.at`` in the slice, or as many as the file has."""
     cdef FileSet *log = &cursor.store.log
     cdef int64_t rc
+    if cursor.ahead != NULL:
+        rc = cursor_take_ahead(cursor, need)
+        if rc > 0:
+            return rc
     slice_release(&cursor.slice)
     cursor.slice_at = cursor.at
     if log.writable:
@@ -48,6 +55,33 @@ cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
         cursor.slice.data = cursor.buffer
         cursor.slice.length = rc
     return rc
+
+
+cdef int64_t cursor_take_ahead(Cursor *cursor, int64_t need) noexcept nogil:
+    """As cursor_load, from what was read ahead; 0 where that does not help."""
+    cdef Piece *piece
+    cdef char *data
+    cdef int64_t start = cursor.at
+    cdef int64_t tail = 0
+    if cursor.slice.data != NULL and cursor.slice_at <= start \
+            and start <= cursor.slice_at + cursor.slice.length:
+        tail = cursor.slice_at + cursor.slice.length - start
+        start += tail
+        # Behind the end of a file nothing goes on, and a large record is read as a whole.
+        if tail > AHEAD_TAIL or need > tail + AHEAD_BYTES \
+                or (tail > 0 and start % cursor.store.log.file_size == 0):
+            return 0
+    piece = read_ahead_take(cursor.ahead, start, cursor.stop)
+    if piece == NULL:
+        return 0
+    data = piece.buffer + AHEAD_TAIL - tail
+    if tail:
+        memcpy(data, cursor.slice.data + (cursor.at - cursor.slice_at), <size_t>tail)
+    read_ahead_taken(cursor.ahead)
+    cursor.slice.data = data
+    cursor.slice.length = tail + piece.length
+    cursor.slice_at = cursor.at
+    return cursor.slice.length
 
 
 cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept nogil:

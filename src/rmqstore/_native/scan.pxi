@@ -96,8 +96,11 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
             return min(rc, 0)
     source.along = ALONG_LOG
     if first < cursor.at < end:
-        return scan_find_record(scan, cursor.at)
-    return 0
+        rc = scan_find_record(scan, cursor.at)
+    if rc == 0 and not store.writable and end - cursor.at > AHEAD_PIECES * AHEAD_BYTES:
+        cursor.ahead = read_ahead_new(&store.log)
+        cursor.chunk = AHEAD_BYTES
+    return rc
 
 
 cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
@@ -117,6 +120,7 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
             break
     cursor.at = max(cursor.at, start)
     cursor.stop = scan.end
+    slice_release(&cursor.slice)             # so that reading ahead begins where this does
     cursor.check_crc = True
     return 0 if rc == E_REMOVED else rc
 
@@ -318,6 +322,7 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
             rc = scan_go_on(scan, rc)
         if rc < 0:
             return scan_failed(scan, rc)
+    read_ahead_start(source.cursor.ahead)
     while not scan.ended and examined < SLICE_BYTES:
         if scan_batch_full(scan):
             break
@@ -356,6 +361,7 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
                 scan_failed(scan, rc)
             elif rc == 0:
                 scan.ended = True
+    read_ahead_end(source.cursor.ahead)
     atomic_add(&scan.store.scanned_records, records)
     atomic_add(&scan.store.scanned_bytes, examined)
     return 0
