@@ -7,7 +7,7 @@ cdef enum:
     ON_BAD_SKIP
     ON_BAD_STOP
 
-    # Alone in its batch: offsets within a column have 31 bits, and a batch 1 GiB before its last row.
+    # Alone in its batch: places in a column have 31 bits, and a batch 1 GiB before its last row.
     ROW_BYTES_ALONE = 1 << 29
     BODY_BYTES_MOST = 1 << 30
     SLICE_BYTES = 64 << 20       # of the log examined between two looks for signals and closing

@@ -121,7 +121,7 @@ cdef struct Store:
     pthread_mutex_t derive_mutex
     bint derived                 # the queues have been completed from the log
     pthread_mutex_t queued_mutex
-    int64_t queued_until         # every record of the log from queued_first up to here is in a queue
+    int64_t queued_until         # from queued_first up to here every record is in a queue
     int64_t queued_first
     int64_t queued_minimums
     atomic_i64 scanned_records   # by scans
