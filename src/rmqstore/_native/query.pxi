@@ -166,7 +166,6 @@ cdef int64_t query_log(
     cdef Found found
     cdef const char *data
     cdef int64_t rc, field
-    cdef int64_t first = log_first(store)
     cdef bint keyed = False
     if uncovered_is_keyless(store, start, stop):
         return 0
@@ -181,9 +180,7 @@ cdef int64_t query_log(
                 continue
         if rc <= 0:
             break
-        # The range may begin with the last record that the index file before it has.
-        if not keyed and (record.physical_offset > start or start == first) \
-                and record_is_keyed(data, &record):
+        if not keyed and record.physical_offset > start and record_is_keyed(data, &record):
             keyed = True
         if record_has_key(data, &record, query):
             rc = offsets_add(&found_at, record.physical_offset)
