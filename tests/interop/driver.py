@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ROOT / "interop"
@@ -136,8 +136,11 @@ def copy(source: Path, to: Path) -> Path:
     return to
 
 
-class Driver:
-    """A Java process that has at most one store open.  A context manager."""
+class JavaProcess:
+    """A Java program that answers requests, a JSON object a line.  A context manager."""
+
+    main: str
+    flags: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         build()
@@ -147,11 +150,12 @@ class Driver:
             [
                 "java",
                 *JAVA_FLAGS,
+                *self.flags,
                 f"-Duser.home={self._home}",
                 f"-Djava.io.tmpdir={self._home}",
                 "-cp",
                 f"{JAR}{os.pathsep}{TARGET / 'lib'}/*",
-                "rmqstore.interop.StoreDriver",
+                self.main,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -170,7 +174,7 @@ class Driver:
         self._opened = False
         self.alive = True
 
-    def __enter__(self) -> Driver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -244,32 +248,9 @@ class Driver:
             raise DriverError(f"{op}: {end['error']}")
         return rows, end
 
-    # ---- the store
 
-    def open(
-        self, path: Path, config: dict[str, Any] | None = None, **options: Any
-    ) -> dict[str, Any]:
-        """Load and start the store there; the answer's ``load`` and ``start`` tell whether it did.
-
-        ``config`` has MessageStoreConfig's names.  ``clean`` in the answer: there was no ``abort``.
-        """
-        end = self.call("open", dir=str(path), config=config or {}, **options)[1]
-        self._opened = end["start"]
-        return end
-
-    def shutdown(self) -> bool:
-        """Shut down cleanly; return whether ``abort`` is gone."""
-        self._opened = False
-        return self.call("shutdown")[1]["clean"]
-
-    def halt(self) -> None:
-        """End the process by ``Runtime.halt``, with the store open."""
-        self.call("halt")
-
-    def reset(self) -> None:
-        """Leave no store open; what a test that failed left behind is closed here."""
-        if self.alive and self._opened:
-            self.shutdown()
+class StoreReader(JavaProcess):
+    """What a program answers that has a real store open: all that only reads it."""
 
     def info(self) -> dict[str, Any]:
         """Offsets of the log, how far dispatch is behind, and whether the store takes messages."""
@@ -321,6 +302,37 @@ class Driver:
     def minmax(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Min and max offset of every queue that the store knows of, empty ones too."""
         return {(row[0], row[1]): (row[2], row[3]) for row in self.call("minmax")[0]}
+
+
+class Driver(StoreReader):
+    """A process that has at most one store open, a DefaultMessageStore without a broker."""
+
+    main = "rmqstore.interop.StoreDriver"
+
+    def open(
+        self, path: Path, config: dict[str, Any] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Load and start the store there; the answer's ``load`` and ``start`` tell whether it did.
+
+        ``config`` has MessageStoreConfig's names.  ``clean`` in the answer: there was no ``abort``.
+        """
+        end = self.call("open", dir=str(path), config=config or {}, **options)[1]
+        self._opened = end["start"]
+        return end
+
+    def shutdown(self) -> bool:
+        """Shut down cleanly; return whether ``abort`` is gone."""
+        self._opened = False
+        return self.call("shutdown")[1]["clean"]
+
+    def halt(self) -> None:
+        """End the process by ``Runtime.halt``, with the store open."""
+        self.call("halt")
+
+    def reset(self) -> None:
+        """Leave no store open; what a test that failed left behind is closed here."""
+        if self.alive and self._opened:
+            self.shutdown()
 
     def append(self, messages: list[dict[str, Any]], *, wait: bool = True) -> list[Put]:
         """``putMessage`` for each: rmqstore's field names, ``body`` bytes, ``properties`` a dict.

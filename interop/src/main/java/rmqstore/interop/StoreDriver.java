@@ -46,7 +46,7 @@ public final class StoreDriver {
     /** Exit codes: the end of input, a request that ran out of time, and what {@code halt} leaves. */
     private static final int EXIT_INPUT_ENDED = 0, EXIT_TIMEOUT = 3, EXIT_HALT = 137;
 
-    private Store store;
+    private DefaultMessageStore store;
     private BrokerStatsManager stats;
 
     /** The real store, but that delayed messages are delivered only if asked for. */
@@ -66,8 +66,17 @@ public final class StoreDriver {
         }
     }
 
+    /** Answers one request: rows by {@link #row}, and into {@code end} what its last line has. */
+    interface Handler {
+        void answer(JSONObject request, JSONObject end) throws Exception;
+    }
+
     public static void main(String[] args) throws Exception {
-        StoreDriver driver = new StoreDriver();
+        serve(new StoreDriver()::answer);
+    }
+
+    /** Reads requests until standard input ends, or a handler asks for the end by {@code exit}. */
+    static void serve(Handler handler) throws Exception {
         ExecutorService worker = Executors.newSingleThreadExecutor();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8), 1 << 20);
         System.setOut(System.err); // nothing but answers may reach the real standard output
@@ -77,7 +86,7 @@ public final class StoreDriver {
                 JSONObject request = JSON.parseObject(line);
                 Integer seconds = request.getInteger("timeout");
                 Future<?> done = worker.submit(() -> {
-                    driver.answer(request, end);
+                    handler.answer(request, end);
                     return null;
                 });
                 try {
@@ -125,11 +134,11 @@ public final class StoreDriver {
         }
     }
 
-    private static void row(Object... values) {
+    static void row(Object... values) {
         write(values);
     }
 
-    private void answer(JSONObject request, JSONObject end) throws Exception {
+    void answer(JSONObject request, JSONObject end) throws Exception {
         String op = request.getString("op");
         switch (op) {
             case "ping" -> end.put("pid", ProcessHandle.current().pid());
@@ -168,6 +177,12 @@ public final class StoreDriver {
 
     // ---- open and close
 
+    /** Answers for a store that someone else opened and will close. */
+    StoreDriver use(DefaultMessageStore opened) {
+        store = opened;
+        return this;
+    }
+
     private void open(JSONObject request, JSONObject end) throws Exception {
         if (store != null) {
             throw new IllegalStateException("a store is open already");
@@ -179,17 +194,7 @@ public final class StoreDriver {
         config.setFileReservedTime(24 * 365 * 20); // a test's old files are not to be expired
         config.setCleanFileForciblyEnable(false);
         JSONObject given = request.getJSONObject("config");
-        Properties settings = new Properties();
-        if (given != null) {
-            given.forEach((name, value) -> settings.setProperty(name, value.toString()));
-        }
-        MixAll.properties2Object(settings, config); // drops silently what it cannot set
-        Properties taken = MixAll.object2Properties(config);
-        for (String name : settings.stringPropertyNames()) {
-            if (!settings.getProperty(name).equals(taken.getProperty(name))) {
-                throw new IllegalArgumentException("not taken: " + name + "=" + settings.getProperty(name));
-            }
-        }
+        configure(config, given);
         boolean clean = !Files.exists(Path.of(root, "abort"));
         BrokerStatsManager opened = new BrokerStatsManager("interop", false);
         Store candidate = new Store(config, opened, request.getBooleanValue("deliver_delayed"));
@@ -211,15 +216,30 @@ public final class StoreDriver {
         info(end);
     }
 
+    /** Sets what is given by its RocketMQ name; what cannot be set is an error. */
+    static void configure(Object config, JSONObject given) {
+        Properties settings = new Properties();
+        if (given != null) {
+            given.forEach((name, value) -> settings.setProperty(name, value.toString()));
+        }
+        MixAll.properties2Object(settings, config); // drops silently what it cannot set
+        Properties taken = MixAll.object2Properties(config);
+        for (String name : settings.stringPropertyNames()) {
+            if (!settings.getProperty(name).equals(taken.getProperty(name))) {
+                throw new IllegalArgumentException("not taken: " + name + "=" + settings.getProperty(name));
+            }
+        }
+    }
+
     /** Binds replication to a free loopback port; the release can only listen on all addresses. */
-    private static void listenOnLoopback(DefaultMessageStore store) throws Exception {
+    static void listenOnLoopback(DefaultMessageStore store) throws Exception {
         Object accept = field(store.getHaService(), "acceptSocketService");
         Field address = accept.getClass().getDeclaredField("socketAddressListen");
         address.setAccessible(true);
         address.set(accept, new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
     }
 
-    private static Object field(Object of, String name) throws Exception {
+    static Object field(Object of, String name) throws Exception {
         for (Class<?> c = of.getClass(); c != null; c = c.getSuperclass()) {
             for (Field f : c.getDeclaredFields()) {
                 if (f.getName().equals(name)) {
@@ -232,7 +252,7 @@ public final class StoreDriver {
     }
 
     private void shutdown(JSONObject end) {
-        Store closing = store;
+        DefaultMessageStore closing = store;
         store = null;
         closing.shutdown();
         stats.shutdown();
