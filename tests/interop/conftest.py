@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from interop.driver import Driver
 
 HERE = Path(__file__).resolve().parent
+_compared: dict[str, Counter[str]] = defaultdict(Counter)  # by the test's file
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
@@ -21,6 +23,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture
+def tally(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Iterator[Counter[str]]:
+    """Count what is compared with the real RocketMQ, by kind; the sums are in the run's report."""
+    counts: Counter[str] = Counter()
+    yield counts
+    _compared[request.path.name].update(counts)
+    for kind, count in counts.items():
+        record_property(f"compared {kind}", count)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _compared:
+        terminalreporter.section("compared with the real RocketMQ")
+        for name, counts in sorted(_compared.items()):
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+            terminalreporter.write_line(f"{name}: {counts.total():,} ({kinds})")
 
 
 @pytest.fixture(scope="session")
