@@ -112,6 +112,8 @@ cdef int64_t get_messages(
             slice_release(&units)
             if n < 0 and n != E_REMOVED and n != E_NOT_FOUND:
                 return n
+            if get_removed(store, queue, at, got):
+                return 0
             if got.count == 0:               # a file is missing: on to the next
                 got.status = GET_OFFSET_FOUND_NULL
                 rc = file_set_next_start(&queue.files, at * UNIT_BYTES)
@@ -130,6 +132,9 @@ cdef int64_t get_messages(
                 break
             rc = queue_record(store, queue, at, &unit, &found, &got.field)
             if rc == E_REMOVED or rc == E_NOT_FOUND:
+                if not removed and get_removed(store, queue, at, got):
+                    slice_release(&units)
+                    return 0
                 removed = True
                 at += 1
                 continue
@@ -152,6 +157,23 @@ cdef int64_t get_messages(
     if got.count == 0:
         got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE
     return 0
+
+
+cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept nogil:
+    """Whether retention took what is at ``at`` since the minimum was read; it is read anew.
+
+    The answer then ends there, so that no reader passes over it without being told.
+    """
+    if store.writable or queue_look_at_once(store, queue) < 0:
+        return False
+    got.min_offset = min(atomic_get(&queue.min_offset), got.max_offset)
+    if at >= got.min_offset:
+        return False
+    got.next_offset = at
+    if got.count == 0:
+        got.status = GET_OFFSET_TOO_SMALL
+        got.next_offset = got.min_offset
+    return True
 
 
 cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) noexcept nogil:

@@ -212,6 +212,12 @@ cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
     if queue.derived != NULL:
         return queue_look_derived(store, queue)
     pthread_mutex_lock(&store.look_mutex)
+    # Units name files of the log that came since, and the minimum is where the log begins now.
+    if not listed and monotonic_ns() - atomic_get(&store.log.listed_at) > 100000000:
+        rc = file_set_list(&store.log, NULL)
+        if rc < 0 and rc != -ENOENT:
+            pthread_mutex_unlock(&store.look_mutex)
+            return rc
     if queue.files.count == 0 or (
             not listed and monotonic_ns() - atomic_get(&queue.files.listed_at) > 100000000):
         rc = file_set_list(&queue.files, NULL)
@@ -235,6 +241,13 @@ cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
             rc = used
     pthread_mutex_unlock(&store.look_mutex)
     return rc
+
+
+cdef int64_t queue_look_at_once(Store *store, Queue *queue) noexcept nogil:
+    """As queue_look, where a file is gone that was listed a moment ago."""
+    atomic_set(&store.log.listed_at, 0)
+    atomic_set(&queue.files.listed_at, 0)
+    return queue_look(store, queue, False)
 
 
 cdef int64_t log_look(Store *store) noexcept nogil:

@@ -1,0 +1,98 @@
+"""A store opened to read, beside an owner that appends, rolls files and deletes them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+
+FILE_SIZE = 32 << 10
+CONFIG = rmqstore.StoreConfig(
+    mapped_file_size_commit_log=FILE_SIZE,
+    mapped_file_size_consume_queue=2000,
+    max_hash_slot_num=100,
+    max_index_num=400,
+)
+TIMEOUT = 10.0
+BODY = b"x" * 900
+
+
+@pytest.fixture
+def owner(tmp_path):
+    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
+        store.put("t", BODY, queue_id=0)
+        store.flush()
+        yield store
+
+
+def read_up_to(reader, count):
+    """Read queue t/0 from where ``get`` says to go on, until so many are there."""
+    deadline = time.monotonic() + TIMEOUT
+    at, offsets = 0, []
+    while at < count:
+        assert time.monotonic() < deadline, (at, count)
+        got = reader.get("t", 0, at, 50)
+        offsets += [message.queue_offset for message in got.messages]
+        at = got.next_offset
+    return offsets
+
+
+def log_of(store):
+    return Path(store.path, "commitlog")
+
+
+def put_until(owner, reader, count):
+    """Put into queue t/0 until it has so many messages, all of them seen by the reader."""
+    while owner.put("t", BODY, queue_id=0).queue_offset < count - 1:
+        pass
+    assert read_up_to(reader, count) == list(range(count))
+
+
+def remove_first(directory, count):
+    for path in sorted(directory.iterdir())[:count]:
+        path.unlink()
+
+
+def test_files_that_came_after_the_reader_opened(owner):
+    with rmqstore.open(owner.path) as reader:
+        assert read_up_to(reader, 1) == [0]
+        put_until(owner, reader, 300)
+        assert len(list(log_of(owner).iterdir())) > 5
+
+
+def test_files_removed_just_after_they_were_looked_at(owner):
+    """However lately minimums were read: nobody passes over messages untold."""
+    with rmqstore.open(owner.path) as reader:
+        put_until(owner, reader, 600)
+    with rmqstore.open(owner.path) as reader:  # it has no file open that could still be read
+        queue = reader["t"][0]
+        messages = iter(queue)
+        assert next(messages).queue_offset == 0
+        assert (queue.min_offset, queue.max_offset) == (0, 600)
+        remove_first(log_of(owner), 15)
+        with pytest.raises(rmqstore.MessagesRemovedError) as removed:
+            list(messages)
+        least = removed.value.min_offset
+        assert 300 < least < 600
+        got = reader.get("t", 0, least - 1)
+        assert got.status is rmqstore.GetStatus.OFFSET_TOO_SMALL
+        assert got.next_offset == got.min_offset == queue.min_offset == least
+        assert queue[least].queue_offset == least
+        with pytest.raises(IndexError, match=f"min is {least}"):
+            queue[least - 1]
+
+
+def test_queue_files_removed_with_them(owner):
+    with rmqstore.open(owner.path) as reader:
+        put_until(owner, reader, 600)
+    with rmqstore.open(owner.path) as reader:
+        remove_first(log_of(owner), 15)
+        remove_first(Path(owner.path, "consumequeue/t/0"), 3)
+        got = reader.get("t", 0, 0)
+        assert got.status is rmqstore.GetStatus.OFFSET_TOO_SMALL
+        assert 300 < got.min_offset == got.next_offset < 600
+        rest = [message.queue_offset for message in reader["t"][0]]
+        assert rest == list(range(got.min_offset, 600))
