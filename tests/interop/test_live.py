@@ -1,0 +1,262 @@
+"""Mode ``"r"`` beside a real broker under load, with files rolling and retention behind the reader.
+
+``RMQSTORE_SEED`` repeats a run's traffic; ``RMQSTORE_INTEROP_ROUNDS`` makes it longer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import re
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from interop import compare
+from interop.broker import Broker, Consumed
+
+ROUNDS = int(os.environ.get("RMQSTORE_INTEROP_ROUNDS", "1"))
+LOAD_SECONDS = 8.0 * ROUNDS
+KEPT_MS = 1500  # what has not changed for so long is deleted
+FIRST_DELETION = 3.0  # seconds after the load began
+CATCH_UP = 30.0
+GROUP = "live-group"
+QUEUES = 4
+TOPICS = {"orders": QUEUES, "payments": QUEUES}
+LOAD = {"topics": list(TOPICS), "queues": QUEUES, "rate": 2500, "max_body": 500}
+CONFIG = {
+    "mappedFileSizeCommitLog": 256 << 10,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 300,
+    "maxIndexNum": 1200,
+    "fileReservedTime": 0,
+    "deleteCommitLogFilesInterval": 10,
+    "deleteConsumeQueueFilesInterval": 10,
+}
+# Every name that a broker makes; a reader makes none.
+BROKERS_NAMES = re.compile(
+    r"abort|checkpoint|lock|commitlog|consumequeue|index|config"
+    r"|commitlog/\d{20}|consumequeue/[^/]+(/\d+(/\d{20})?)?|index/\d{17}"
+    r"|config/\w+\.json(\.bak|\.tmp)?"
+)
+Place = tuple[str, int]
+
+
+class Follower:
+    """Reads every queue row by row behind its head, one pass after the other."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self.next = {(topic, n): 0 for topic, queues in topics.items() for n in range(queues)}
+        self.rows: dict[Place, list[tuple]] = defaultdict(list)
+        self.removed: list[tuple[Place, int, int]] = []  # queue offsets that were gone when read
+
+    def pass_over(self, store: rmqstore.MessageStore) -> int:
+        """Take what is new in every queue; return how many messages that were."""
+        count = 0
+        for place, start in self.next.items():
+            at = start
+            while True:
+                got = store.get(*place, at, 500)
+                for message in got.messages:
+                    assert (message.topic, message.queue_id) == place
+                    assert message.queue_offset >= at
+                    if message.queue_offset > at:
+                        self.removed.append((place, at, message.queue_offset))
+                    self.rows[place].append(
+                        (
+                            message.queue_offset,
+                            message.physical_offset,
+                            message.uniq_key,
+                            compare.sha1(message.body),
+                            message.properties["KEYS"],
+                            message.tags,
+                        )
+                    )
+                    at = message.queue_offset + 1
+                    count += 1
+                if got.status.name == "OFFSET_TOO_SMALL":
+                    assert got.next_offset == got.min_offset > at
+                if got.next_offset > at:
+                    self.removed.append((place, at, got.next_offset))
+                    at = got.next_offset
+                elif not got.messages:
+                    break
+            self.next[place] = at
+        return count
+
+
+def consumer_row(row: Consumed) -> tuple:
+    properties = row.properties
+    return (
+        row.queue_offset,
+        row.physical_offset,
+        row.msg_id,
+        row.body_sha1,
+        properties["KEYS"],
+        properties["TAGS"],
+    )
+
+
+def names_below(root: Path) -> set[str]:
+    found = set()
+    for top, directories, files in os.walk(root):
+        found |= {str(Path(top, name).relative_to(root)) for name in directories + files}
+    return found
+
+
+def opened_for_writing(root: Path) -> list[str]:
+    """Return what this process has below the directory that it could write to."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(link.readlink())
+            if target.startswith(str(root)):
+                flags = fcntl.fcntl(int(link.name), fcntl.F_GETFL)
+                if flags & os.O_ACCMODE != os.O_RDONLY:
+                    found.append(target)
+        except OSError:
+            continue  # closed meanwhile
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        columns = line.split(maxsplit=5)
+        if len(columns) == 6 and columns[5].startswith(str(root)) and "w" in columns[1]:
+            found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def broker(java: None) -> Iterator[Broker]:
+    with Broker() as process:
+        yield process
+
+
+class Retention:
+    """Lets the broker delete files, again and again, while others read."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.stop = threading.Event()
+        self.broker = broker
+        self.rounds = 0
+
+    def __call__(self) -> dict:
+        self.stop.wait(FIRST_DELETION)
+        while not self.stop.wait(0.3):
+            self.broker.clean(KEPT_MS)
+            self.rounds += 1
+        return self.broker.info()
+
+
+def test_everything_a_consumer_gets(broker: Broker, tally: Counter, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    seed = int(os.environ.get("RMQSTORE_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"RMQSTORE_SEED={seed}")
+    broker.start(root, CONFIG, {})
+    broker.topics({**TOPICS, f"%RETRY%{GROUP}": 1})
+    broker.consumer_start(GROUP, dict.fromkeys(TOPICS, "*"))
+    broker.load_start(seed=seed, **LOAD)
+    retention = Retention(broker)
+    follower = Follower(TOPICS)
+    seen: set[str] = set()
+    ended = time.monotonic() + LOAD_SECONDS
+    passes = slow = 0
+    with rmqstore.open(root) as store, ThreadPoolExecutor(1) as executor:
+        running = executor.submit(retention)
+        try:
+            while time.monotonic() < ended:
+                follower.pass_over(store)
+                passes += 1
+                seen |= names_below(root)
+                assert opened_for_writing(root) == []
+            with pytest.raises(rmqstore.StoreLockedError):
+                rmqstore.open(root, "r+")
+        finally:
+            retention.stop.set()
+            running.result(timeout=60)
+        sent = broker.load_rows() + broker.load_stop()
+        consumed = catch_up(broker, len(sent))
+        while follower.pass_over(store):
+            pass
+        check(follower, consumed, sent, broker, tally)
+        slow = removed_behind_an_iteration(store, broker)
+        seen |= names_below(root)
+        assert opened_for_writing(root) == []
+    assert broker.info()["writeable"]
+    assert [name for name in sorted(seen) if not BROKERS_NAMES.fullmatch(name)] == []
+    gone = Counter(name.partition("/")[0] for name in seen - names_below(root))
+    assert gone["commitlog"] > 3, gone
+    assert gone["consumequeue"] > 3, gone
+    assert gone["index"] > 1, gone
+    assert passes > 5
+    assert retention.rounds > 2
+    assert slow > 0
+    broker.kill()
+
+
+def catch_up(broker: Broker, count: int) -> list[Consumed]:
+    """Wait for the consumer to have everything that was acknowledged."""
+    consumed: dict[tuple, Consumed] = {}
+    deadline = time.monotonic() + CATCH_UP
+    while len(consumed) < count:
+        assert time.monotonic() < deadline, (len(consumed), count)
+        time.sleep(0.1)
+        for row in broker.consumer_rows(GROUP):
+            assert consumed.setdefault(row[:3], row) == row or row.reconsume_times
+    return list(consumed.values())
+
+
+def check(
+    follower: Follower, consumed: list[Consumed], sent: list, broker: Broker, tally: Counter
+) -> None:
+    """Every message that the consumer got is there, in order, once, but what retention took."""
+    theirs: dict[Place, dict[int, tuple]] = defaultdict(dict)
+    for row in consumed:
+        theirs[row.topic, row.queue_id][row.queue_offset] = consumer_row(row)
+    missed = 0
+    first_kept = broker.info()["min_phy_offset"]
+    for place, start, stop in follower.removed:
+        for offset in range(start, stop):
+            row = theirs[place].pop(offset, None)
+            assert row is None or row[1] < first_kept, (place, offset, row, first_kept)
+            missed += 1
+    for place, rows in follower.rows.items():
+        assert rows == [theirs[place][offset] for offset in sorted(theirs[place])], place
+        tally["messages in order"] += len(rows)
+    taken = sum(map(len, follower.rows.values()))
+    assert taken + missed == len(sent) == len(consumed)
+    assert {row.uniq_key for row in sent} == {row.msg_id for row in consumed}
+    assert taken > len(sent) // 2, (taken, missed)
+    tally["removed before they were read"] += missed
+
+
+def removed_behind_an_iteration(store: rmqstore.MessageStore, broker: Broker) -> int:
+    """Iterations that began before retention took what was to come say so, and so does ``get``."""
+    begun = []
+    for topic, queues in TOPICS.items():
+        for queue_id in range(queues):
+            queue = store[topic][queue_id]
+            begun.append((queue, queue.min_offset))
+    iterations = [iter(queue) for queue, _ in begun]
+    broker.clean()  # all but the last file, ten a round
+    raised = 0
+    for (queue, start), messages in zip(begun, iterations, strict=True):
+        end = queue.min_offset
+        if end == start:
+            continue
+        with pytest.raises(rmqstore.MessagesRemovedError) as removed:
+            list(messages)
+        error = removed.value
+        assert (error.topic, error.queue_id) == (queue.topic, queue.queue_id)
+        assert (error.offset, error.min_offset) == (start, end)
+        got = store.get(queue.topic, queue.queue_id, start)
+        assert got.status is rmqstore.GetStatus.OFFSET_TOO_SMALL
+        assert (got.min_offset, got.next_offset) == (end, end)
+        assert broker.get(queue.topic, queue.queue_id, start).status == "OFFSET_TOO_SMALL"
+        assert broker.minmax()[queue.topic, queue.queue_id][0] == end
+        raised += 1
+    return raised
