@@ -58,12 +58,17 @@ class Broker(StoreReader):
         "-Dio.netty.noUnsafe=false",
     )
 
+    root: Path  # of the store it was started on last
+
     def start(self, path: Path, config: dict[str, Any], broker: dict[str, Any]) -> dict[str, Any]:
         """Start name server and broker on the store there.
 
         ``config`` has MessageStoreConfig's names, ``broker`` BrokerConfig's.
         """
-        return self.call("start", dir=str(path), config=config, broker=broker)[1]
+        self.root = path
+        started = self.call("start", dir=str(path), config=config, broker=broker)[1]
+        assert started["load"], self.log()
+        return started
 
     def shutdown(self) -> bool:
         """Shut clients, broker and name server down; return whether ``abort`` is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import struct
 from pathlib import Path
@@ -18,6 +19,38 @@ LOOK_BACK_MS = 3000  # by so much an unclean start goes back behind the checkpoi
 STORE_TIME_AT = 56  # in a record whose born host is IPv4, 12 bytes later else
 SYS_FLAG_AT = 36
 BORN_HOST_V6 = 0x10
+
+LISTENING, ANY = "0A", {"0" * 8, "0" * 32}  # as the kernel writes them
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def sockets(pid: int) -> list[tuple[str, str, str, str]]:
+    """Protocol, state, local and remote address of each socket of a process.
+
+    The addresses are hex words of the machine's own byte order, without the port.
+    """
+    process = Path("/proc") / str(pid)
+    mine = set()
+    for link in (process / "fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            mine.add(str(link.readlink()))
+    found = []
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        for line in (process / "net" / name).read_text().splitlines()[1:]:
+            columns = line.split()
+            if f"socket:[{columns[9]}]" in mine:
+                local, remote = (address.partition(":")[0] for address in columns[1:3])
+                found.append((name, columns[3], local, remote))
+    return found
+
+
+def assert_loopback_only(pid: int) -> int:
+    """No socket of the process may have another address; return how many listen."""
+    found = sockets(pid)
+    for socket in found:
+        assert socket[2] in LOOPBACK, socket
+        assert socket[3] in LOOPBACK | ANY, socket
+    return sum(socket[1] == LISTENING for socket in found)
 
 
 def files(directory: Path) -> dict[str, Path]:

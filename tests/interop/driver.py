@@ -197,6 +197,14 @@ class JavaProcess:
             self._process.kill()
         self._reap()
 
+    def hang_up(self) -> int:
+        """Close its standard input; return the exit code that this must lead to."""
+        self._in.close()
+        try:
+            return self._process.wait(timeout=GRACE)
+        finally:
+            self.kill()
+
     def _reap(self) -> None:
         self.alive = False
         self._opened = False

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from interop import compare
+from interop import checks, compare
 from interop.broker import Broker, Consumed
 
 ROUNDS = int(os.environ.get("RMQSTORE_INTEROP_ROUNDS", "1"))
@@ -131,8 +131,11 @@ def opened_for_writing(root: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def broker(java: None) -> Iterator[Broker]:
+def broker(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that runs on an empty store."""
     with Broker() as process:
+        process.start(tmp_path_factory.mktemp("live") / "store", CONFIG, {})
+        process.topics({**TOPICS, f"%RETRY%{GROUP}": 1})
         yield process
 
 
@@ -152,12 +155,10 @@ class Retention:
         return self.broker.info()
 
 
-def test_everything_a_consumer_gets(broker: Broker, tally: Counter, tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_everything_a_consumer_gets(broker: Broker, tally: Counter) -> None:
+    root = broker.root
     seed = int(os.environ.get("RMQSTORE_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"RMQSTORE_SEED={seed}")
-    broker.start(root, CONFIG, {})
-    broker.topics({**TOPICS, f"%RETRY%{GROUP}": 1})
     broker.consumer_start(GROUP, dict.fromkeys(TOPICS, "*"))
     broker.load_start(seed=seed, **LOAD)
     retention = Retention(broker)
@@ -173,6 +174,8 @@ def test_everything_a_consumer_gets(broker: Broker, tally: Counter, tmp_path: Pa
                 passes += 1
                 seen |= names_below(root)
                 assert opened_for_writing(root) == []
+            # Name server, broker, its second port and replication; clients have connections.
+            assert checks.assert_loopback_only(broker.pid) == 4
             with pytest.raises(rmqstore.StoreLockedError):
                 rmqstore.open(root, "r+")
         finally:
@@ -195,7 +198,7 @@ def test_everything_a_consumer_gets(broker: Broker, tally: Counter, tmp_path: Pa
     assert passes > 5
     assert retention.rounds > 2
     assert slow > 0
-    broker.kill()
+    assert broker.hang_up() == 0  # all of it ends with its standard input
 
 
 def catch_up(broker: Broker, count: int) -> list[Consumed]:

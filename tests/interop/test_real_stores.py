@@ -217,15 +217,5 @@ def test_no_answer_in_time(
 def test_listens_on_loopback_only(real: Driver, broker_copy: Callable, tmp_path: Path) -> None:
     """Replication is what would listen on all addresses, and on a fixed port."""
     open_copy(real, broker_copy, "broker-clean", tmp_path)
-    process = Path("/proc") / str(real.pid)
-    sockets = {str(link.readlink()) for link in (process / "fd").iterdir() if link.is_symlink()}
-    listening = []
-    for name in ("tcp", "tcp6"):
-        for line in (process / "net" / name).read_text().splitlines()[1:]:
-            columns = line.split()
-            if columns[3] == "0A" and f"socket:[{columns[9]}]" in sockets:
-                listening.append(columns[1].partition(":")[0])
-    assert listening  # as hex words of the machine's own byte order
-    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-    assert set(listening) <= loopback
+    assert checks.assert_loopback_only(real.pid) == 1
     assert real.shutdown()
