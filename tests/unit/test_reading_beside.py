@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -83,6 +84,37 @@ def test_files_removed_just_after_they_were_looked_at(owner):
         assert queue[least].queue_offset == least
         with pytest.raises(IndexError, match=f"min is {least}"):
             queue[least - 1]
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_without_an_index_every_query_finds_the_first_record(tmp_path, mode):
+    path = tmp_path / "store"
+    with rmqstore.open(path, "a", config=CONFIG) as store:
+        store.put("t", b"first", keys="first", queue_id=0)
+        store.put("t", b"second", uniq_key=False, queue_id=0)
+    shutil.rmtree(path / "index")
+    with rmqstore.open(path, mode, config=None if mode == "r" else CONFIG) as store:
+        for _ in range(3):
+            assert [message.body for message in store.query("t", "first")] == [b"first"]
+
+
+def test_keys_that_come_after_the_unique_key(tmp_path):
+    """The index names a message by its first key before it has the others."""
+    path = tmp_path / "store"
+    with rmqstore.open(path, "a", config=CONFIG) as store:
+        for n in range(3):
+            store.put("t", b"%d" % n, keys=[f"key-{n}", f"other-{n}"], queue_id=0)
+    index = next((path / "index").iterdir())
+    whole = index.read_bytes()
+    count = int.from_bytes(whole[36:40])  # entries from 1 on: three a message
+    assert count == 10
+    index.write_bytes(whole[:36] + (count - 2).to_bytes(4) + whole[40:])
+    with rmqstore.open(path) as store:
+        uniq_key = store["t"][0][2].uniq_key
+        for key in (uniq_key, "key-2", "other-2", "other-2", "key-2", uniq_key):
+            assert [message.body for message in store.query("t", key)] == [b"2"], key
+        for key in ("key-1", "other-1", "key-0"):
+            assert len(store.query("t", key)) == 1
 
 
 def test_queue_files_removed_with_them(owner):

@@ -52,6 +52,7 @@ cdef int64_t query_run(
     cdef int64_t i = 0
     cdef IndexFile *index
     cdef int64_t stop
+    cdef bint named = False                  # a newer file with entries was looked at
     if store.writable:
         # What cannot become visible is not waited for: a store that failed can still be read.
         wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
@@ -74,10 +75,11 @@ cdef int64_t query_run(
         if i == 0 and atomic_get(&store.indexes.dispatched) > stop:
             stop = atomic_get(&store.indexes.dispatched)
         if not query.index_only and stop < newer:
-            rc = query_log(store, query, stop, newer, got, hits)
+            rc = query_log(store, query, stop, newer, named and index != NULL, got, hits)
         if rc == 0 and index != NULL and atomic_get(&index.count) > 1:
             rc = query_index(store, query, index, got, hits)
             newer = atomic_get(&index.begin_phy_offset)
+            named = True
         index_close(index)
         if rc != 0 or index == NULL or got.count + hits.count - query.hits_before >= query.max_num:
             return min(rc, 0)
@@ -157,19 +159,54 @@ cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t query_log(
-    Store *store, const KeyQuery *query, int64_t start, int64_t stop, Got *got, Offsets *hits,
+    Store *store, const KeyQuery *query, int64_t start, int64_t stop, bint named, Got *got,
+    Offsets *hits,
 ) noexcept nogil:
-    """The hits of a part of the log that no index file covers, newest first."""
-    cdef Cursor cursor
-    cdef Record record
+    """The hits of a part of the log that no index file covers, newest first.
+
+    ``named``: the record at ``start`` is in the index with all its keys. Else it is looked at
+    each time: an owner may still be entering its keys, or there is no index in front of it.
+    """
     cdef Offsets found_at
     cdef Found found
-    cdef const char *data
-    cdef int64_t rc, field
-    cdef bint keyed = False
-    if uncovered_is_keyless(store, start, stop):
-        return 0
+    cdef int64_t field
+    cdef int64_t rc = 0
+    cdef int64_t rest = start
     memset(&found_at, 0, sizeof(Offsets))
+    if not named:
+        rc = log_record(store, start, 0, &found, &field)
+        if rc > 0:
+            rest = start + rc
+            rc = 0
+            if record_has_key(found.slice.data, &found.record, query):
+                rc = offsets_add(&found_at, start)
+            slice_release(&found.slice)
+        elif rc != E_NO_MEMORY:              # the walk meets it again
+            rc = 0
+    if rc == 0 and rest < stop and not uncovered_is_keyless(store, rest, stop):
+        rc = query_walk(store, query, rest, stop, named, &found_at)
+    while rc == 0 and found_at.count > 0:
+        found_at.count -= 1
+        rc = log_record(store, found_at.items[found_at.count], 0, &found, &field)
+        if rc > 0:
+            rc = query_add(store, query, &found, got, hits)
+        elif rc == E_CORRUPT:
+            got.field = field
+            got.bad_offset = found_at.items[found_at.count]
+    free(found_at.items)
+    return rc
+
+
+cdef int64_t query_walk(
+    Store *store, const KeyQuery *query, int64_t start, int64_t stop, bint named,
+    Offsets *found_at,
+) noexcept nogil:
+    """Where in a part of the log the key is, oldest first; a part without keys is noted."""
+    cdef Cursor cursor
+    cdef Record record
+    cdef const char *data
+    cdef int64_t rc
+    cdef bint keyed = False
     cursor_init(&cursor, store, start, stop)
     cursor.check_crc = False                 # hits are checked when they are read
     while True:
@@ -180,25 +217,17 @@ cdef int64_t query_log(
                 continue
         if rc <= 0:
             break
-        if not keyed and record.physical_offset > start and record_is_keyed(data, &record):
+        if not keyed and not (named and record.physical_offset == start) \
+                and record_is_keyed(data, &record):
             keyed = True
         if record_has_key(data, &record, query):
-            rc = offsets_add(&found_at, record.physical_offset)
+            rc = offsets_add(found_at, record.physical_offset)
             if rc < 0:
                 break
         rc = 0
     cursor_close(&cursor)
     if rc == 0 and not keyed:
         note_keyless(store, start, stop)
-    while rc == 0 and found_at.count > 0:
-        found_at.count -= 1
-        rc = log_record(store, found_at.items[found_at.count], 0, &found, &field)
-        if rc > 0:
-            rc = query_add(store, query, &found, got, hits)
-        elif rc == E_CORRUPT:
-            got.field = field
-            got.bad_offset = found_at.items[found_at.count]
-    free(found_at.items)
     return rc
 
 
