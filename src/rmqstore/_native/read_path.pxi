@@ -260,3 +260,9 @@ cdef int64_t log_look(Store *store) noexcept nogil:
         rc = file_set_list(&store.log, NULL)
     pthread_mutex_unlock(&store.look_mutex)
     return min(rc, 0)
+
+
+cdef int64_t log_look_at_once(Store *store) noexcept nogil:
+    """As log_look, where a file is gone that was listed a moment ago."""
+    atomic_set(&store.log.listed_at, 0)
+    return log_look(store)

@@ -69,13 +69,15 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
         wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
         end = atomic_get(&store.dispatched)
     else:
+        log_look_at_once(store)
         look_for_queues(store)
         end = log_end(store)
     first = log_first(store)
     cursor_init(cursor, store, first, end)
     cursor.tell_removed = not store.writable
     cursor.chunk = SCAN_CHUNK
-    if scan.filter.topics.count == 1 and scan.filter.queue_id >= 0 and not (
+    scan.filter.queued = scan.filter.topics.count == 1 and scan.filter.queue_id >= 0
+    if scan.filter.queued and not (
             scan.filter.keys.count and scan.start < 0 and scan.stop < 0):
         return scan_along_queue(scan)
     if scan.stop >= 0:
@@ -380,13 +382,14 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
     cdef Lane *lane
     cdef int64_t start
     if rc == E_REMOVED:
+        log_look_at_once(scan.store)
         if scan.on_removed == ON_BAD_SKIP:
             return source_skip(source, rc)
         lane = source.removed            # a file of its own, or that of its record
         if lane == NULL and source.along == ALONG_QUEUES and source.heap_count:
             lane = &source.lanes[source.heap[0]]
         if lane != NULL:
-            queue_look(scan.store, lane.queue, False)
+            queue_look_at_once(scan.store, lane.queue)
             start = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES) // UNIT_BYTES
             return scan_removed(scan, lane.queue, lane.at, max(
                 start if start >= 0 else lane.stop, atomic_get(&lane.queue.min_offset)))

@@ -14,6 +14,7 @@ cdef struct ScanFilter:
     int64_t queue_id             # -1: any
     int64_t since                # store time, inclusive
     int64_t until                # exclusive
+    bint queued                  # no queue has what was prepared or rolled back
     TagFilter tags
 
 
@@ -51,6 +52,8 @@ cdef bint scan_wants(
 ) noexcept nogil:
     """Whether a checked record passes."""
     if record.store_timestamp < filter.since or record.store_timestamp >= filter.until:
+        return False
+    if filter.queued and (record.sys_flag & SYS_TRANSACTION) in (SYS_PREPARED, SYS_ROLLBACK):
         return False
     if filter.queue_id >= 0 and record.queue_id != filter.queue_id:
         return False
