@@ -6,7 +6,7 @@ second half is what Python sees: thin classes that check arguments, release the 
 call, and turn its status into an exception.
 
 Lock order: put lock -> preparer's mutex -> a file set's mutex -> table of open files ->
-gates and workers; the flush mutexes are taken before the put lock, never inside it.
+gates, wakeups and workers; the flush mutexes are taken before the put lock, never inside it.
 """
 
 cimport cython
@@ -89,6 +89,7 @@ include "_native/index_file.pxi"
 include "_native/index_set.pxi"
 # ---- the store and its four activities
 include "_native/worker.pxi"
+include "_native/wakeups.pxi"
 include "_native/store_state.pxi"
 include "_native/commit_log.pxi"
 include "_native/prepare.pxi"
@@ -130,6 +131,7 @@ include "_native/engine.pxi"
 include "_native/put_message.pxi"
 include "_native/put_many.pxi"
 include "_native/put_columns.pxi"
+include "_native/engine_wait.pxi"
 include "_native/engine_write.pxi"
 include "_native/engine_read.pxi"
 include "_native/engine_scan.pxi"

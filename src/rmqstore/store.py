@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, SupportsIndex
 
 from rmqstore import _core, arrays, paths
+from rmqstore.asyncput import AsyncEngine
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
@@ -43,7 +44,7 @@ _MESSAGE_ID_LENGTHS = (32, 56)
 _OFFSET_HEX = 16
 
 
-class MessageStore(ScanningEngine):
+class MessageStore(ScanningEngine, AsyncEngine):
     """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
 
     ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"

@@ -193,6 +193,14 @@ cdef extern from *:
     int usleep(unsigned int microseconds) nogil
 
 
+cdef extern from "<sys/eventfd.h>" nogil:
+    enum:
+        EFD_CLOEXEC, EFD_NONBLOCK
+    int eventfd(unsigned int initial, int flags)
+    int eventfd_read(int fd, uint64_t *value)
+    int eventfd_write(int fd, uint64_t value)
+
+
 cdef extern from "<arpa/inet.h>" nogil:
     enum:
         AF_INET, AF_INET6

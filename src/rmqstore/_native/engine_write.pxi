@@ -225,3 +225,16 @@ cdef class WritingEngine(Engine):
         if rc < 0:
             raise status_error(rc, &store.failure, self._path)
         return True
+
+    def _knows_topic(self, topic):
+        """Whether a put to it has no topic to make, for which files are written and synced."""
+        cdef int64_t length = 0
+        store_writable(self, True)
+        try:
+            return known_topic(self, topic, &length) != NULL
+        finally:
+            store_leave(self.store)
+
+    def _log_wakeup(self):
+        """A descriptor for an event loop to wait for the disk by."""
+        return log_wakeup(self)

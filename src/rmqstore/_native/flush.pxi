@@ -31,6 +31,7 @@ cdef int64_t flush_log_now(Store *store) noexcept nogil:
                 # Seen by who waits: the flushed position itself is set file by file.
                 atomic_set_strict(&store.log.flushed, atomic_peek(&store.log.flushed))
                 gate_open(&store.durable)
+                wakeups_ring(&store.wakeups, atomic_peek(&store.log.flushed))
                 if store.settings.sync_flush:
                     worker_wake(&store.reput)
     pthread_mutex_unlock(&store.flush_mutex)

@@ -265,14 +265,19 @@ cdef int wait_acknowledged(Engine engine, PutResult result) except -1:
     with nogil:
         rc = wait_durable(store, result.stop, monotonic_ns() + store.settings.sync_flush_timeout)
     if rc == E_TIMEOUT:
-        result._status = 1
-        raise errors.PutError(
-            f"{engine._path}: stored at {result.physical_offset}, but not on the disk within "
-            f"{store.settings.sync_flush_timeout // 1000000} ms",
-            status=types.PutStatus.FLUSH_DISK_TIMEOUT, result=result, stored=result._count)
+        raise late_error(store, result, engine._path)
     if rc < 0:
         raise status_error(rc, &store.failure, engine._path)
     return 0
+
+
+cdef object late_error(Store *store, PutResult result, str root):
+    """The exception of a message that is in the log, but was not on the disk in time."""
+    result._status = 1
+    return errors.PutError(
+        f"{root}: stored at {result.physical_offset}, but not on the disk within "
+        f"{store.settings.sync_flush_timeout // 1000000} ms",
+        status=types.PutStatus.FLUSH_DISK_TIMEOUT, result=result, stored=result._count)
 
 
 cdef PutResult put_one(

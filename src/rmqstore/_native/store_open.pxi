@@ -26,6 +26,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     pthread_mutex_init(&store.keyless.mutex, NULL)
     gate_init(&store.durable)
     gate_init(&store.visible)
+    wakeups_init(&store.wakeups)
     worker_init(&store.reput)
     worker_init(&store.flush_log)
     worker_init(&store.flush_queue)
@@ -85,6 +86,7 @@ cdef void store_drop(Store *store) noexcept nogil:
         atomic_add(&stores_leaving, -1)
     gate_destroy(&store.durable)
     gate_destroy(&store.visible)
+    wakeups_destroy(&store.wakeups)
     worker_destroy(&store.reput)
     worker_destroy(&store.flush_log)
     worker_destroy(&store.flush_queue)
@@ -260,7 +262,8 @@ cdef int64_t store_close(Store *store) noexcept nogil:
         KILL_POINT("close-before-abort")
         if rc == 0:
             rc = abort_remove(store)
-    atomic_set(&store.state, STATE_CLOSED)
+    atomic_set_strict(&store.state, STATE_CLOSED)
+    wakeups_ring(&store.wakeups, INT64_MAX)
     store_empty(store)
     return rc
 

@@ -1,7 +1,7 @@
 # The whole state of an open store, as C sees it, and who may touch what.
 #
-# Lock order: put_lock -> dispatch_mutex -> preparer's mutex -> a file set's mutex -> gates and
-# workers.
+# Lock order: put_lock -> dispatch_mutex -> preparer's mutex -> a file set's mutex -> gates,
+# wakeups and workers.
 # The put lock guards: current, last_store_timestamp, every queue's next_offset.
 # The dispatch thread alone writes: queues' files, index files, dispatched.
 # The flush threads alone move: the sets' flushed positions.
@@ -130,6 +130,7 @@ cdef struct Store:
     # flush
     Gate durable
     Gate visible
+    Wakeups wakeups              # of event loops that wait for what Gate durable stands for
     atomic_i64 syncs_log
     atomic_i64 syncs_queue
     atomic_i64 flush_calls
@@ -158,6 +159,7 @@ cdef void store_broke(
     atomic_swap_if(&store.failed, 0, status)
     gate_open(&store.durable)
     gate_open(&store.visible)
+    wakeups_ring(&store.wakeups, INT64_MAX)
 
 
 cdef inline int64_t store_enter(Store *store) noexcept nogil:

@@ -1,0 +1,136 @@
+"""``aput``: ``put`` for asyncio.
+
+asyncio itself is imported with the first call.
+
+Source: ``store/DefaultMessageStore.java asyncPutMessage``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, SupportsIndex, overload
+
+from rmqstore import _core
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from rmqstore.times import TimeLike
+
+__all__ = ["AsyncEngine"]
+
+
+class AsyncEngine(_core.ReadingEngine):
+    """What a store does for asyncio; the base of ``MessageStore``."""
+
+    @overload
+    async def aput(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        queue_id: SupportsIndex | None = None,
+        queue_key: None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: SupportsIndex = 0,
+        delay_level: SupportsIndex = 0,
+        born_timestamp: TimeLike | None = None,
+        born_host: str | None = None,
+        uniq_key: bool | str = True,
+        wait: bool = True,
+    ) -> _core.PutResult: ...
+    @overload
+    async def aput(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        queue_id: None = None,
+        queue_key: str | SupportsIndex | Buffer,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: SupportsIndex = 0,
+        delay_level: SupportsIndex = 0,
+        born_timestamp: TimeLike | None = None,
+        born_host: str | None = None,
+        uniq_key: bool | str = True,
+        wait: bool = True,
+    ) -> _core.PutResult: ...
+    async def aput(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        queue_id: SupportsIndex | None = None,
+        queue_key: str | SupportsIndex | Buffer | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: SupportsIndex = 0,
+        delay_level: SupportsIndex = 0,
+        born_timestamp: TimeLike | None = None,
+        born_host: str | None = None,
+        uniq_key: bool | str = True,
+        wait: bool = True,
+    ) -> _core.PutResult:
+        """Store one message; waiting for the disk blocks neither the loop nor a thread.
+
+        The message is in the log at the first step of the coroutine, so that messages go into
+        it in the order in which their tasks begin. With synchronous flush it then waits for
+        the disk: any number of tasks and threads share a sync. Any number of loops may do so.
+
+        Parameters
+        ----------
+        topic, body, queue_id, queue_key, tags, keys, properties, flag, delay_level
+            As for :meth:`put`.
+        born_timestamp, born_host, uniq_key
+            As for :meth:`put`.
+        wait : bool, optional
+            With synchronous flush: return only once the message is on the disk.
+
+        Returns
+        -------
+        PutResult
+
+        Raises
+        ------
+        MessageIllegalError, TypeError, ValueError, PutError, StoreFailedError
+            As for :meth:`put`.
+        StoreClosedError
+            The store was closed before, or meanwhile without having flushed the message.
+        ReadOnlyStoreError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        A message whose ``aput`` was cancelled stays in the log, unless that came before its
+        first step. What remains in the loop is what an append takes: microseconds, and where
+        it comes to that the wait for another writer's append or for the next log file. A topic
+        that has to be made is made in a thread of the loop's executor, one at a time.
+        Source: ``store/DefaultMessageStore.java asyncPutMessage``.
+        """
+        from rmqstore import asyncwait
+
+        put = partial(
+            self.put,
+            topic,
+            body,
+            queue_id=queue_id,
+            queue_key=queue_key,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+            delay_level=delay_level,
+            born_timestamp=born_timestamp,
+            born_host=born_host,
+            uniq_key=uniq_key,
+            wait=False,
+        )
+        if wait and self._config.flush_disk_type == "SYNC_FLUSH":
+            return await asyncwait.put_durable(self, topic, put)
+        return await asyncwait.put_at_once(self, topic, put)

@@ -1,0 +1,179 @@
+"""How asyncio waits for the disk: one eventfd for a store and a loop, however many wait.
+
+The core's flush thread writes to the eventfd, without the GIL, when the log is on the disk as
+far as the first waiter wants it, and when it never will be.
+
+Source: ours; ``store/CommitLog.java GroupCommitService`` for what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from rmqstore import _core
+
+__all__ = ["DurableWaits", "put_at_once", "put_durable"]
+
+_T = TypeVar("_T")
+_Put = Callable[[], _core.PutResult]
+_Key = tuple[int, int]
+
+
+class DurableWaits:
+    """The puts of one loop that wait for one store's disk; used in the loop's thread.
+
+    It is there, and the descriptor in the loop's selector, from the first put's :meth:`enter`
+    to the last one's :meth:`leave`: neither a loop nor a store that nobody waits for is kept.
+
+    Parameters
+    ----------
+    store : WritingEngine
+    loop : asyncio.AbstractEventLoop
+    timeout : float
+        Seconds that a message may wait for the disk.
+    """
+
+    def __init__(
+        self, store: _core.WritingEngine, loop: asyncio.AbstractEventLoop, timeout: float
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._timeout = timeout
+        self._inside = 0
+        self._wakeup: _core.LogWakeup | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        # By place in the log, which differ: end wanted, deadline, result, future.
+        self._heap: list[
+            tuple[int, float, _core.PutResult, asyncio.Future[_core.PutResult]]
+        ] = []
+
+    def enter(self) -> None:
+        """Be ready to wait, before anything is stored."""
+        if self._wakeup is None:
+            wakeup = self._store._log_wakeup()
+            try:
+                self._loop.add_reader(wakeup.fileno(), self._woken)
+            except BaseException:
+                wakeup.close()
+                raise
+            self._wakeup = wakeup
+        self._inside += 1
+
+    def leave(self) -> None:
+        """Balance :meth:`enter`; the last one lets go of everything."""
+        self._inside -= 1
+        if self._inside:
+            return
+        self._heap.clear()  # those that were cancelled
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._wakeup is not None:
+            if self._wakeup.ours():
+                self._loop.remove_reader(self._wakeup.fileno())
+            self._wakeup.close()
+            self._wakeup = None
+
+    def durable(self, done: _core.PutResult) -> asyncio.Future[_core.PutResult]:
+        """Return a future of what was put, done when that is on the disk."""
+        future: asyncio.Future[_core.PutResult] = self._loop.create_future()
+        # Records are flushed whole: the byte after its first one will do.
+        wanted = done.physical_offset + 1
+        deadline = self._loop.time() + self._timeout
+        heapq.heappush(self._heap, (wanted, deadline, done, future))
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._expire)
+        if self._heap[0][0] == wanted:
+            self._settle()
+        return future
+
+    def _woken(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.drain()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wake those whose messages are on the disk, or all of them when that has come to an end.
+
+        The core is told what the next one wants before it is asked how far the log is, and so
+        cannot be missed.
+        """
+        heap = self._heap
+        wakeup = self._wakeup
+        while heap and wakeup is not None:
+            reached = wakeup.reached(heap[0][0])
+            if 0 <= reached < heap[0][0]:
+                return
+            while heap and (reached < 0 or heap[0][0] <= reached):
+                _, _, done, future = heapq.heappop(heap)
+                if future.done():
+                    continue
+                if reached < 0:
+                    future.set_exception(wakeup.error())
+                else:
+                    future.set_result(done)
+
+    def _expire(self) -> None:
+        """End the waits whose time is up."""
+        self._timer = None
+        self._settle()
+        now = self._loop.time()
+        wakeup = self._wakeup
+        late = [entry for entry in self._heap if entry[1] <= now]
+        if late and wakeup is not None:
+            self._heap = [entry for entry in self._heap if entry[1] > now]
+            heapq.heapify(self._heap)
+            for _, _, done, future in late:
+                if not future.done():
+                    future.set_exception(wakeup.timed_out(done))
+        if self._heap:
+            self._timer = self._loop.call_at(min(entry[1] for entry in self._heap), self._expire)
+
+
+# What is shared by the calls of one loop and one store, by their ids: it is used by coroutines
+# that hold both, and gone with the last of them.
+_shared_lock = threading.Lock()
+_waits: WeakValueDictionary[_Key, DurableWaits] = WeakValueDictionary()
+_making: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+
+
+def _shared(
+    table: WeakValueDictionary[_Key, _T],
+    store: _core.WritingEngine,
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[[], _T],
+) -> _T:
+    key = (id(loop), id(store))
+    with _shared_lock:
+        found = table.get(key)
+        if found is None:
+            found = table[key] = make()
+    return found
+
+
+async def put_at_once(store: _core.WritingEngine, topic: str, put: _Put) -> _core.PutResult:
+    """Put, in the loop's thread unless the topic has to be made."""
+    if store._knows_topic(topic):
+        return put()
+    lock = _shared(_making, store, asyncio.get_running_loop(), asyncio.Lock)
+    async with lock:
+        if store._knows_topic(topic):  # made by the one before
+            return put()
+        return await asyncio.to_thread(put)
+
+
+async def put_durable(store: _core.WritingEngine, topic: str, put: _Put) -> _core.PutResult:
+    """Put, and wait for the disk."""
+    loop = asyncio.get_running_loop()
+    timeout = store._config.sync_flush_timeout / 1000
+    waits = _shared(_waits, store, loop, lambda: DurableWaits(store, loop, timeout))
+    waits.enter()
+    try:
+        return await waits.durable(await put_at_once(store, topic, put))
+    finally:
+        waits.leave()
