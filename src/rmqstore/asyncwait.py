@@ -12,16 +12,13 @@ import asyncio
 import heapq
 import threading
 from collections.abc import Callable
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from rmqstore import _core
 
 __all__ = ["DurableWaits", "put_at_once", "put_durable"]
 
-_T = TypeVar("_T")
 _Put = Callable[[], _core.PutResult]
-_Key = tuple[int, int]
 
 
 class DurableWaits:
@@ -48,9 +45,7 @@ class DurableWaits:
         self._wakeup: _core.LogWakeup | None = None
         self._timer: asyncio.TimerHandle | None = None
         # By place in the log, which differ: end wanted, deadline, result, future.
-        self._heap: list[
-            tuple[int, float, _core.PutResult, asyncio.Future[_core.PutResult]]
-        ] = []
+        self._heap: list[tuple[int, float, _core.PutResult, asyncio.Future[_core.PutResult]]] = []
 
     def enter(self) -> None:
         """Be ready to wait, before anything is stored."""
@@ -137,41 +132,44 @@ class DurableWaits:
 
 # What is shared by the calls of one loop and one store, by their ids: it is used by coroutines
 # that hold both, and gone with the last of them.
-_shared_lock = threading.Lock()
+_Key = tuple[int, int]
 _waits: WeakValueDictionary[_Key, DurableWaits] = WeakValueDictionary()
-_making: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
-
-
-def _shared(
-    table: WeakValueDictionary[_Key, _T],
-    store: _core.WritingEngine,
-    loop: asyncio.AbstractEventLoop,
-    make: Callable[[], _T],
-) -> _T:
-    key = (id(loop), id(store))
-    with _shared_lock:
-        found = table.get(key)
-        if found is None:
-            found = table[key] = make()
-    return found
+_making: WeakValueDictionary[_Key, asyncio.Event] = WeakValueDictionary()
+_tables_lock = threading.Lock()
 
 
 async def put_at_once(store: _core.WritingEngine, topic: str, put: _Put) -> _core.PutResult:
-    """Put, in the loop's thread unless the topic has to be made."""
+    """Put, in the loop's thread unless the topic has to be made.
+
+    One topic is made at a time, and what comes meanwhile waits, so as to keep its order.
+    """
+    loop = asyncio.get_running_loop()
+    key = (id(loop), id(store))
+    while (making := _making.get(key)) is not None:
+        await making.wait()
     if store._knows_topic(topic):
         return put()
-    lock = _shared(_making, store, asyncio.get_running_loop(), asyncio.Lock)
-    async with lock:
-        if store._knows_topic(topic):  # made by the one before
-            return put()
+    made = asyncio.Event()
+    with _tables_lock:
+        _making[key] = made
+    try:
         return await asyncio.to_thread(put)
+    finally:
+        with _tables_lock:
+            _making.pop(key, None)
+        if not loop.is_closed():
+            made.set()
 
 
 async def put_durable(store: _core.WritingEngine, topic: str, put: _Put) -> _core.PutResult:
     """Put, and wait for the disk."""
     loop = asyncio.get_running_loop()
-    timeout = store._config.sync_flush_timeout / 1000
-    waits = _shared(_waits, store, loop, lambda: DurableWaits(store, loop, timeout))
+    key = (id(loop), id(store))
+    waits = _waits.get(key)
+    if waits is None:
+        waits = DurableWaits(store, loop, store._config.sync_flush_timeout / 1000)
+        with _tables_lock:
+            _waits[key] = waits
     waits.enter()
     try:
         return await waits.durable(await put_at_once(store, topic, put))

@@ -9,7 +9,7 @@ import pytest
 
 import rmqstore
 
-HEAVY = ("numpy", "xxhash", "click", "rich", "pyarrow", "pyspark", "pytest")
+HEAVY = ("numpy", "xxhash", "click", "rich", "pyarrow", "pyspark", "pytest", "asyncio")
 
 
 def python(*arguments: str) -> str:

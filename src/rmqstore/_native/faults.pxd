@@ -2,8 +2,9 @@
 
 ``RMQ_KILL_AT=name:count`` ends the process by SIGKILL when the point ``name`` is passed for
 the ``count``-th time; ``RMQ_FAIL_AT=call:count:errno`` makes the ``count``-th call of that
-kind fail, and with a ``+`` behind the errno every later one too.  In a release build both
-are nothing at all.
+kind fail, and with a ``+`` behind the errno every later one too; ``RMQ_HOLD_AT=name:descriptor``
+has each pass of the point ``name`` wait for a byte of that pipe, or for its end.  In a release
+build they are nothing at all.
 """
 
 
@@ -27,6 +28,13 @@ cdef extern from *:
         if (passed == count || (passed > count && *rest == '+')) return (int)number;
         return 0;
     }
+    static void rmq_hold(const char *name) {
+        const char *plan = getenv("RMQ_HOLD_AT");
+        size_t length = strlen(name);
+        char byte;
+        if (plan == NULL || strncmp(plan, name, length) != 0 || plan[length] != ':') return;
+        if (read(atoi(plan + length + 1), &byte, 1) < 0) return;
+    }
     static void rmq_kill_point(const char *name) {
         const char *plan = getenv("RMQ_KILL_AT");
         size_t length = strlen(name);
@@ -38,7 +46,7 @@ cdef extern from *:
         }
     }
     #define FAULT(call) rmq_fault(call)
-    #define KILL_POINT(name) rmq_kill_point(name)
+    #define KILL_POINT(name) (rmq_hold(name), rmq_kill_point(name))
     #define FAULTS_BUILT 1
     #else
     #define FAULT(call) ((void)(call), 0)
