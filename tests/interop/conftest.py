@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interop.driver import Driver
 
 HERE = Path(__file__).resolve().parent
-_compared: dict[str, Counter[str]] = defaultdict(Counter)  # by the test's file
+COMPARED = pytest.StashKey[Counter[str]]()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
@@ -25,24 +25,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
 
 
+@pytest.fixture(scope="session")
+def compared(pytestconfig: pytest.Config) -> Callable[[str, int], None]:
+    """A function that counts comparisons: ``compared("1 records", 500)``, a proof and a thing.
+
+    The sums by name are printed at the end of the session.
+    """
+    counts = pytestconfig.stash.setdefault(COMPARED, Counter())
+
+    def add(name: str, count: int) -> None:
+        assert count > 0, f"nothing was compared: {name}"
+        counts[name] += count
+
+    return add
+
+
 @pytest.fixture
 def tally(
-    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+    request: pytest.FixtureRequest, compared: Callable[[str, int], None]
 ) -> Iterator[Counter[str]]:
-    """Count what is compared with the real RocketMQ, by kind; the sums are in the run's report."""
+    """Counts by kind, which go into the table under the name of the test's file."""
     counts: Counter[str] = Counter()
     yield counts
-    _compared[request.path.name].update(counts)
     for kind, count in counts.items():
-        record_property(f"compared {kind}", count)
+        compared(f"{request.path.stem.removeprefix('test_')}: {kind}", count)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _compared:
-        terminalreporter.section("compared with the real RocketMQ")
-        for name, counts in sorted(_compared.items()):
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
-            terminalreporter.write_line(f"{name}: {counts.total():,} ({kinds})")
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    counts = config.stash.get(COMPARED, None)
+    if counts:
+        terminalreporter.section("compared with the real RocketMQ 4.9.3")
+        for name, count in sorted(counts.items()):
+            terminalreporter.line(f"{count:>12,}  {name}")
 
 
 @pytest.fixture(scope="session")
