@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import ipaddress
+import itertools
 import json
 import os
 import selectors
@@ -349,6 +350,44 @@ class Driver(StoreReader):
         """
         rows, _ = self.call("append", messages=[_message(m) for m in messages], wait=wait)
         return [Put(*row) for row in rows]
+
+    def killed_at_work(
+        self, requests: list[dict[str, Any]], answers: int, ahead: int = 4
+    ) -> list[list[Put]]:
+        """Send ``append`` and ``batch`` requests, and kill the process after so many answers.
+
+        ``ahead`` requests are always under way. Returns the rows of each request that was answered
+        before the end, of the last one perhaps not all.
+        """
+        left = iter(requests)
+        deadline = time.monotonic() + CALL_TIMEOUT
+        done: list[list[Put]] = [[]]
+
+        def send(count: int) -> None:
+            for request in itertools.islice(left, count):
+                messages = [_message(m) for m in request["messages"]]
+                request = {**_message(request), "messages": messages}
+                self._in.write(json.dumps(request).encode() + b"\n")
+            self._in.flush()
+
+        send(ahead)
+        while True:
+            try:
+                line = self._line(deadline)
+            except DriverError:  # killed, and all that it had said is read
+                break
+            if line.startswith(b"["):
+                done[-1].append(Put(*json.loads(line)))
+                continue
+            assert json.loads(line)["ok"], line
+            done.append([])
+            if len(done) > answers:
+                self._process.kill()
+            else:
+                send(1)
+        assert len(done) > answers, self.log()
+        self._reap()
+        return done
 
     def batch(
         self, topic: str, queue_id: int, messages: list[dict[str, Any]], **fields: Any
