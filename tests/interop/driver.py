@@ -294,6 +294,11 @@ class StoreReader(JavaProcess):
         """For each (topic, key) the index's physical offsets, newest first, equal hashes too."""
         return self.call("locate", keys=keys, max=max_num, begin=begin, end=end)[0]
 
+    def records(self, offsets: list[int]) -> list[tuple[dict[str, Any], bytes]]:
+        """For each physical offset the record, with body and raw bytes, and it encoded again."""
+        rows, _ = self.call("records", offsets=offsets, body=True, raw=True)
+        return [(_record(row[0]), base64.b64decode(row[1])) for row in rows]
+
     def get(
         self, topic: str, queue_id: int, offset: int, max_num: int = 32, tags: str | None = None
     ) -> Got:
