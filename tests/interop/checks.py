@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 INDEX_HEADER = struct.Struct(">qqqqii")
 INDEX_ENTRY_BYTES = 20
+UNIT_BYTES = 20
+CHUNK = 1 << 20
 SLOT_BYTES = 4
 DEFAULT_SLOTS = 5_000_000
 LOOK_BACK_MS = 3000  # by so much an unclean start goes back behind the checkpoint
@@ -68,23 +71,68 @@ def rebuild(real: Driver, root: Path, config: dict[str, int]) -> None:
     assert real.shutdown()
 
 
+def extents(path: Path) -> list[tuple[int, int]]:
+    """Parts of a file that are no holes: where each begins, and where it ends."""
+    found, at = [], 0
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        while at < size:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError:  # nothing but a hole from there on
+                break
+            end = os.lseek(file.fileno(), at, os.SEEK_HOLE)
+            found.append((at, end))
+            at = end
+    return found
+
+
+def first_difference(ours: Path, theirs: Path) -> int:
+    """The first byte in which two files differ, -1 if none; a hole is zeros, and is not read."""
+    a, b = ours.stat().st_size, theirs.stat().st_size
+    if a != b:
+        return min(a, b)
+    with ours.open("rb") as left, theirs.open("rb") as right:
+        for start, end in sorted(extents(ours) + extents(theirs)):
+            for at in range(start, end, CHUNK):
+                left.seek(at)
+                right.seek(at)
+                mine, real = left.read(min(CHUNK, end - at)), right.read(min(CHUNK, end - at))
+                if mine != real:
+                    pairs = enumerate(zip(mine, real, strict=True))
+                    return at + next(i for i, (x, y) in pairs if x != y)
+    return -1
+
+
+def read_at(path: Path, at: int, count: int) -> str:
+    """Some of a file's bytes in hex."""
+    with path.open("rb") as file:
+        file.seek(at)
+        return file.read(count).hex()
+
+
+def assert_same_files(ours: Path, theirs: Path, first: int = 0, step: int = 1) -> None:
+    """Compare two files byte for byte; what differs is shown in steps that begin at ``first``."""
+    at = first_difference(ours, theirs)
+    if at >= 0:
+        at = first + (at - first) // step * step if at >= first else 0
+        raise AssertionError(
+            f"{ours} has {ours.stat().st_size} bytes, the real {theirs} {theirs.stat().st_size}; "
+            f"at {at}: {read_at(ours, at, 40)} is {read_at(theirs, at, 40)} in the real one"
+        )
+
+
 def assert_same_queue_files(ours: Path, theirs: Path) -> int:
     """Compare consume queue files byte for byte; return how many were compared."""
     mine, real = files(ours / "consumequeue"), files(theirs / "consumequeue")
     assert sorted(mine) == sorted(real)
     for name, path in mine.items():
-        a, b = path.read_bytes(), real[name].read_bytes()
-        if a != b:
-            at = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y) // 20 * 20
-            raise AssertionError(
-                f"{name}: {len(a)} and {len(b)} bytes, unit at {at}: "
-                f"{a[at : at + 20].hex()} is {b[at : at + 20].hex()} in the real file"
-            )
+        assert_same_files(path, real[name], 0, UNIT_BYTES)
     return len(mine)
 
 
 def assert_same_index_files(ours: Path, theirs: Path, slots: int) -> int:
-    """Compare index files in order: header, slots and used entries; return the number of entries.
+    """Compare index files in order, byte for byte; return the number of entries in use.
 
     Names are creation times, so only their order counts.
     """
@@ -93,16 +141,18 @@ def assert_same_index_files(ours: Path, theirs: Path, slots: int) -> int:
     assert len(mine) == len(real)
     entries = 0
     for a, b in zip(mine, real, strict=True):
-        assert a.stat().st_size == b.stat().st_size
-        with a.open("rb") as left, b.open("rb") as right:
-            header = INDEX_HEADER.unpack(left.read(INDEX_HEADER.size))
-            assert header == INDEX_HEADER.unpack(right.read(INDEX_HEADER.size)), (a, b)
-            assert left.read(slots * SLOT_BYTES) == right.read(slots * SLOT_BYTES), (a, b)
-            for number in range(max(header[5], 1)):
-                entry, other = left.read(INDEX_ENTRY_BYTES), right.read(INDEX_ENTRY_BYTES)
-                assert entry == other, f"{a} entry {number}: {entry.hex()}, real: {other.hex()}"
-            entries += max(header[5], 1) - 1
+        assert_same_files(a, b, INDEX_HEADER.size + slots * SLOT_BYTES, INDEX_ENTRY_BYTES)
+        with a.open("rb") as file:
+            entries += max(INDEX_HEADER.unpack(file.read(INDEX_HEADER.size))[5], 1) - 1
     return entries
+
+
+def assert_same_log_files(ours: Path, theirs: Path) -> None:
+    """Compare commit log files byte for byte, fillers too."""
+    mine, real = files(ours), files(theirs)
+    assert sorted(mine) == sorted(real)
+    for name, path in mine.items():
+        assert_same_files(path, real[name])
 
 
 def index_survives_from(root: Path) -> int:

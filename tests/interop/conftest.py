@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 COMPARED = pytest.StashKey[Counter[str]]()
+SEED = "RMQSTORE_INTEROP_SEED"
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
@@ -51,6 +53,12 @@ def tally(
         compared(f"{request.path.stem.removeprefix('test_')}: {kind}", count)
 
 
+@pytest.fixture(scope="session")
+def seed() -> str:
+    """What random traffic is drawn from: another each run, or the environment's to repeat one."""
+    return os.environ.setdefault(SEED, f"{random.SystemRandom().getrandbits(32):x}")
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
@@ -59,6 +67,8 @@ def pytest_terminal_summary(
         terminalreporter.section("compared with the real RocketMQ 4.9.3")
         for name, count in sorted(counts.items()):
             terminalreporter.line(f"{count:>12,}  {name}")
+    if SEED in os.environ:
+        terminalreporter.line(f"{SEED}={os.environ[SEED]}")
 
 
 @pytest.fixture(scope="session")

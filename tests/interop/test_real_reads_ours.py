@@ -356,17 +356,6 @@ def test_it_appends_and_ours_reads_on(
     assert again.shutdown()
 
 
-@pytest.mark.parametrize("kind", ["small", "default-v6"])
-def test_same_bytes(kind: str, real: Driver, tmp_path: Path) -> None:
-    """Queue files byte for byte, index files entry by entry, made by the real store of our log."""
-    written = write(tmp_path, kind, "close")
-    theirs = copy(written.path, tmp_path / "theirs")
-    checks.rebuild(real, theirs, written.config)
-    assert checks.assert_same_queue_files(written.path, theirs) >= 13
-    slots = written.config.get("maxHashSlotNum", checks.DEFAULT_SLOTS)
-    assert checks.assert_same_index_files(written.path, theirs, slots) > len(written.expected)
-
-
 def test_ours_is_locked_out(written: Written, read: Read) -> None:
     """A real store that is running holds the lock against ours."""
     assert (read.path / "abort").exists()

@@ -1,7 +1,7 @@
 """One store, owned by rmqstore and by the real DefaultMessageStore 4.9.3 in turns.
 
-``RMQSTORE_TURNS`` is how often it changes hands, ``RMQSTORE_TURNS_SEED`` repeats the traffic of a
-run that failed.  A third of the owners are killed while they write.
+``RMQSTORE_TURNS`` is how often it changes hands, ``RMQSTORE_INTEROP_SEED`` repeats the traffic of
+a run that failed.  A third of the owners are killed while they write.
 
 Where 4.9.3 itself loses something, the fault is named here and nothing else is let pass:
 
@@ -33,8 +33,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import rmqstore
 from interop import checks, turns
@@ -429,12 +427,9 @@ def test_turns(
     start: Callable[[], Driver],
     tmp_path: Path,
     compared: Callable[[str, int], None],
-    monkeypatch: pytest.MonkeyPatch,
+    seed: str,
 ) -> None:
-    seed = os.environ.get("RMQSTORE_TURNS_SEED") or f"{random.SystemRandom().getrandbits(32):x}"
-    monkeypatch.setenv("RMQSTORE_TURNS_SEED", seed)
-    print(f"RMQSTORE_TURNS_SEED={seed} RMQSTORE_TURNS={TURNS}")
-    turns.message_of.cache_clear()
+    print(f"RMQSTORE_TURNS={TURNS}")
     start().reset()
     state = Turns(tmp_path, start, seed)
     first = time.monotonic()

@@ -55,7 +55,7 @@ def message_of(name: str) -> dict[str, Any]:
     """Everything of a message, told from its name and the environment's seed."""
     own, _, leader = name.partition("@")
     turn, _, _, kind = own.split(".")
-    seed = os.environ.get("RMQSTORE_TURNS_SEED", "")
+    seed = os.environ.get("RMQSTORE_INTEROP_SEED", "")
     draw = random.Random(f"{seed} {own}")
     longest = draw.choice([0, 1, 40, 200, 200, 1000, 1000, 6000, 40_000 if kind == "p" else 0])
     size = draw.randint(0, longest)
@@ -108,7 +108,7 @@ class Names:
     def __init__(self, turn: int, thread: int) -> None:
         self._prefix = f"{turn}.{thread}"
         self._number = 0
-        seed = os.environ.get("RMQSTORE_TURNS_SEED", "")
+        seed = os.environ.get("RMQSTORE_INTEROP_SEED", "")
         self.random = random.Random(f"{seed} names {self._prefix}")
 
     def some(self, kind: str, count: int = 1) -> list[str]:
