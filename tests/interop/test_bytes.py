@@ -150,12 +150,14 @@ def test_ours_encodes_their_records(theirs: Theirs, tmp_path: Path, compared: Co
         compared("5 fillers", fillers)
 
 
-@pytest.mark.parametrize("kind", ["small", "default-v6"])
+@pytest.mark.parametrize(
+    ("kind", "end"), [("small", "close"), ("small", "recovered"), ("default-v6", "close")]
+)
 def test_theirs_makes_queues_and_index_of_our_log(
-    kind: str, real: Driver, tmp_path: Path, compared: Count
+    kind: str, end: str, real: Driver, tmp_path: Path, compared: Count
 ) -> None:
     """And encodes our records to the bytes that they are."""
-    written = write(tmp_path, kind, "close")
+    written = write(tmp_path, kind, end)
     theirs = copy(written.path, tmp_path / "theirs")
     checks.rebuild(real, theirs, written.config)
     queue_files = checks.assert_same_queue_files(written.path, theirs)

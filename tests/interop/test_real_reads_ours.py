@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -22,11 +24,11 @@ from interop import checks, writers
 from interop.driver import Driver, Unit, copy, host
 
 WRITE_TIMEOUT = 120
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LEVEL_MS = {16: 1_800_000, 17: 3_600_000, 18: 7_200_000}
 UNITS_PER_FILE = 300
 BORN_V6, STORE_V6 = 0x10, 0x20
 APPENDED = 100
+TIMED_QUEUES = 8
 SAME_NAMES = [
     *("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "flag", "sys_flag"),
     *("born_timestamp", "store_timestamp", "reconsume_times", "prepared_transaction_offset"),
@@ -36,7 +38,10 @@ SAME_NAMES = [
 
 @dataclass
 class Written:
-    """A store that a child process wrote, and what it put."""
+    """A store that a child process wrote, and what it put.
+
+    ``end``: closed by it, killed with it, or killed and then recovered and closed by ours.
+    """
 
     path: Path
     kind: str
@@ -56,15 +61,19 @@ class Written:
 
 def write(directory: Path, kind: str, end: str) -> Written:
     path, result = directory / "store", directory / "expected"
+    writers_end = "close" if end == "close" else "kill"
     done = subprocess.run(
-        [sys.executable, writers.__file__, str(path), kind, end, str(result)],
+        [sys.executable, writers.__file__, str(path), kind, writers_end, str(result)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=WRITE_TIMEOUT,
         check=False,
     )
     output = (done.stdout + done.stderr).decode(errors="replace")
-    assert done.returncode == (-signal.SIGKILL if end == "kill" else 0), output
+    assert done.returncode == (0 if end == "close" else -signal.SIGKILL), output
+    if end == "recovered":
+        with rmqstore.open(path, "r+", config=writers.config_of(kind)) as store:
+            assert not store.recovery.clean
     with result.open("rb") as file:
         loaded = pickle.load(file)
     return Written(path, kind, end, loaded["began"], loaded["expected"])
@@ -73,6 +82,7 @@ def write(directory: Path, kind: str, end: str) -> Written:
 SCENARIOS = [
     ("small", "close"),
     ("small", "kill"),
+    ("small", "recovered"),
     ("small-sync", "kill"),
     ("default-v6", "close"),
     ("default-v6", "kill"),
@@ -94,6 +104,7 @@ class Read:
     path: Path
     units: list[Unit]
     indexed_from: int
+    delayed: set[tuple[str, int, int]]  # places of what had been dispatched before it was opened
 
     def __post_init__(self) -> None:
         self.at = {unit.physical_offset: unit for unit in self.units}
@@ -110,17 +121,21 @@ class Read:
 def read(written: Written, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
     path = copy(written.path, tmp_path_factory.mktemp("read") / "store")
     indexed_from = checks.index_survives_from(path)
+    delayed = checks.delayed_units(path)
     with Driver() as real:
         opened = real.open(path, written.config)
         assert opened["load"], real.log()
         assert opened["start"]
-        assert opened["clean"] == (written.end == "close")
+        assert opened["clean"] == (written.end != "kill")
         assert opened["behind"] == 0
-        yield Read(real, path, real.dump(body=True, raw=True), indexed_from)
+        yield Read(real, path, real.dump(body=True, raw=True), indexed_from, delayed)
 
 
-def check_record(put: dict[str, Any], unit: Unit, written: Written) -> None:
-    """Compare one record, as the real store decodes it, with what was put, field by field."""
+def check_record(put: dict[str, Any], unit: Unit, written: Written, forgotten: bool) -> None:
+    """Compare one record, as the real store decodes it, with what was put, field by field.
+
+    ``forgotten``: the real store has dispatched it in recovery, see DELAY_FORGOTTEN.
+    """
     record = unit.record
     assert record is not None
     properties = dict(put["properties"])
@@ -150,12 +165,14 @@ def check_record(put: dict[str, Any], unit: Unit, written: Written) -> None:
         stored = record["raw"][-len(in_order.encode()) - 1 :] if in_order else b"\x00\x00"
         assert stored.rstrip(b"\x02").endswith(in_order.encode())
 
-    topic, queue_id = (SCHEDULE_TOPIC, level - 1) if level else (put["topic"], put["queue_id"])
+    topic, queue_id = (
+        (checks.SCHEDULE_TOPIC, level - 1) if level else (put["topic"], put["queue_id"])
+    )
     assert (unit.topic, unit.queue_id) == (record["topic"], record["queue_id"]) == (topic, queue_id)
     assert unit.queue_offset == record["queue_offset"] == (put["queue_offset"] or unit.queue_offset)
     assert unit.physical_offset == record["physical_offset"]
     assert unit.size == record["store_size"] == len(record["raw"])
-    if level:
+    if level and not forgotten:
         assert unit.tags_code == record["store_timestamp"] + LEVEL_MS[level]
     else:
         assert unit.tags_code == (writers.java_hash(put["tags"]) if put["tags"] else 0)
@@ -218,11 +235,15 @@ def check_ours(store: Any, units: list[Unit]) -> None:
             check_message(message, unit)
 
 
-def test_every_unit_and_record(written: Written, read: Read) -> None:
+def test_every_unit_and_record(
+    written: Written, read: Read, compared: Callable[[str, int], None]
+) -> None:
     found = {read.unit_of(put).physical_offset for put in written.expected}
     assert len(found) == len(written.expected) == len(read.units) == len(read.at)
     for put in written.expected:
-        check_record(put, read.unit_of(put), written)
+        unit = read.unit_of(put)
+        forgotten = written.end == "kill" and unit[:3] not in read.delayed
+        check_record(put, unit, written, forgotten)
     in_log_order = [read.at[offset] for offset in sorted(read.at)]
     times = [unit.record["store_timestamp"] for unit in in_log_order]
     assert times == sorted(times)
@@ -234,9 +255,12 @@ def test_every_unit_and_record(written: Written, read: Read) -> None:
         assert len(list((written.path / "commitlog").iterdir())) > 2
         assert len(list((written.path / "index").iterdir())) > 1
         assert max(ends.values()) > UNITS_PER_FILE
+    wide = {queue_id for topic, queue_id in ends if topic == writers.WIDE}
+    assert wide == set(range(writers.WIDE_QUEUES))
+    compared("1 units and records", len(read.units))
 
 
-def test_every_key(written: Written, read: Read) -> None:
+def test_every_key(written: Written, read: Read, compared: Callable[[str, int], None]) -> None:
     wanted = defaultdict(set)
     keys_of = {}
     for put in written.expected:
@@ -259,10 +283,12 @@ def test_every_key(written: Written, read: Read) -> None:
     for key in rare[:: max(1, len(rare) // 50)]:
         found = {record["physical_offset"] for record in read.real.query(*key)}
         assert {offset for offset in found if key in keys_of[offset]} == wanted[key]
+    compared("1 keys", len(wanted))
 
 
-def test_get_and_time_as_ours(written: Written, read: Read) -> None:
+def test_get_as_ours(written: Written, read: Read, compared: Callable[[str, int], None]) -> None:
     """Both have the directory open: the real store as its owner, ours to read."""
+    gets = 0
     with rmqstore.open(read.path, "r") as store:
         queues = defaultdict(list)
         for unit in read.units:
@@ -276,33 +302,78 @@ def test_get_and_time_as_ours(written: Written, read: Read) -> None:
                     assert got.status in {"FOUND", "NO_MATCHED_MESSAGE"}
                     found += [record["physical_offset"] for record in got.records]
                     at = got.next_offset
+                    gets += 1
                 assert got.status == "OFFSET_OVERFLOW_ONE"
                 assert found == wanted
             end = len(units)
             for offset in (0, end - 1, end, end + 1, end + 100):
                 theirs = read.real.get(topic, queue_id, offset, 1)
                 ours = store.get(topic, queue_id, offset, 1)
+                gets += 1
                 assert ours.status.name == theirs.status
                 assert ours.next_offset == theirs.next_offset
                 assert (ours.min_offset, ours.max_offset) == (theirs.min_offset, theirs.max_offset)
                 assert [m.physical_offset for m in ours.messages] == [
                     record["physical_offset"] for record in theirs.records
                 ]
-        for (topic, queue_id), units in queues.items():
-            if topic != writers.FEW:
-                continue  # with several files 4.9.3 picks one by modification time first
-            times = [unit.record["store_timestamp"] for unit in units]
-            asked = [times[0] - 1000, *times, *(t + 1 for t in times), times[-1] + 1000]
-            for at, theirs in zip(asked, read.real.offsets_at(topic, queue_id, asked), strict=True):
-                ours = store[topic][queue_id].offset_at(at, boundary="nearest")
-                assert abs(times[ours] - at) == abs(times[theirs] - at)
         assert store.get("no-such-topic", 0, 0).status.name == "NO_MESSAGE_IN_QUEUE"
         assert read.real.get("no-such-topic", 0, 0).status == "NO_MESSAGE_IN_QUEUE"
+    compared("1 gets", gets)
+
+
+def file_of(path: Path, times: list[int], at: int) -> tuple[int, int]:
+    """The units of the queue file that 4.9.3 looks in for a time: first and behind the last.
+
+    It takes the first file that was modified then or later, else the last; here each counts as
+    modified when its last message was stored.
+    """
+    starts = [int(file.name) // checks.UNIT_BYTES for file in sorted(path.iterdir())]
+    for start, stop in zip(starts, [*starts[1:], len(times)], strict=True):
+        if times[stop - 1] >= at or stop == len(times):
+            return start, stop
+    raise AssertionError(path)
+
+
+def test_offsets_at_times(
+    written: Written, read: Read, compared: Callable[[str, int], None]
+) -> None:
+    """Both answer with a message that is nearest; but 4.9.3 looks in one file of the queue only."""
+    queues = defaultdict(list)
+    for unit in read.units:
+        queues[unit.topic, unit.queue_id].append(unit)
+    some = random.Random(5).sample(sorted(queues), TIMED_QUEUES)
+    longest = max(queues, key=lambda queue: len(queues[queue]))
+    with rmqstore.open(read.path, "r") as store:
+        for topic, queue_id in {*some, longest, (writers.FEW, 0)}:
+            times = [unit.record["store_timestamp"] for unit in queues[topic, queue_id]]
+            path = read.path / "consumequeue" / topic / str(queue_id)
+            for file in sorted(path.iterdir()):
+                stop = (int(file.name) + file.stat().st_size) // checks.UNIT_BYTES
+                modified = times[min(stop, len(times)) - 1] * 1_000_000
+                os.utime(file, ns=(modified, modified))
+            asked = {times[0] - 1000, times[-1] + 1000}
+            asked |= {t + by for t in times[:: max(1, len(times) // 100)] for by in (-1, 0, 1)}
+            at_ends = times[UNITS_PER_FILE - 1 :: UNITS_PER_FILE]  # of the small files
+            asked |= {t + by for t in at_ends for by in (0, 1, 2)}
+            for at, theirs in zip(
+                asked, read.real.offsets_at(topic, queue_id, list(asked)), strict=True
+            ):
+                start, stop = file_of(path, times, at)
+                assert start <= theirs < stop
+                nearest = min(abs(t - at) for t in times[start:stop])
+                assert abs(times[theirs] - at) == nearest
+                ours = store[topic][queue_id].offset_at(at, boundary="nearest")
+                assert abs(times[ours] - at) == min(abs(t - at) for t in times)
+            compared("1 offsets by time", len(asked))
 
 
 @pytest.mark.parametrize("leave", ["shutdown", "kill"])
 def test_it_appends_and_ours_reads_on(
-    leave: str, written: Written, start: Callable[[], Driver], tmp_path: Path
+    leave: str,
+    written: Written,
+    start: Callable[[], Driver],
+    tmp_path: Path,
+    compared: Callable[[str, int], None],
 ) -> None:
     real = start()
     real.reset()
@@ -353,6 +424,7 @@ def test_it_appends_and_ours_reads_on(
     assert last.tags_code == writers.java_hash("TagB")
     assert last.record["body"] == b"ours again"
     assert {key: unit[:6] for key, unit in after.items()} == {unit[:3]: unit[:6] for unit in units}
+    compared("1 units and records, appended to by both", len(units) * 2 + len(after))
     assert again.shutdown()
 
 

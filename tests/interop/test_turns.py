@@ -3,15 +3,8 @@
 ``RMQSTORE_TURNS`` is how often it changes hands, ``RMQSTORE_INTEROP_SEED`` repeats the traffic of
 a run that failed.  A third of the owners are killed while they write.
 
-Where 4.9.3 itself loses something, the fault is named here and nothing else is let pass:
-
-``INDEX_DESTROYED``
-    After an unclean exit it unlinks each index file whose end is later than the checkpoint says,
-    and enters anew only the keys of what recovery dispatches (RELIABILITY.md, finding 7).
-``DELAY_FORGOTTEN``
-    ``DefaultMessageStore.load`` recovers before ``ScheduleMessageService.load`` knows the delay
-    levels: a delayed message that recovery after an unclean exit dispatches gets the hash of its
-    tags for a tags code instead of the time to deliver it at, and so is due at once.
+Where 4.9.3 itself loses something, the test tells which of the faults named in ``checks`` it was,
+and lets nothing else pass.
 """
 
 from __future__ import annotations
@@ -250,7 +243,7 @@ class Turns:
     # ---- what is there
 
     def opened_by_real(self, real: Driver, root: Path, turn: int) -> None:
-        dispatched = delayed_units(root)
+        dispatched = checks.delayed_units(root)
         survives_from = checks.index_survives_from(root)
         self.counts["times INDEX_DESTROYED"] += survives_from > 0
         self.index_destroyed_before = max(self.index_destroyed_before, survives_from)
@@ -350,19 +343,6 @@ class Turns:
             )
             self.counts["keys missing by INDEX_DESTROYED"] += bool(missing)
         self.counts["keys"] += len(keys)
-
-
-def delayed_units(root: Path) -> set[Place]:
-    """Places of the delayed messages that have been dispatched."""
-    places = set()
-    for queue in (root / "consumequeue" / turns.SCHEDULE_TOPIC).glob("*"):
-        for path in queue.iterdir():
-            units = path.read_bytes()
-            for at in range(0, len(units), 20):
-                if any(units[at + 8 : at + 12]):  # its size
-                    offset = (int(path.name) + at) // 20
-                    places.add((turns.SCHEDULE_TOPIC, int(queue.name), offset))
-    return places
 
 
 def corrected(place: Place, row: Row) -> Row:

@@ -38,6 +38,7 @@ MESSAGES = {"small": 6000, "small-sync": 1500, "default-v6": 1500}
 
 TOPICS = ["Topic1", "orders", "a_b-c%1|2"]
 FEW = "few"  # gets so little that each of its queues has one file
+WIDE, WIDE_QUEUES = "wide", 100
 TAGS = [None, None, "TagA", "TagB", "Aa", "BB", "\u6807\u7b7e", "\U0001f680\U0001f680"]
 KEYS = [f"order-{n}" for n in range(300)] + ["Aa", "BB", "\u952e", "\U0001f511"]
 HOSTS = [None, "10.0.0.1:1", "255.254.253.252:65535", "[2001:db8::1]:40000", "[::1]:0"]
@@ -61,9 +62,14 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def queue_of(key: str | int) -> int:
+def queues_of(topic: str) -> int:
+    """How many queues a topic has."""
+    return WIDE_QUEUES if topic == WIDE else WRITE_QUEUES
+
+
+def queue_of(key: str | int, queues: int = WRITE_QUEUES) -> int:
     """The queue that ``SelectMessageQueueByHash`` picks: abs of Java's remainder."""
-    return abs(key if isinstance(key, int) else java_hash(key)) % WRITE_QUEUES
+    return abs(key if isinstance(key, int) else java_hash(key)) % queues
 
 
 class Writer:
@@ -112,19 +118,27 @@ class Writer:
         self._serial += 1
         return self.random.choice([True, True, True, False, f"own-{self._serial}"])
 
-    def put(self, topic: str, delay_level: int = 0, body: bytes | None = None) -> None:
+    def put(
+        self,
+        topic: str,
+        delay_level: int = 0,
+        body: bytes | None = None,
+        queue_id: int | None = None,
+    ) -> None:
         """One ``put`` with a random choice of everything it takes."""
         body = self._body() if body is None else body
         tags, keys, properties = self.random.choice(TAGS), self._keys(), self._properties()
         uniq_key = self._uniq_key()
         where: dict[str, Any] = self.random.choice(
             [
-                {"queue_id": self.random.randrange(WRITE_QUEUES)},
+                {"queue_id": self.random.randrange(queues_of(topic))},
                 {"queue_key": self.random.choice(KEYS)},
                 {"queue_key": self.random.randint(-(1 << 31), (1 << 31) - 1)},
                 {},
             ]
         )
+        if queue_id is not None:
+            where = {"queue_id": queue_id}
         more: dict[str, Any] = {}
         if self.random.random() < 0.3:
             more["flag"] = self.random.randint(-(1 << 31), (1 << 31) - 1)
@@ -143,7 +157,7 @@ class Writer:
         if "queue_id" in where:
             queue_id = where["queue_id"]
         else:
-            queue_id = queue_of(where["queue_key"]) if where else None
+            queue_id = queue_of(where["queue_key"], queues_of(topic)) if where else None
         if queue_id is not None and not delay_level:
             assert done.queue_id == queue_id, (where, done.queue_id)
         for name in ("keys", "properties"):
@@ -199,7 +213,7 @@ class Writer:
         """One ``put_batch``."""
         bodies = [self.random.randbytes(self.random.randint(0, 300)) for _ in range(count)]
         rows = self._rows(count)
-        queue_id = self.random.randrange(WRITE_QUEUES)
+        queue_id = self.random.randrange(queues_of(topic))
         uniq_key = self.random.random() < 0.7
         done = self.store.put_batch(
             topic, bodies, queue_id=queue_id, uniq_key=uniq_key, wait=self._serial % 2 == 0, **rows
@@ -223,7 +237,8 @@ class Writer:
         topics: Any = [self.random.choice(TOPICS) for _ in range(count)] if topic is None else topic
         rows = self._rows(count)
         keys = [self.random.choice(KEYS) for _ in range(count)]
-        ids = [self.random.randrange(WRITE_QUEUES) for _ in range(count)]
+        queues = WRITE_QUEUES if topic is None else queues_of(topic)
+        ids = [self.random.randrange(queues) for _ in range(count)]
         where: dict[str, Any] = self.random.choice(
             [{"queue_id": np.array(ids, dtype=np.int32)}, {"queue_key": keys}, {"queue_id": 2}, {}]
         )
@@ -241,7 +256,7 @@ class Writer:
         done = self.store.put_many(topics, sent, uniq_key=uniq_key, **where, **rows)
         assert done.count == count
         if "queue_key" in where:
-            assert done.queue_id.tolist() == [queue_of(key) for key in keys]
+            assert done.queue_id.tolist() == [queue_of(key, queues) for key in keys]
         elif where:
             assert done.queue_id.tolist() == (
                 ids if len(np.shape(where["queue_id"])) else [2] * count
@@ -257,12 +272,23 @@ class Writer:
                 **self._row(rows, n),
             )
 
+    def wide(self) -> None:
+        """Something in every one of many queues, by all methods."""
+        self.store.create_topic(WIDE, WIDE_QUEUES)
+        for queue_id in range(WIDE_QUEUES):
+            self.put(WIDE, queue_id=queue_id)
+        for size in (3, 10):
+            self.batch(WIDE, size)
+        for _ in range(3):
+            self.many(100, WIDE)
+
     def everything(self, count: int) -> None:
         """About ``count`` messages, by all methods in turn."""
         for _ in range(60):
             self.put(FEW)
         self.put("big", body=self.random.randbytes(200_000))
         self.put("Topic1", body=b"")
+        self.wide()
         while len(self.expected) < count:
             for _ in range(200):
                 self.put(self.random.choice(TOPICS))
