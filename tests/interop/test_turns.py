@@ -43,6 +43,7 @@ NAMES = [
 PARTS = ("commitlog", "index", "consumequeue/Topic1/0")  # of these there must be several files
 OLD_KEYS = 150  # so many of the keys of earlier turns the real store is asked for each time
 OUR_KEYS = 120  # so many of these ours is: what 4.9.3 has destroyed it must look for in the log
+IN_DOUBT = 30  # messages of the calls that were under way when their writer was killed
 BORN_V6, STORE_V6 = 0x10, 0x20
 Place = tuple[str, int, int]
 Row = tuple[Any, ...]  # physical offset, size and tags code of the unit, NAMES of the record
@@ -145,6 +146,7 @@ class Turns:
         self.killed: set[int] = set()
         self.index_destroyed_before = 0  # INDEX_DESTROYED: keys of smaller offsets may be missing
         self.delay_forgotten: set[Place] = set()  # DELAY_FORGOTTEN: units of these
+        self.new: list[str] = []  # at the last hand-over
         self.counts: Counter[str] = Counter()
 
     # ---- writing
@@ -291,6 +293,8 @@ class Turns:
                 self.names[name] = place
                 self.new.append(name)
                 self.learn_keys(row[0], row[3], dict(zip(NAMES, row[3:], strict=True)))
+        in_doubt = [name for name in self.new if name not in self.acknowledged]
+        assert len(in_doubt) <= IN_DOUBT, f"{when}: nobody acknowledged {in_doubt}"
         for name, (place, physical_offset) in self.acknowledged.items():
             assert self.names.get(name) == place, f"{when}: {name} was acknowledged at {place}"
             assert physical_offset in {None, rows[place][0]}
