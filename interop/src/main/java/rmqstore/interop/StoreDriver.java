@@ -375,37 +375,12 @@ public final class StoreDriver {
         for (Object offset : request.getJSONArray("offsets")) {
             SelectMappedBufferResult found = store.selectOneMessageByOffset(((Number) offset).longValue());
             try {
-                ByteBuffer bytes = found.getByteBuffer();
-                MessageExt m = MessageDecoder.decode(bytes.duplicate(), true, false);
-                if (m.getBody() == null) {
-                    m.setBody(new byte[0]); // which it decodes to null and does not encode
-                }
-                MessageAccessor.setProperties(m, propertiesInOrder(bytes.duplicate(), m));
-                row(record(bytes, request), BASE64.encodeToString(MessageDecoder.encode(m, false)));
+                byte[] again = EncodedAgain.bytes(found.getByteBuffer().duplicate());
+                row(record(found.getByteBuffer(), request), BASE64.encodeToString(again));
             } finally {
                 found.release();
             }
         }
-    }
-
-    /** The properties as they are stored; a decoded message has them in a hash map, which knows no order. */
-    private static Map<String, String> propertiesInOrder(ByteBuffer bytes, MessageExt m) {
-        int born = ((InetSocketAddress) m.getBornHost()).getAddress().getAddress().length;
-        int store = ((InetSocketAddress) m.getStoreHost()).getAddress().getAddress().length;
-        int at = 48 + born + 4 + 8 + store + 4 + 4 + 8; // BODYLENGTH, behind all fields of fixed length
-        at += 4 + m.getBody().length;
-        at += 1 + bytes.get(at);
-        byte[] stored = new byte[bytes.getShort(at)];
-        bytes.position(at + 2);
-        bytes.get(stored);
-        Map<String, String> properties = new LinkedHashMap<>();
-        for (String pair : new String(stored, StandardCharsets.UTF_8).split("\u0002")) {
-            int split = pair.indexOf('\u0001');
-            if (split > 0) {
-                properties.put(pair.substring(0, split), pair.substring(split + 1));
-            }
-        }
-        return properties;
     }
 
     /** Rows: the records in the order of the store's own answer. */
