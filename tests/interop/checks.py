@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import struct
 from pathlib import Path

@@ -47,13 +47,6 @@ def compared(pytestconfig: pytest.Config) -> Callable[[str, int], None]:
 def tally(
     request: pytest.FixtureRequest, compared: Callable[[str, int], None]
 ) -> Iterator[Counter[str]]:
-    """Counts by kind, which go into the table under the name of the test's file."""
-    counts: Counter[str] = Counter()
-    yield counts
-    for kind, count in counts.items():
-        compared(f"{request.path.stem.removeprefix('test_')}: {kind}", count)
-
-
     """Counts by kind, for a test that keeps them itself; they are in the same table."""
     counts: Counter[str] = Counter()
     yield counts
