@@ -28,6 +28,22 @@ cdef int check_array(ColumnInput column, const ArrowArray *array, int64_t buffer
     return 0
 
 
+cdef int take_slice(
+    ColumnInput column, const ArrowArray *child, int64_t start, int64_t length, ArrowArray *part,
+) except -1:
+    """Rows of a child array from ``start`` on; the part borrows all that it points at."""
+    check_array(column, child, 0)
+    if start < 0 or length < 0 or start > child.length - length:
+        return refuse_arrow(
+            column, f"rows up to {start + length} of an array that has {child.length}")
+    part[0] = child[0]
+    part.offset += start
+    part.length = length
+    if part.null_count != 0:
+        part.null_count = -1
+    return 0
+
+
 cdef int take_validity(ColumnInput column, const ArrowArray *array) except -1:
     """Take the null bits; raise for the first null where there may be none."""
     cdef const uint8_t *bits = <const uint8_t *>array.buffers[0]
@@ -233,8 +249,9 @@ cdef int take_codes(
 cdef int take_dictionary(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, int accept,
 ) except -1:
-    """Dictionary-encoded strings or binary values."""
-    cdef ColumnInput values = ColumnInput(column.argument, column.allowed, True)
+    """Dictionary-encoded strings or binary values; errors in its values name these."""
+    cdef ColumnInput values = column.new_part()
+    values.unit = "value"
     if not integer_width(schema.format[0]) or schema.dictionary.dictionary != NULL:
         return refuse_format(column, schema.format)
     check_array(column, array, 2)

@@ -55,27 +55,54 @@ cdef int take_chunks(ColumnInput column, list chunks, int64_t rows) except -1:
     return 0
 
 
+cdef int refuse_stream(
+    ColumnInput column, ArrowArrayStream *stream, int status,
+) except -1:
+    problem = stream.get_last_error(stream)
+    text = "" if problem == NULL else problem.decode("utf-8", "replace")
+    raise OSError(status, f"{column.where(-1)}: {text}")
+
+
+cdef object open_stream(ColumnInput column, object value, ArrowOwner types):
+    """The capsule of an Arrow stream, which releases it; ``types`` gets its schema."""
+    cdef ArrowArrayStream *stream
+    cdef int status
+    capsule = value.__arrow_c_stream__()
+    stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
+    if stream.release == NULL:
+        refuse_arrow(column, "its stream is released")
+    with nogil:
+        status = stream.get_schema(stream, &types.schema)
+    if status != 0:
+        refuse_stream(column, stream, status)
+    return capsule
+
+
+cdef ArrowOwner next_array(ColumnInput column, object capsule):
+    """The next array of a stream, None at its end."""
+    cdef ArrowOwner owner = ArrowOwner()
+    cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(
+        capsule, b"arrow_array_stream")
+    cdef int status
+    with nogil:
+        status = stream.get_next(stream, &owner.array)
+    if status != 0:
+        refuse_stream(column, stream, status)
+    return owner if owner.array.release != NULL else None
+
+
 cdef int take_stream(ColumnInput column, object value, int accept) except -1:
     """All chunks of an Arrow stream; a single one is read where it is."""
-    cdef ArrowArrayStream *stream
     cdef ArrowOwner types = ArrowOwner()
     cdef ArrowOwner owner
     cdef ColumnInput chunk
     cdef list chunks = []
     cdef int64_t rows = 0
-    cdef int status
-    capsule = value.__arrow_c_stream__()
-    stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
-    if stream.release == NULL:
-        return refuse_arrow(column, "its stream is released")
-    with nogil:
-        status = stream.get_schema(stream, &types.schema)
-    while status == 0:
-        owner = ArrowOwner()
-        with nogil:
-            status = stream.get_next(stream, &owner.array)
-        if status != 0 or owner.array.release == NULL:
-            break
+    capsule = open_stream(column, value, types)
+    while True:
+        owner = next_array(column, capsule)
+        if owner is None:
+            return take_chunks(column, chunks, rows)
         chunk = ColumnInput(column.argument, column.allowed, column.nullable)
         chunk.low = column.low
         chunk.high = column.high
@@ -84,11 +111,6 @@ cdef int take_stream(ColumnInput column, object value, int accept) except -1:
         take_values(chunk, &types.schema, &owner.array, accept)
         rows += chunk.rows
         chunks.append(chunk)
-    if status != 0:
-        problem = stream.get_last_error(stream)
-        text = "" if problem == NULL else problem.decode("utf-8", "replace")
-        raise OSError(status, f"{column.where(-1)}: {text}")
-    return take_chunks(column, chunks, rows)
 
 
 cdef bint take_arrow(ColumnInput column, object value, int accept) except -1:

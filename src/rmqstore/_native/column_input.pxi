@@ -1,4 +1,4 @@
-# A column argument of put_many from Python's side: owner, errors, sequences and buffers.
+# A column of put_many or of a table from Python's side: owner, errors, sequences and buffers.
 #
 # A column is checked in full while it is made, with the GIL held; what it points at is kept
 # alive by `owners`, and by nothing else, so that an error on the way leaks nothing.
@@ -30,8 +30,11 @@ cdef class ColumnInput:
     cdef int64_t high
     cdef bint nullable           # rows may have no value
     cdef bint generate           # uniq_key=True
+    cdef str kind                # what it is called in errors: argument or column
     cdef str argument            # name, for errors
+    cdef str unit                # what errors count: rows, or the values of a dictionary
     cdef str allowed             # what it may be, for errors
+    cdef ColumnInput lists       # whose rows are lists of what this column has; errors name those
     cdef list owners             # tuples, memoryviews, ArrowOwners, memory as bytes
 
     def __cinit__(self, str argument, str allowed, bint nullable):
@@ -39,7 +42,9 @@ cdef class ColumnInput:
         self.low = INT64_MIN
         self.high = INT64_MAX
         self.nullable = nullable
+        self.kind = "argument"
         self.argument = argument
+        self.unit = "row"
         self.allowed = allowed
         self.owners = []
 
@@ -72,11 +77,24 @@ cdef class ColumnInput:
         self.view.length = length
         return 0
 
+    cdef ColumnInput new_part(self):
+        """A column of what this one's rows consist of, named alike."""
+        cdef ColumnInput part = ColumnInput(self.argument, self.allowed, True)
+        part.kind = self.kind
+        return part
+
     cdef str where(self, int64_t row):
         """Argument and row; -1: the argument as a whole."""
+        cdef int64_t item
         if row < 0:
-            return f"argument '{self.argument}'"
-        return f"argument '{self.argument}', row {self.first_row + row}"
+            return f"{self.kind} '{self.argument}'"
+        if self.lists is not None:
+            item = row + list_bound(&self.lists.view, 0)
+            row = 0
+            while list_bound(&self.lists.view, row + 1) <= item:
+                row += 1
+            return self.lists.where(row)
+        return f"{self.kind} '{self.argument}', {self.unit} {self.first_row + row}"
 
     cdef int refuse_type(self, int64_t row, object value) except -1:
         kind = type(value).__name__

@@ -31,18 +31,13 @@ cdef int take_key_rows(ColumnInput column, tuple rows) except -1:
     return take_text_rows(column, tuple(joined))
 
 
-cdef int64_t list_bound(const ColumnView *lists, int64_t row) noexcept nogil:
-    """First word of a row's list, and the end of the list before it."""
-    if lists.kind == COLUMN_OFFSETS_64:
-        return native_i64(lists.rows + 8 * row)
-    return native_i32(lists.rows + 4 * row)
-
-
 cdef int64_t join_lists(
     const ColumnView *lists, const ColumnView *words, int64_t rows, Span *spans, char *into,
     int64_t *bad,
 ) noexcept nogil:
     """Join the words of every list with one space and return the bytes that takes.
+
+    ``words`` begin with the first list's first one.
 
     With ``into`` NULL they are only counted; ``bad`` is then the first row with a null or a
     space in a word, else -1.
@@ -50,6 +45,7 @@ cdef int64_t join_lists(
     cdef const char *word = NULL
     cdef int64_t length = 0
     cdef int64_t total = 0
+    cdef int64_t first = list_bound(lists, 0) if rows > 0 else 0
     cdef int64_t row, item, start
     bad[0] = -1
     for row in range(rows):
@@ -57,7 +53,7 @@ cdef int64_t join_lists(
         if lists.validity != NULL and not arrow_bit(lists.validity, lists.validity_offset + row):
             continue
         start = total
-        for item in range(list_bound(lists, row), list_bound(lists, row + 1)):
+        for item in range(list_bound(lists, row) - first, list_bound(lists, row + 1) - first):
             if not column_get(words, item, &word, &length) or memchr(word, c' ', <size_t>length):
                 bad[0] = row
                 return total
@@ -75,20 +71,24 @@ cdef int take_key_lists(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, bint wide,
 ) except -1:
     """An Arrow array of lists of strings."""
-    cdef ColumnInput words = ColumnInput(column.argument, column.allowed, True)
+    cdef ColumnInput words = column.new_part()
     cdef ColumnView lists
+    cdef ArrowArray part
     cdef Span *spans = NULL
     cdef char *memory = NULL
     cdef int64_t end = 0
+    cdef int64_t first = 0
     cdef int64_t bad = -1
     cdef int64_t total
     check_array(column, array, 2)
     if array.n_children != 1 or schema.n_children != 1:
         return refuse_arrow(column, f"a list with {array.n_children} children")
-    take_array(words, schema.children[0], array.children[0], CONTENT_TEXT)
     take_offsets(column, array, wide, &end)
-    if end > words.rows:
-        return refuse_arrow(column, f"offsets up to {end} into {words.rows} strings")
+    if array.length > 0:
+        first = list_bound(&column.view, 0)
+    take_slice(column, array.children[0], first, end - first, &part)
+    words.lists = column
+    take_array(words, schema.children[0], &part, CONTENT_TEXT)
     lists = column.view
     memset(&column.view, 0, sizeof(ColumnView))
     column.take_spans(array.length, &spans)

@@ -153,6 +153,19 @@ cdef inline int64_t column_get_int(const ColumnView *column, int64_t row) noexce
     return native_i64(column.rows + 8 * row)
 
 
+cdef inline bint column_has(const ColumnView *column, int64_t row) noexcept nogil:
+    """Whether a row has a value of its own: for kinds with `rows` and a validity bit a row."""
+    return column.rows != NULL and (
+        column.validity == NULL or arrow_bit(column.validity, column.validity_offset + row))
+
+
+cdef inline int64_t list_bound(const ColumnView *lists, int64_t row) noexcept nogil:
+    """First item of a row's list, and the end of the list before it.  REQUIRES: kind OFFSETS."""
+    if lists.kind == COLUMN_OFFSETS_64:
+        return native_i64(lists.rows + 8 * row)
+    return native_i32(lists.rows + 4 * row)
+
+
 cdef inline int64_t column_code(const ColumnView *column, int64_t row) noexcept nogil:
     """Code of a row's value, below ``code_count``.
 

@@ -180,7 +180,8 @@ cdef int64_t log_append_many(
     cdef char *at = NULL
     cdef int64_t rc = 0
     cdef int64_t done = 0
-    cdef int64_t physical_offset, now
+    cdef int64_t physical_offset, queue_offset, now
+    cdef bint queued
     cdef Queue *queue
     pthread_mutex_lock(&store.put_lock)
     now = max(wall_millis(), store.last_store_timestamp)
@@ -195,12 +196,14 @@ cdef int64_t log_append_many(
             places[done].store_timestamp = rc
             break
         queue = queues[done]
+        queued = draft_is_queued(&drafts[done])
         physical_offset = atomic_peek(&store.log.wrote)
-        record_write(at, &drafts[done], physical_offset, queue.next_offset, now)
+        queue_offset = queue.next_offset if queued else 0
+        record_write(at, &drafts[done], physical_offset, queue_offset, now)
         places[done].physical_offset = physical_offset
-        places[done].queue_offset = queue.next_offset
+        places[done].queue_offset = queue_offset
         places[done].store_timestamp = now
-        queue.next_offset += 1
+        queue.next_offset += queued
         atomic_set(&store.log.wrote, physical_offset + drafts[done].size)
         done += 1
     physical_offset = atomic_peek(&store.log.wrote)

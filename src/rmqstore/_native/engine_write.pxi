@@ -143,6 +143,73 @@ cdef class WritingEngine(Engine):
         finally:
             store_leave(self.store)
 
+    def put_table(self, table, *, wait=True):
+        """Store the rows of a table, whose columns are named as the fields of a message.
+
+        ``store.put_table(other.scan())`` makes the same messages but for offsets, store time
+        and store host.
+
+        Parameters
+        ----------
+        table : object with ``__arrow_c_stream__``
+            A pyarrow ``Table``, a data frame of Polars, a scan and so on. ``topic`` and
+            ``body`` or ``raw_body`` are needed; what the store decides (``queue_offset``,
+            ``physical_offset``, ``store_size``, ``msg_id``, ``store_timestamp``,
+            ``store_host``, ``body_crc``) is not looked at. See Notes.
+        wait : bool, optional
+            As for :meth:`put`, for the last row.
+
+        Returns
+        -------
+        PutManyResult
+            ``queue_offset`` is 0 for prepared and rollback records, which no queue has.
+
+        Raises
+        ------
+        MessageIllegalError, TypeError, ValueError
+            A column or a row is not as it may be; the message names both, the row counted
+            over the whole table. No row is stored.
+        OSError
+            The table itself failed while it was read. No row is stored.
+        PutError
+            ``stored`` rows are in the log, the others not.
+        StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            As for :meth:`put`.
+
+        Notes
+        -----
+        The whole table is read, then checked, before the first row is stored, so that it is in
+        memory once, and up to about 100 bytes a row beside it: a table larger than that is
+        passed batch by batch, a call each.
+
+        ``properties`` is stored as it is, reserved names too, in the map's order; ``tags``,
+        ``keys`` and ``uniq_key`` are added where the map lacks them, and raise where they say
+        something else, be it null. Without ``properties`` and ``uniq_key`` a unique key is
+        made. ``__CRC32#`` is left out: it is made for the record, if ``StoreConfig`` says so.
+
+        ``raw_body`` is stored as it is, with ``sys_flag``; ``body`` is stored as it is, and
+        clears the bits of ``sys_flag`` for compression. Where both are there the raw one is
+        stored if the row has a ``sys_flag``, and raises if it is not that body.
+        The bits of ``sys_flag`` for hosts come from the hosts.
+
+        A null is as if there were no such column: ``queue_id`` then takes turns,
+        ``born_timestamp`` (rounded down to milliseconds; UTC without a zone) is now,
+        ``born_host`` the store's. Rows keep their order within a queue.
+        Source: ours.
+        """
+        cdef ArrowOwner schema = ArrowOwner()
+        cdef list names = []
+        cdef list batches
+        store_writable(self, True)
+        store_leave(self.store)
+        # Outside of the call's hold: what makes the table may take as long as it likes.
+        batches = read_table(table, schema, names)
+        store_writable(self, True)
+        try:
+            return put_batches(self, schema, names, batches, bool(wait))
+        finally:
+            store_leave(self.store)
+
     def flush(self):
         """Force log, queues, index and checkpoint to the disk.
 

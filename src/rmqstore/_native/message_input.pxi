@@ -5,6 +5,7 @@
 
 cdef enum:
     TEXT_ROOM = 1024
+    HOST_TEXT_ROOM = 64          # an address and its port are shorter
 
 # A string that grows: on the stack at first.
 cdef struct Text:
@@ -149,23 +150,43 @@ cdef int encode_properties(object mapping, bytearray out) except -1:
     return 0
 
 
+cdef int64_t host_parse(const char *text, int64_t length, char *into) noexcept nogil:
+    """ "ip:port" or "[v6]:port" -> address and port; the number of bytes, 8 or 20, or 0."""
+    cdef char address[HOST_TEXT_ROOM]
+    cdef int64_t colon = length - 1
+    cdef int64_t port
+    while colon >= 0 and text[colon] != c':':
+        colon -= 1
+    port = parse_decimal(text + colon + 1, length - colon - 1)
+    if not 0 < colon < HOST_TEXT_ROOM or length - colon > 11 or not 0 <= port <= INT32_MAX \
+            or memchr(text, 0, <size_t>colon) != NULL:
+        return 0
+    if text[0] == c'[' and text[colon - 1] == c']':
+        memcpy(address, text + 1, <size_t>(colon - 2))
+        address[colon - 2] = 0
+        if inet_pton(AF_INET6, address, into) == 1:
+            put_i32(into + 16, <int32_t>port)
+            return HOST_V6_BYTES
+        return 0
+    memcpy(address, text, <size_t>colon)
+    address[colon] = 0
+    if inet_pton(AF_INET, address, into) == 1:
+        put_i32(into + 4, <int32_t>port)
+        return HOST_V4_BYTES
+    return 0
+
+
 cdef int host_bytes(str argument, object value, char *into) except -1:
-    """ "ip:port" or "[v6]:port" -> address and port; the number of bytes, 8 or 20."""
-    cdef bytes address
+    """The same for an argument of put."""
+    cdef const char *text
+    cdef int64_t length = 0
+    cdef int64_t size
     if not PyUnicode_Check(value):
         raise TypeError(f"argument '{argument}' is {value!r}; it may be a str 'ip:port'")
-    host, colon, port = value.rpartition(":")
-    if colon and port.isascii() and port.isdigit() and len(port) <= 10 and int(port) <= 0x7FFFFFFF:
-        if host.startswith("[") and host.endswith("]"):
-            address = host.strip("[]").encode("utf-8", "replace")
-            if inet_pton(AF_INET6, address, into) == 1:
-                put_i32(into + 16, int(port))
-                return HOST_V6_BYTES
-        else:
-            address = host.encode("utf-8", "replace")
-            if inet_pton(AF_INET, address, into) == 1:
-                put_i32(into + 4, int(port))
-                return HOST_V4_BYTES
+    text = utf8_of(argument, value, &length)
+    size = host_parse(text, length, into)
+    if size > 0:
+        return <int>size
     raise ValueError(
         f"argument '{argument}' is {value!r}; it may be 'ip:port' or '[ipv6]:port'")
 

@@ -212,6 +212,13 @@ cdef PutManyResult put_rows(
                                       monotonic_ns() + store.settings.sync_flush_timeout)
             else:
                 worker_call(&store.flush_log)
+    return finish_rows(engine, result, stored, stop, status)
+
+
+cdef PutManyResult finish_rows(
+    Engine engine, PutManyResult result, int64_t stored, int64_t stop, int64_t status,
+):
+    """The result of ``stored`` rows, or the error that ended them."""
     result._count = stored
     result.stop = stop
     if status < 0:

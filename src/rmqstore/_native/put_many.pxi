@@ -6,8 +6,16 @@ cdef enum:
     MANY_CHUNK = 512             # rows laid out, then appended, at a time
     MANY_PROPERTIES = 1 << 16    # bytes of properties strings of a chunk, at first
 
+cdef struct Chunk
+
+# Lays out one row beyond topic and queue: body and properties, and what else it has.
+ctypedef int64_t (*RowFill)(
+    const Rows *rows, int64_t row, Chunk *chunk, int64_t slot) noexcept nogil
+
 # The columns of a call and what is the same for all rows.
 cdef struct Rows:
+    RowFill fill                 # NULL: as put_many does
+    void *table                  # what only `fill` knows
     const ColumnView *bodies
     const ColumnView *topic
     const ColumnView *tags
@@ -118,8 +126,11 @@ cdef int64_t chunk_fill(
         draft.born_timestamp = rows.born_timestamp
         draft.checksum = store.settings.record_checksum
         draft.volatile_body = rows.volatile_bodies
-        column_get(rows.bodies, row, &draft.body, &draft.body_length)
-        rc = row_properties(rows, row, chunk, i)
+        if rows.fill != NULL:
+            rc = rows.fill(rows, row, chunk, i)
+        else:
+            column_get(rows.bodies, row, &draft.body, &draft.body_length)
+            rc = row_properties(rows, row, chunk, i)
         if rc == 0 and draft.checksum:
             rc = chunk_room(chunk, CHECKSUM_PROPERTY_BYTES + 1)
             if rc == 0:

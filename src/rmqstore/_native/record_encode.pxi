@@ -25,6 +25,11 @@ cdef struct Draft:
     char store_host[HOST_V6_BYTES]
 
 
+cdef inline bint draft_is_queued(const Draft *draft) noexcept nogil:
+    """Whether it gets a unit: prepared and rollback records have queue offset 0 and none."""
+    return not draft.sys_flag & SYS_PREPARED     # a bit that both have
+
+
 cdef int64_t draft_size(const Draft *draft) noexcept nogil:
     cdef int64_t size = RECORD_FIXED_BYTES
     if draft.sys_flag & SYS_BORN_HOST_V6:
