@@ -103,7 +103,10 @@ cdef int take_numbers(
     check_array(column, array, 2)
     take_validity(column, array)
     at = <const char *>array.buffers[1]
-    if array.length > 0 and at == NULL:
+    if array.length == 0:
+        column.view.kind = COLUMN_INTEGERS
+        return 0
+    if at == NULL:
         return refuse_arrow(column, "no data")
     at += width * array.offset
     if column.view.validity == NULL and unit == 1 and width == 8 and code[0] != c'L' \
@@ -115,9 +118,15 @@ cdef int take_numbers(
     with nogil:
         bad = fill_numbers(at, array.length, width, code[0] >= c'a', unit, &column.view,
                            column.low, column.high, missing, values)
+    if bad >= 0 and unit < 0:
+        return column.refuse_value(bad, f"{values[bad]} seconds are too many")
     if bad >= 0 and code[0] == c'L':
         return refuse_integer(column, bad, <uint64_t>values[bad])
     return refuse_integer(column, bad, values[bad]) if bad >= 0 else 0
+
+
+cdef bint is_named(const ArrowSchema *schema, const char *name) noexcept nogil:
+    return schema.name != NULL and strcmp(schema.name, name) == 0
 
 
 cdef int take_map(
@@ -141,10 +150,10 @@ cdef int take_map(
             or schema.n_children != 1:
         return refuse_format(column, code)
     entry = schema.children[0]
-    if strcmp(entry.format, b"+s") != 0 or entry.n_children != 2 or (code[1] != c'm' and (
-            strcmp(entry.children[0].name, b"key") != 0
-            or strcmp(entry.children[1].name, b"value") != 0)):
-        return refuse_format(column, entry.format)
+    if entry.format == NULL or strcmp(entry.format, b"+s") != 0 or entry.n_children != 2 or (
+            code[1] != c'm' and not (is_named(entry.children[0], b"key")
+                                     and is_named(entry.children[1], b"value"))):
+        return refuse_format(column, code)
     check_array(column, array, 2)
     if array.n_children != 1:
         return refuse_arrow(column, f"a map with {array.n_children} children")
