@@ -331,6 +331,18 @@ def test_transactions(store: Any, tmp_path: Path) -> None:
         assert again.put_table(source).queue_offset.tolist() == [0, 0, 7, 8, 0, 0, 9, 0]
 
 
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_rollback_record_makes_the_index_file_as_any_other(tmp_path: Path, kept: int) -> None:
+    config = rmqstore.StoreConfig.small().replace(max_hash_slot_num=2, max_index_num=4)
+    keys = [[f"k{n}"] for n in range(kept)]
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        if kept:
+            store.put_many("Topic1", [b"x"] * kept, keys=keys, uniq_key=False)
+        store.put_table(pa.table({"topic": ["Topic1"], "body": [b"x"], "sys_flag": [0xC]}))
+    oracle_store.check_store(tmp_path, slot_num=2, exact_index=True)
+    assert len(list((tmp_path / "index").iterdir())) == (2 if kept == 3 else 1)
+
+
 def test_the_checksum_of_a_record_is_made_anew(tmp_path: Path) -> None:
     config = rmqstore.StoreConfig.small().replace(record_checksum=True)
     with rmqstore.open(tmp_path / "5", "a", config=config) as source:

@@ -117,6 +117,8 @@ cdef inline int64_t dispatch_record(
     cdef int64_t code, rc
     cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION
     if transaction == SYS_ROLLBACK:
+        if store.indexes.enabled:
+            note_key(store, record, KEYLESS)     # 4.9.3 too looks for the file first
         return 0
     store_properties(data + record.properties_at, record.properties_length, &properties)
     if topic == NULL or topic.length != record.topic_length \
