@@ -329,8 +329,8 @@ COLUMN_NAMES: Final[tuple[str, ...]]
 
 @final
 class ScanPass:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         engine: ReadingEngine,
         columns: tuple[int, ...],
         topics: tuple[str, ...],
@@ -346,7 +346,7 @@ class ScanPass:
         on_corruption: str,
         on_removed: str,
         messages: bool,
-    ) -> None: ...
+    ) -> Self: ...
     def next_batch(self) -> ColumnBatch | None: ...
     def next_messages(self) -> list[Message] | None: ...
     def count(self) -> int: ...

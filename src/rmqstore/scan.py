@@ -86,13 +86,12 @@ class Scan:
         self._until = INT64_MAX if until is None else to_millis(until, name="until")
         self._tags = tags
         self._keys = _texts("keys", keys.split(" ") if isinstance(keys, str) else keys)
-        self._batch_rows = _bounded("batch_rows", batch_rows, 1, _ROWS_MOST, 0)
-        self._batch_bytes = _bounded("batch_bytes", batch_bytes, 1, _BYTES_MOST, 0)
+        self._batch_rows = _bounded("batch_rows", batch_rows, 1, _ROWS_MOST, None)
+        self._batch_bytes = _bounded("batch_bytes", batch_bytes, 1, _BYTES_MOST, None)
         self._on_corruption = _one_of("on_corruption", on_corruption, _ON_CORRUPTION)
         self._on_removed = _one_of("on_removed", on_removed, _ON_REMOVED)
-        self._nothing = (topic is not None and not self._topics) or (
-            keys is not None and not self._keys
-        )
+        self._no_topic = topic is not None and not self._topics
+        self._no_key = keys is not None and not self._keys
         self._pass(())  # what the core refuses is refused now
 
     def __repr__(self) -> str:
@@ -115,7 +114,7 @@ class Scan:
         Source: ours.
         """
         arguments: dict[str, Any] = {
-            "topic": None if not self._topics and not self._nothing else self._topics,
+            "topic": self._topics if self._topics or self._no_topic else None,
             "queue_id": None if self._queue_id < 0 else self._queue_id,
             "columns": self.columns,
             "start": None if self._start < 0 else self._start,
@@ -123,7 +122,7 @@ class Scan:
             "since": None if self._since == INT64_MIN else self._since,
             "until": None if self._until == INT64_MAX else self._until,
             "tags": self._tags,
-            "keys": self._keys or None,
+            "keys": self._keys if self._keys or self._no_key else None,
             "batch_rows": self._batch_rows,
             "batch_bytes": self._batch_bytes,
             "on_corruption": self._on_corruption,
@@ -146,7 +145,7 @@ class Scan:
             self._topics,
             self._queue_id,
             self._start,
-            0 if self._nothing else self._stop,
+            0 if self._no_topic or self._no_key else self._stop,
             self._since,
             self._until,
             self._tags,
@@ -358,16 +357,20 @@ def _texts(argument: str, values: Iterable[str] | None) -> tuple[str, ...]:
     for text in texts:
         if not isinstance(text, str):
             raise TypeError(f"argument {argument!r} has {text!r}; it may have str")
+        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            raise ValueError(f"argument {argument!r} has {text!r}, which UTF-8 cannot write")
     return tuple(dict.fromkeys(text for text in texts if text)) if argument != "columns" else texts
 
 
-def _bounded(argument: str, value: SupportsIndex | None, low: int, high: int, absent: int) -> int:
-    if value is None:
+def _bounded(
+    argument: str, value: SupportsIndex | None, low: int, high: int, absent: int | None
+) -> int:
+    if value is None and absent is not None:
         return absent
     if isinstance(value, bool):
         raise TypeError(f"argument {argument!r} is {value!r}; it may be an int")
     try:
-        number = operator.index(value)
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"argument {argument!r} is {value!r}; it may be an int") from None
     if not low <= number <= high:

@@ -17,6 +17,14 @@ cdef struct PassStream:
     PyObject *owner              # the ScanPass, held
 
 
+cdef int64_t pass_lock(Scan *scan, pthread_mutex_t *mutex) noexcept nogil:
+    """Lock the pass: 0, or E_FORKED where a thread of the parent may hold it for ever."""
+    if scan.store.fork_generation != fork_generation:
+        return E_FORKED
+    pthread_mutex_lock(mutex)
+    return 0
+
+
 cdef int64_t pass_slice(Scan *scan) noexcept nogil:
     """Go on for a slice: PASS_..., or why the store cannot be read any more."""
     cdef Store *store = scan.store
@@ -60,9 +68,8 @@ cdef class ScanPass:
         memset(scan, 0, sizeof(Scan))
         self.engine = engine
         self.keep = []
-        scan.store = engine.store
-        if scan.store == NULL:
-            raise errors.StoreClosedError(f"{engine._path}: the store is closed")
+        scan.store = engine.entered()
+        store_leave(scan.store)
         for i in range(len(columns)):
             fields[i] = columns[i]
         if batch_init(&scan.batch, fields, len(columns)) < 0:
@@ -97,10 +104,11 @@ cdef class ScanPass:
         cdef int64_t rc = PASS_GOES_ON
         while True:
             with nogil:
-                pthread_mutex_lock(&self.mutex)
-                rc = pass_slice(&self.scan)
-                if rc != PASS_ROWS:
-                    pthread_mutex_unlock(&self.mutex)
+                rc = pass_lock(&self.scan, &self.mutex)
+                if rc == 0:
+                    rc = pass_slice(&self.scan)
+                    if rc != PASS_ROWS:
+                        pthread_mutex_unlock(&self.mutex)
             if rc == PASS_ROWS:
                 return True
             if rc < 0:
@@ -248,7 +256,8 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
     cdef PassStream *state = <PassStream *>stream.private_data
     cdef int64_t rc = PASS_GOES_ON
     memset(into, 0, sizeof(ArrowArray))
-    pthread_mutex_lock(state.mutex)
+    if pass_lock(state.scan, state.mutex) < 0:
+        return pass_note_error(state.owner, E_FORKED)
     while rc == PASS_GOES_ON:
         rc = pass_slice(state.scan)
     if rc == PASS_ROWS:

@@ -22,6 +22,7 @@ cdef struct ReadAhead:
     pthread_mutex_t mutex
     pthread_cond_t changed
     pthread_t thread
+    int64_t fork_generation
     bint running
     bint stopping
     FileSet *log
@@ -42,6 +43,7 @@ cdef ReadAhead *read_ahead_new(FileSet *log) noexcept nogil:
     pthread_mutex_init(&ahead.mutex, NULL)
     cond_init_monotonic(&ahead.changed)
     ahead.log = log
+    ahead.fork_generation = fork_generation
     for i in range(AHEAD_PIECES):
         ahead.pieces[i].buffer = <char *>malloc(AHEAD_TAIL + AHEAD_BYTES)
         if ahead.pieces[i].buffer == NULL:
@@ -51,9 +53,9 @@ cdef ReadAhead *read_ahead_new(FileSet *log) noexcept nogil:
 
 
 cdef void read_ahead_free(ReadAhead *ahead) noexcept nogil:
-    """REQUIRES: it is not running."""
+    """REQUIRES: it is not running. A child of a fork leaves alone what a thread may be in."""
     cdef int64_t i
-    if ahead == NULL:
+    if ahead == NULL or ahead.fork_generation != fork_generation:
         return
     for i in range(AHEAD_PIECES):
         free(ahead.pieces[i].buffer)

@@ -117,7 +117,11 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
     while True:
         rc = cursor_next(cursor, &record, &data)
         if rc == E_CORRUPT:
+            cursor.stop = scan.end           # a bad record before may reach into what is asked for
             rc = cursor_resync(cursor)
+            cursor.stop = start
+            if rc == 0:
+                cursor.at = scan.end
         if rc <= 0:
             break
     cursor.at = max(cursor.at, start)
@@ -180,7 +184,18 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
                 and not source.skip_removed:
             return scan_removed(scan, queue, scan.start, got.min_offset)
         lane.at = max(lane.at, scan.start)
+    source.end = queue_end(queue, lane.at, lane.stop)
     return source_start_lanes(source)
+
+
+cdef int64_t queue_end(Queue *queue, int64_t start, int64_t stop) noexcept nogil:
+    """The log offset behind the record of the last unit of [start, stop)."""
+    cdef Unit unit
+    while stop > start:
+        stop -= 1
+        if queue_unit_at(queue, stop, &unit) == 0 and not unit_is_blank(&unit):
+            return unit.physical_offset + unit.size
+    return INT64_MOST
 
 
 cdef int64_t queue_count_all(Store *store) noexcept nogil:
@@ -242,6 +257,7 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
                 return rc
             source.lane_count += 1
             queue = queue.next_made
+    source.end = min(stop, newest)
     if newest < stop:
         scan.tail = max(newest, start)
     rc = source_start_lanes(source)

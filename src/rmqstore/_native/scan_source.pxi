@@ -33,6 +33,7 @@ cdef struct ScanSource:
     int64_t heap_count
     Offsets offsets              # ascending
     int64_t next_offset          # of ``offsets``, the place
+    int64_t end                  # of the log, as of when the lanes' ends were read
     int64_t read_to              # end of the record read last
     bint taken                   # the first lane's unit was given out
     bint skip_removed            # go on where retention took a queue's file
@@ -75,6 +76,13 @@ cdef int64_t lane_fill(ScanSource *source, Lane *lane) noexcept nogil:
             lane.units_at = lane.at
             lane.units_count = rc
         unit_read(lane.units.data + (lane.at - lane.units_at) * UNIT_BYTES, &lane.unit)
+        if lane.unit.physical_offset >= source.end and not unit_is_blank(&lane.unit):
+            # The topic was deleted, and made again: these are other messages.
+            source.removed = lane
+            if not source.skip_removed:
+                return E_REMOVED
+            lane.at = lane.stop
+            break
         if lane.unit.size > 0 and not unit_is_blank(&lane.unit):
             return 1
         lane.at += 1
