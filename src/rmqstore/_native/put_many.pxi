@@ -5,10 +5,12 @@
 cdef enum:
     MANY_CHUNK = 512             # rows laid out, then appended, at a time
     MANY_PROPERTIES = 1 << 16    # bytes of properties strings of a chunk, at first
+    FILL_PROPERTIES = 1          # of a RowFill: the properties are as put_many's
 
 cdef struct Chunk
 
-# Lays out one row beyond topic and queue: body and properties, and what else it has.
+# Lays out one row beyond topic and queue: body, what else it has, and properties, but for
+# FILL_PROPERTIES. A negative status else.
 ctypedef int64_t (*RowFill)(
     const Rows *rows, int64_t row, Chunk *chunk, int64_t slot) noexcept nogil
 
@@ -126,10 +128,12 @@ cdef int64_t chunk_fill(
         draft.born_timestamp = rows.born_timestamp
         draft.checksum = store.settings.record_checksum
         draft.volatile_body = rows.volatile_bodies
-        if rows.fill != NULL:
+        rc = FILL_PROPERTIES
+        if unlikely(rows.fill != NULL):
             rc = rows.fill(rows, row, chunk, i)
         else:
             column_get(rows.bodies, row, &draft.body, &draft.body_length)
+        if rc == FILL_PROPERTIES:            # the only call, so that it is made in line
             rc = row_properties(rows, row, chunk, i)
         if rc == 0 and draft.checksum:
             rc = chunk_room(chunk, CHECKSUM_PROPERTY_BYTES + 1)

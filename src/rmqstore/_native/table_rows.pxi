@@ -376,4 +376,4 @@ cdef int64_t table_fill(
     draft.born_timestamp = column_get_int(table.born_timestamps, row)
     if table.has_maps:
         return table_properties(rows, table, row, chunk, slot)
-    return row_properties(rows, row, chunk, slot)
+    return FILL_PROPERTIES
