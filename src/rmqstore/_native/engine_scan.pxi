@@ -180,6 +180,31 @@ cdef class ScanPass:
             pthread_mutex_unlock(&self.mutex)
         return found
 
+    def extent(self):
+        """Return where the log begins, up to where it is all in queues, and where it ends.
+
+        Below the second each record has a unit in a queue, so that going along queues or by the
+        index misses none; where that is not known it is the first.
+        """
+        cdef Store *store = self.scan.store
+        cdef int64_t first = 0
+        cdef int64_t queued = 0
+        cdef int64_t end = 0
+        cdef int64_t all_queued = 0
+        cdef int64_t rc
+        with nogil:
+            rc = store_enter(store)
+            if rc == 0:
+                rc = derive_if_needed(store)
+                end = scan_head(store)
+                first = min(log_first(store), end)
+                queued = min(newest_unit_end(store), end)
+                if rc == 0:
+                    all_queued = log_is_all_queued(store, queued)
+                store_leave(store)
+        check(min(rc, all_queued), &store.failure, self.engine._path)
+        return first, max(first, queued) if all_queued else first, end
+
     def schema(self):
         """Return the type of the batches, a capsule as ``__arrow_c_schema__`` gives it."""
         cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))

@@ -54,6 +54,17 @@ cdef void scan_free(Scan *scan) noexcept nogil:
         inflated_free(scan.error)
 
 
+cdef int64_t scan_head(Store *store) noexcept nogil:
+    """The end of what can be read now."""
+    if store.writable:
+        # What cannot become visible is not waited for: a store that failed can be read.
+        wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
+        return atomic_get(&store.dispatched)
+    log_look_at_once(store)
+    look_for_queues(store)
+    return log_end(store)
+
+
 cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     """Fix the end and choose the way."""
     cdef Store *store = scan.store
@@ -64,14 +75,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     scan.begun = True
     scan.tail = -1
     source.skip_removed = scan.on_removed == ON_BAD_SKIP
-    if store.writable:
-        # What cannot become visible is not waited for: a store that failed can be read.
-        wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
-        end = atomic_get(&store.dispatched)
-    else:
-        log_look_at_once(store)
-        look_for_queues(store)
-        end = log_end(store)
+    end = scan_head(store)
     first = log_first(store)
     cursor_init(cursor, store, first, end)
     cursor.tell_removed = not store.writable
