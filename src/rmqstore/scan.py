@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from rmqstore.dataset import StoreDataset
     from rmqstore.times import TimeLike
 
 __all__ = ["COLUMNS", "Scan", "ScanningEngine"]
@@ -219,6 +220,19 @@ class Scan:
         frame = polars.from_arrow(self.to_table())
         assert isinstance(frame, polars.DataFrame)
         return frame
+
+    def dataset(self) -> StoreDataset:
+        """Return the messages as a ``pyarrow.dataset.Dataset`` that reads what is asked for.
+
+        Returns
+        -------
+        StoreDataset
+            DuckDB and Polars hand the columns and the filters of a query down to it.
+        """
+        _pyarrow()
+        from rmqstore.dataset import StoreDataset
+
+        return StoreDataset(self)
 
     def count(self) -> int:
         """Return the number of messages, without making columns; errors as :meth:`to_batches`."""
