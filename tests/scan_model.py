@@ -204,6 +204,7 @@ def in_range(log: Sequence[Any], arguments: dict[str, Any]) -> list[Any]:
         message
         for message in log
         if (message.topic, message.queue_id) == (topic, queue_id)
+        and topic != FOREIGN
         and message.sys_flag & oracle.FLAG_TRANSACTION in (0, 8)
         and start <= message.queue_offset < stop
     ]

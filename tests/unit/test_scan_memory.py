@@ -1,0 +1,78 @@
+"""What a scan takes of memory, whatever the store's size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from crash.checks import environment
+
+pa = pytest.importorskip("pyarrow")
+
+PATIENCE = 60
+BODY = 4 << 20
+COUNT = 257  # a GiB and more
+MOST = 100 << 20
+
+# Scans all of it and says: rows, bytes of bodies, and by how much the peak grew.
+LOOK = """
+    import re, sys, pyarrow as pa, rmqstore
+
+    def peak():
+        # Not ru_maxrss, which begins with what the process that started this one has.
+        return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+
+    rows = size = 0
+    with rmqstore.open(sys.argv[1], "r") as store:
+        columns = sys.argv[2].split(",")
+        next(store.scan(columns=columns, stop=1).to_batches())
+        before = peak()
+        for batch in store.scan(columns=columns).to_batches():
+            rows += batch.num_rows
+            size += batch.nbytes
+        del batch
+        for batch in pa.RecordBatchReader.from_stream(store.scan(columns=columns)):
+            rows += batch.num_rows
+            size += batch.nbytes
+        print(rows, size, peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", ["body", "physical_offset,body,raw_body,properties"])
+def test_a_gibibyte_is_scanned_in_little_memory(giant: Path, columns: str) -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LOOK), str(giant), columns],
+        env=environment(),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    rows, size, grown = map(int, done.stdout.split())
+    assert rows == 2 * COUNT
+    assert size >= 2 * COUNT * BODY
+    assert grown < MOST, f"{grown >> 20} MiB more for {size >> 20} MiB of columns"
+    assert time.monotonic() - began < PATIENCE
+
+
+@pytest.fixture(scope="module")
+def giant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Messages of 4 MiB that take more than a GiB together."""
+    root = tmp_path_factory.mktemp("giant") / "store"
+    config = rmqstore.StoreConfig(
+        mapped_file_size_commit_log=256 << 20,
+        mapped_file_size_consume_queue=20 * 1000,
+        max_message_size=BODY + 1000,
+    )
+    with rmqstore.open(root, "a", config=config) as store:
+        for _ in range(COUNT):
+            store.put("t", bytes(BODY), queue_id=0)
+    return root
