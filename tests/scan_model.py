@@ -42,7 +42,7 @@ def config(rng: random.Random) -> rmqstore.StoreConfig:
     """Small files, so that log, queues and index roll."""
     slots = rng.choice([5, 50, 500])
     return rmqstore.StoreConfig(
-        mapped_file_size_commit_log=rng.choice([20_000, 65_536, 262_144]),
+        mapped_file_size_commit_log=rng.choice([20_000, 65_536, 262_144, 1 << 20]),
         mapped_file_size_consume_queue=20 * rng.choice([3, 20, 500]),
         max_hash_slot_num=slots,
         max_index_num=4 * slots,  # as is taken where nothing is configured
@@ -71,8 +71,9 @@ def _properties(rng: random.Random) -> bytes:
     return b"\x02".join(entries) + (b"\x02" if rng.random() < 0.5 else b"")
 
 
-def random_records(rng: random.Random, count: int) -> list[bytes]:
+def random_records(rng: random.Random, count: int, file_size: int) -> list[bytes]:
     """Encoded records: a busy topic, some others, and one that is rare."""
+    most = rng.choice([900, 900, file_size // 2 - 2000])  # a few bodies are so large
     topics = ["busy"] * 20 + ["orders"] * 5 + ["%RETRY%a-b_c|d"] * 2 + ["rare"]
     if rng.random() < 0.2:
         topics.append(FOREIGN)
@@ -94,6 +95,8 @@ def random_records(rng: random.Random, count: int) -> list[bytes]:
             queue_offset = next_offsets.get((topic, queue_id), 0)
             next_offsets[topic, queue_id] = queue_offset + 1
         body = rng.choice([rng.randbytes(rng.randint(0, 900)), b"text " * rng.randint(0, 150)])
+        if rng.random() < 0.04:
+            body = rng.randbytes(rng.randint(0, most))
         if rng.random() < 0.15:
             body = zlib.compress(body)
             sys_flag |= oracle.FLAG_COMPRESSED | rng.choice([0, 3 << 8])
@@ -156,7 +159,7 @@ def random_arguments(rng: random.Random, log: Sequence[Any], *, one_queue: bool)
             topics.append("unknown")
         arguments["topic"] = topics[0] if len(topics) == 1 and rng.random() < 0.5 else topics
     topics = arguments.get("topic", [])
-    if rng.random() < 0.4 and (one_queue or isinstance(topics, list) and len(topics) != 1):
+    if rng.random() < 0.4 and (one_queue or (isinstance(topics, list) and len(topics) != 1)):
         arguments["queue_id"] = rng.choice([0, 0, 1, 2, 3])
     stop = log[-1].physical_offset + log[-1].store_size
     places = [rng.randint(0, stop + 50), rng.choice(log).physical_offset, stop]
@@ -164,6 +167,7 @@ def random_arguments(rng: random.Random, log: Sequence[Any], *, one_queue: bool)
         places = [rng.randint(0, 30), 10**6]
     if rng.random() < 0.4:
         arguments["start"] = rng.choice(places)
+        arguments["on_removed"] = "skip"  # a queue may begin later
     if rng.random() < 0.4:
         arguments["stop"] = rng.choice(places)
     first, last = log[0].store_timestamp, log[-1].store_timestamp

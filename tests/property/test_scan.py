@@ -115,7 +115,8 @@ def test_random_scans_of_random_stores() -> None:
         chosen = (KINDS + PARTLY * (mode == "r"))[kind % (7 if mode == "r" else 5)]
         with TemporaryDirectory() as root:
             settings = config(rng)
-            write_store(Path(root), random_records(rng, rng.choice([1, 40, 400, 400])), settings)
+            count, file_size = rng.choice([1, 40, 400, 400]), settings.mapped_file_size_commit_log
+            write_store(Path(root), random_records(rng, count, file_size), settings)
             log = read_log(Path(root))
             damage(rng, Path(root), chosen)
             with rmqstore.open(root, mode, config=rng.choice([settings, None])) as store:

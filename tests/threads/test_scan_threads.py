@@ -90,9 +90,7 @@ def test_scans_beside_writers_are_snapshots(root: Path, reader: str) -> None:
                     least = store.stats()["dispatched_position"] if opened is store else 0
                     batches = opened.scan(**arguments, batch_rows=500).to_batches()
                     places = [
-                        place
-                        for batch in batches
-                        for place in batch["physical_offset"].to_pylist()
+                        place for batch in batches for place in batch["physical_offset"].to_pylist()
                     ]
                     assert places == sorted(set(places))
                     assert len(places) >= known
@@ -153,7 +151,10 @@ def test_one_scan_in_many_threads(root: Path) -> None:
             return work
 
         run_all(*map(share, shares))
-        assert sorted(sum(shares, [])) == table["physical_offset"].to_pylist()
+        assert (
+            sorted(place for taken in shares for place in taken)
+            == table["physical_offset"].to_pylist()
+        )
 
 
 def check_equal(scan: Any, table: Any) -> None:
@@ -173,16 +174,12 @@ def test_closing_in_the_middle_of_passes(root: Path, mode: str) -> None:
 
         def work(store: Any = store, begun: Any = begun, expected: Any = expected) -> None:
             rows: list[bytes] = []
-            batches = store.scan(columns=["body"], batch_rows=10).to_batches()
+            scan = store.scan(columns=["body"], batch_rows=10)
+            batches = scan.to_batches()
             rows += next(batches)["body"].to_pylist()
             begun.wait()
             with pytest.raises(StoreClosedError):
-                while True:
-                    for batch in batches:
-                        rows += batch["body"].to_pylist()
-                    assert rows == expected
-                    rows.clear()
-                    batches = store.scan(columns=["body"], batch_rows=10).to_batches()
+                take_for_ever(scan, batches, rows, expected)
             assert rows == expected[: len(rows)]
 
         def close(store: Any = store, begun: Any = begun) -> None:
@@ -190,6 +187,15 @@ def test_closing_in_the_middle_of_passes(root: Path, mode: str) -> None:
             store.close()
 
         run_all(close, work, work, work, work)
+
+
+def take_for_ever(scan: Any, batches: Any, rows: list[bytes], expected: list[bytes]) -> None:
+    while True:
+        for batch in batches:
+            rows += batch["body"].to_pylist()
+        assert rows == expected
+        rows.clear()
+        batches = scan.to_batches()
 
 
 def in_child(work: Callable[[], object]) -> str:
