@@ -41,6 +41,7 @@ NAMES = [
     *("body_crc", "msg_id", "born_host", "store_host", "body_sha1", "properties"),
 ]
 PARTS = ("commitlog", "index", "consumequeue/Topic1/0")  # of these there must be several files
+ENOUGH_TO_ROLL = 20  # turns
 OLD_KEYS = 150  # so many of the keys of earlier turns the real store is asked for each time
 OUR_KEYS = 120  # so many of these ours is: what 4.9.3 has destroyed it must look for in the log
 IN_DOUBT = 30  # messages of the calls that were under way when their writer was killed
@@ -445,7 +446,7 @@ def test_turns(
         )
     start().reset()
     print(f"seconds: {time.monotonic() - first:.1f}", dict(state.counts), dict(most))
-    assert min(most.values()) > 1, most
+    assert min(most.values()) > 1 or TURNS < ENOUGH_TO_ROLL, most
     compared("3 hand-overs", TURNS)
     compared("3 hand-overs by kill -9", len(kills))
     for what in ("messages", "keys"):
