@@ -324,7 +324,19 @@ class Turns:
             assert [hit for hit in found if hit not in unqueued] == wanted, (topic, key)
         for name, offset in self.unqueued.items():
             assert store.at(offset).keys[0] == name
+        for topic, name, offset, indexed in self.some_unqueued():
+            found = [message.physical_offset for message in store.query(topic, name)]
+            assert found == ([offset] if indexed else []), name
         self.counts["keys"] += len(keys)
+
+    def some_unqueued(self) -> list[tuple[str, str, int, bool]]:
+        """Topic, name and offset of some that are in no queue, and whether it is in the index."""
+        names = self.random.sample(sorted(self.unqueued), min(10, len(self.unqueued)))
+        some = [(name, turns.message_of(name)) for name in names]
+        return [
+            (m["topic"], name, self.unqueued[name], m["sys_flag"] == turns.PREPARED)
+            for name, m in some
+        ]
 
     def check_unqueued(self, store: Any, hits: list[int], key: str) -> set[int]:
         """Hits that are in no queue: prepared ones, which are indexed all the same."""
@@ -347,6 +359,10 @@ class Turns:
                 f"only what is below {self.index_destroyed_before}"
             )
             self.counts["keys missing by INDEX_DESTROYED"] += bool(missing)
+        some = self.some_unqueued()
+        hits_of = real.locate([(topic, name) for topic, name, *_ in some])
+        for (_, name, offset, indexed), hits in zip(some, hits_of, strict=True):
+            assert (offset in hits) == indexed or offset < self.index_destroyed_before, name
         self.counts["keys"] += len(keys)
 
 
@@ -438,7 +454,7 @@ def test_turns(
             state.theirs(turn, kill)
             state.read_ours(f"turn {turn}, as the real one left it")
         for part in PARTS:
-            most[part] = max(most[part], len(list((state.root / part).iterdir())))
+            most[part] = max(most[part], len(list((state.root / part).glob("*"))))
         print(
             f"turn {turn}: {'ours' if turn % 2 == 0 else 'the real one'} "
             f"{'killed' if kill else 'closed'}, {len(state.agreed)} messages, "
