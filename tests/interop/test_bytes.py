@@ -21,6 +21,7 @@ from interop.test_turns import real_message
 Count = Callable[[str, int], None]
 CONFIGS = {"small": turns.SIZES, "default": {}}
 MESSAGES = {"small": 1500, "default": 200}
+BATCH_BYTES = 80_000  # more than any batch has
 PORTION = 20  # messages a request
 MAGIC_BLANK = 0xCBD43194
 # A record's fields that encode_record takes under the names that the driver gives them.
@@ -51,13 +52,19 @@ def write_theirs(real: Driver, path: Path, config: dict[str, int], count: int) -
     """Messages of every kind: IPv6 hosts, batches, delayed, prepared, committed, rolled back."""
     assert real.open(path, config)["start"], real.log()
     offsets: list[int] = []
+    file_size = config.get("mappedFileSizeCommitLog", 1 << 30)
     for turn in itertools.count():  # each has another store host
         if len(offsets) >= count:
             break
         names = turns.Names(turn, 0)
         kinds = names.random.choices("pt", [3, 1], k=PORTION)
-        for put in real.append([real_message(names.some(kind)[0]) for kind in kinds]):
+        puts = real.append([real_message(names.some(kind)[0]) for kind in kinds])
+        for put in puts:
             offsets += physical_offsets(put)
+        # A batch that does not fit takes the next file as a whole. CommitLog.append, which gets
+        # records one by one, would put what fits of it in this file.
+        if -(puts[-1].physical_offset + puts[-1].wrote_bytes) % file_size < BATCH_BYTES:
+            continue
         batch = names.some("b", names.random.randint(1, 10))
         leader = turns.message_of(batch[0])
         fields = {each: leader[each] for each in ("topic", "queue_id", "store_host")}
