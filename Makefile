@@ -45,7 +45,7 @@ test: $(V)/test.stamp build/site/faults/stamp
 	    $(V)/bin/pytest -m needs_debug_build $(ARGS)
 
 interop: $(V)/test.stamp
-	RMQSTORE_TURNS=200 $(V)/bin/pytest -m interop $(ARGS)
+	RMQSTORE_TURNS=200 RMQSTORE_INTEROP_ROUNDS=3 $(V)/bin/pytest -m interop $(ARGS)
 
 crash-long: $(V)/test.stamp build/site/faults/stamp
 	RMQSTORE_CRASH_ROUNDS=200 RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \

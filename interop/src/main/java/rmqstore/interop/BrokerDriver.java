@@ -35,7 +35,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 public final class BrokerDriver {
     private static final int EXIT_HALT = 137;
     private static final Set<String> READS =
-        Set.of("info", "dump", "query", "locate", "get", "time", "minmax", "flush");
+        Set.of("info", "dump", "query", "locate", "records", "get", "time", "minmax", "flush");
 
     private NamesrvController names;
     private BrokerController broker;
@@ -101,7 +101,7 @@ public final class BrokerDriver {
         }
         names = new NamesrvController(new NamesrvConfig(), serverConfig(0));
         names.initialize();
-        listenOnLoopback(StoreDriver.field(names, "remotingServer"), 0);
+        listenOnLoopback(RealParts.field(names, "remotingServer"), 0);
         names.start();
         int namesPort = names.getRemotingServer().localListenPort();
 
@@ -111,7 +111,7 @@ public final class BrokerDriver {
         storeConfig.setStorePathCommitLog(root + "/commitlog");
         storeConfig.setCleanFileForciblyEnable(false);
         storeConfig.setOsPageCacheBusyTimeOutMills(60_000); // a slow machine is no reason to refuse
-        StoreDriver.configure(storeConfig, request.getJSONObject("config"));
+        RealParts.configure(storeConfig, request.getJSONObject("config"));
         BrokerConfig config = new BrokerConfig();
         config.setBrokerName(Clients.BROKER);
         config.setBrokerIP1("127.0.0.1");
@@ -119,7 +119,7 @@ public final class BrokerDriver {
         config.setNamesrvAddr("127.0.0.1:" + namesPort);
         config.setEnablePropertyFilter(true);
         config.setBrokerFastFailureEnable(false);
-        StoreDriver.configure(config, request.getJSONObject("broker"));
+        RealParts.configure(config, request.getJSONObject("broker"));
 
         // Ids carry the port, so it is needed before anything listens on it.
         int port = freePort();
@@ -133,9 +133,9 @@ public final class BrokerDriver {
             return;
         }
         store = (DefaultMessageStore) candidate.getMessageStore();
-        StoreDriver.listenOnLoopback(store);
-        listenOnLoopback(StoreDriver.field(candidate, "remotingServer"), port);
-        listenOnLoopback(StoreDriver.field(candidate, "fastRemotingServer"), 0);
+        RealParts.listenOnLoopback(store);
+        listenOnLoopback(RealParts.field(candidate, "remotingServer"), port);
+        listenOnLoopback(RealParts.field(candidate, "fastRemotingServer"), 0);
         candidate.start();
         broker = candidate;
         reader = new StoreDriver().use(store);
@@ -193,7 +193,7 @@ public final class BrokerDriver {
             MessageStoreConfig config = broker.getMessageStoreConfig();
             store.getCommitLog().deleteExpiredFile(request.getLongValue("reserved_ms"),
                 config.getDeleteCommitLogFilesInterval(), config.getDestroyMapedFileIntervalForcibly(), false);
-            Object queues = StoreDriver.field(store, "cleanConsumeQueueService");
+            Object queues = RealParts.field(store, "cleanConsumeQueueService");
             invoke(queues, "run");
         } else {
             store.executeDeleteFilesManually();

@@ -5,7 +5,6 @@ import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import com.alibaba.fastjson.serializer.SerializerFeature;
 import java.io.*;
-import java.lang.reflect.Field;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
@@ -18,7 +17,6 @@ import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.locks.ReentrantLock;
 import org.apache.rocketmq.common.BrokerConfig;
-import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.filter.FilterAPI;
 import org.apache.rocketmq.common.message.*;
 import org.apache.rocketmq.store.*;
@@ -195,11 +193,11 @@ public final class StoreDriver {
         config.setFileReservedTime(24 * 365 * 20); // a test's old files are not to be expired
         config.setCleanFileForciblyEnable(false);
         JSONObject given = request.getJSONObject("config");
-        configure(config, given);
+        RealParts.configure(config, given);
         boolean clean = !Files.exists(Path.of(root, "abort"));
         BrokerStatsManager opened = new BrokerStatsManager("interop", false);
         Store candidate = new Store(config, opened, request.getBooleanValue("deliver_delayed"));
-        listenOnLoopback(candidate);
+        RealParts.listenOnLoopback(candidate);
         end.put("clean", clean);
         boolean loaded = candidate.load();
         end.put("load", loaded);
@@ -215,41 +213,6 @@ public final class StoreDriver {
         awaitDispatch();
         end.put("start", true);
         info(end);
-    }
-
-    /** Sets what is given by its RocketMQ name; what cannot be set is an error. */
-    static void configure(Object config, JSONObject given) {
-        Properties settings = new Properties();
-        if (given != null) {
-            given.forEach((name, value) -> settings.setProperty(name, value.toString()));
-        }
-        MixAll.properties2Object(settings, config); // drops silently what it cannot set
-        Properties taken = MixAll.object2Properties(config);
-        for (String name : settings.stringPropertyNames()) {
-            if (!settings.getProperty(name).equals(taken.getProperty(name))) {
-                throw new IllegalArgumentException("not taken: " + name + "=" + settings.getProperty(name));
-            }
-        }
-    }
-
-    /** Binds replication to a free loopback port; the release can only listen on all addresses. */
-    static void listenOnLoopback(DefaultMessageStore store) throws Exception {
-        Object accept = field(store.getHaService(), "acceptSocketService");
-        Field address = accept.getClass().getDeclaredField("socketAddressListen");
-        address.setAccessible(true);
-        address.set(accept, new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
-    }
-
-    static Object field(Object of, String name) throws Exception {
-        for (Class<?> c = of.getClass(); c != null; c = c.getSuperclass()) {
-            for (Field f : c.getDeclaredFields()) {
-                if (f.getName().equals(name)) {
-                    f.setAccessible(true);
-                    return f.get(of);
-                }
-            }
-        }
-        throw new NoSuchFieldException(name);
     }
 
     private void shutdown(JSONObject end) {
@@ -396,7 +359,7 @@ public final class StoreDriver {
     /** Rows: for each [topic, key] the physical offsets that the index gives, newest first. */
     private void locate(JSONObject request) throws Exception {
         awaitDispatch();
-        IndexService index = (IndexService) field(store, "indexService");
+        IndexService index = (IndexService) RealParts.field(store, "indexService");
         for (Object pair : request.getJSONArray("keys")) {
             JSONArray key = (JSONArray) pair;
             row(index.queryOffset(key.getString(0), key.getString(1), request.getIntValue("max"),
