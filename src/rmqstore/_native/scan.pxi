@@ -95,6 +95,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
         rc = scan_along_index(scan)
         if rc != E_CORRUPT:                  # a bad index file is no reason not to find them
             return rc
+        rc = 0
         source.offsets.count = 0
     elif scan.filter.topics.count:
         rc = scan_along_queues(scan)
@@ -399,13 +400,17 @@ cdef int64_t scan_failed(Scan *scan, int64_t status) noexcept nogil:
 cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
     """After a failure: 1 to go on behind it, 0 at the end, or the failure if it is told."""
     cdef ScanSource *source = &scan.source
-    cdef Lane *lane
+    cdef Lane *lane = NULL
     cdef int64_t start
     if rc == E_REMOVED:
         log_look_at_once(scan.store)
+        lane = source.removed                # a file of its own, or that of its record
+        if lane == NULL and source_bad_offset(source) >= log_first(scan.store):
+            source.cursor.field = FIELD_MISSING  # retention takes files from the first one on
+            rc = E_CORRUPT
+    if rc == E_REMOVED:
         if scan.on_removed == ON_BAD_SKIP:
             return source_skip(source, rc)
-        lane = source.removed            # a file of its own, or that of its record
         if lane == NULL and source.along == ALONG_QUEUES and source.heap_count:
             lane = &source.lanes[source.heap[0]]
         if lane != NULL:
