@@ -223,8 +223,8 @@ def test_a_changed_log_gives_no_wrong_row(
     assert policy == "raise"
     assert found == good[: len(found)]
     if isinstance(error, StoreCorruptError):
-        assert Path(error.path) == log[2 if change is remove_middle else 1]
-        assert Path(error.path).name == f"{error.offset - error.offset % LOG_SIZE:020d}"
+        assert Path(error.path) in log[1:3]
+        assert LOG_SIZE <= error.offset < 3 * LOG_SIZE
     elif isinstance(error, MessagesRemovedError):
         assert error.offset < error.min_offset
 

@@ -13,7 +13,7 @@ cdef struct ScanFilter:
     WantedTexts keys             # one of them in KEYS, or as UNIQ_KEY
     int64_t queue_id             # -1: any
     int64_t since                # store time, inclusive
-    int64_t until                # exclusive
+    int64_t until                # exclusive; INT64_MOST: no bound
     bint queued                  # no queue has what was prepared or rolled back
     TagFilter tags
 
@@ -51,7 +51,8 @@ cdef bint scan_wants(
     const ScanFilter *filter, const char *data, const Record *record,
 ) noexcept nogil:
     """Whether a checked record passes."""
-    if record.store_timestamp < filter.since or record.store_timestamp >= filter.until:
+    if record.store_timestamp < filter.since or (
+            record.store_timestamp >= filter.until and filter.until != INT64_MOST):
         return False
     if filter.queued and (record.sys_flag & SYS_TRANSACTION) in (SYS_PREPARED, SYS_ROLLBACK):
         return False

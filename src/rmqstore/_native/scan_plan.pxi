@@ -1,0 +1,311 @@
+# One pass of a scan: what it knows, which way it goes, and how far.
+#
+# Source: ours
+
+cdef enum:
+    ON_BAD_RAISE
+    ON_BAD_SKIP
+    ON_BAD_STOP
+
+    # Alone in its batch: places in a column have 31 bits, and a batch 1 GiB before its last row.
+    ROW_BYTES_ALONE = 1 << 29
+    BODY_BYTES_MOST = 1 << 30
+    SLICE_BYTES = 64 << 20       # of the log examined between two looks for signals and closing
+    RECORD_COST = 4096           # reading one by its place costs as much as so many bytes in a row
+
+cdef struct Scan:
+    Store *store
+    ScanFilter filter
+    ScanSource source
+    Batch batch
+    Got *messages                # NULL: columns are wanted
+    int64_t start                # as asked for; -1: from the first
+    int64_t stop                 # -1: up to the head as of the beginning
+    int64_t batch_rows
+    int64_t batch_bytes
+    int64_t on_corruption
+    int64_t on_removed
+    bint begun
+    bint ended
+    int64_t status               # the failure that ended it, told once the rows before are
+    int64_t field                # of E_CORRUPT
+    int64_t bad_offset
+    const Queue *removed_queue   # of E_REMOVED; NULL: the log
+    int64_t removed_offset
+    int64_t min_offset
+    int64_t end                  # of the log, as of the beginning or as asked for
+    int64_t tail                 # where the log goes on behind the queues; -1: nowhere
+    Record waiting               # one that needs a batch of its own
+    const char *waiting_data     # NULL: none; valid until the source goes on
+    PyObject *error              # an exception that inflating raised
+
+
+cdef int64_t scan_head(Store *store) noexcept nogil:
+    """The end of what can be read now."""
+    if store.writable:
+        # What cannot become visible is not waited for: a store that failed can be read.
+        wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
+        return atomic_get(&store.dispatched)
+    log_look_at_once(store)
+    look_for_queues(store)
+    return log_end(store)
+
+
+cdef int64_t scan_begin(Scan *scan) noexcept nogil:
+    """Fix the end and choose the way."""
+    cdef Store *store = scan.store
+    cdef ScanSource *source = &scan.source
+    cdef Cursor *cursor = &source.cursor
+    cdef int64_t end, first
+    cdef int64_t rc = 0
+    scan.begun = True
+    scan.tail = -1
+    source.skip_removed = scan.on_removed == ON_BAD_SKIP
+    end = scan_head(store)
+    first = log_first(store)
+    cursor_init(cursor, store, first, end)
+    cursor.tell_removed = not store.writable
+    cursor.chunk = SCAN_CHUNK
+    scan.filter.queued = scan.filter.topics.count == 1 and scan.filter.queue_id >= 0
+    if scan.filter.queued and not (
+            scan.filter.keys.count and scan.start < 0 and scan.stop < 0):
+        return scan_along_queue(scan)
+    if scan.stop >= 0:
+        cursor.stop = end = min(end, scan.stop)
+    if scan.start >= 0:
+        if scan.start < first and first < end and scan.on_removed != ON_BAD_SKIP:
+            return scan_removed(scan, NULL, scan.start, first)
+        cursor.at = min(max(first, scan.start), end)
+    scan.end = end
+    if scan.filter.keys.count and scan.filter.topics.count and store.indexes.enabled:
+        rc = scan_along_index(scan)
+        if rc != E_CORRUPT:                  # a bad index file is no reason not to find them
+            return rc
+        rc = 0
+        source.offsets.count = 0
+    elif scan.filter.topics.count:
+        rc = scan_along_queues(scan)
+        if rc != 0:
+            return min(rc, 0)
+    source.along = ALONG_LOG
+    if first < cursor.at < end:
+        rc = scan_find_record(scan, cursor.at)
+    if rc == 0 and not store.writable and end - cursor.at > AHEAD_PIECES * AHEAD_BYTES:
+        cursor.ahead = read_ahead_new(&store.log)
+        cursor.chunk = AHEAD_BYTES
+    return rc
+
+
+cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
+    """Stand on the first record that begins at or after ``start``."""
+    cdef Cursor *cursor = &scan.source.cursor
+    cdef Record record
+    cdef const char *data = NULL
+    cdef int64_t rc
+    cursor.at = log_boundary(scan.store, start)
+    cursor.stop = start
+    cursor.check_crc = False                 # these are not asked for
+    while True:
+        rc = cursor_next(cursor, &record, &data)
+        if rc == E_CORRUPT:
+            cursor.stop = scan.end           # a bad record before may reach into what is asked for
+            rc = cursor_resync(cursor)
+            cursor.stop = start
+            if rc == 0:
+                cursor.at = scan.end
+        if rc <= 0:
+            break
+    cursor.at = max(cursor.at, start)
+    cursor.stop = scan.end
+    slice_release(&cursor.slice)             # so that reading ahead begins where this does
+    cursor.check_crc = True
+    return 0 if rc == E_REMOVED else rc
+
+
+cdef void look_for_queues(Store *store) noexcept nogil:
+    """New topics and queues of a store that another process writes, at most every 100 ms."""
+    pthread_mutex_lock(&store.look_mutex)
+    if monotonic_ns() - atomic_get(&store.looked_at) > 100000000:
+        load_queues(store, NULL)
+        atomic_set(&store.looked_at, monotonic_ns())
+    pthread_mutex_unlock(&store.look_mutex)
+
+
+cdef int64_t scan_removed(
+    Scan *scan, const Queue *queue, int64_t offset, int64_t min_offset,
+) noexcept nogil:
+    """Note that messages of a queue, or of the log, are gone."""
+    scan.removed_queue = queue
+    scan.removed_offset = offset
+    scan.min_offset = min_offset
+    return E_REMOVED
+
+
+cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
+    """One queue, in its order, by queue offsets."""
+    cdef Store *store = scan.store
+    cdef ScanSource *source = &scan.source
+    cdef Topic *topic = topic_find(&store.table, scan.filter.topics.texts[0],
+                                   scan.filter.topics.lengths[0])
+    cdef Queue *queue = NULL
+    cdef Lane *lane
+    cdef Got got
+    cdef int64_t rc
+    source.along = ALONG_QUEUES
+    if topic != NULL:
+        queue = queue_find(topic, <int32_t>scan.filter.queue_id)
+    if queue == NULL:
+        return 0
+    memset(&got, 0, sizeof(Got))
+    rc = queue_bounds(store, queue, INT64_MOST, &got)
+    if rc < 0:
+        return rc
+    source.lanes = <Lane *>calloc(1, sizeof(Lane))
+    if source.lanes == NULL:
+        return E_NO_MEMORY
+    source.lane_count = 1
+    lane = source.lanes
+    lane.queue = queue
+    lane.at = got.min_offset
+    lane.stop = got.max_offset
+    if scan.stop >= 0:
+        lane.stop = min(lane.stop, scan.stop)
+    if scan.start >= 0:
+        if scan.start < got.min_offset and got.min_offset < lane.stop \
+                and not source.skip_removed:
+            return scan_removed(scan, queue, scan.start, got.min_offset)
+        lane.at = max(lane.at, scan.start)
+    source.end = queue_end(queue, lane.at, lane.stop)
+    return source_start_lanes(source)
+
+
+cdef int64_t queue_end(Queue *queue, int64_t start, int64_t stop) noexcept nogil:
+    """The log offset behind the record of the last unit of [start, stop)."""
+    cdef Unit unit
+    while stop > start:
+        stop -= 1
+        if queue_unit_at(queue, stop, &unit) == 0 and not unit_is_blank(&unit):
+            return unit.physical_offset + unit.size
+    return INT64_MOST
+
+
+cdef int64_t queue_count_all(Store *store) noexcept nogil:
+    """Units of all queues."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t count = 0
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            count += max(0, atomic_get(&queue.max_offset) - atomic_get(&queue.min_offset))
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return count
+
+
+cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
+    """The queues of the topics, merged, where that is less than the log: 1; 0 if it is not.
+
+    What lies behind the newest unit is in no queue yet; there the log itself goes on.
+    """
+    cdef Store *store = scan.store
+    cdef ScanSource *source = &scan.source
+    cdef int64_t start = source.cursor.at
+    cdef int64_t stop = source.cursor.stop
+    cdef int64_t count = 0
+    cdef int64_t queues = 0
+    cdef int64_t i, rc, all, newest
+    cdef Topic *topic
+    cdef Queue *queue
+    for i in range(scan.filter.topics.count):
+        topic = topic_find(&store.table, scan.filter.topics.texts[i],
+                           scan.filter.topics.lengths[i])
+        if topic == NULL or topic.deleted_before > start:
+            return 0                         # its records, if any, are in no queue
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            count += max(0, atomic_get(&queue.max_offset) - atomic_get(&queue.min_offset))
+            queues += 1
+            queue = queue.next_made
+    all = max(queue_count_all(store), 1)
+    if count * ((stop - start) // all + RECORD_COST) >= stop - start:
+        return 0
+    newest = newest_unit_end(store)
+    rc = log_is_all_queued(store, newest)
+    if rc <= 0:
+        return rc
+    source.along = ALONG_QUEUES
+    source.lanes = <Lane *>calloc(<size_t>max(queues, 1), sizeof(Lane))
+    if source.lanes == NULL:
+        return E_NO_MEMORY
+    for i in range(scan.filter.topics.count):
+        topic = topic_find(&store.table, scan.filter.topics.texts[i],
+                           scan.filter.topics.lengths[i])
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL and source.lane_count < queues:
+            rc = lane_range(&source.lanes[source.lane_count], queue, start, min(stop, newest))
+            if rc < 0:
+                return rc
+            source.lane_count += 1
+            queue = queue.next_made
+    source.end = min(stop, newest)
+    if newest < stop:
+        scan.tail = max(newest, start)
+    rc = source_start_lanes(source)
+    return rc if rc < 0 else 1
+
+
+cdef int64_t lane_range(Lane *lane, Queue *queue, int64_t start, int64_t stop) noexcept nogil:
+    """The units of a queue whose records begin in [start, stop) of the log."""
+    cdef int64_t low = atomic_get(&queue.min_offset)
+    cdef int64_t high = atomic_get(&queue.max_offset)
+    lane.queue = queue
+    lane.at = queue_first_at_or_after(queue, start, low, high)
+    if lane.at >= 0:
+        lane.stop = queue_first_at_or_after(queue, stop, lane.at, high)
+    return min(lane.at, lane.stop)
+
+
+cdef int64_t scan_along_index(Scan *scan) noexcept nogil:
+    """What the index, and the log where no index file covers it, has of the keys."""
+    cdef ScanSource *source = &scan.source
+    cdef KeyQuery query
+    cdef Got got
+    cdef Offsets *hits = &source.offsets
+    cdef int64_t i, k, rc
+    cdef int64_t kept = 0
+    source.along = ALONG_OFFSETS
+    memset(&got, 0, sizeof(Got))
+    for i in range(scan.filter.topics.count):
+        for k in range(scan.filter.keys.count):
+            memset(&query, 0, sizeof(KeyQuery))
+            query.topic = scan.filter.topics.texts[i]
+            query.topic_length = scan.filter.topics.lengths[i]
+            query.key = scan.filter.keys.texts[k]
+            query.key_length = scan.filter.keys.lengths[k]
+            query.key_hash = index_key_hash(query.key, query.key_length, java_hash_utf8(
+                b"#", 1, java_hash_utf8(query.topic, query.topic_length, 0)))
+            query.max_num = INT64_MOST
+            query.begin = scan.filter.since
+            query.end = scan.filter.until
+            query.hits_before = hits.count
+            rc = query_run(scan.store, &query, &got, hits)
+            if rc < 0:
+                scan.field = got.field
+                scan.bad_offset = got.bad_offset
+                return rc
+    if hits.count > 1:
+        qsort(hits.items, <size_t>hits.count, sizeof(int64_t), compare_offsets)
+    for i in range(hits.count):
+        if hits.items[i] >= source.cursor.at and hits.items[i] < source.cursor.stop \
+                and (kept == 0 or hits.items[i] != hits.items[kept - 1]):
+            hits.items[kept] = hits.items[i]
+            kept += 1
+    hits.count = kept
+    return 0
+
+
+cdef int compare_offsets(const void *a, const void *b) noexcept nogil:
+    cdef int64_t left = (<const int64_t *>a)[0]
+    cdef int64_t right = (<const int64_t *>b)[0]
+    return -1 if left < right else 1 if left > right else 0
