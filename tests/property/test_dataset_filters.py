@@ -29,7 +29,7 @@ pytestmark = pytest.mark.property
 
 f = ds.field
 MESSAGES, FIRST_TIME = 600, 1_700_000_000_000
-TOPICS = ("plain", "it's", "other")
+TOPICS = ("plain", "its-own", "other")
 TAGS: tuple[bytes, ...] = (b"A", b"B", b"A || B", b" A ", b"*", b"\xff", b"say 'x'")
 KEYS = [f"K{n}" for n in range(20)]
 PREPARED, ROLLED_BACK = 4, 12
@@ -138,7 +138,7 @@ SCANS: list[dict[str, Any]] = [
     {"topic": "plain"},
     {"topic": "plain", "queue_id": 0, "start": 85},
     {"queue_id": 1},
-    {"topic": ["plain", "it's"], "stop": 71_000},
+    {"topic": ["plain", "its-own"], "stop": 71_000},
     {"since": FIRST_TIME + 100, "until": FIRST_TIME + 5_000, "tags": "A || B"},
     {"topic": "other", "keys": ["K1", "K2"]},
     {"keys": "K3 K4", "batch_rows": 7},
@@ -168,6 +168,25 @@ def test_a_filter_gives_what_arrow_takes(store: Any) -> None:
     check()
 
 
+@pytest.mark.parametrize("arguments", SCANS, ids=str)
+def test_a_filter_narrows_what_the_scan_has(store: Any, arguments: dict[str, Any]) -> None:
+    scan = store.scan(**arguments)
+    dataset, table = scan.dataset(), scan.to_table()
+    plain, first_queue = f("topic") == "plain", f("queue_id") == 0
+    for expression in (
+        plain & first_queue,
+        plain & first_queue & (f("queue_offset") > 60) & (f("queue_offset") <= 90),
+        plain & first_queue & (f("physical_offset") > 70_000),
+        plain & (f("uniq_key") == "K6"),
+        f("uniq_key").isin(KEYS),
+        f("topic").isin(["other", "plain"]) & (f("tags") == "B"),
+        f("tags").isin(["A", "say 'x'"]) & first_queue,
+        f("physical_offset") < 70_000,
+    ):
+        expected = table.filter(expression)
+        assert dataset.to_table(filter=expression).equals(expected), str(expression)
+
+
 def test_what_no_queue_and_no_index_has_is_found(tmp_path: Path) -> None:
     write_log(tmp_path / "store", all_queued=False)
     with rmqstore.open(tmp_path / "store", "r+") as store:
@@ -184,7 +203,8 @@ def test_what_no_queue_and_no_index_has_is_found(tmp_path: Path) -> None:
             assert dataset.to_table(filter=expression).equals(expected)
 
 
-def test_what_is_behind_the_queues_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sys_flag", [0, PREPARED, ROLLED_BACK])
+def test_what_is_behind_the_queues_is_found(tmp_path: Path, sys_flag: int) -> None:
     """The queues and the index of a store that was killed end before the log does."""
     write_log(tmp_path / "store", all_queued=True)
     rmqstore.open(tmp_path / "store", "r+").close()
@@ -192,7 +212,8 @@ def test_what_is_behind_the_queues_is_found(tmp_path: Path) -> None:
         behind = rmqstore.encode_record(
             "plain",
             b"late",
-            queue_offset=100,
+            queue_offset=0 if sys_flag else 100,
+            sys_flag=sys_flag,
             store_timestamp=FIRST_TIME,
             properties={"UNIQ_KEY": "K1"},
         )
@@ -208,6 +229,9 @@ def test_what_is_behind_the_queues_is_found(tmp_path: Path) -> None:
             expected = table.filter(expression)
             assert b"late" in expected["body"].to_pylist()
             assert dataset.to_table(filter=expression).equals(expected)
+        before = store.stats()["scanned_records"]
+        assert dataset.count_rows((f("topic") == "plain") & (f("uniq_key") == "K1")) > 1
+        assert store.stats()["scanned_records"] - before < MESSAGES / 10
 
 
 def test_bounds_of_some_filters() -> None:
