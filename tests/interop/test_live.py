@@ -47,6 +47,7 @@ BROKERS_NAMES = re.compile(
     r"|commitlog/\d{20}|consumequeue/[^/]+(/\d+(/\d{20})?)?|index/\d{17}"
     r"|config/\w+\.json(\.bak|\.tmp)?"
 )
+COLUMNS = ["uniq_key", "body", "keys", "tags"]
 Place = tuple[str, int]
 
 
@@ -54,6 +55,7 @@ class Follower:
     """Reads every queue row by row behind its head, one pass after the other."""
 
     def __init__(self, topics: dict[str, int]) -> None:
+        self.at = 0  # of the log, for one who goes along it
         self.next = {(topic, n): 0 for topic, queues in topics.items() for n in range(queues)}
         self.rows: dict[Place, list[tuple]] = defaultdict(list)
         self.removed: list[tuple[Place, int, int]] = []  # queue offsets that were gone when read
@@ -90,6 +92,62 @@ class Follower:
                 elif not got.messages:
                     break
             self.next[place] = at
+        return count
+
+
+class ColumnFollower(Follower):
+    """Reads every queue as columns."""
+
+    def scan(self, store: rmqstore.MessageStore, place: Place, start: int) -> Iterator[dict]:
+        names = [*COLUMNS, "queue_offset", "physical_offset"]
+        scan = store.scan(*place, start=start, on_removed="skip", columns=names, batch_rows=500)
+        for batch in scan.to_batches():
+            yield from batch.to_pylist()
+
+    def take(self, place: Place, row: dict) -> None:
+        """Keep a row; a queue offset that was passed over has been removed."""
+        offset = row["queue_offset"]
+        assert offset >= self.next[place]
+        if offset > self.next[place]:
+            self.removed.append((place, self.next[place], offset))
+        keys = " ".join(row["keys"])
+        kept = (offset, row["physical_offset"], row["uniq_key"], compare.sha1(row["body"]))
+        self.rows[place].append((*kept, keys, row["tags"]))
+        self.next[place] = offset + 1
+
+    def pass_over(self, store: rmqstore.MessageStore) -> int:
+        count = 0
+        for place, start in list(self.next.items()):
+            for row in self.scan(store, place, start):
+                self.take(place, row)
+                count += 1
+            least = store[place[0]][place[1]].min_offset
+            if least > self.next[place]:
+                self.removed.append((place, self.next[place], least))
+                self.next[place] = least
+        return count
+
+
+class LogFollower(ColumnFollower):
+    """Reads the log as columns, whatever the topic."""
+
+    def pass_over(self, store: rmqstore.MessageStore) -> int:
+        names = [*COLUMNS, "topic", "queue_id", "queue_offset", "physical_offset", "store_size"]
+        count = 0
+        scan = store.scan(start=self.at, on_removed="skip", columns=names)
+        for batch in scan.to_batches():
+            for row in batch.to_pylist():
+                assert row["physical_offset"] >= self.at
+                self.at = row["physical_offset"] + row["store_size"]
+                place = row["topic"], row["queue_id"]
+                if place in self.next:
+                    self.take(place, row)
+                    count += 1
+        for place, end in self.next.items():
+            least = store[place[0]][place[1]].min_offset
+            if least > end:
+                self.removed.append((place, end, least))
+                self.next[place] = least
         return count
 
 
@@ -163,6 +221,7 @@ def test_everything_a_consumer_gets(broker: Broker, seed: str, tally: Counter) -
     sent = first_sent(broker)
     retention = Retention(broker)
     follower = Follower(TOPICS)
+    columns = [ColumnFollower(TOPICS), LogFollower(TOPICS)]
     seen: set[str] = set()
     began = time.monotonic()
     passes = found = 0
@@ -174,6 +233,8 @@ def test_everything_a_consumer_gets(broker: Broker, seed: str, tally: Counter) -
                 assert time.monotonic() < began + LOAD_SECONDS + CATCH_UP, seen
                 if follower.pass_over(store):
                     found += find_newest(store, follower)
+                for each in columns:
+                    each.pass_over(store)
                 passes += 1
                 seen |= names_below(root)
                 assert opened_for_writing(root) == []
@@ -187,8 +248,9 @@ def test_everything_a_consumer_gets(broker: Broker, seed: str, tally: Counter) -
         wait_for_files(broker)
         sent += broker.load_rows() + broker.load_stop()
         consumed = catch_up(broker, len(sent))
-        read_to_the_end(follower, store, broker)
-        check(follower, consumed, sent, broker, tally)
+        for each in (follower, *columns):
+            read_to_the_end(each, store, broker)
+            check(each, consumed, sent, broker, tally)
         assert removed_behind_an_iteration(store, broker) > 0
         whole_queues(store, broker)
         seen |= names_below(root)
@@ -285,7 +347,7 @@ def check(
             missed += 1
     for place, rows in follower.rows.items():
         assert rows == [theirs[place][offset] for offset in sorted(theirs[place])], place
-        tally["messages in order"] += len(rows)
+        tally[f"messages in order, {type(follower).__name__}"] += len(rows)
     taken = sum(map(len, follower.rows.values()))
     assert taken + missed == len(sent) == len(consumed)
     assert {row.uniq_key for row in sent} == {row.msg_id for row in consumed}
