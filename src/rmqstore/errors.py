@@ -54,7 +54,7 @@ class StoreCorruptError(StoreError):
     path : str, bytes or os.PathLike
         The file.
     offset : int
-        Byte in it, 0 or more.
+        Byte in it; in a file of the commit log, the physical offset. -1 where none can be named.
     reason : str
         What disagrees, with both values.
     """

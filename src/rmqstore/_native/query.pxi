@@ -17,6 +17,7 @@ cdef struct KeyQuery:
     bint index_only
     bint records                 # keep the records; else only their offsets
     int64_t hits_before          # hits of other keys in front of this one's
+    int64_t head                 # the end of the log as the caller knows it; 0: to be told here
 
 
 cdef bint record_has_key(
@@ -44,6 +45,11 @@ cdef bint record_has_key(
     return False
 
 
+cdef int64_t query_head(Store *store) noexcept nogil:
+    """The end of what can be found now."""
+    return atomic_get(&store.dispatched) if store.writable else log_end(store)
+
+
 cdef int64_t query_run(
     Store *store, const KeyQuery *query, Got *got, Offsets *hits,
 ) noexcept nogil:
@@ -60,7 +66,7 @@ cdef int64_t query_run(
         log_look(store)
         index_set_list(&store.indexes, NULL)
     # From the end of the log downwards: what lies between two files is searched itself.
-    newer = atomic_get(&store.dispatched) if store.writable else log_end(store)
+    newer = query.head if query.head > 0 else query_head(store)
     while True:
         index = index_set_hold(&store.indexes, i) if store.indexes.enabled else NULL
         stop = log_first(store)
@@ -250,7 +256,11 @@ cdef int64_t query_each(
     cdef int64_t i, rc
     cdef int32_t prefix = java_hash_utf8(b"#", 1, java_hash_utf8(
         query.topic, query.topic_length, 0))
-    cdef IndexFile *index = index_set_hold(&store.indexes, 0)
+    cdef IndexFile *index
+    if not store.writable:                   # once, not for each key
+        log_look(store)
+        query.head = log_end(store)
+    index = index_set_hold(&store.indexes, 0)
     rc = 0
     for i in range(count):
         if index != NULL and index.file.base != NULL and i + KEYS_AHEAD < count:

@@ -148,8 +148,11 @@ cdef int64_t queue_record(
 ) noexcept nogil:
     """The record that a unit points to, which must name the unit's place."""
     cdef int64_t rc
-    if unit.size <= 0 or unit_is_blank(unit):
+    if unit_is_blank(unit):
         return E_REMOVED
+    if unit.size <= 0:                       # with units behind it: it names nothing
+        field[0] = FIELD_QUEUE
+        return E_CORRUPT
     rc = log_record(store, unit.physical_offset, unit.size, found, field)
     if rc > 0 and (rc != unit.size or not record_is_of(
             found.slice.data, &found.record, queue, queue_offset)):
@@ -163,7 +166,10 @@ cdef int64_t queue_record(
 
 
 cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
-    """A unit of a store that is only read exists if its record checks and names it."""
+    """A unit of a store that is only read exists if its record checks and names it.
+
+    One whose tags code is still to be written does not: who filters would pass over it.
+    """
     cdef Unit unit
     cdef Unit before
     cdef Found found
@@ -176,9 +182,17 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
         return False
     if queue_record(store, queue, queue_offset, &unit, &found, &field) <= 0:
         return False
-    torn = record_is_torn(found.slice.data, &found.record)
+    torn = record_is_torn(found.slice.data, &found.record) or (
+        unit.tags_code == 0 and not queue.topic.schedule
+        and record_tags_code(found.slice.data, &found.record) != 0)
     slice_release(&found.slice)
     return not torn
+
+
+cdef int64_t record_tags_code(const char *data, const Record *record) noexcept nogil:
+    cdef StoreProperties properties
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    return tags_code(&properties.tags)
 
 
 cdef int64_t queue_look_derived(Store *store, Queue *queue) noexcept nogil:

@@ -33,7 +33,8 @@ cdef struct Scan:
     const Queue *removed_queue   # of E_REMOVED; NULL: the log
     int64_t removed_offset
     int64_t min_offset
-    int64_t end                  # of the log, as of the beginning or as asked for
+    int64_t head                 # the end of the log, as of the beginning
+    int64_t end                  # the same, or what was asked for
     int64_t tail                 # where the log goes on behind the queues; -1: nowhere
     Record waiting               # one that needs a batch of its own
     const char *waiting_data     # NULL: none; valid until the source goes on
@@ -61,7 +62,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     scan.begun = True
     scan.tail = -1
     source.skip_removed = scan.on_removed == ON_BAD_SKIP
-    end = scan_head(store)
+    scan.head = end = scan_head(store)
     first = log_first(store)
     cursor_init(cursor, store, first, end)
     cursor.tell_removed = not store.writable
@@ -289,6 +290,7 @@ cdef int64_t scan_along_index(Scan *scan) noexcept nogil:
             query.begin = scan.filter.since
             query.end = scan.filter.until
             query.hits_before = hits.count
+            query.head = 0 if scan.store.writable else scan.head
             rc = query_run(scan.store, &query, &got, hits)
             if rc < 0:
                 scan.field = got.field

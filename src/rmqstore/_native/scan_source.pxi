@@ -83,7 +83,7 @@ cdef int64_t lane_fill(ScanSource *source, Lane *lane) noexcept nogil:
                 return E_REMOVED
             lane.at = lane.stop
             break
-        if lane.unit.size > 0 and not unit_is_blank(&lane.unit):
+        if not unit_is_blank(&lane.unit):
             return 1
         lane.at += 1
     slice_release(&lane.units)
@@ -198,6 +198,9 @@ cdef int64_t source_next(
         source.taken = not unit_may_pass(filter, lane)
         if source.taken:
             continue
+        if lane.unit.size <= 0:              # with units behind it: it names nothing
+            source.cursor.field = FIELD_QUEUE
+            return E_CORRUPT
         rc = source_record_at(source, lane.unit.physical_offset, lane.unit.size, record, data)
         if rc < 0:
             return rc
