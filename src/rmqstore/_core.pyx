@@ -111,6 +111,7 @@ include "_native/scan_filter.pxi"
 include "_native/scan_source.pxi"
 include "_native/queued_log.pxi"
 include "_native/scan_plan.pxi"
+include "_native/scan_times.pxi"
 include "_native/scan.pxi"
 # ---- opening and closing
 include "_native/recover_log.pxi"

@@ -96,7 +96,9 @@ class Scan:
         self._pass(())  # what the core refuses is refused now
 
     def __repr__(self) -> str:
-        return f"<rmqstore.Scan {self._engine.path!r} {len(self.columns)} columns>"
+        topics = " ".join(self._topics[:3]) + (" ..." if len(self._topics) > 3 else "")
+        where = f" of {topics}" if topics else ""
+        return f"<rmqstore.Scan {self._engine.path!r}{where} {len(self.columns)} columns>"
 
     def replace(self, **changes: Any) -> Scan:
         """Return the scan with other arguments of :meth:`MessageStore.scan`.
@@ -215,8 +217,10 @@ class Scan:
 
     def to_polars(self) -> pl.DataFrame:
         """Return all messages as a ``polars.DataFrame``; errors as :meth:`to_batches`."""
-        import polars
-
+        try:
+            import polars
+        except ImportError as error:
+            raise ImportError("this needs polars: pip install polars") from error
         frame = polars.from_arrow(self.to_table())
         assert isinstance(frame, polars.DataFrame)
         return frame
@@ -271,7 +275,8 @@ class ScanningEngine(_core.ReadingEngine):
         Parameters
         ----------
         topic : str or iterable of str, optional
-            The record's own topic is one of these; any by default.
+            The record's own topic is one of these; any by default. One that does not exist is no
+            error: the log may have records of a topic that was deleted.
         queue_id : int, optional
             The record's own queue.
         columns : iterable of str, optional
@@ -283,9 +288,11 @@ class ScanningEngine(_core.ReadingEngine):
             Physical offsets in bytes: records that begin in ``[start, stop)``. Where one topic
             and a queue are given, queue offsets.
         since, until : int, datetime or str, optional
-            Store times: ``since`` inclusive, ``until`` exclusive.
+            Store times: ``since`` inclusive, ``until`` exclusive. Parts of the log and of queues
+            that are older or younger by more than an hour are not read; a clock that was set back
+            by more hides what was stored then.
         tags : str, optional
-            ``"TagA || TagB"``; compared exactly.
+            ``"TagA || TagB"``; compared exactly. ``"*"`` is all.
         keys : str or iterable of str, optional
             Messages that have one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is
             keys separated by spaces. With a topic they are found by the index.

@@ -175,13 +175,19 @@ def test_all_batches_are_checked_before_the_first_row(store: Any) -> None:
 def test_names(store: Any) -> None:
     rows = {"topic": ["t"], "body": [b"b"]}
     for wrong, near in (("tag", "tags"), ("Topic", "topic"), ("born_time", "born_timestamp"),
-                        ("msgid", "msg_id"), ("", ""), ("__index_level_0__", "")):  # fmt: skip
+                        ("msgid", "msg_id")):  # fmt: skip
         refused(
             ValueError,
             f"{wrong!r}, .* nearest name is '{near}",
             store,
             pa.table(rows | {wrong: [1]}),
         )
+    for wrong in ("", "no such thing"):
+        refused(
+            ValueError, f"{wrong!r}, which a message has not$", store, pa.table(rows | {wrong: [1]})
+        )
+    # The index that pandas hands over is no column of a message.
+    assert store.put_table(pa.table(rows | {"__index_level_0__": [7]})).count == 1
     refused(ValueError, "no column 'topic'", store, pa.table({"body": [b"b"]}))
     refused(ValueError, "neither a column 'body' nor 'raw_body'", store, pa.table({"topic": ["t"]}))
     twice = pa.Table.from_arrays(
@@ -193,7 +199,9 @@ def test_names(store: Any) -> None:
 def test_no_table(store: Any) -> None:
     for wrong in (None, 5, {"topic": ["t"]}, [{"topic": "t"}], b"t", pa.array(["t"]).to_pylist()):
         refused(TypeError, "^argument 'table': .* __arrow_c_stream__", store, wrong)
-    refused(TypeError, "format 'u'; it may be a table", store, pa.chunked_array([["t"]]))
+    refused(
+        TypeError, r"string \(format 'u'\); it may be a table", store, pa.chunked_array([["t"]])
+    )
     with pytest.raises(TypeError):
         store.put_table(table({}), False)
 

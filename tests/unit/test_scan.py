@@ -44,6 +44,38 @@ def test_every_column_of_a_brokers_store(name: str, broker_store: Callable) -> N
             assert list(store.scan(topic)) == list(store[topic].messages())
 
 
+def test_times_spare_reading(tmp_path: Any) -> None:
+    """Files and units that are hours away are not looked at; what is asked for is all there."""
+    hour, first = 3_600_000, 1_700_000_000_000
+    end = 0
+    log = rmqstore.CommitLog(tmp_path / "commitlog", file_size=1 << 16, mode="a")
+    times = [first + n // 100 * hour for n in range(10_000)]  # 100 an hour
+    for n, time in enumerate(times):
+        record = rmqstore.encode_record(
+            "t", b"x" * 100, queue_offset=n, store_timestamp=time, properties={"n": str(n)}
+        )
+        (end,) = log.append([record])
+    log.close()
+    config = rmqstore.StoreConfig.small().replace(mapped_file_size_commit_log=1 << 16)
+    with rmqstore.open(tmp_path, "r+", config=config) as store:
+        assert store.scan().count() == 10_000
+        for asked in ({}, {"topic": "t"}, {"topic": "t", "queue_id": 0}):
+            for since, until in [(0, 5), (50, 52), (97, 200), (0, 100), (30, None), (None, 1)]:
+                before = store.stats()["scanned_records"]
+                scan = store.scan(
+                    **asked,
+                    since=None if since is None else first + since * hour,
+                    until=None if until is None else first + until * hour,
+                )
+                low = 0 if since is None else since * hour
+                high = 1 << 60 if until is None else until * hour
+                wanted = [n for n, time in enumerate(times) if low <= time - first < high]
+                assert [int(message.properties["n"]) for message in scan] == wanted
+                looked_at = store.stats()["scanned_records"] - before
+                assert looked_at <= len(wanted) + 1000, (asked, since, until)
+        assert store.at(end).queue_offset == 9_999
+
+
 STORED_ANEW = ("queue_offset", "physical_offset", "store_size", "msg_id", "store_timestamp")
 
 

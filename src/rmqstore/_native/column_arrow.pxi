@@ -12,7 +12,23 @@ cdef int refuse_arrow(ColumnInput column, str problem) except -1:
 cdef int refuse_format(ColumnInput column, const char *code) except -1:
     text = code.decode("ascii", "replace")
     where = column.where(-1)
-    raise TypeError(f"{where}: an Arrow array of format '{text}'; it may be {column.allowed}")
+    raise TypeError(f"{where}: an Arrow array of {arrow_type(text)}; it may be {column.allowed}")
+
+
+cdef dict ARROW_TYPES = {
+    "n": "nulls", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32",
+    "I": "uint32", "l": "int64", "L": "uint64", "e": "halffloat", "f": "float", "g": "double",
+    "z": "binary", "Z": "large_binary", "vz": "binary_view", "u": "string", "U": "large_string",
+    "vu": "string_view", "+l": "lists", "+L": "large lists", "+s": "structs", "+m": "maps",
+}
+
+
+cdef str arrow_type(str code):
+    """A type as people call it, from the code of the C data interface."""
+    name = ARROW_TYPES.get(code)
+    if name is None and code.startswith(("ts", "td")):
+        name = "dates or times"
+    return f"{name} (format '{code}')" if name else f"format '{code}'"
 
 
 cdef int check_array(ColumnInput column, const ArrowArray *array, int64_t buffers) except -1:

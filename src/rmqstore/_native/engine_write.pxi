@@ -147,12 +147,15 @@ cdef class WritingEngine(Engine):
         """Store the rows of a table, whose columns are named as the fields of a message.
 
         ``store.put_table(other.scan())`` makes the same messages but for offsets, store time
-        and store host.
+        and store host; what was compressed is stored inflated, unless ``raw_body`` is among the
+        columns of the scan. A new topic gets ``StoreConfig.default_topic_queue_nums`` queues:
+        ``create_topic`` first where it had more.
 
         Parameters
         ----------
         table : object with ``__arrow_c_stream__``
-            A pyarrow ``Table``, a data frame of Polars, a scan and so on. ``topic`` and
+            A pyarrow ``Table``, a data frame of Polars or pandas (a map that pandas made lists
+            of is taken as ``pandas.ArrowDtype`` alone), a scan and so on. ``topic`` and
             ``body`` or ``raw_body`` are needed; what the store decides (``queue_offset``,
             ``physical_offset``, ``store_size``, ``msg_id``, ``store_timestamp``,
             ``store_host``, ``body_crc``) is not looked at. See Notes.

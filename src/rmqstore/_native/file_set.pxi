@@ -274,6 +274,24 @@ cdef int64_t file_set_start(FileSet *files) noexcept nogil:
     return start
 
 
+cdef int64_t file_set_count(FileSet *files) noexcept nogil:
+    cdef int64_t count
+    pthread_mutex_lock(&files.mutex)
+    count = files.count
+    pthread_mutex_unlock(&files.mutex)
+    return count
+
+
+cdef int64_t file_set_start_of(FileSet *files, int64_t index) noexcept nogil:
+    """First offset of the file with that number, or E_NOT_FOUND."""
+    cdef int64_t start = E_NOT_FOUND
+    pthread_mutex_lock(&files.mutex)
+    if index < files.count:
+        start = files.slots[index].start
+    pthread_mutex_unlock(&files.mutex)
+    return start
+
+
 cdef int64_t file_set_stop(FileSet *files) noexcept nogil:
     """Offset after the last file; 0 without files."""
     cdef int64_t stop = 0

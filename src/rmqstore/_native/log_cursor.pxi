@@ -18,6 +18,7 @@ cdef struct Cursor:
     char *buffer                 # for that, kept from one piece to the next
     int64_t room
     ReadAhead *ahead             # NULL: what is needed is read when it is needed
+    bint checked                 # the slice is from there: its records have been checked
 
 
 cdef void cursor_init(Cursor *cursor, Store *store, int64_t start, int64_t stop) noexcept nogil:
@@ -42,12 +43,16 @@ cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
     """Have ``need`` bytes at ``cursor.at`` in the slice, or as many as the file has."""
     cdef FileSet *log = &cursor.store.log
     cdef int64_t rc
-    if cursor.ahead != NULL:
-        rc = cursor_take_ahead(cursor, need)
-        if rc > 0:
-            return rc
+    cdef Piece *piece = NULL
     slice_release(&cursor.slice)
     cursor.slice_at = cursor.at
+    if cursor.ahead != NULL and need < CURSOR_CHUNK:
+        piece = read_ahead_take(cursor.ahead, cursor.at, cursor.stop)
+    cursor.checked = piece != NULL
+    if piece != NULL:
+        cursor.slice.data = piece.buffer
+        cursor.slice.length = piece.length
+        return piece.length
     if log.writable:
         return file_set_read(log, cursor.at, log.file_size, &cursor.slice)
     rc = cursor_read(cursor, log, max(need, cursor.chunk))
@@ -55,33 +60,6 @@ cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
         cursor.slice.data = cursor.buffer
         cursor.slice.length = rc
     return rc
-
-
-cdef int64_t cursor_take_ahead(Cursor *cursor, int64_t need) noexcept nogil:
-    """As cursor_load, from what was read ahead; 0 where that does not help."""
-    cdef Piece *piece
-    cdef char *data
-    cdef int64_t start = cursor.at
-    cdef int64_t tail = 0
-    if cursor.slice.data != NULL and cursor.slice_at <= start \
-            and start <= cursor.slice_at + cursor.slice.length:
-        tail = cursor.slice_at + cursor.slice.length - start
-        start += tail
-        # Behind the end of a file nothing goes on, and a large record is read as a whole.
-        if tail > AHEAD_TAIL or need > tail + AHEAD_BYTES \
-                or (tail > 0 and start % cursor.store.log.file_size == 0):
-            return 0
-    piece = read_ahead_take(cursor.ahead, start, cursor.stop)
-    if piece == NULL:
-        return 0
-    data = piece.buffer + AHEAD_TAIL - tail
-    if tail:
-        memcpy(data, cursor.slice.data + (cursor.at - cursor.slice_at), <size_t>tail)
-    read_ahead_taken(cursor.ahead)
-    cursor.slice.data = data
-    cursor.slice.length = tail + piece.length
-    cursor.slice_at = cursor.at
-    return cursor.slice.length
 
 
 cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept nogil:
@@ -161,7 +139,8 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
             cursor.at += room
             continue
         if rc > 0:
-            cursor.field = record_check(data[0], record, cursor.at, cursor.check_crc)
+            cursor.field = record_check(data[0], record, cursor.at,
+                                        cursor.check_crc and not cursor.checked)
             if cursor.field == FIELD_NONE:
                 cursor.at += rc
                 return rc

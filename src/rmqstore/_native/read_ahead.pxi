@@ -1,21 +1,25 @@
-# Pieces of the log read ahead by a thread of their own, for a walk that copies what it reads.
+# Pieces of the log read, and their records checked, ahead of a walk that copies what it reads.
 #
 # The thread lives only while its caller is inside a call that has entered the store: it is
 # started when the call begins and has ended when the call returns, so it needs no life cycle.
 # What it has read by then is kept for the next call.
+#
+# A piece begins where a record does and has whole, checked records alone, so whoever enters it at
+# its beginning need not check them again.
 #
 # Source: ours
 
 cdef enum:
     AHEAD_PIECES = 4
     AHEAD_BYTES = 256 << 10      # small enough to stay in the cache until it is used
-    AHEAD_TAIL = 64 << 10        # room in front, for what is left of the piece before
+    AHEAD_RECORD_MOST = 4 << 20  # a larger record is left to the caller
     AHEAD_WAIT_NS = 1000000000
 
 cdef struct Piece:
-    char *buffer                 # AHEAD_TAIL bytes, then the piece
+    char *buffer
+    int64_t room
     int64_t start                # log offset
-    int64_t length               # 0 or less: it could not be read
+    int64_t length               # of its records; 0: there is something that the caller must see
 
 
 cdef struct ReadAhead:
@@ -29,7 +33,7 @@ cdef struct ReadAhead:
     int64_t next                 # log offset of the next piece
     int64_t stop
     int64_t filled               # pieces read since the beginning
-    int64_t used                 # pieces taken and let go of
+    int64_t used                 # pieces let go of
     bint lent                    # the piece numbered ``used`` is the caller's now
     Piece pieces[AHEAD_PIECES]
 
@@ -45,7 +49,8 @@ cdef ReadAhead *read_ahead_new(FileSet *log) noexcept nogil:
     ahead.log = log
     ahead.fork_generation = fork_generation
     for i in range(AHEAD_PIECES):
-        ahead.pieces[i].buffer = <char *>malloc(AHEAD_TAIL + AHEAD_BYTES)
+        ahead.pieces[i].room = AHEAD_BYTES
+        ahead.pieces[i].buffer = <char *>malloc(AHEAD_BYTES)
         if ahead.pieces[i].buffer == NULL:
             read_ahead_free(ahead)
             return NULL
@@ -64,33 +69,89 @@ cdef void read_ahead_free(ReadAhead *ahead) noexcept nogil:
     free(ahead)
 
 
+cdef int64_t piece_check(
+    const Piece *piece, int64_t length, int64_t file_size, int64_t stop, int64_t *following,
+) noexcept nogil:
+    """How many of the bytes read are whole, good records, and where the next piece begins.
+
+    0 where the first one is not; ``following`` is then ``stop``, or, if there is nothing wrong
+    but that the record is longer than the piece, ``-size``.
+    """
+    cdef Record record
+    cdef int64_t field, rc, room
+    cdef int64_t at = 0
+    following[0] = stop
+    while at < length and piece.start + at < stop:
+        room = file_size - (piece.start + at) % file_size
+        rc = record_parse(piece.buffer + at, length - at, room, &record, &field)
+        if rc == 0:                          # a filler
+            following[0] = piece.start + at + room
+            return at + RECORD_BLANK_BYTES
+        if rc == E_NOT_FOUND:                # it goes on behind the piece, which ends here
+            following[0] = piece.start + at if at else -<int64_t>record.size
+            return at
+        if rc < 0 or record_check(piece.buffer + at, &record, piece.start + at, True) != FIELD_NONE:
+            return at
+        at += rc
+        following[0] = piece.start + at
+    return at
+
+
+cdef void piece_read(
+    Piece *piece, FileSet *log, int64_t stop, int64_t *following,
+) noexcept nogil:
+    """Fill a piece whose start is set."""
+    cdef MappedFile *file = NULL
+    cdef char *grown
+    cdef int64_t rest = log.file_size - piece.start % log.file_size
+    cdef int64_t rc
+    piece.length = 0
+    following[0] = stop
+    if file_set_hold(log, piece.start, &file) < 0:
+        return
+    while True:
+        rc = sys_read(file.fd, piece.buffer, min(piece.room, rest), piece.start - file.start)
+        if rc <= 0:
+            break
+        piece.length = piece_check(piece, rc, log.file_size, stop, following)
+        if piece.length or following[0] >= 0:
+            break
+        rc = -following[0]                   # the bytes that the record takes
+        following[0] = stop
+        if rc <= piece.room or rc > min(rest, <int64_t>AHEAD_RECORD_MOST):
+            break
+        grown = <char *>malloc(<size_t>rc)
+        if grown == NULL:
+            break
+        free(piece.buffer)
+        piece.buffer = grown
+        piece.room = rc
+    mapped_file_release(file)
+
+
 cdef void *read_ahead_run(void *argument) noexcept nogil:
     """The thread: one piece after the other, while there is room for them."""
     cdef ReadAhead *ahead = <ReadAhead *>argument
-    cdef MappedFile *file = NULL
     cdef Piece *piece
-    cdef int64_t at, length, filled, rc
+    cdef int64_t at, stop, filled
+    cdef int64_t following = 0
     pthread_mutex_lock(&ahead.mutex)
     while not ahead.stopping:
         if ahead.filled - ahead.used == AHEAD_PIECES or ahead.next >= ahead.stop:
             cond_wait_ns(&ahead.changed, &ahead.mutex, AHEAD_WAIT_NS)
             continue
         at = ahead.next
+        stop = ahead.stop
         filled = ahead.filled
         piece = &ahead.pieces[filled % AHEAD_PIECES]
-        length = min(<int64_t>AHEAD_BYTES, ahead.log.file_size - at % ahead.log.file_size)
         pthread_mutex_unlock(&ahead.mutex)
-        rc = file_set_hold(ahead.log, at, &file)
-        if rc == 0:
-            rc = sys_read(file.fd, piece.buffer + AHEAD_TAIL, length, at - file.start)
-            mapped_file_release(file)
+        piece.start = at
+        piece_read(piece, ahead.log, stop, &following)
         pthread_mutex_lock(&ahead.mutex)
         if ahead.filled != filled or ahead.next != at:
             continue                         # sent elsewhere meanwhile
-        piece.start = at
-        piece.length = rc
         ahead.filled += 1
-        ahead.next = at + rc if rc == length else ahead.stop
+        ahead.next = following
         pthread_cond_broadcast(&ahead.changed)
     pthread_mutex_unlock(&ahead.mutex)
     return NULL
@@ -117,37 +178,36 @@ cdef void read_ahead_end(ReadAhead *ahead) noexcept nogil:
 
 
 cdef Piece *read_ahead_take(ReadAhead *ahead, int64_t start, int64_t stop) noexcept nogil:
-    """The piece that begins at ``start``, waited for; read_ahead_taken makes it the caller's.
+    """The piece that begins at ``start``, waited for; the one taken before is let go of.
 
-    NULL where the thread is elsewhere or could not read it: it is sent behind the piece at
-    ``start``, which the caller reads for himself.
+    The thread is sent there if it is elsewhere. NULL where there is no good record, and where
+    the thread does not run: the caller reads for himself.
     """
-    cdef Piece *piece = NULL
-    cdef int64_t file_size = ahead.log.file_size
+    cdef Piece *piece
+    cdef Piece *found = NULL
+    cdef bint sent = False
     pthread_mutex_lock(&ahead.mutex)
-    while ahead.running and ahead.filled == ahead.used + ahead.lent \
-            and ahead.next == start and start < ahead.stop:
-        cond_wait_ns(&ahead.changed, &ahead.mutex, AHEAD_WAIT_NS)
-    if ahead.filled > ahead.used + ahead.lent:
-        piece = &ahead.pieces[(ahead.used + ahead.lent) % AHEAD_PIECES]
-        if piece.start != start or piece.length <= 0:
-            piece = NULL
-    if piece == NULL:
+    ahead.used += ahead.lent
+    ahead.lent = False
+    while ahead.running and start < stop:
+        if ahead.filled > ahead.used:
+            piece = &ahead.pieces[ahead.used % AHEAD_PIECES]
+            if piece.start == start:
+                found = piece if piece.length else NULL
+                break
+        elif ahead.next == start and ahead.stop == stop:
+            cond_wait_ns(&ahead.changed, &ahead.mutex, AHEAD_WAIT_NS)
+            continue
+        if sent:
+            break
         # What is being read right now is passed over: numbers go on by a whole round.
         ahead.filled += AHEAD_PIECES
         ahead.used = ahead.filled
-        ahead.lent = False
-        ahead.next = start + min(<int64_t>AHEAD_BYTES, file_size - start % file_size)
+        ahead.next = start
         ahead.stop = stop
+        sent = True
         pthread_cond_broadcast(&ahead.changed)
-    pthread_mutex_unlock(&ahead.mutex)
-    return piece
-
-
-cdef void read_ahead_taken(ReadAhead *ahead) noexcept nogil:
-    """The caller has copied what he needs of the piece before, which is let go of."""
-    pthread_mutex_lock(&ahead.mutex)
-    ahead.used += ahead.lent
-    ahead.lent = True
+    ahead.lent = found != NULL
     pthread_cond_broadcast(&ahead.changed)
     pthread_mutex_unlock(&ahead.mutex)
+    return found

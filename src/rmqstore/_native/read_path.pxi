@@ -183,10 +183,22 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
     if queue_record(store, queue, queue_offset, &unit, &found, &field) <= 0:
         return False
     torn = record_is_torn(found.slice.data, &found.record) or (
-        unit.tags_code == 0 and not queue.topic.schedule
-        and record_tags_code(found.slice.data, &found.record) != 0)
+        not queue.topic.schedule
+        and code_is_half_written(unit.tags_code, record_tags_code(found.slice.data, &found.record)))
     slice_release(&found.slice)
     return not torn
+
+
+cdef bint code_is_half_written(int64_t stored, int64_t wanted) noexcept nogil:
+    """Whether a code differs by bytes that are still zero, and by no others."""
+    cdef int64_t shift = 0
+    if stored == wanted:
+        return False
+    while shift < 64:
+        if (stored >> shift) & 0xFF and (stored >> shift) & 0xFF != (wanted >> shift) & 0xFF:
+            return False
+        shift += 8
+    return True
 
 
 cdef int64_t record_tags_code(const char *data, const Record *record) noexcept nogil:

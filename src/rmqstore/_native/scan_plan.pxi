@@ -77,7 +77,8 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
         if scan.start < first and first < end and scan.on_removed != ON_BAD_SKIP:
             return scan_removed(scan, NULL, scan.start, first)
         cursor.at = min(max(first, scan.start), end)
-    scan.end = end
+    narrow_log(scan, cursor)
+    scan.end = end = cursor.stop
     if scan.filter.keys.count and scan.filter.topics.count and store.indexes.enabled:
         rc = scan_along_index(scan)
         if rc != E_CORRUPT:                  # a bad index file is no reason not to find them
@@ -177,6 +178,7 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
             return scan_removed(scan, queue, scan.start, got.min_offset)
         lane.at = max(lane.at, scan.start)
     source.end = queue_end(queue, lane.at, lane.stop)
+    narrow_lane(scan, lane)
     return source_start_lanes(source)
 
 
@@ -247,6 +249,7 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
             rc = lane_range(&source.lanes[source.lane_count], queue, start, min(stop, newest))
             if rc < 0:
                 return rc
+            narrow_lane(scan, &source.lanes[source.lane_count])
             source.lane_count += 1
             queue = queue.next_made
     source.end = min(stop, newest)

@@ -183,7 +183,7 @@ cdef list table_names(const ArrowSchema *schema):
     cdef int64_t i
     if schema.format == NULL or strcmp(schema.format, b"+s") != 0 or schema.dictionary != NULL:
         code = "" if schema.format == NULL else schema.format.decode("ascii", "replace")
-        raise TypeError(f"argument 'table': an Arrow stream of format '{code}'; it may be a table")
+        raise TypeError(f"argument 'table': an Arrow stream of {arrow_type(code)}; it may be a table")
     seen = set()
     for i in range(schema.n_children):
         name = "" if schema.children[i].name == NULL else text_of(
@@ -191,14 +191,15 @@ cdef list table_names(const ArrowSchema *schema):
         if name in seen:
             raise ValueError(f"argument 'table' has the column {name!r} twice")
         seen.add(name)
-        if name in STORE_COLUMNS:
+        # pandas hands the index of a frame over as a column: it says nothing of the messages.
+        if name in STORE_COLUMNS or name.startswith("__index_level_"):
             names.append(None)
             continue
         if name not in TABLE_COLUMNS:
-            near = get_close_matches(name, [*TABLE_COLUMNS, *STORE_COLUMNS], n=1, cutoff=0.0)
+            near = get_close_matches(name, [*TABLE_COLUMNS, *STORE_COLUMNS], n=1)
             raise ValueError(
-                f"argument 'table' has the column {name!r}, which a message has not; the nearest "
-                f"name is '{near[0]}'")
+                f"argument 'table' has the column {name!r}, which a message has not"
+                + (f"; the nearest name is '{near[0]}'" if near else ""))
         names.append(name)
     if "topic" not in names:
         raise ValueError("argument 'table' has no column 'topic'")
