@@ -183,7 +183,8 @@ cdef list table_names(const ArrowSchema *schema):
     cdef int64_t i
     if schema.format == NULL or strcmp(schema.format, b"+s") != 0 or schema.dictionary != NULL:
         code = "" if schema.format == NULL else schema.format.decode("ascii", "replace")
-        raise TypeError(f"argument 'table': an Arrow stream of {arrow_type(code)}; it may be a table")
+        raise TypeError(
+            f"argument 'table': an Arrow stream of {arrow_type(code)}; it may be a table")
     seen = set()
     for i in range(schema.n_children):
         name = "" if schema.children[i].name == NULL else text_of(
