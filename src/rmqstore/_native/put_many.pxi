@@ -5,6 +5,7 @@
 cdef enum:
     MANY_CHUNK = 512             # rows laid out, then appended, at a time
     MANY_PROPERTIES = 1 << 16    # bytes of properties strings of a chunk, at first
+    MANY_SPARE = 1 << 20         # with more of them a chunk is not kept
     FILL_PROPERTIES = 1          # of a RowFill: the properties are as put_many's
 
 cdef struct Chunk
@@ -235,13 +236,26 @@ cdef int64_t append_rows(
     return done
 
 
+cdef extern from *:
+    """
+    #define swap_pointer(p, v) __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL)
+    """
+    Chunk *swap_chunk "swap_pointer"(Chunk **at, Chunk *value) noexcept nogil
+
+
+# The chunk that was used last: pages that are touched already are worth keeping.
+cdef Chunk *spare_chunk = NULL
+
+
 cdef Chunk *chunk_new() except NULL:
-    cdef Chunk *chunk = <Chunk *>malloc(sizeof(Chunk))
+    cdef Chunk *chunk = swap_chunk(&spare_chunk, NULL)
+    if chunk != NULL:
+        return chunk
+    chunk = <Chunk *>malloc(sizeof(Chunk))
     if chunk == NULL:
         raise MemoryError()
     chunk.text = <char *>malloc(MANY_PROPERTIES)
     chunk.room = MANY_PROPERTIES
-    chunk.length = 0
     if chunk.text == NULL:
         free(chunk)
         raise MemoryError()
@@ -249,6 +263,9 @@ cdef Chunk *chunk_new() except NULL:
 
 
 cdef void chunk_free(Chunk *chunk) noexcept nogil:
+    """Keep it for the next call, unless its text grew large."""
+    if chunk != NULL and chunk.room <= MANY_SPARE:
+        chunk = swap_chunk(&spare_chunk, chunk)
     if chunk != NULL:
         free(chunk.text)
         free(chunk)
