@@ -288,9 +288,9 @@ class ScanningEngine(_core.ReadingEngine):
             Physical offsets in bytes: records that begin in ``[start, stop)``. Where one topic
             and a queue are given, queue offsets.
         since, until : int, datetime or str, optional
-            Store times: ``since`` inclusive, ``until`` exclusive. Parts of the log and of queues
-            that are older or younger by more than an hour are not read; a clock that was set back
-            by more hides what was stored then.
+            Store times: ``since`` inclusive, ``until`` exclusive. Files at both ends of the log
+            that begin more than an hour before or after are not read: what a clock stamped there
+            that was wrong by more is not found.
         tags : str, optional
             ``"TagA || TagB"``; compared exactly. ``"*"`` is all.
         keys : str or iterable of str, optional
@@ -303,7 +303,7 @@ class ScanningEngine(_core.ReadingEngine):
             memory a scan takes.
         on_corruption : {"raise", "skip", "stop"}, optional
             What happens at a record that does not check: an error, on to the next good one, or
-            the end.
+            the end. A compressed body that cannot be inflated counts where ``body`` is asked for.
         on_removed : {"raise", "skip"}, optional
             What happens where retention took messages that were still to come, or ``start``
             lies before the first that is there.

@@ -28,6 +28,7 @@ POINTS = sorted(
 KILLED = -9
 FLUSHES = ["ASYNC_FLUSH", "SYNC_FLUSH"]
 SECONDS = 0.15
+LONGER = 5.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,9 +50,9 @@ def torn(tmp_path_factory):
     return root, known
 
 
-def die(root, known, prefix, flush, plan):
+def die(root, known, prefix, flush, plan, seconds=SECONDS):
     known.prefixes.add(prefix)
-    status, said = checks.run_writer(root, prefix, flush, SECONDS, RMQ_KILL_AT=plan)
+    status, said = checks.run_writer(root, prefix, flush, seconds, RMQ_KILL_AT=plan)
     words = known.learn(said)
     assert status == (0 if "closed" in words else KILLED)
     return status == KILLED
@@ -70,7 +71,10 @@ def test_kill_point(tmp_path, torn, point):
     root = tmp_path / "store"
     shutil.copytree(base, root)
     known = Known(dict(before.places), set(before.prefixes))
-    assert die(root, known, "first", flush, f"{point}:1"), f"{point} is never passed"
+    # On a machine that is busy little is written in that time: then once more, for longer.
+    assert die(root, known, "first", flush, f"{point}:1") or die(
+        root, known, "longer", flush, f"{point}:1", LONGER
+    ), f"{point} is never passed"
     assert not oracle_store.is_clean(root)
     # and again on what that left, a little later: not every point is passed so often
     count = random.Random(f"{point}{flush}").randrange(2, 30)

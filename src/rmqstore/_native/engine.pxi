@@ -380,6 +380,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
     pthread_mutex_unlock(&store.dispatch_mutex)
     pthread_mutex_unlock(&store.put_lock)
     pthread_mutex_unlock(&store.queue_flush_mutex)
+    queued_forget(store)
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
     if rc >= 0:
         left = remove_directory_below(store.root, path)

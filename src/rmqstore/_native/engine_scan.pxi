@@ -3,7 +3,7 @@
 # Source: Apache Arrow, "The Arrow PyCapsule interface"; ours
 
 cdef tuple POLICIES = ("raise", "skip", "stop")
-COLUMN_NAMES = init_fields()
+COLUMN_NAMES = init_columns()
 
 cdef enum:
     PASS_ROWS                    # a batch is full
@@ -62,7 +62,7 @@ cdef class ScanPass:
                   int64_t batch_rows, int64_t batch_bytes, str on_corruption, str on_removed,
                   bint messages):
         cdef Scan *scan = &self.scan
-        cdef int64_t[FIELD_COUNT] fields
+        cdef int64_t[SCAN_COUNT] fields
         cdef int64_t i
         pthread_mutex_init(&self.mutex, NULL)
         memset(scan, 0, sizeof(Scan))
@@ -128,6 +128,12 @@ cdef class ScanPass:
 
     cdef object failure(self, int64_t status):
         cdef Scan *scan = &self.scan
+        if status == E_CORRUPT and scan.removed_queue != NULL:
+            start = scan.bad_offset - scan.bad_offset % scan.removed_queue.files.file_size
+            return errors.StoreCorruptError(
+                os_path.join(self.engine._path, fsdecode(scan.removed_queue.files.directory),
+                             f"{start:020d}"),
+                scan.bad_offset - start, record_field_name(scan.field).decode("ascii"))
         if status == E_CORRUPT:
             return corrupt_record(self.engine._path, scan.store.log.file_size, scan.bad_offset,
                                   scan.field)
@@ -145,9 +151,9 @@ cdef class ScanPass:
         """Return the next rows as a ``ColumnBatch``, None at the end."""
         cdef ColumnBatch batch
         cdef int64_t rc
+        batch = ColumnBatch.__new__(ColumnBatch)
         if not self.fill():
             return None
-        batch = ColumnBatch.__new__(ColumnBatch)
         batch.rows = self.scan.batch.rows
         with nogil:
             rc = batch_export(&self.scan.batch, &batch.array)
@@ -246,6 +252,8 @@ cdef int take_texts(WantedTexts *wanted, tuple texts, list keep) except -1:
     for i in range(wanted.count):
         keep.append(texts[i])
         wanted.texts[i] = utf8_of("text", texts[i], &wanted.lengths[i])
+    if wanted_hash(wanted) < 0:
+        raise MemoryError()
     return 0
 
 
@@ -268,6 +276,17 @@ cdef void stream_capsule_free(object capsule) noexcept:
     free(stream)
 
 
+cdef extern from *:
+    """
+    static void *gil_release(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+    static void gil_take(void *saved) {
+        if (saved != NULL) PyEval_RestoreThread((PyThreadState *)saved);
+    }
+    """
+    void *gil_release() noexcept nogil
+    void gil_take(void *saved) noexcept nogil
+
+
 cdef int stream_get_schema(ArrowArrayStream *stream, ArrowSchema *into) noexcept nogil:
     cdef PassStream *state = <PassStream *>stream.private_data
     cdef int64_t rc = batch_type(&state.scan.batch, into)
@@ -280,8 +299,11 @@ cdef int stream_get_schema(ArrowArrayStream *stream, ArrowSchema *into) noexcept
 cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept nogil:
     cdef PassStream *state = <PassStream *>stream.private_data
     cdef int64_t rc = PASS_GOES_ON
+    # Some readers call with the GIL held: others shall go on meanwhile.
+    cdef void *saved = gil_release()
     memset(into, 0, sizeof(ArrowArray))
     if pass_lock(state.scan, state.mutex) < 0:
+        gil_take(saved)
         return pass_note_error(state.owner, E_FORKED)
     while rc == PASS_GOES_ON:
         rc = pass_slice(state.scan)
@@ -293,6 +315,7 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
         rc = state.scan.status
         state.scan.status = 0
     pthread_mutex_unlock(state.mutex)
+    gil_take(saved)
     return pass_note_error(state.owner, rc) if rc < 0 else 0
 
 

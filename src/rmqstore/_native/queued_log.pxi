@@ -45,6 +45,13 @@ cdef int64_t log_is_all_queued(Store *store, int64_t stop) noexcept nogil:
     return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
 
 
+cdef void queued_forget(Store *store) noexcept nogil:
+    """After units went: nothing is known to be in queues any more."""
+    pthread_mutex_lock(&store.queued_mutex)
+    store.queued_first = -1
+    pthread_mutex_unlock(&store.queued_mutex)
+
+
 cdef int64_t queue_minimums(Store *store) noexcept nogil:
     """A number that changes when the first unit of a queue is another one."""
     cdef Topic *topic = load_topic(&store.table.first)
@@ -142,6 +149,27 @@ cdef int64_t tiles_meet(Store *store, Tiles *tiles) noexcept nogil:
             return 0
         tiles.open += place_hash(tiles.ends[i]) - place_hash(end)
     return tiles.open == place_hash(tiles.start) - place_hash(tiles.stop)
+
+
+cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
+    """Where the first record at or after ``offset`` begins that a unit names; INT64_MOST."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef Unit unit
+    cdef int64_t at, stop
+    cdef int64_t found = INT64_MOST
+    memset(&unit, 0, sizeof(Unit))
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            stop = atomic_get(&queue.max_offset)
+            at = queue_first_at_or_after(queue, offset, atomic_get(&queue.min_offset), stop)
+            if 0 <= at < stop and queue_unit_at(queue, at, &unit) == 0 \
+                    and not unit_is_blank(&unit):
+                found = min(found, unit.physical_offset)
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return found
 
 
 cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:

@@ -12,6 +12,7 @@
 cdef enum:
     AHEAD_PIECES = 4
     AHEAD_BYTES = 256 << 10      # small enough to stay in the cache until it is used
+    AHEAD_WORTH = 1 << 20        # bytes after which a call is worth a thread
     AHEAD_RECORD_MOST = 4 << 20  # a larger record is left to the caller
     AHEAD_WAIT_NS = 1000000000
 

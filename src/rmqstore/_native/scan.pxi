@@ -8,10 +8,8 @@ cdef void scan_free(Scan *scan) noexcept nogil:
     if scan.messages != NULL:
         got_clear(scan.messages)
         free(scan.messages)
-    free(scan.filter.topics.texts)
-    free(scan.filter.topics.lengths)
-    free(scan.filter.keys.texts)
-    free(scan.filter.keys.lengths)
+    wanted_free(&scan.filter.topics)
+    wanted_free(&scan.filter.keys)
     if scan.error != NULL:
         inflated_free(scan.error)
 
@@ -36,7 +34,6 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
             rc = scan_go_on(scan, rc)
         if rc < 0:
             return scan_failed(scan, rc)
-    read_ahead_start(source.cursor.ahead)
     while not scan.ended and examined < SLICE_BYTES:
         if scan_batch_full(scan):
             break
@@ -54,6 +51,8 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
         if rc > 0:
             records += 1
             examined += rc
+            if examined > AHEAD_WORTH:       # not for what a few records are enough for
+                read_ahead_start(source.cursor.ahead)
             if scan_wants(&scan.filter, data, &record):
                 rc = scan_row(scan, data, &record)
                 if rc < 0 and (rc != E_CORRUPT or scan.on_corruption == ON_BAD_RAISE):
@@ -91,33 +90,65 @@ cdef int64_t scan_failed(Scan *scan, int64_t status) noexcept nogil:
 cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
     """After a failure: 1 to go on behind it, 0 at the end, or the failure if it is told."""
     cdef ScanSource *source = &scan.source
-    cdef Lane *lane = NULL
-    cdef int64_t start
+    cdef Lane *lane
     if rc == E_REMOVED:
         log_look_at_once(scan.store)
-        lane = source.removed                # a file of its own, or that of its record
-        if lane == NULL and source_bad_offset(source) >= log_first(scan.store):
+        if source.removed != NULL:
+            return scan_lane_goes_on(scan, source.removed)
+        if source_bad_offset(source) >= log_first(scan.store):
             source.cursor.field = FIELD_MISSING  # retention takes files from the first one on
             rc = E_CORRUPT
-    if rc == E_REMOVED:
-        if scan.on_removed == ON_BAD_SKIP:
-            return source_skip(source, rc)
-        if lane == NULL and source.along == ALONG_QUEUES and source.heap_count:
+        elif scan.on_removed != ON_BAD_SKIP:
+            if source.along != ALONG_QUEUES or source.heap_count == 0:
+                return scan_removed(scan, NULL, source.cursor.at, log_first(scan.store))
             lane = &source.lanes[source.heap[0]]
-        if lane != NULL:
             queue_look_at_once(scan.store, lane.queue)
-            start = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES) // UNIT_BYTES
-            return scan_removed(scan, lane.queue, lane.at, max(
-                start if start >= 0 else lane.stop, atomic_get(&lane.queue.min_offset)))
-        return scan_removed(scan, NULL, source.cursor.at, log_first(scan.store))
+            return scan_removed(scan, lane.queue, lane.at, lane_following(lane))
     if rc == E_CORRUPT:
-        if scan.on_corruption == ON_BAD_SKIP:
-            return source_skip(source, rc)
         if scan.on_corruption == ON_BAD_STOP:
             return 0
-        scan.field = source.cursor.field
-        scan.bad_offset = source_bad_offset(source)
+        if scan.on_corruption == ON_BAD_RAISE:
+            scan.field = source.cursor.field
+            scan.bad_offset = source_bad_offset(source)
+            return rc
+    elif rc != E_REMOVED:
+        return rc
+    rc = source_skip(source, rc)
+    if rc == E_REMOVED and source.removed != NULL:
+        return scan_lane_goes_on(scan, source.removed)
     return rc
+
+
+cdef int64_t lane_following(const Lane *lane) noexcept nogil:
+    """The first queue offset at or after the lane's that has a file."""
+    cdef int64_t start = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES)
+    return max(start // UNIT_BYTES if start >= 0 else lane.stop,
+               atomic_get(&lane.queue.min_offset))
+
+
+cdef int64_t scan_lane_goes_on(Scan *scan, Lane *lane) noexcept nogil:
+    """As scan_go_on, where a file of a queue is gone: by retention, with its topic, or lost."""
+    cdef ScanSource *source = &scan.source
+    cdef int64_t rc = E_REMOVED
+    cdef bint removed
+    while rc == E_REMOVED:
+        queue_look_at_once(scan.store, lane.queue)
+        removed = source.made_again or lane.at < atomic_get(&lane.queue.min_offset) \
+            or atomic_get(&lane.queue.max_offset) < lane.stop
+        if removed and scan.on_removed == ON_BAD_RAISE:
+            return scan_removed(scan, lane.queue, lane.at, lane_following(lane))
+        if not removed and scan.on_corruption == ON_BAD_STOP:
+            return 0
+        if not removed and scan.on_corruption == ON_BAD_RAISE:
+            scan.removed_queue = lane.queue
+            scan.field = FIELD_MISSING
+            scan.bad_offset = lane.at * UNIT_BYTES
+            return E_CORRUPT
+        lane.at = lane.stop if source.made_again else max(lane.at + 1, lane_following(lane))
+        source.made_again = False
+        rc = source_start_lanes(source)
+        lane = source.removed
+    return rc if rc < 0 else 1
 
 
 cdef int64_t scan_row(Scan *scan, const char *data, const Record *record) noexcept nogil:

@@ -3,73 +3,73 @@
 # Source: ours; the fields are common/message/MessageExt.java's.
 
 cdef enum:
-    FIELD_TOPIC_TEXT
-    FIELD_QUEUE_ID
-    FIELD_QUEUE_OFFSET
-    FIELD_RECORD_OFFSET
-    FIELD_STORE_SIZE
-    FIELD_MSG_ID
-    FIELD_UNIQ_KEY
-    FIELD_TAGS
-    FIELD_KEYS
-    FIELD_PROPERTIES
-    FIELD_BODY
-    FIELD_FLAG
-    FIELD_SYS_FLAG
-    FIELD_BORN_TIMESTAMP
-    FIELD_STORE_TIMESTAMP
-    FIELD_BORN_HOST
-    FIELD_STORE_HOST
-    FIELD_RECONSUME_TIMES
-    FIELD_PREPARED_OFFSET
-    FIELD_CRC
-    FIELD_RAW_BODY
-    FIELD_COUNT
+    SCAN_TOPIC
+    SCAN_QUEUE_ID
+    SCAN_QUEUE_OFFSET
+    SCAN_PHYSICAL_OFFSET
+    SCAN_STORE_SIZE
+    SCAN_MSG_ID
+    SCAN_UNIQ_KEY
+    SCAN_TAGS
+    SCAN_KEYS
+    SCAN_PROPERTIES
+    SCAN_BODY
+    SCAN_FLAG
+    SCAN_SYS_FLAG
+    SCAN_BORN_TIMESTAMP
+    SCAN_STORE_TIMESTAMP
+    SCAN_BORN_HOST
+    SCAN_STORE_HOST
+    SCAN_RECONSUME_TIMES
+    SCAN_PREPARED_TRANSACTION_OFFSET
+    SCAN_BODY_CRC
+    SCAN_RAW_BODY
+    SCAN_COUNT
 
     ROW_BYTES_OF_TEXT = 64       # of a topic, a host or an id with its place
     NAMES_COMPARED = 24          # so many properties are looked through one by one
     NAME_SLOTS = 1 << 14         # more than properties can be in 32,767 bytes
 
-cdef struct FieldKind:
+cdef struct ColumnKind:
     const char *name
     const char *format           # of the Arrow C data interface
     int64_t layout
 
-cdef FieldKind[FIELD_COUNT] FIELD_KINDS
+cdef ColumnKind[SCAN_COUNT] COLUMN_KINDS
 
 
-cdef void field_kind(
+cdef void column_kind(
     int64_t field, const char *name, const char *format, int64_t layout,
 ) noexcept nogil:
-    FIELD_KINDS[field].name = name
-    FIELD_KINDS[field].format = format
-    FIELD_KINDS[field].layout = layout
+    COLUMN_KINDS[field].name = name
+    COLUMN_KINDS[field].format = format
+    COLUMN_KINDS[field].layout = layout
 
 
-cdef tuple init_fields():
+cdef tuple init_columns():
     """Fill in the table; the names in order."""
-    field_kind(FIELD_TOPIC_TEXT, b"topic", b"u", LAYOUT_TEXT)
-    field_kind(FIELD_QUEUE_ID, b"queue_id", b"i", LAYOUT_INT32)
-    field_kind(FIELD_QUEUE_OFFSET, b"queue_offset", b"l", LAYOUT_INT64)
-    field_kind(FIELD_RECORD_OFFSET, b"physical_offset", b"l", LAYOUT_INT64)
-    field_kind(FIELD_STORE_SIZE, b"store_size", b"i", LAYOUT_INT32)
-    field_kind(FIELD_MSG_ID, b"msg_id", b"u", LAYOUT_TEXT)
-    field_kind(FIELD_UNIQ_KEY, b"uniq_key", b"u", LAYOUT_TEXT)
-    field_kind(FIELD_TAGS, b"tags", b"u", LAYOUT_TEXT)
-    field_kind(FIELD_KEYS, b"keys", b"+l", LAYOUT_LIST)
-    field_kind(FIELD_PROPERTIES, b"properties", b"+m", LAYOUT_MAP)
-    field_kind(FIELD_BODY, b"body", b"z", LAYOUT_TEXT)
-    field_kind(FIELD_FLAG, b"flag", b"i", LAYOUT_INT32)
-    field_kind(FIELD_SYS_FLAG, b"sys_flag", b"i", LAYOUT_INT32)
-    field_kind(FIELD_BORN_TIMESTAMP, b"born_timestamp", b"tsm:UTC", LAYOUT_INT64)
-    field_kind(FIELD_STORE_TIMESTAMP, b"store_timestamp", b"tsm:UTC", LAYOUT_INT64)
-    field_kind(FIELD_BORN_HOST, b"born_host", b"u", LAYOUT_TEXT)
-    field_kind(FIELD_STORE_HOST, b"store_host", b"u", LAYOUT_TEXT)
-    field_kind(FIELD_RECONSUME_TIMES, b"reconsume_times", b"i", LAYOUT_INT32)
-    field_kind(FIELD_PREPARED_OFFSET, b"prepared_transaction_offset", b"l", LAYOUT_INT64)
-    field_kind(FIELD_CRC, b"body_crc", b"l", LAYOUT_INT64)
-    field_kind(FIELD_RAW_BODY, b"raw_body", b"z", LAYOUT_TEXT)
-    return tuple([FIELD_KINDS[i].name.decode("ascii") for i in range(FIELD_COUNT)])
+    column_kind(SCAN_TOPIC, b"topic", b"u", LAYOUT_TEXT)
+    column_kind(SCAN_QUEUE_ID, b"queue_id", b"i", LAYOUT_INT32)
+    column_kind(SCAN_QUEUE_OFFSET, b"queue_offset", b"l", LAYOUT_INT64)
+    column_kind(SCAN_PHYSICAL_OFFSET, b"physical_offset", b"l", LAYOUT_INT64)
+    column_kind(SCAN_STORE_SIZE, b"store_size", b"i", LAYOUT_INT32)
+    column_kind(SCAN_MSG_ID, b"msg_id", b"u", LAYOUT_TEXT)
+    column_kind(SCAN_UNIQ_KEY, b"uniq_key", b"u", LAYOUT_TEXT)
+    column_kind(SCAN_TAGS, b"tags", b"u", LAYOUT_TEXT)
+    column_kind(SCAN_KEYS, b"keys", b"+l", LAYOUT_LIST)
+    column_kind(SCAN_PROPERTIES, b"properties", b"+m", LAYOUT_MAP)
+    column_kind(SCAN_BODY, b"body", b"z", LAYOUT_TEXT)
+    column_kind(SCAN_FLAG, b"flag", b"i", LAYOUT_INT32)
+    column_kind(SCAN_SYS_FLAG, b"sys_flag", b"i", LAYOUT_INT32)
+    column_kind(SCAN_BORN_TIMESTAMP, b"born_timestamp", b"tsm:UTC", LAYOUT_INT64)
+    column_kind(SCAN_STORE_TIMESTAMP, b"store_timestamp", b"tsm:UTC", LAYOUT_INT64)
+    column_kind(SCAN_BORN_HOST, b"born_host", b"u", LAYOUT_TEXT)
+    column_kind(SCAN_STORE_HOST, b"store_host", b"u", LAYOUT_TEXT)
+    column_kind(SCAN_RECONSUME_TIMES, b"reconsume_times", b"i", LAYOUT_INT32)
+    column_kind(SCAN_PREPARED_TRANSACTION_OFFSET, b"prepared_transaction_offset", b"l", LAYOUT_INT64)
+    column_kind(SCAN_BODY_CRC, b"body_crc", b"l", LAYOUT_INT64)
+    column_kind(SCAN_RAW_BODY, b"raw_body", b"z", LAYOUT_TEXT)
+    return tuple([COLUMN_KINDS[i].name.decode("ascii") for i in range(SCAN_COUNT)])
 
 
 # "ip:port" of the address that came last: nearly always the next one's as well.
@@ -112,12 +112,12 @@ cdef int64_t batch_init(Batch *batch, const int64_t *fields, int64_t count) noex
     for i in range(count):
         column = &batch.columns[i]
         column.field = fields[i]
-        column.layout = FIELD_KINDS[fields[i]].layout
+        column.layout = COLUMN_KINDS[fields[i]].layout
         batch.row_bytes += ROW_BYTES_OF_TEXT if column.layout >= LAYOUT_TEXT else 8
-        batch.properties_times += FIELD_UNIQ_KEY <= column.field <= FIELD_PROPERTIES
-        batch.wants_topic |= column.field == FIELD_TOPIC_TEXT
-        batch.wants_body |= column.field == FIELD_BODY
-        batch.wants_raw_body |= column.field == FIELD_RAW_BODY
+        batch.properties_times += SCAN_UNIQ_KEY <= column.field <= SCAN_PROPERTIES
+        batch.wants_topic |= column.field == SCAN_TOPIC
+        batch.wants_body |= column.field == SCAN_BODY
+        batch.wants_raw_body |= column.field == SCAN_RAW_BODY
     return batch_begin(batch)
 
 
@@ -160,13 +160,13 @@ cdef int64_t batch_export(Batch *batch, ArrowArray *array) noexcept nogil:
 
 cdef int64_t batch_type(const Batch *batch, ArrowSchema *schema) noexcept nogil:
     """The type of the struct array.  The caller releases ``schema``."""
-    cdef const FieldKind *kind
+    cdef const ColumnKind *kind
     cdef int64_t i
     cdef int64_t rc = type_begin(schema, b"", b"+s", 0, batch.count)
     for i in range(batch.count):
         if rc < 0:
             break
-        kind = &FIELD_KINDS[batch.columns[i].field]
+        kind = &COLUMN_KINDS[batch.columns[i].field]
         rc = type_of_column(schema.children[i], kind.name, kind.format, kind.layout)
     return rc
 
@@ -350,46 +350,46 @@ cdef int64_t batch_add(
             return rc
         column = &batch.columns[i]
         field = column.field
-        if field == FIELD_TOPIC_TEXT:
+        if field == SCAN_TOPIC:
             rc = texts_put_decoded(&column.texts, data + record.topic_at, record.topic_length)
-        elif field == FIELD_QUEUE_ID:
+        elif field == SCAN_QUEUE_ID:
             rc = growing_put_i32(&column.values, record.queue_id)
-        elif field == FIELD_QUEUE_OFFSET:
+        elif field == SCAN_QUEUE_OFFSET:
             rc = growing_put_i64(&column.values, record.queue_offset)
-        elif field == FIELD_RECORD_OFFSET:
+        elif field == SCAN_PHYSICAL_OFFSET:
             rc = growing_put_i64(&column.values, record.physical_offset)
-        elif field == FIELD_STORE_SIZE:
+        elif field == SCAN_STORE_SIZE:
             rc = growing_put_i32(&column.values, record.size)
-        elif field == FIELD_MSG_ID:
+        elif field == SCAN_MSG_ID:
             rc = put_message_id(column, data + record.store_host_at, v6, record.physical_offset)
-        elif field == FIELD_UNIQ_KEY:
+        elif field == SCAN_UNIQ_KEY:
             rc = put_property(batch, column, batch_property(batch, b"UNIQ_KEY", 8))
-        elif field == FIELD_TAGS:
+        elif field == SCAN_TAGS:
             rc = put_property(batch, column, batch_property(batch, b"TAGS", 4))
-        elif field == FIELD_KEYS:
+        elif field == SCAN_KEYS:
             rc = put_keys(column, batch_property(batch, b"KEYS", 4))
-        elif field == FIELD_PROPERTIES:
+        elif field == SCAN_PROPERTIES:
             properties = column              # last: uniting names changes the entries
-        elif field == FIELD_BODY:
+        elif field == SCAN_BODY:
             rc = texts_put(&column.texts, body, body_length)
-        elif field == FIELD_FLAG:
+        elif field == SCAN_FLAG:
             rc = growing_put_i32(&column.values, record.flag)
-        elif field == FIELD_SYS_FLAG:
+        elif field == SCAN_SYS_FLAG:
             rc = growing_put_i32(&column.values, record.sys_flag)
-        elif field == FIELD_BORN_TIMESTAMP:
+        elif field == SCAN_BORN_TIMESTAMP:
             rc = growing_put_i64(&column.values, record.born_timestamp)
-        elif field == FIELD_STORE_TIMESTAMP:
+        elif field == SCAN_STORE_TIMESTAMP:
             rc = growing_put_i64(&column.values, record.store_timestamp)
-        elif field == FIELD_BORN_HOST:
+        elif field == SCAN_BORN_HOST:
             rc = put_host(&batch.born, column, data + record.born_host_at,
                           record.sys_flag & SYS_BORN_HOST_V6 != 0)
-        elif field == FIELD_STORE_HOST:
+        elif field == SCAN_STORE_HOST:
             rc = put_host(&batch.store, column, data + record.store_host_at, v6)
-        elif field == FIELD_RECONSUME_TIMES:
+        elif field == SCAN_RECONSUME_TIMES:
             rc = growing_put_i32(&column.values, record.reconsume_times)
-        elif field == FIELD_PREPARED_OFFSET:
+        elif field == SCAN_PREPARED_TRANSACTION_OFFSET:
             rc = growing_put_i64(&column.values, record.prepared_transaction_offset)
-        elif field == FIELD_CRC:
+        elif field == SCAN_BODY_CRC:
             rc = growing_put_i64(&column.values, record.body_crc)
         else:
             rc = texts_put(&column.texts, data + record.body_at, record.body_length)

@@ -2,10 +2,15 @@
 #
 # Source: store/DefaultMessageFilter.java for the tags; ours
 
+cdef enum:
+    WANTED_COMPARED = 8          # so many are looked through one by one
+
 cdef struct WantedTexts:
     int64_t count                # 0: whatever it is
     const char **texts
     int64_t *lengths
+    int32_t *slots               # a hash table of their numbers, NULL where they are few
+    uint32_t mask
 
 
 cdef struct ScanFilter:
@@ -20,10 +25,47 @@ cdef struct ScanFilter:
 
 cdef bint is_wanted(const WantedTexts *wanted, const char *text, int64_t length) noexcept nogil:
     cdef int64_t i
-    for i in range(wanted.count):
+    cdef uint32_t slot
+    if wanted.slots == NULL:
+        for i in range(wanted.count):
+            if wanted.lengths[i] == length and memcmp(wanted.texts[i], text, <size_t>length) == 0:
+                return True
+        return False
+    slot = topic_hash(text, length) & wanted.mask
+    while wanted.slots[slot] >= 0:
+        i = wanted.slots[slot]
         if wanted.lengths[i] == length and memcmp(wanted.texts[i], text, <size_t>length) == 0:
             return True
+        slot = (slot + 1) & wanted.mask
     return False
+
+
+cdef int64_t wanted_hash(WantedTexts *wanted) noexcept nogil:
+    """Make the hash table where there are many; the texts differ."""
+    cdef int64_t i
+    cdef uint32_t slot
+    cdef uint32_t size = 32
+    if wanted.count <= WANTED_COMPARED:
+        return 0
+    while size < 2 * wanted.count:
+        size *= 2
+    wanted.slots = <int32_t *>malloc(<size_t>size * 4)
+    if wanted.slots == NULL:
+        return E_NO_MEMORY
+    memset(wanted.slots, 0xFF, <size_t>size * 4)
+    wanted.mask = size - 1
+    for i in range(wanted.count):
+        slot = topic_hash(wanted.texts[i], wanted.lengths[i]) & wanted.mask
+        while wanted.slots[slot] >= 0:
+            slot = (slot + 1) & wanted.mask
+        wanted.slots[slot] = <int32_t>i
+    return 0
+
+
+cdef void wanted_free(WantedTexts *wanted) noexcept nogil:
+    free(wanted.texts)
+    free(wanted.lengths)
+    free(wanted.slots)
 
 
 cdef bint has_wanted_key(

@@ -61,7 +61,6 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     cdef int64_t rc = 0
     scan.begun = True
     scan.tail = -1
-    source.skip_removed = scan.on_removed == ON_BAD_SKIP
     scan.head = end = scan_head(store)
     first = log_first(store)
     cursor_init(cursor, store, first, end)
@@ -74,7 +73,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     if scan.stop >= 0:
         cursor.stop = end = min(end, scan.stop)
     if scan.start >= 0:
-        if scan.start < first and first < end and scan.on_removed != ON_BAD_SKIP:
+        if scan.start < first and scan_is_open(scan) and scan.on_removed != ON_BAD_SKIP:
             return scan_removed(scan, NULL, scan.start, first)
         cursor.at = min(max(first, scan.start), end)
     narrow_log(scan, cursor)
@@ -115,6 +114,9 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
             cursor.stop = start
             if rc == 0:
                 cursor.at = scan.end
+            if rc >= 0 and cursor.at > start:
+                # A bad record that begins behind ``start`` is met, as far as a unit tells of it.
+                cursor.at = min(cursor.at, next_unit(scan.store, start))
         if rc <= 0:
             break
     cursor.at = max(cursor.at, start)
@@ -131,6 +133,11 @@ cdef void look_for_queues(Store *store) noexcept nogil:
         load_queues(store, NULL)
         atomic_set(&store.looked_at, monotonic_ns())
     pthread_mutex_unlock(&store.look_mutex)
+
+
+cdef bint scan_is_open(const Scan *scan) noexcept nogil:
+    """Whether something lies between ``start`` and ``stop``."""
+    return scan.stop < 0 or scan.stop > scan.start
 
 
 cdef int64_t scan_removed(
@@ -173,12 +180,17 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
     if scan.stop >= 0:
         lane.stop = min(lane.stop, scan.stop)
     if scan.start >= 0:
-        if scan.start < got.min_offset and got.min_offset < lane.stop \
-                and not source.skip_removed:
+        if scan.start < got.min_offset and scan_is_open(scan) \
+                and scan.on_removed != ON_BAD_SKIP:
             return scan_removed(scan, queue, scan.start, got.min_offset)
         lane.at = max(lane.at, scan.start)
     source.end = queue_end(queue, lane.at, lane.stop)
-    narrow_lane(scan, lane)
+    narrow_log(scan, &source.cursor)
+    lane.at = max(lane.at, queue_first_at_or_after(
+        queue, source.cursor.at, lane.at, lane.stop))
+    if source.cursor.stop < scan.head:
+        rc = queue_first_at_or_after(queue, source.cursor.stop, lane.at, lane.stop)
+        lane.stop = rc if rc >= 0 else lane.stop
     return source_start_lanes(source)
 
 
@@ -216,7 +228,6 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
     cdef int64_t start = source.cursor.at
     cdef int64_t stop = source.cursor.stop
     cdef int64_t count = 0
-    cdef int64_t queues = 0
     cdef int64_t i, rc, all, newest
     cdef Topic *topic
     cdef Queue *queue
@@ -228,7 +239,6 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
             count += max(0, atomic_get(&queue.max_offset) - atomic_get(&queue.min_offset))
-            queues += 1
             queue = queue.next_made
     all = max(queue_count_all(store), 1)
     if count * ((stop - start) // all + RECORD_COST) >= stop - start:
@@ -238,36 +248,21 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
     if rc <= 0:
         return rc
     source.along = ALONG_QUEUES
-    source.lanes = <Lane *>calloc(<size_t>max(queues, 1), sizeof(Lane))
-    if source.lanes == NULL:
-        return E_NO_MEMORY
+    source.end = min(stop, newest)
     for i in range(scan.filter.topics.count):
         topic = topic_find(&store.table, scan.filter.topics.texts[i],
                            scan.filter.topics.lengths[i])
+        # A queue that is made meanwhile stands before this one, and has nothing below the end.
         queue = load_queue(&topic.first_queue)
-        while queue != NULL and source.lane_count < queues:
-            rc = lane_range(&source.lanes[source.lane_count], queue, start, min(stop, newest))
+        while queue != NULL:
+            rc = source_add_lane(source, queue, start)
             if rc < 0:
                 return rc
-            narrow_lane(scan, &source.lanes[source.lane_count])
-            source.lane_count += 1
             queue = queue.next_made
-    source.end = min(stop, newest)
     if newest < stop:
         scan.tail = max(newest, start)
     rc = source_start_lanes(source)
     return rc if rc < 0 else 1
-
-
-cdef int64_t lane_range(Lane *lane, Queue *queue, int64_t start, int64_t stop) noexcept nogil:
-    """The units of a queue whose records begin in [start, stop) of the log."""
-    cdef int64_t low = atomic_get(&queue.min_offset)
-    cdef int64_t high = atomic_get(&queue.max_offset)
-    lane.queue = queue
-    lane.at = queue_first_at_or_after(queue, start, low, high)
-    if lane.at >= 0:
-        lane.stop = queue_first_at_or_after(queue, stop, lane.at, high)
-    return min(lane.at, lane.stop)
 
 
 cdef int64_t scan_along_index(Scan *scan) noexcept nogil:

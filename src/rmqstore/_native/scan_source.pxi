@@ -8,6 +8,7 @@ cdef enum:
     ALONG_QUEUES
     ALONG_OFFSETS
 
+    LANES_MORE = 64
     LANE_UNITS = 512             # units of a queue read at a time
     NEAR_BYTES = 32 << 10        # records no further apart are read together
     SCAN_CHUNK = 256 << 10       # small enough to stay in the cache until it is used
@@ -33,11 +34,11 @@ cdef struct ScanSource:
     int64_t heap_count
     Offsets offsets              # ascending
     int64_t next_offset          # of ``offsets``, the place
-    int64_t end                  # of the log, as of when the lanes' ends were read
+    int64_t end                  # log offset at which the lanes end
+    bint made_again              # a lane has units behind the end: they are other messages
     int64_t read_to              # end of the record read last
     bint taken                   # the first lane's unit was given out
-    bint skip_removed            # go on where retention took a queue's file
-    Lane *removed                # the lane whose file was missing
+    Lane *removed                # the lane whose file is missing; NULL: a file of the log
 
 
 cdef void source_free(ScanSource *source) noexcept nogil:
@@ -68,21 +69,15 @@ cdef int64_t lane_fill(ScanSource *source, Lane *lane) noexcept nogil:
                 if rc < 0 and rc != E_NOT_FOUND and rc != E_REMOVED:
                     return rc
                 source.removed = lane
-                if not source.skip_removed:
-                    return E_REMOVED
-                rc = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES)
-                lane.at = max(lane.at + 1, rc // UNIT_BYTES) if rc >= 0 else lane.stop
-                continue
+                return E_REMOVED
             lane.units_at = lane.at
             lane.units_count = rc
         unit_read(lane.units.data + (lane.at - lane.units_at) * UNIT_BYTES, &lane.unit)
         if lane.unit.physical_offset >= source.end and not unit_is_blank(&lane.unit):
             # The topic was deleted, and made again: these are other messages.
+            source.made_again = True
             source.removed = lane
-            if not source.skip_removed:
-                return E_REMOVED
-            lane.at = lane.stop
-            break
+            return E_REMOVED
         if not unit_is_blank(&lane.unit):
             return 1
         lane.at += 1
@@ -112,9 +107,34 @@ cdef void heap_sink(ScanSource *source, int64_t place) noexcept nogil:
         place = child
 
 
+cdef int64_t source_add_lane(ScanSource *source, Queue *queue, int64_t start) noexcept nogil:
+    """The units of a queue whose records begin in [start, source.end) of the log."""
+    cdef Lane *grown
+    cdef Lane *lane
+    cdef int64_t low = atomic_get(&queue.min_offset)
+    cdef int64_t high = atomic_get(&queue.max_offset)
+    if source.lane_count % LANES_MORE == 0:
+        grown = <Lane *>realloc(
+            source.lanes, <size_t>(source.lane_count + LANES_MORE) * sizeof(Lane))
+        if grown == NULL:
+            return E_NO_MEMORY
+        source.lanes = grown
+    lane = &source.lanes[source.lane_count]
+    memset(lane, 0, sizeof(Lane))
+    lane.queue = queue
+    lane.at = queue_first_at_or_after(queue, start, low, high)
+    if lane.at < 0:
+        return lane.at
+    lane.stop = queue_first_at_or_after(queue, source.end, lane.at, high)
+    source.lane_count += 1
+    return min(lane.stop, 0)
+
+
 cdef int64_t source_start_lanes(ScanSource *source) noexcept nogil:
-    """Find each lane's first unit and put the lanes in order."""
+    """Find each lane's first unit and put the lanes in order; also after a failure."""
     cdef int64_t i, rc
+    free(source.heap)
+    source.taken = False
     source.heap = <int64_t *>malloc(<size_t>max(source.lane_count, 1) * sizeof(int64_t))
     if source.heap == NULL:
         return E_NO_MEMORY
@@ -178,6 +198,7 @@ cdef int64_t source_next(
     """
     cdef Lane *lane
     cdef int64_t rc, offset
+    source.removed = NULL
     if source.along == ALONG_LOG:
         return cursor_next(&source.cursor, record, data)
     if source.along == ALONG_OFFSETS:

@@ -1,14 +1,13 @@
 # What store times spare a scan from reading.
 #
-# A record is stored later than the one before, but for a clock that was set back. Files of the
-# log and units of a queue are passed over where they are older or younger than what is asked for
-# by more than CLOCK_STEP_MS; what is left is looked at record by record.
+# A record is stored later than the one before, but for a clock that was set. Files of the log,
+# and the units of queues that point into them, are passed over where they are older or younger
+# than what is asked for by more than CLOCK_STEP_MS; the rest is looked at record by record.
 #
-# Source: store/ConsumeQueue.java getOffsetInQueueByTime; ours
+# Source: ours
 
 cdef enum:
-    CLOCK_STEP_MS = 3600000      # by so much a clock may have been set back
-    LANE_WORTH = 4096            # units; fewer are as soon read
+    CLOCK_STEP_MS = 3600000      # by so much a clock may have been wrong
 
 
 cdef int64_t early_bound(const ScanFilter *filter) noexcept nogil:
@@ -35,83 +34,40 @@ cdef int64_t time_at(Store *store, int64_t physical_offset, int64_t *millis) noe
     return 0
 
 
-cdef int64_t file_by_time(Store *store, int64_t head, int64_t millis) noexcept nogil:
-    """Start of the first file whose first record was stored at or after ``millis``.
-
-    INT64_MOST if there is none, a failure where a first record cannot be read.
-    """
-    cdef int64_t low = 0
-    cdef int64_t high = file_set_count(&store.log)
-    cdef int64_t middle, start
-    cdef int64_t found = INT64_MOST
-    cdef int64_t time = 0
-    while low < high:
-        middle = (low + high) // 2
-        start = file_set_start_of(&store.log, middle)
-        if start < 0:
-            return E_NOT_FOUND
-        if start < head:                     # a file behind the head has no record yet
-            if time_at(store, start, &time) < 0:
-                return E_NOT_FOUND
-            if time < millis:
-                low = middle + 1
-                continue
-        found = start
-        high = middle
-    return found
+cdef int64_t file_time(Store *store, int64_t head, int64_t index, int64_t *start) noexcept nogil:
+    """Store time of a file's first record; INT64_MOST behind the head, INT64_LEAST if unknown."""
+    cdef int64_t time = INT64_LEAST
+    start[0] = file_set_start_of(&store.log, index)
+    if start[0] >= head:
+        return INT64_MOST
+    if start[0] < 0 or time_at(store, start[0], &time) < 0:
+        return INT64_LEAST
+    return time
 
 
 cdef void narrow_log(Scan *scan, Cursor *cursor) noexcept nogil:
-    """Leave out files of the log by the times of their first records."""
-    cdef FileSet *log = &scan.store.log
+    """Leave out files at both ends of the log by the times of their first records.
+
+    All files up to the one that is the first must begin early enough, and all from the one on
+    that is the end late enough: one record that a wrong clock stamped does not hide others.
+    """
+    cdef Store *store = scan.store
     cdef int64_t early = early_bound(&scan.filter)
     cdef int64_t late = late_bound(&scan.filter)
-    cdef int64_t start
-    if early > INT64_LEAST:
-        # The file before the first that begins too late to be the first.
-        start = file_by_time(scan.store, scan.head, early)
-        if start == INT64_MOST:
-            start = scan.head
-        if start > 0:
-            start -= 1
-            cursor.at = min(max(cursor.at, start - start % log.file_size), cursor.stop)
-    if late < INT64_MOST:
-        start = file_by_time(scan.store, scan.head, late)
-        if start >= 0:
-            cursor.stop = max(min(cursor.stop, start), cursor.at)
-
-
-cdef int64_t unit_by_time(
-    Store *store, Queue *queue, int64_t low, int64_t stop, int64_t millis,
-) noexcept nogil:
-    """First queue offset of [low, stop) stored at or after ``millis``, or ``stop``."""
-    cdef int64_t high = stop
-    cdef int64_t middle, probe
-    cdef int64_t time = 0
-    cdef Unit unit
-    while low < high:
-        middle = (low + high) // 2
-        probe = queue_skip_blanks(queue, middle, stop, &unit)
-        if probe < 0 or (probe < stop and time_at(store, unit.physical_offset, &time) < 0):
-            return E_NOT_FOUND
-        if probe == stop or time >= millis:
-            high = middle
-        else:
-            low = probe + 1
-    return low
-
-
-cdef void narrow_lane(Scan *scan, Lane *lane) noexcept nogil:
-    """Leave out units of a queue by the times of their records."""
-    cdef int64_t early = early_bound(&scan.filter)
-    cdef int64_t late = late_bound(&scan.filter)
-    cdef int64_t at
-    if lane.stop - lane.at < LANE_WORTH:
-        return
-    if early > INT64_LEAST:
-        at = unit_by_time(scan.store, lane.queue, lane.at, lane.stop, early)
-        lane.at = max(lane.at, at)
-    if late < INT64_MOST:
-        at = unit_by_time(scan.store, lane.queue, lane.at, lane.stop, late)
-        if at >= 0:
-            lane.stop = min(lane.stop, at)
+    cdef int64_t count = file_set_count(&store.log)
+    cdef int64_t i = 0
+    cdef int64_t start = 0
+    cdef int64_t time
+    while i < count and early > INT64_LEAST:
+        time = file_time(store, scan.head, i, &start)
+        if time == INT64_LEAST or time > early:
+            break
+        cursor.at = min(max(cursor.at, start), cursor.stop)
+        i += 1
+    i = count
+    while i > 0 and late < INT64_MOST:
+        i -= 1
+        time = file_time(store, scan.head, i, &start)
+        if time < late:
+            break
+        cursor.stop = max(min(cursor.stop, start), cursor.at)
