@@ -66,7 +66,8 @@ cdef tuple init_columns():
     column_kind(SCAN_BORN_HOST, b"born_host", b"u", LAYOUT_TEXT)
     column_kind(SCAN_STORE_HOST, b"store_host", b"u", LAYOUT_TEXT)
     column_kind(SCAN_RECONSUME_TIMES, b"reconsume_times", b"i", LAYOUT_INT32)
-    column_kind(SCAN_PREPARED_TRANSACTION_OFFSET, b"prepared_transaction_offset", b"l", LAYOUT_INT64)
+    column_kind(SCAN_PREPARED_TRANSACTION_OFFSET, b"prepared_transaction_offset", b"l",
+                LAYOUT_INT64)
     column_kind(SCAN_BODY_CRC, b"body_crc", b"l", LAYOUT_INT64)
     column_kind(SCAN_RAW_BODY, b"raw_body", b"z", LAYOUT_TEXT)
     return tuple([COLUMN_KINDS[i].name.decode("ascii") for i in range(SCAN_COUNT)])
