@@ -48,8 +48,9 @@ cdef int64_t file_time(Store *store, int64_t head, int64_t index, int64_t *start
 cdef void narrow_log(Scan *scan, Cursor *cursor) noexcept nogil:
     """Leave out files at both ends of the log by the times of their first records.
 
-    All files up to the one that is the first must begin early enough, and all from the one on
-    that is the end late enough: one record that a wrong clock stamped does not hide others.
+    All files up to one must begin early enough, and all from another one on late enough; of each
+    run the file next to what is asked for is read nevertheless, so that one record that a wrong
+    clock stamped hides no others.
     """
     cdef Store *store = scan.store
     cdef int64_t early = early_bound(&scan.filter)
@@ -57,17 +58,23 @@ cdef void narrow_log(Scan *scan, Cursor *cursor) noexcept nogil:
     cdef int64_t count = file_set_count(&store.log)
     cdef int64_t i = 0
     cdef int64_t start = 0
+    cdef int64_t kept = -1
     cdef int64_t time
     while i < count and early > INT64_LEAST:
         time = file_time(store, scan.head, i, &start)
         if time == INT64_LEAST or time > early:
             break
-        cursor.at = min(max(cursor.at, start), cursor.stop)
+        if kept >= 0:
+            cursor.at = min(max(cursor.at, kept), cursor.stop)
+        kept = start
         i += 1
     i = count
+    kept = -1
     while i > 0 and late < INT64_MOST:
         i -= 1
         time = file_time(store, scan.head, i, &start)
         if time < late:
             break
-        cursor.stop = max(min(cursor.stop, start), cursor.at)
+        if kept >= 0:
+            cursor.stop = max(min(cursor.stop, kept), cursor.at)
+        kept = start
