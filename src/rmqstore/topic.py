@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from rmqstore import arrays, paths
-from rmqstore.errors import MessageNotFoundError, MessagesRemovedError
+from rmqstore.errors import MessageNotFoundError, MessagesRemovedError, StoreCorruptError
 from rmqstore.times import to_millis
 from rmqstore.types import GetStatus
 
@@ -28,6 +28,7 @@ __all__ = ["Queue", "Topic"]
 
 _BATCH = 256
 _READ_WRITE = 6
+_UNIT_BYTES = 20
 
 
 class Topic(Mapping[int, "Queue"]):
@@ -205,6 +206,11 @@ class Queue:
             got = self._store.get(self.topic, self.queue_id, start, min(_BATCH, stop - start))
             if got.status is GetStatus.OFFSET_TOO_SMALL:
                 raise MessagesRemovedError(self.topic, self.queue_id, start, got.min_offset)
+            if got.status is GetStatus.OFFSET_FOUND_NULL:
+                place = Path(self._store.path, "consumequeue", self.topic, str(self.queue_id))
+                raise StoreCorruptError(
+                    place, start * _UNIT_BYTES, f"the file that has unit {start} is missing"
+                )
             for message in got.messages:
                 if message.queue_offset < stop or message.topic != self.topic:
                     yield message

@@ -126,3 +126,24 @@ def test_what_was_removed_as_a_whole_is_told(tmp_path: Path) -> None:
             store.scan(**asked, on_removed="skip").count()
         assert store.scan(start=0, stop=0).count() == 0
         assert numbers(store.scan()) == list(range(least, 500))
+
+
+def test_a_lost_queue_file_is_told_by_iteration(tmp_path: Path) -> None:
+    """As a scan of the queue does, and not passed over."""
+    config = FILES.replace(mapped_file_size_consume_queue=2000)
+    store_of(tmp_path, [FIRST + n for n in range(500)])
+    for path in (tmp_path / "consumequeue" / "t" / "0").iterdir():
+        path.unlink()
+    (tmp_path / "consumequeue" / "t" / "0").rmdir()
+    rmqstore.open(tmp_path, "r+", config=config).close()
+    (tmp_path / "consumequeue" / "t" / "0" / f"{4000:020d}").unlink()
+    with rmqstore.open(tmp_path, config=config) as store:
+        messages = iter(store["t"][0])
+        assert [next(messages).queue_offset for _ in range(200)] == list(range(200))
+        with pytest.raises(rmqstore.StoreCorruptError, match="unit 200 is missing"):
+            next(messages)
+        with pytest.raises(rmqstore.StoreCorruptError, match="the file is missing"):
+            store.scan("t", 0).count()
+        found = numbers(store.scan("t", 0, on_corruption="skip"))
+        assert found == [*range(200), *range(300, 500)]
+        assert numbers(store.scan("t")) == list(range(500))

@@ -307,6 +307,8 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
         return pass_note_error(state.owner, E_FORKED)
     while rc == PASS_GOES_ON:
         rc = pass_slice(state.scan)
+        if rc == PASS_GOES_ON and pass_signals(state.scan) < 0:
+            rc = E_VERSION
     if rc == PASS_ROWS:
         rc = batch_export(&state.scan.batch, into)
         if rc < 0:
@@ -317,6 +319,19 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
     pthread_mutex_unlock(state.mutex)
     gil_take(saved)
     return pass_note_error(state.owner, rc) if rc < 0 else 0
+
+
+cdef int64_t pass_signals(Scan *scan) noexcept with gil:
+    """Look for a signal: 0, or -1 with the exception that its handler raised."""
+    try:
+        PyErr_CheckSignals()
+    except BaseException as error:
+        if scan.error != NULL:
+            Py_DECREF(<object>scan.error)
+        Py_INCREF(error)
+        scan.error = <PyObject *>error
+        return -1
+    return 0
 
 
 cdef const char *stream_get_last_error(ArrowArrayStream *stream) noexcept nogil:

@@ -162,7 +162,11 @@ cdef class Message:
         cdef bytes stored = PyBytes_FromStringAndSize(
             self.slice.data + self.record.body_at, self.record.body_length)
         if self.record.sys_flag & SYS_COMPRESSED:
-            return bodies.inflate(stored, self.record.sys_flag, self.max_body)
+            try:
+                return bodies.inflate(stored, self.record.sys_flag, self.max_body)
+            except errors.StoreCorruptError as error:
+                raise errors.StoreCorruptError(
+                    error.path, self.record.physical_offset, error.reason) from None
         return stored
 
     @property

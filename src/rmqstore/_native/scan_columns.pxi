@@ -335,65 +335,78 @@ cdef int64_t put_message_id(
     return texts_put(&column.texts, digits, message_id_write(host, v6, physical_offset, digits))
 
 
+cdef int64_t record_number(const Record *record, int64_t field) noexcept nogil:
+    """The value of a column of integers."""
+    if field == SCAN_QUEUE_ID:
+        return record.queue_id
+    if field == SCAN_QUEUE_OFFSET:
+        return record.queue_offset
+    if field == SCAN_PHYSICAL_OFFSET:
+        return record.physical_offset
+    if field == SCAN_STORE_SIZE:
+        return record.size
+    if field == SCAN_FLAG:
+        return record.flag
+    if field == SCAN_SYS_FLAG:
+        return record.sys_flag
+    if field == SCAN_BORN_TIMESTAMP:
+        return record.born_timestamp
+    if field == SCAN_STORE_TIMESTAMP:
+        return record.store_timestamp
+    if field == SCAN_RECONSUME_TIMES:
+        return record.reconsume_times
+    if field == SCAN_PREPARED_TRANSACTION_OFFSET:
+        return record.prepared_transaction_offset
+    return record.body_crc
+
+
+cdef int64_t put_text(
+    Batch *batch, OutputColumn *column, const char *data, const Record *record, const char *body,
+    int64_t body_length,
+) noexcept nogil:
+    """Append the value of a column of texts, or of keys."""
+    cdef bint v6 = record.sys_flag & SYS_STORE_HOST_V6 != 0
+    cdef int64_t field = column.field
+    if field == SCAN_TOPIC:
+        return texts_put_decoded(&column.texts, data + record.topic_at, record.topic_length)
+    if field == SCAN_MSG_ID:
+        return put_message_id(column, data + record.store_host_at, v6, record.physical_offset)
+    if field == SCAN_UNIQ_KEY:
+        return put_property(batch, column, batch_property(batch, b"UNIQ_KEY", 8))
+    if field == SCAN_TAGS:
+        return put_property(batch, column, batch_property(batch, b"TAGS", 4))
+    if field == SCAN_KEYS:
+        return put_keys(column, batch_property(batch, b"KEYS", 4))
+    if field == SCAN_BODY:
+        return texts_put(&column.texts, body, body_length)
+    if field == SCAN_BORN_HOST:
+        return put_host(&batch.born, column, data + record.born_host_at,
+                        record.sys_flag & SYS_BORN_HOST_V6 != 0)
+    if field == SCAN_STORE_HOST:
+        return put_host(&batch.store, column, data + record.store_host_at, v6)
+    return texts_put(&column.texts, data + record.body_at, record.body_length)
+
+
 cdef int64_t batch_add(
     Batch *batch, const char *data, const Record *record, const char *body, int64_t body_length,
 ) noexcept nogil:
     """Append a record as a row; ``body`` is the inflated one.  0, or E_NO_MEMORY."""
     cdef OutputColumn *column
     cdef OutputColumn *properties = NULL
-    cdef int64_t i, field
-    cdef int64_t rc = 0
-    cdef bint v6 = record.sys_flag & SYS_STORE_HOST_V6 != 0
-    if batch.properties_times:
-        rc = batch_entries(batch, data, record)
+    cdef int64_t i
+    cdef int64_t rc = batch_entries(batch, data, record) if batch.properties_times else 0
     for i in range(batch.count):
         if rc < 0:
             return rc
         column = &batch.columns[i]
-        field = column.field
-        if field == SCAN_TOPIC:
-            rc = texts_put_decoded(&column.texts, data + record.topic_at, record.topic_length)
-        elif field == SCAN_QUEUE_ID:
-            rc = growing_put_i32(&column.values, record.queue_id)
-        elif field == SCAN_QUEUE_OFFSET:
-            rc = growing_put_i64(&column.values, record.queue_offset)
-        elif field == SCAN_PHYSICAL_OFFSET:
-            rc = growing_put_i64(&column.values, record.physical_offset)
-        elif field == SCAN_STORE_SIZE:
-            rc = growing_put_i32(&column.values, record.size)
-        elif field == SCAN_MSG_ID:
-            rc = put_message_id(column, data + record.store_host_at, v6, record.physical_offset)
-        elif field == SCAN_UNIQ_KEY:
-            rc = put_property(batch, column, batch_property(batch, b"UNIQ_KEY", 8))
-        elif field == SCAN_TAGS:
-            rc = put_property(batch, column, batch_property(batch, b"TAGS", 4))
-        elif field == SCAN_KEYS:
-            rc = put_keys(column, batch_property(batch, b"KEYS", 4))
-        elif field == SCAN_PROPERTIES:
+        if column.layout == LAYOUT_INT32:
+            rc = growing_put_i32(&column.values, record_number(record, column.field))
+        elif column.layout == LAYOUT_INT64:
+            rc = growing_put_i64(&column.values, record_number(record, column.field))
+        elif column.layout == LAYOUT_MAP:
             properties = column              # last: uniting names changes the entries
-        elif field == SCAN_BODY:
-            rc = texts_put(&column.texts, body, body_length)
-        elif field == SCAN_FLAG:
-            rc = growing_put_i32(&column.values, record.flag)
-        elif field == SCAN_SYS_FLAG:
-            rc = growing_put_i32(&column.values, record.sys_flag)
-        elif field == SCAN_BORN_TIMESTAMP:
-            rc = growing_put_i64(&column.values, record.born_timestamp)
-        elif field == SCAN_STORE_TIMESTAMP:
-            rc = growing_put_i64(&column.values, record.store_timestamp)
-        elif field == SCAN_BORN_HOST:
-            rc = put_host(&batch.born, column, data + record.born_host_at,
-                          record.sys_flag & SYS_BORN_HOST_V6 != 0)
-        elif field == SCAN_STORE_HOST:
-            rc = put_host(&batch.store, column, data + record.store_host_at, v6)
-        elif field == SCAN_RECONSUME_TIMES:
-            rc = growing_put_i32(&column.values, record.reconsume_times)
-        elif field == SCAN_PREPARED_TRANSACTION_OFFSET:
-            rc = growing_put_i64(&column.values, record.prepared_transaction_offset)
-        elif field == SCAN_BODY_CRC:
-            rc = growing_put_i64(&column.values, record.body_crc)
         else:
-            rc = texts_put(&column.texts, data + record.body_at, record.body_length)
+            rc = put_text(batch, column, data, record, body, body_length)
     if rc == 0 and properties != NULL:
         rc = unite_names(batch)
         if rc == 0:
@@ -401,13 +414,21 @@ cdef int64_t batch_add(
     if rc < 0:
         return rc
     batch.rows += 1
-    batch.bytes += batch.row_bytes
-    if batch.properties_times:
-        batch.bytes += batch.properties_times * batch.text_bytes
-    if batch.wants_topic:
-        batch.bytes += 3 * record.topic_length
-    if batch.wants_body:
-        batch.bytes += body_length
-    if batch.wants_raw_body:
-        batch.bytes += record.body_length
+    batch.bytes += row_bytes(batch, record, body_length)
     return 0
+
+
+cdef int64_t row_bytes(
+    const Batch *batch, const Record *record, int64_t body_length,
+) noexcept nogil:
+    """No less than what the row takes."""
+    cdef int64_t bytes = batch.row_bytes
+    if batch.properties_times:
+        bytes += batch.properties_times * batch.text_bytes
+    if batch.wants_topic:
+        bytes += 3 * record.topic_length
+    if batch.wants_body:
+        bytes += body_length
+    if batch.wants_raw_body:
+        bytes += record.body_length
+    return bytes
