@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import rmqstore
 from rmqstore import pushdown
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.slow]
 
 f = ds.field
 MESSAGES, FIRST_TIME = 600, 1_700_000_000_000

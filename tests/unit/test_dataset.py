@@ -19,6 +19,10 @@ import pytest
 import rmqstore
 from rmqstore import pushdown
 
+# DuckDB, Polars and Arrow do the work here: a sanitizer would watch nothing of ours but the scan,
+# which has tests of its own.
+pytestmark = pytest.mark.slow
+
 COUNT, RARE = 50_000, 50
 CHUNK = 5_000
 UTC = datetime.UTC
