@@ -398,6 +398,7 @@ def test_a_streams_reader_gets_our_words(root: Path) -> None:
             reader.read_all()
 
 
+@pytest.mark.slow  # under a sanitizer what was freed is kept for a while
 def test_streams_that_nobody_reads(store: Any) -> None:
     scan = store.scan(batch_rows=100)
 

@@ -94,8 +94,9 @@ cdef inline int64_t texts_put(Texts *texts, const char *data, int64_t length) no
     """Append a text.  REQUIRES: texts_begin was called."""
     if growing_room(&texts.bytes, length) < 0:
         return E_NO_MEMORY
-    memcpy(texts.bytes.data + texts.bytes.length, data, <size_t>length)
-    texts.bytes.length += length
+    if length:                               # there may be no memory yet to point to
+        memcpy(texts.bytes.data + texts.bytes.length, data, <size_t>length)
+        texts.bytes.length += length
     return growing_put_i32(&texts.ends, texts.bytes.length)
 
 
