@@ -33,7 +33,8 @@ _BENEATH = "a store is read by the methods of StoreDataset alone"
 class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
     """Messages of a scan for DuckDB, Polars and pyarrow; made by :meth:`Scan.dataset`.
 
-    Each query is a pass of its own over the store, up to the head as of its beginning.
+    Each query is a pass of its own over the store, up to the head as of its beginning. Bounds of
+    ``store_timestamp`` spare reading as ``since`` and ``until`` of a scan do.
 
     Attributes
     ----------

@@ -355,7 +355,7 @@ def narrowed(scan: Scan, bounds: Bounds) -> tuple[Scan, ...]:
     topics = _wanted_topics(scan, bounds)
     low, high = _range(bounds, "queue_id")
     elsewhere = scan._queue_id >= 0 and not low <= scan._queue_id <= high
-    if scan._no_topic or scan._no_key or is_never(bounds) or topics == () or elsewhere:
+    if scan._nothing or is_never(bounds) or topics == () or elsewhere:
         return ()
     scan = _checked(scan, bounds)
     if len(scan._topics) == 1 and scan._queue_id >= 0:

@@ -56,43 +56,29 @@ class Scan:
 
     columns: tuple[str, ...]
 
-    def __init__(
-        self,
-        engine: _core.ReadingEngine,
-        topic: str | Iterable[str] | None = None,
-        queue_id: SupportsIndex | None = None,
-        *,
-        columns: Iterable[str] | None = None,
-        start: SupportsIndex | None = None,
-        stop: SupportsIndex | None = None,
-        since: TimeLike | None = None,
-        until: TimeLike | None = None,
-        tags: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        sql: str | None = None,
-        batch_rows: SupportsIndex = 16384,
-        batch_bytes: SupportsIndex = 8 << 20,
-        on_corruption: Literal["raise", "skip", "stop"] = "raise",
-        on_removed: Literal["raise", "skip"] = "raise",
-    ) -> None:
-        if sql is not None:
+    def __init__(self, engine: _core.ReadingEngine, arguments: dict[str, Any]) -> None:
+        if arguments["sql"] is not None:
             raise NotImplementedError("argument 'sql': SQL92 filters are not in this version")
         self._engine = engine
-        self.columns = _columns(columns)
-        self._topics = _texts("topic", (topic,) if isinstance(topic, str) else topic)
-        self._queue_id = _bounded("queue_id", queue_id, 0, _QUEUE_ID_MOST, -1)
-        self._start = _bounded("start", start, 0, INT64_MAX, -1)
-        self._stop = _bounded("stop", stop, 0, INT64_MAX, -1)
+        # Whatever can be gone through only once is a tuple from here on.
+        self._arguments = taken = dict(arguments)
+        for name in ("columns", "topic", "keys"):
+            taken[name] = _texts(name, taken[name])
+        topic, keys, since, until = (taken[name] for name in ("topic", "keys", "since", "until"))
+        self.columns = COLUMNS if taken["columns"] is None else _columns(taken["columns"])
+        self._topics: tuple[str, ...] = topic or ()
+        self._keys: tuple[str, ...] = keys or ()
+        self._nothing = topic == () or keys == ()
+        self._queue_id = _bounded("queue_id", taken["queue_id"], 0, _QUEUE_ID_MOST, -1)
+        self._start = _bounded("start", taken["start"], 0, INT64_MAX, -1)
+        self._stop = _bounded("stop", taken["stop"], 0, INT64_MAX, -1)
         self._since = INT64_MIN if since is None else to_millis(since, name="since")
         self._until = INT64_MAX if until is None else to_millis(until, name="until")
-        self._tags = tags
-        self._keys = _texts("keys", keys.split(" ") if isinstance(keys, str) else keys)
-        self._batch_rows = _bounded("batch_rows", batch_rows, 1, _ROWS_MOST, None)
-        self._batch_bytes = _bounded("batch_bytes", batch_bytes, 1, _BYTES_MOST, None)
-        self._on_corruption = _one_of("on_corruption", on_corruption, _ON_CORRUPTION)
-        self._on_removed = _one_of("on_removed", on_removed, _ON_REMOVED)
-        self._no_topic = topic is not None and not self._topics
-        self._no_key = keys is not None and not self._keys
+        self._tags: str | None = taken["tags"]
+        self._batch_rows = _bounded("batch_rows", taken["batch_rows"], 1, _ROWS_MOST)
+        self._batch_bytes = _bounded("batch_bytes", taken["batch_bytes"], 1, _BYTES_MOST)
+        self._on_corruption = _one_of("on_corruption", taken["on_corruption"], _ON_CORRUPTION)
+        self._on_removed = _one_of("on_removed", taken["on_removed"], _ON_REMOVED)
         self._pass(())  # what the core refuses is refused now
 
     def __repr__(self) -> str:
@@ -116,22 +102,7 @@ class Scan:
         -----
         Source: ours.
         """
-        arguments: dict[str, Any] = {
-            "topic": self._topics if self._topics or self._no_topic else None,
-            "queue_id": None if self._queue_id < 0 else self._queue_id,
-            "columns": self.columns,
-            "start": None if self._start < 0 else self._start,
-            "stop": None if self._stop < 0 else self._stop,
-            "since": None if self._since == INT64_MIN else self._since,
-            "until": None if self._until == INT64_MAX else self._until,
-            "tags": self._tags,
-            "keys": self._keys if self._keys or self._no_key else None,
-            "batch_rows": self._batch_rows,
-            "batch_bytes": self._batch_bytes,
-            "on_corruption": self._on_corruption,
-            "on_removed": self._on_removed,
-        }
-        return Scan(self._engine, **{**arguments, **changes})
+        return Scan(self._engine, {**self._arguments, **changes})
 
     def _pass(
         self,
@@ -148,7 +119,7 @@ class Scan:
             self._topics,
             self._queue_id,
             self._start,
-            0 if self._no_topic or self._no_key else self._stop,
+            0 if self._nothing else self._stop,
             self._since,
             self._until,
             self._tags,
@@ -325,23 +296,8 @@ class ScanningEngine(_core.ReadingEngine):
         -----
         Source: ours.
         """
-        return Scan(
-            self,
-            topic,
-            queue_id,
-            columns=columns,
-            start=start,
-            stop=stop,
-            since=since,
-            until=until,
-            tags=tags,
-            keys=keys,
-            sql=sql,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            on_corruption=on_corruption,
-            on_removed=on_removed,
-        )
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        return Scan(self, arguments)
 
 
 def _pyarrow() -> Any:
@@ -353,10 +309,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _columns(names: Iterable[str] | None) -> tuple[str, ...]:
-    if names is None:
-        return COLUMNS
-    chosen = _texts("columns", (names,) if isinstance(names, str) else names)
+def _columns(chosen: tuple[str, ...]) -> tuple[str, ...]:
     for name in chosen:
         if name not in _core.COLUMN_NAMES:
             near = difflib.get_close_matches(name, _core.COLUMN_NAMES, 1)
@@ -368,9 +321,12 @@ def _columns(names: Iterable[str] | None) -> tuple[str, ...]:
     return chosen
 
 
-def _texts(argument: str, values: Iterable[str] | None) -> tuple[str, ...]:
+def _texts(argument: str, values: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return texts as a tuple; of topics and keys each once, a str of keys split at spaces."""
     if values is None:
-        return ()
+        return None
+    if isinstance(values, str):
+        values = values.split(" ") if argument == "keys" else (values,)
     try:
         texts = tuple(values)
     except TypeError:
@@ -380,20 +336,16 @@ def _texts(argument: str, values: Iterable[str] | None) -> tuple[str, ...]:
             raise TypeError(f"argument {argument!r} has {text!r}; it may have str")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
             raise ValueError(f"argument {argument!r} has {text!r}, which UTF-8 cannot write")
-    return tuple(dict.fromkeys(text for text in texts if text)) if argument != "columns" else texts
+    return texts if argument == "columns" else tuple(dict.fromkeys(filter(None, texts)))
 
 
-def _bounded(
-    argument: str, value: SupportsIndex | None, low: int, high: int, absent: int | None
-) -> int:
+def _bounded(argument: str, value: object, low: int, high: int, absent: int | None = None) -> int:
+    """Return an int within its bounds; ``absent`` for None, where that may be."""
     if value is None and absent is not None:
         return absent
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"argument {argument!r} is {value!r}; it may be an int")
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"argument {argument!r} is {value!r}; it may be an int") from None
+    number = operator.index(value)
     if not low <= number <= high:
         raise ValueError(f"argument {argument!r} is {number}; it may be {low} to {high}")
     return number

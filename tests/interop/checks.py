@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interop.same_files import assert_same_files, extents
+from oracle import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from interop.driver import Driver
@@ -26,7 +27,6 @@ INDEX_HEADER = struct.Struct(">qqqqii")
 INDEX_ENTRY_BYTES = 20
 UNIT_BYTES = 20
 LAST_ENTRIES = 5  # of the record that is entered last: a unique key and up to four keys
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 SLOT_BYTES = 4
 DEFAULT_SLOTS = 5_000_000
 LOOK_BACK_MS = 3000  # by so much an unclean start goes back behind the checkpoint

@@ -9,6 +9,7 @@ from typing import Any
 
 from interop import traffic, writers
 from interop.driver import StoreReader, Unit, host
+from oracle import SCHEDULE_TOPIC
 
 SAME_NAMES = [
     *("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "flag", "sys_flag"),
@@ -201,7 +202,7 @@ def sent(store: Any, messages: list[Any], tally: Counter) -> None:
             assert first.queue_offset == one.queue_offset
             if one.delay_level:
                 assert (first.topic, first.queue_id) == (
-                    traffic.SCHEDULE_TOPIC,
+                    SCHEDULE_TOPIC,
                     one.delay_level - 1,
                 )
                 delivered = store.query(one.topic, one.uniq_key)

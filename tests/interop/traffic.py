@@ -15,7 +15,6 @@ GROUP = "orders-group"
 SQL_GROUP = "sql-group"
 RETRY, DEAD = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 SUBSCRIBED = ("paid", "shipped")
 SQL = "n > 3 AND region IN ('eu', 'us')"
 FAIL = "fail"  # a consumer fails what has this property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 import rmqstore
+from forked import in_child
 from rmqstore import ForkedStoreError, StoreClosedError
 
 pa = pytest.importorskip("pyarrow")
@@ -196,27 +195,6 @@ def take_for_ever(scan: Any, batches: Any, rows: list[bytes], expected: list[byt
         assert rows == expected
         rows.clear()
         batches = scan.to_batches()
-
-
-def in_child(work: Callable[[], object]) -> str:
-    """Run work in a forked child: what it returns or raises, as text."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(PATIENCE)
-        os.close(reading)
-        try:
-            text = str(work())
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-        os.write(writing, text.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, said
-    return said
 
 
 @pytest.fixture

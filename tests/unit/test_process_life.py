@@ -14,6 +14,7 @@ import pytest
 import oracle_store
 import rmqstore
 from crash.checks import environment
+from forked import in_child
 
 CONFIG = rmqstore.StoreConfig(
     mapped_file_size_commit_log=64 << 10,
@@ -24,27 +25,6 @@ CONFIG = rmqstore.StoreConfig(
     flush_interval_consume_queue=5,
 )
 PATIENCE = 30
-
-
-def in_child(work):
-    """Run work in a forked child: what it returns or raises, as text."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(PATIENCE)
-        os.close(reading)
-        try:
-            text = str(work())
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-        os.write(writing, text.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, said
-    return said
 
 
 @pytest.fixture

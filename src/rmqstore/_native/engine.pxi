@@ -308,13 +308,8 @@ cdef class Engine:
         cdef Queue *queue
         cdef int64_t rc = 0
         found = {}
-        if not store.writable:
-            with nogil:
-                pthread_mutex_lock(&store.look_mutex)
-                if monotonic_ns() - atomic_get(&store.looked_at) > 100000000:
-                    rc = load_queues(store, NULL)
-                    atomic_set(&store.looked_at, monotonic_ns())
-                pthread_mutex_unlock(&store.look_mutex)
+        with nogil:
+            rc = look_for_queues(store)
         topic = load_topic(&store.table.first)
         while topic != NULL:
             ids = []
@@ -328,7 +323,7 @@ cdef class Engine:
                 found[topic.name[:topic.length].decode("utf-8", "replace")] = sorted(ids)
             topic = load_topic(&topic.next_made)
         store_leave(store)
-        check(min(rc, 0), NULL, self._path)
+        check(rc, NULL, self._path)
         return found
 
 

@@ -18,21 +18,10 @@ cdef Queue *find_queue(Store *store, object topic, object queue_id) except? NULL
     cdef const char *name = utf8_of("topic", topic, &length)
     cdef int64_t id = int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)
     cdef Topic *found
-    if not store.writable:
-        look_for_queue(store, name, length)
+    with nogil:
+        look_for_queues(store)
     found = topic_find(&store.table, name, length)
     return NULL if found == NULL else queue_find(found, <int32_t>id)
-
-
-cdef int look_for_queue(Store *store, const char *name, int64_t length) except -1:
-    """New topics and queues of a store that another process writes, at most every 100 ms."""
-    if monotonic_ns() - atomic_get(&store.looked_at) > 100000000:
-        with nogil:
-            pthread_mutex_lock(&store.look_mutex)
-            load_queues(store, NULL)
-            atomic_set(&store.looked_at, monotonic_ns())
-            pthread_mutex_unlock(&store.look_mutex)
-    return 0
 
 
 cdef int parse_tags(object tags, TagFilter *filter, list keep) except -1:
@@ -394,8 +383,7 @@ cdef int set_query(KeyQuery *query, object topic, object key, object max_num, ob
     memset(query, 0, sizeof(KeyQuery))
     query.topic = utf8_of("topic", topic, &query.topic_length)
     query.key = utf8_of("key", key, &query.key_length)
-    query.key_hash = index_key_hash(query.key, query.key_length, java_hash_utf8(
-        b"#", 1, java_hash_utf8(query.topic, query.topic_length, 0)))
+    query_hash(query)
     query.max_num = INT64_MOST
     if max_num is not None:
         query.max_num = int_argument("max_num", max_num, 1, INT64_MOST)

@@ -68,7 +68,12 @@ cdef class ScanPass:
         memset(scan, 0, sizeof(Scan))
         self.engine = engine
         self.keep = []
-        scan.store = engine.entered()
+        scan.store = engine.store
+        if scan.store == NULL:
+            raise status_error(E_CLOSED, NULL, engine._path)
+        i = store_enter(scan.store)          # no more than this: nothing is read yet
+        if i < 0:
+            raise status_error(i, NULL, engine._path)
         store_leave(scan.store)
         for i in range(len(columns)):
             fields[i] = columns[i]

@@ -20,6 +20,12 @@ cdef struct KeyQuery:
     int64_t head                 # the end of the log as the caller knows it; 0: to be told here
 
 
+cdef void query_hash(KeyQuery *query) noexcept nogil:
+    """The hash that the index has of ``topic#key``."""
+    query.key_hash = index_key_hash(query.key, query.key_length, java_hash_utf8(
+        b"#", 1, java_hash_utf8(query.topic, query.topic_length, 0)))
+
+
 cdef bint record_has_key(
     const char *data, const Record *record, const KeyQuery *query,
 ) noexcept nogil:

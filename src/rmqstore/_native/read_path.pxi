@@ -269,6 +269,19 @@ cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
     return rc
 
 
+cdef int64_t look_for_queues(Store *store) noexcept nogil:
+    """New topics and queues, at most every 100 ms; only where they are only read."""
+    cdef int64_t rc = 0
+    if store.writable:
+        return 0
+    pthread_mutex_lock(&store.look_mutex)
+    if monotonic_ns() - atomic_get(&store.looked_at) > 100000000:
+        rc = load_queues(store, NULL)
+        atomic_set(&store.looked_at, monotonic_ns())
+    pthread_mutex_unlock(&store.look_mutex)
+    return min(rc, 0)
+
+
 cdef int64_t queue_look_at_once(Store *store, Queue *queue) noexcept nogil:
     """As queue_look, where a file is gone that was listed a moment ago."""
     atomic_set(&store.log.listed_at, 0)

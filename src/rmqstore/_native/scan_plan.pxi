@@ -65,7 +65,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     first = log_first(store)
     cursor_init(cursor, store, first, end)
     cursor.tell_removed = not store.writable
-    cursor.chunk = SCAN_CHUNK
+    cursor.chunk = AHEAD_BYTES
     scan.filter.queued = scan.filter.topics.count == 1 and scan.filter.queue_id >= 0
     if scan.filter.queued and not (
             scan.filter.keys.count and scan.start < 0 and scan.stop < 0):
@@ -93,7 +93,6 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
         rc = scan_find_record(scan, cursor.at)
     if rc == 0 and not store.writable and end - cursor.at > AHEAD_PIECES * AHEAD_BYTES:
         cursor.ahead = read_ahead_new(&store.log)
-        cursor.chunk = AHEAD_BYTES
     return rc
 
 
@@ -124,15 +123,6 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
     slice_release(&cursor.slice)             # so that reading ahead begins where this does
     cursor.check_crc = True
     return 0 if rc == E_REMOVED else rc
-
-
-cdef void look_for_queues(Store *store) noexcept nogil:
-    """New topics and queues of a store that another process writes, at most every 100 ms."""
-    pthread_mutex_lock(&store.look_mutex)
-    if monotonic_ns() - atomic_get(&store.looked_at) > 100000000:
-        load_queues(store, NULL)
-        atomic_set(&store.looked_at, monotonic_ns())
-    pthread_mutex_unlock(&store.look_mutex)
 
 
 cdef bint scan_is_open(const Scan *scan) noexcept nogil:
@@ -204,16 +194,21 @@ cdef int64_t queue_end(Queue *queue, int64_t start, int64_t stop) noexcept nogil
     return INT64_MOST
 
 
-cdef int64_t queue_count_all(Store *store) noexcept nogil:
-    """Units of all queues."""
+cdef int64_t topic_units(Topic *topic) noexcept nogil:
+    """Units of a topic's queues."""
+    cdef Queue *queue = load_queue(&topic.first_queue)
+    cdef int64_t count = 0
+    while queue != NULL:
+        count += max(0, atomic_get(&queue.max_offset) - atomic_get(&queue.min_offset))
+        queue = queue.next_made
+    return count
+
+
+cdef int64_t all_units(Store *store) noexcept nogil:
     cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
     cdef int64_t count = 0
     while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            count += max(0, atomic_get(&queue.max_offset) - atomic_get(&queue.min_offset))
-            queue = queue.next_made
+        count += topic_units(topic)
         topic = load_topic(&topic.next_made)
     return count
 
@@ -236,11 +231,8 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
                            scan.filter.topics.lengths[i])
         if topic == NULL or topic.deleted_before > start:
             return 0                         # its records, if any, are in no queue
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            count += max(0, atomic_get(&queue.max_offset) - atomic_get(&queue.min_offset))
-            queue = queue.next_made
-    all = max(queue_count_all(store), 1)
+        count += topic_units(topic)
+    all = max(all_units(store), 1)
     if count * ((stop - start) // all + RECORD_COST) >= stop - start:
         return 0
     newest = newest_unit_end(store)
@@ -282,8 +274,7 @@ cdef int64_t scan_along_index(Scan *scan) noexcept nogil:
             query.topic_length = scan.filter.topics.lengths[i]
             query.key = scan.filter.keys.texts[k]
             query.key_length = scan.filter.keys.lengths[k]
-            query.key_hash = index_key_hash(query.key, query.key_length, java_hash_utf8(
-                b"#", 1, java_hash_utf8(query.topic, query.topic_length, 0)))
+            query_hash(&query)
             query.max_num = INT64_MOST
             query.begin = scan.filter.since
             query.end = scan.filter.until

@@ -11,7 +11,6 @@ cdef enum:
     LANES_MORE = 64
     LANE_UNITS = 512             # units of a queue read at a time
     NEAR_BYTES = 32 << 10        # records no further apart are read together
-    SCAN_CHUNK = 256 << 10       # small enough to stay in the cache until it is used
     OFFSET_CHUNK = 2048          # for a record of unknown size
 
 # One queue on its way.
@@ -176,9 +175,9 @@ cdef int64_t source_record_at(
     cdef Cursor *cursor = &source.cursor
     cdef int64_t rc
     if offset - source.read_to > NEAR_BYTES or offset < source.read_to:
-        cursor.chunk = max(512, min(size if size else OFFSET_CHUNK, SCAN_CHUNK))
+        cursor.chunk = max(512, min(size if size else OFFSET_CHUNK, AHEAD_BYTES))
     else:
-        cursor.chunk = min(max(cursor.chunk * 2, 4096), SCAN_CHUNK)
+        cursor.chunk = min(max(cursor.chunk * 2, 4096), AHEAD_BYTES)
     cursor.at = offset
     cursor.stop = offset + 1
     rc = cursor_next(cursor, record, data)

@@ -1,0 +1,30 @@
+"""Work in a forked child, for tests of what a child may do with its parent's store."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+PATIENCE = 60  # seconds until a child that hangs is ended
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """Run work in a forked child: what it returns or raises, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(PATIENCE)
+        os.close(reading)
+        try:
+            text = str(work())
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writing, text.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, said
+    return said
