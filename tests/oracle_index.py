@@ -7,6 +7,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from oracle import Record, index_keys, string_hash
@@ -18,6 +19,7 @@ NO_ENTRY = (0, 0, 0, 0)
 MAX_INT = 0x7FFFFFFF
 
 
+@lru_cache(maxsize=4096)  # looked for in one file after the other
 def key_hash(key: str) -> int:
     value = abs(string_hash(key))
     return value if value <= MAX_INT else 0

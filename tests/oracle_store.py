@@ -188,11 +188,14 @@ def check_store(
     by_queue = _check_queues(records, queues, log_start)
     _check_records(records, queues)
     index = read_index(root, slot_num)
+    hits_of: dict[str, list[int]] = {}
     for record in records.values():
         for key in index_keys(record):
-            hits = index.select(f"{record.topic}#{key}")
-            assert record.physical_offset in hits, (record.topic, key, record.physical_offset)
-            assert hits == sorted(hits, reverse=True), (record.topic, key, hits)
+            name = f"{record.topic}#{key}"
+            if name not in hits_of:
+                hits_of[name] = index.select(name)
+                assert hits_of[name] == sorted(hits_of[name], reverse=True), (name, hits_of[name])
+            assert record.physical_offset in hits_of[name], (name, record.physical_offset)
     if exact_index:
         expected = index_of(records.values(), index.slot_num, index.index_num)
         assert len(index) == len(expected)

@@ -6,6 +6,7 @@ Nothing is written by such a call, and no queue offset is used up.
 from __future__ import annotations
 
 import datetime
+import re
 
 import pytest
 
@@ -115,7 +116,7 @@ PUT = [
 
 
 def ident(case):
-    return f"{case[0]}-{case[1]!r}"[:60]
+    return re.sub(" at 0x[0-9a-f]+", "", f"{case[0]}-{case[1]!r}")[:60]
 
 
 def assert_untouched(store, call, error, argument, value):

@@ -5,13 +5,8 @@ Every case opens, reads and queries in a child with a limit of memory and time.
 
 from __future__ import annotations
 
-import json
-import os
-import resource
 import shutil
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +15,7 @@ import oracle
 import oracle_store
 import rmqstore
 from crash.checks import environment
+from looking import Looker
 from rmqstore import StoreCorruptError
 
 LOG_SIZE = 8192
@@ -30,55 +26,19 @@ CONFIG = rmqstore.StoreConfig(
     max_index_num=40,
 )
 COUNT = 120
-MEMORY = 1 << 30
-SECONDS = 15
+LOOKERS: list[Looker] = []  # the one that runs
 SIZE, MAGIC, CRC, QUEUE_ID, QUEUE_OFFSET, PLACE, SYS_FLAG, BODY = 0, 4, 8, 12, 20, 28, 36, 84
-
-# Reads all there is and asks for every key; says what it got as JSON.
-LOOK = """
-import json, sys, rmqstore
-root, mode, fill, full = sys.argv[1:5]
-config = rmqstore.StoreConfig(**json.loads(sys.argv[5]))
-said = {"bodies": [], "corrupt": [], "opened": False, "keys": []}
-try:
-    with rmqstore.open(root, mode, config=config, on_corruption=fill, verify=full) as store:
-        said["opened"] = True
-        said["cut"] = store.recovery.bytes_cut
-        said["saved"] = list(store.recovery.saved_to)
-        said["notes"] = list(store.recovery.notes)
-        for name, topic in store.topics.items():
-            for queue_id, queue in topic.items():
-                for at in range(queue.min_offset, queue.max_offset):
-                    try:
-                        m = queue[at]
-                    except rmqstore.StoreCorruptError as error:
-                        said["corrupt"].append(str(error))
-                    except LookupError:
-                        pass
-                    else:
-                        assert m.queue_offset == at, (m.queue_offset, at)
-                        said["bodies"].append([m.topic, m.queue_id, at, m.body.decode()])
-        for number in range(int(sys.argv[6])):
-            try:
-                found = store.query("Topic1", f"k{number}")
-            except rmqstore.StoreCorruptError as error:
-                said["corrupt"].append(str(error))
-                found = []
-            said["keys"].append([m.body.decode() for m in found])
-except (rmqstore.StoreError, OSError) as error:
-    said["error"] = [type(error).__name__, str(error)]
-json.dump(said, sys.stdout)
-"""
 
 
 def body_of(number: int) -> str:
     return f"{number:03d}" * 30
 
 
-def limit_memory() -> None:
-    """In a child: less memory than a hostile length asks for; a sanitizer's shadow needs more."""
-    if "asan" not in os.environ.get("LD_PRELOAD", ""):
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+@pytest.fixture(scope="module", autouse=True)
+def looker():
+    LOOKERS.append(Looker(environment()))
+    yield
+    LOOKERS.pop().close()
 
 
 def look(root, mode="r", fill="raise", verify="tail"):
@@ -90,22 +50,14 @@ def look(root, mode="r", fill="raise", verify="tail"):
         "max_index_num": 40,
     }
     before = oracle_store.snapshot(root)
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK, root, mode, fill, verify, json.dumps(sizes), str(COUNT)],
-        env=environment(),
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-        preexec_fn=limit_memory,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    said = LOOKERS[-1].look(str(root), mode, fill, verify, sizes, COUNT)
     after = oracle_store.snapshot(root)
     if mode == "r":
         assert after == before
     # an index file that cannot be trusted may be made anew, under another name
     gone = {name for name in before.keys() - after.keys() if not name.startswith("index/")}
     assert gone <= {"abort"}, gone
-    return json.loads(done.stdout)
+    return said
 
 
 def right(said) -> set[int]:

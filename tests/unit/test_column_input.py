@@ -120,7 +120,7 @@ def test_no_rows(store: Any) -> None:
         np.zeros((2, 2, 2), "u1"), np.array(["a"]), np.zeros(2, "M8[s]"), pa.array([1]),
         pa.array([{"a": 1}]), pa.table({"a": [1]}),
     ],
-    ids=repr,
+    ids=lambda bodies: type(bodies).__name__,
 )  # fmt: skip
 def test_bodies_of_wrong_type(store: Any, bodies: object) -> None:
     with pytest.raises(TypeError, match="argument 'bodies'"):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import StoreCorruptError
+
+pytestmark = pytest.mark.pure
 
 CONFIG = Path(__file__).parent.parent / "data" / "config"
 
@@ -217,6 +220,16 @@ def test_a_file_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "x.json").write_text("[1,2,3,4,5]")
     with pytest.raises(StoreCorruptError, match="at most 10 are read"):
         ConfigFile(tmp_path / "x.json").load(lambda data: data)
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" + "1," * 100_000 + "1]")
+    tracemalloc.start()
+    try:
+        ConfigFile(tmp_path / "x.json").load(lambda data: None)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20  # of the 256 MiB that are allowed
+    finally:
+        tracemalloc.stop()
 
 
 def test_reads_a_broker_s_offsets(root: Path) -> None:

@@ -53,20 +53,14 @@ cdef int64_t newest_unit_end(Store *store) noexcept nogil:
 
 cdef int64_t derive_unit(Store *store, const char *data, const Record *record) noexcept nogil:
     """Add a record's unit to its queue unless a file has it."""
-    cdef StoreProperties properties
-    cdef Topic *topic
+    cdef Said said
     cdef Queue *queue
-    cdef int64_t code, known
-    cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION
-    if transaction == SYS_PREPARED or transaction == SYS_ROLLBACK or record.queue_id < 0 \
-            or not topic_name_good(data + record.topic_at, record.topic_length):
-        return 0
-    topic = topic_enter(&store.table, data + record.topic_at, record.topic_length)
-    if topic == NULL:
-        return E_NO_MEMORY
-    if record.physical_offset < topic.deleted_before:
-        return 0
-    queue = queue_enter(&store.table, topic, record.queue_id, store.root,
+    cdef int64_t known, says
+    said.topic = NULL
+    says = record_says(&store.table, &store.settings, data, record, &said)
+    if says < 0 or not says & SAYS_UNIT:
+        return min(says, 0)
+    queue = queue_enter(&store.table, said.topic, record.queue_id, store.root,
                         store.settings.queue_file_size, False)
     if queue == NULL:
         return E_NO_MEMORY
@@ -80,16 +74,15 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
         if known == 0:
             atomic_set(&queue.min_offset, record.queue_offset)
             atomic_set(&queue.max_offset, record.queue_offset)
-    store_properties(data + record.properties_at, record.properties_length, &properties)
-    code = dispatch_tags_code(store, topic, &properties, record.store_timestamp)
-    return derived_add(queue, record, code)
+    return derived_add(queue, record, said.code)
 
 
 cdef int64_t derived_add(Queue *queue, const Record *record, int64_t code) noexcept nogil:
     """Append a unit, with blank ones where records are missing."""
     cdef char *grown
     cdef int64_t at = record.queue_offset - queue.derived_start
-    if at < queue.derived_count or not offset_is_likely(queue, record):
+    if at < queue.derived_count or \
+            not offset_is_likely(queue, record.queue_offset, record.physical_offset):
         return 0                             # an offset that cannot be believed
     if at >= queue.derived_room:
         grown = <char *>realloc(queue.derived, <size_t>((at * 2 + 64) * UNIT_BYTES))

@@ -12,6 +12,17 @@ cdef enum:
     REPUT_SPINS = 1000           # looks for more before it sleeps, about 20 us
     KEYLESS = -1
 
+    SAYS_UNIT = 1                # the record has a place in a queue
+    SAYS_KEYS = 2                # its keys are indexed, if it has any
+    SAYS_ROLLBACK = 4            # it has neither, but 4.9.3 looks for the index file
+    SAYS_SKIPPED = 8             # a topic that is a path, or a queue that cannot be
+
+# What the dispatch takes from one record.
+cdef struct Said:
+    Topic *topic                 # the record's; before the call: of the one before it, or NULL
+    int64_t code                 # with SAYS_UNIT
+    StoreProperties properties
+
 cdef struct PendingKey:
     int64_t physical_offset
     int64_t store_timestamp
@@ -60,7 +71,7 @@ cdef int64_t dispatch_batch(
     """Dispatch up to DISPATCH_BATCH records of one file and move ``position`` behind them."""
     cdef const char *data
     cdef Record record
-    cdef Topic *topic = NULL
+    cdef Said said
     cdef Pending *pending = store.pending
     cdef int64_t at = position[0]
     cdef int64_t size, field
@@ -68,6 +79,7 @@ cdef int64_t dispatch_batch(
     cdef int64_t newest = 0
     cdef int64_t last = -1
     cdef int64_t rc = 0
+    said.topic = NULL
     pending.count = 0
     pending.lost = False
     while done < DISPATCH_BATCH and at < stop:
@@ -83,7 +95,7 @@ cdef int64_t dispatch_batch(
                 field = FIELD_PHYSICAL_OFFSET
             rc = fail(&store.failure, E_CORRUPT, "commitlog", record_field_name(field), at, 0, 0)
             break
-        rc = dispatch_record(store, data, &record, &topic)
+        rc = dispatch_record(store, data, &record, &said)
         if rc < 0:
             break
         newest = record.store_timestamp
@@ -107,50 +119,61 @@ cdef int64_t dispatch_batch(
     return 0
 
 
-cdef inline int64_t dispatch_record(
-    Store *store, const char *data, const Record *record, Topic **last_topic,
+cdef inline int64_t record_says(
+    TopicTable *table, const Settings *settings, const char *data, const Record *record, Said *said,
 ) noexcept nogil:
-    """Write the unit of one record, and note its keys."""
-    cdef StoreProperties properties
-    cdef Topic *topic = last_topic[0]
-    cdef Queue *queue
-    cdef int64_t code, rc
+    """What is to be done about a record: SAYS_... added up, 0 for nothing, or E_NO_MEMORY."""
+    cdef Topic *topic = said.topic
     cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION
     if transaction == SYS_ROLLBACK:
-        if store.indexes.enabled:
-            note_key(store, record, KEYLESS)     # 4.9.3 too looks for the file first
-        return 0
-    store_properties(data + record.properties_at, record.properties_length, &properties)
+        return SAYS_ROLLBACK
+    store_properties(data + record.properties_at, record.properties_length, &said.properties)
     if topic == NULL or topic.length != record.topic_length \
             or memcmp(topic.name, data + record.topic_at, <size_t>topic.length) != 0:
-        topic = topic_find(&store.table, data + record.topic_at, record.topic_length)
+        topic = topic_find(table, data + record.topic_at, record.topic_length)
         if topic == NULL and topic_name_good(data + record.topic_at, record.topic_length):
-            topic = topic_enter(&store.table, data + record.topic_at, record.topic_length)
+            topic = topic_enter(table, data + record.topic_at, record.topic_length)
             if topic == NULL:
                 return E_NO_MEMORY
-        last_topic[0] = topic
+        said.topic = topic
     if topic != NULL and record.physical_offset < topic.deleted_before:
         return 0
-    if transaction != SYS_PREPARED:
-        if topic == NULL or record.queue_id < 0 or record.queue_offset < 0 \
-                or record.queue_offset > INT64_MOST // UNIT_BYTES - 2:
-            # A topic that is a path, or a queue that cannot be: passed over, and counted.
-            atomic_add(&store.skipped, 1)
-        else:
-            queue = queue_find(topic, record.queue_id)
+    if transaction == SYS_PREPARED:
+        return SAYS_KEYS
+    if topic == NULL or record.queue_id < 0 or record.queue_offset < 0 \
+            or record.queue_offset > INT64_MOST // UNIT_BYTES - 2:
+        return SAYS_KEYS | SAYS_SKIPPED
+    said.code = dispatch_tags_code(settings, topic, &said.properties, record.store_timestamp)
+    return SAYS_KEYS | SAYS_UNIT
+
+
+cdef inline int64_t dispatch_record(
+    Store *store, const char *data, const Record *record, Said *said,
+) noexcept nogil:
+    """Write the unit of one record, and note its keys."""
+    cdef Queue *queue
+    cdef int64_t rc
+    cdef int64_t says = record_says(&store.table, &store.settings, data, record, said)
+    if says < 0:
+        return says
+    if says & SAYS_SKIPPED:                  # passed over, and counted
+        atomic_add(&store.skipped, 1)
+    if says & SAYS_UNIT:
+        queue = queue_find(said.topic, record.queue_id)
+        if queue == NULL:
+            queue = queue_enter(&store.table, said.topic, record.queue_id, store.root,
+                                store.settings.queue_file_size, True)
             if queue == NULL:
-                queue = queue_enter(&store.table, topic, record.queue_id, store.root,
-                                    store.settings.queue_file_size, True)
-                if queue == NULL:
-                    return E_NO_MEMORY
-                queue.files.open_files = &store.open_files
-            code = dispatch_tags_code(store, topic, &properties, record.store_timestamp)
-            KILL_POINT("before-unit")
-            rc = dispatch_unit(store, queue, record, code)
-            if rc < 0:
-                return rc
-    if store.indexes.enabled:
-        dispatch_note_keys(store, data, record, topic, &properties)
+                return E_NO_MEMORY
+            queue.files.open_files = &store.open_files
+        KILL_POINT("before-unit")
+        rc = dispatch_unit(store, queue, record, said.code)
+        if rc < 0:
+            return rc
+    if store.indexes.enabled and says & (SAYS_KEYS | SAYS_ROLLBACK):
+        note_key(store, record, KEYLESS)
+        if says & SAYS_KEYS:
+            dispatch_note_keys(store, data, record, said)
     return 0
 
 
@@ -162,7 +185,7 @@ cdef inline int64_t dispatch_unit(
     if record.queue_offset > atomic_peek(&queue.max_offset) \
             and atomic_peek(&store.state) == STATE_OPENING and not store.recovery.full_dispatch:
         return E_REMOVED
-    if not offset_is_likely(queue, record):
+    if not offset_is_likely(queue, record.queue_offset, record.physical_offset):
         atomic_add(&store.skipped, 1)
         return 0
     rc = queue_put_unit(queue, record.queue_offset, record.physical_offset, record.size, code)
@@ -175,53 +198,69 @@ cdef inline int64_t dispatch_unit(
     return rc
 
 
-cdef inline bint offset_is_likely(Queue *queue, const Record *record) noexcept nogil:
+cdef inline bint offset_is_likely(
+    Queue *queue, int64_t queue_offset, int64_t physical_offset,
+) noexcept nogil:
     """Whether a gap before a record can be: each message that is missing took bytes of the log.
 
     BODYCRC does not cover QUEUEOFFSET, so one flipped bit would have millions of units filled.
     """
     cdef int64_t known = atomic_peek(&queue.max_offset)
-    return record.queue_offset <= known or known == 0 or (
-        record.queue_offset - known
-        <= (record.physical_offset - atomic_peek(&queue.last_end)) // RECORD_FIXED_BYTES)
+    return queue_offset <= known or known == 0 or gap_is_likely(
+        queue_offset - known, physical_offset - atomic_peek(&queue.last_end))
+
+
+cdef inline bint gap_is_likely(int64_t missing, int64_t bytes_between) noexcept nogil:
+    return missing <= bytes_between // RECORD_FIXED_BYTES
 
 
 cdef inline int64_t dispatch_tags_code(
-    Store *store, const Topic *topic, const StoreProperties *properties, int64_t store_timestamp,
+    const Settings *settings, const Topic *topic, const StoreProperties *properties,
+    int64_t store_timestamp,
 ) noexcept nogil:
     """The hash of the tags; in the schedule topic the time at which to deliver."""
     cdef int64_t level
     if unlikely(topic.schedule) and properties.delay.value_length > 0:
         level = parse_decimal(properties.delay.value, properties.delay.value_length)
-        if level > store.settings.delay_count:
-            level = store.settings.delay_count
+        if level > settings.delay_count:
+            level = settings.delay_count
         if level > 0:
-            return store_timestamp + store.settings.delay_millis[level - 1]
+            return store_timestamp + settings.delay_millis[level - 1]
     return tags_code(&properties.tags)
 
 
-cdef inline void dispatch_note_keys(
-    Store *store, const char *data, const Record *record, Topic *topic,
-    const StoreProperties *properties,
+cdef inline int32_t next_key_hash(
+    const char *data, const Record *record, const Said *said, int64_t *at,
 ) noexcept nogil:
-    """Hash the unique key and each of KEYS and fetch their slots."""
-    cdef int64_t at = 0
+    """The hash of the unique key, then of each of KEYS, then KEYLESS; ``at`` begins as -1."""
     cdef const char *word
     cdef int64_t length
     cdef int32_t start
-    if topic != NULL:
-        start = topic.key_hash
+    if said.topic != NULL:
+        start = said.topic.key_hash
     else:
         start = java_hash_utf8(b"#", 1, java_hash_utf8(
             data + record.topic_at, record.topic_length, 0))
-    note_key(store, record, KEYLESS)
-    if properties.unique_key.value_length > 0:
-        note_key(store, record, index_key_hash(
-            properties.unique_key.value, properties.unique_key.value_length, start))
-    if properties.keys.value_length > 0:
-        while split_next(properties.keys.value, properties.keys.value_length, 32, &at, &word,
-                         &length):
-            note_key(store, record, index_key_hash(word, length, start))
+    if at[0] < 0:
+        at[0] = 0
+        if said.properties.unique_key.value_length > 0:
+            return index_key_hash(said.properties.unique_key.value,
+                                  said.properties.unique_key.value_length, start)
+    if said.properties.keys.value_length > 0 and split_next(
+            said.properties.keys.value, said.properties.keys.value_length, 32, at, &word, &length):
+        return index_key_hash(word, length, start)
+    return KEYLESS
+
+
+cdef inline void dispatch_note_keys(
+    Store *store, const char *data, const Record *record, const Said *said,
+) noexcept nogil:
+    """Hash the keys of a record and fetch their slots."""
+    cdef int64_t at = -1
+    cdef int32_t key_hash = next_key_hash(data, record, said, &at)
+    while key_hash != KEYLESS:
+        note_key(store, record, key_hash)
+        key_hash = next_key_hash(data, record, said, &at)
 
 
 cdef inline void note_key(Store *store, const Record *record, int32_t key_hash) noexcept nogil:

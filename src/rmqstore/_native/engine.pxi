@@ -70,10 +70,11 @@ cdef class Engine:
             store_leave_behind(store)
 
     def _open(self, str path, str mode, object config, bint told, bint fill, bint full,
-              double timeout, dict deleted):
+              double timeout, dict deleted, bint draft=False):
         """Open the directory; ``told``: sizes as the files tell them.
 
-        ``deleted``: topics that were deleted, and the log offset as of then.
+        ``deleted``: topics that were deleted, and the log offset as of then. ``draft``: what is
+        put goes into the log alone, for who copies it from there; nothing is forced to the disk.
         """
         cdef Settings settings
         cdef Failure failure
@@ -83,6 +84,7 @@ cdef class Engine:
         cdef int64_t fd, rc
         cdef bint writable = mode != "r"
         take_settings(config, &settings)
+        settings.draft = draft
         memset(&failure, 0, sizeof(Failure))
         with nogil:
             fd = openat(AT_FDCWD, root_text, O_RDONLY | O_DIRECTORY | O_CLOEXEC)

@@ -191,11 +191,12 @@ cdef class ScanPass:
             pthread_mutex_unlock(&self.mutex)
         return found
 
-    def extent(self):
+    def extent(self, bint queued_too=True):
         """Return where the log begins, up to where it is all in queues, and where it ends.
 
         Below the second each record has a unit in a queue, so that going along queues or by the
-        index misses none; where that is not known it is the first.
+        index misses none; where that is not known, or not asked for as it takes a look at each
+        unit, it is the first.
         """
         cdef Store *store = self.scan.store
         cdef int64_t first = 0
@@ -207,10 +208,10 @@ cdef class ScanPass:
             rc = store_enter(store)
             if rc == 0:
                 rc = derive_if_needed(store)
-                end = scan_head(store)
+                end = scan_head(store, True)
                 first = min(log_first(store), end)
                 queued = min(newest_unit_end(store), end)
-                if rc == 0:
+                if rc == 0 and queued_too:
                     all_queued = log_is_all_queued(store, queued)
                 store_leave(store)
         check(min(rc, all_queued), &store.failure, self.engine._path)

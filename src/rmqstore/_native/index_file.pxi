@@ -8,6 +8,7 @@
 
 cdef enum:
     INDEX_WINDOW = 16 << 20      # bytes of entries reserved at a time
+    KEY_CHUNK = 256              # keys whose slots are fetched before they are entered
 
 cdef struct IndexFile:
     MappedFile *file
@@ -134,6 +135,13 @@ cdef int64_t index_reserve(IndexFile *index, int64_t number) noexcept nogil:
     return rc
 
 
+cdef inline int64_t index_seconds(int64_t begin, int64_t store_timestamp) noexcept nogil:
+    """What an entry says of its time where the file begins with ``begin``."""
+    if begin > 0 and store_timestamp > begin:
+        return min((store_timestamp - begin) // 1000, 0x7FFFFFFF)
+    return 0
+
+
 cdef inline int64_t index_put(
     IndexFile *index, int32_t key_hash, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
@@ -156,9 +164,7 @@ cdef inline int64_t index_put(
     previous = get_i32_acquire(slot)
     if previous <= 0 or previous > number:
         previous = 0
-    seconds = 0
-    if begin > 0 and store_timestamp > begin:
-        seconds = min((store_timestamp - begin) // 1000, 0x7FFFFFFF)
+    seconds = index_seconds(begin, store_timestamp)
     entry = index.file.base + at
     put_i32(entry + ENTRY_KEY_HASH, key_hash)
     put_i64(entry + ENTRY_PHYSICAL_OFFSET, physical_offset)

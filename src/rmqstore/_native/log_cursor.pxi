@@ -4,6 +4,7 @@
 
 cdef enum:
     CURSOR_CHUNK = 1 << 20
+    POSITION_CUT = 35            # bytes of a record that end before its own position is whole
 
 cdef struct Cursor:
     Store *store
@@ -167,18 +168,19 @@ cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
             continue
         if rc < 0:
             return rc
-        length = min(cursor.slice.length, cursor.stop - cursor.slice_at)
+        # Behind the stop only what tells that a record begins before it.
+        length = min(cursor.slice.length, cursor.stop - cursor.slice_at + RECORD_FIXED_BYTES)
         at = record_find(cursor.slice.data, length, cursor.slice_at,
                          cursor.slice_at - cursor.slice_at % file_size + file_size, &size)
-        if at >= 0:
-            cursor.at = cursor.slice_at + at
-            return cursor.at - start
         # A record may begin in this piece and end in the next.
-        at = cursor_straddler(cursor, length)
+        at = at + cursor.slice_at if at >= 0 else cursor_straddler(cursor, length)
         if at >= 0:
+            if at >= cursor.stop:
+                return 0
             cursor.at = at
             return cursor.at - start
-        cursor.at = cursor.slice_at + max(length, 1)
+        # In the next piece is all of a record whose position this one cuts.
+        cursor.at = cursor.slice_at + (length if length <= POSITION_CUT else length - POSITION_CUT)
     return 0
 
 
@@ -189,7 +191,7 @@ cdef int64_t cursor_straddler(Cursor *cursor, int64_t length) noexcept nogil:
     cdef const char *data = cursor.slice.data
     if cursor.store.log.writable:
         return E_NOT_FOUND
-    for at in range(length - RECORD_PHYSICAL_OFFSET - 7):
+    for at in range(length - POSITION_CUT):
         if data[at + RECORD_MAGIC] == <char>0xDA \
                 and get_i64(data + at + RECORD_PHYSICAL_OFFSET) == cursor.slice_at + at:
             if log_record(cursor.store, cursor.slice_at + at, 0, &found, &field) > 0:

@@ -1,9 +1,5 @@
 # An index file by itself.
 
-cdef enum:
-    KEY_CHUNK = 256              # keys hashed and fetched before they are entered
-
-
 cdef int check_mode(str mode) except -1:
     if mode not in ("r", "r+", "a"):
         raise ValueError(f"argument 'mode' is {mode!r}; it may be 'r', 'r+' or 'a'")
@@ -114,6 +110,113 @@ cdef class IndexPart:
         if rc != E_FULL:
             check(min(rc, 0), NULL, self.path)
         return done
+
+    def put_loose(self, entries):
+        """Enter what ``LogUnits`` gave; how many found room."""
+        cdef Py_buffer view
+        cdef IndexFile *index
+        cdef int64_t done = 0
+        cdef int64_t rc
+        PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
+        try:
+            if view.len % sizeof(LooseEntry):
+                raise ValueError(f"{view.len} bytes are no whole number of entries")
+            index = self.hold(True)
+            with nogil:
+                pthread_mutex_lock(&self.mutex)
+                rc = put_loose_entries(index, <const char *>view.buf,
+                                       view.len // <int64_t>sizeof(LooseEntry), &done)
+                pthread_mutex_unlock(&self.mutex)
+                index_close(index)
+        finally:
+            PyBuffer_Release(&view)
+        if rc != E_FULL:
+            check(rc, NULL, self.path)
+        return done
+
+    def seed(self, entry):
+        """Begin a new file behind a full one, of which the entry is the last."""
+        cdef Py_buffer view
+        cdef LooseEntry last
+        cdef IndexFile *index
+        PyObject_GetBuffer(entry, &view, PyBUF_SIMPLE)
+        try:
+            if view.len != sizeof(LooseEntry):
+                raise ValueError(f"{view.len} bytes are no entry")
+            memcpy(&last, view.buf, sizeof(LooseEntry))
+        finally:
+            PyBuffer_Release(&view)
+        index = self.hold(True)
+        index_seed(index, last.physical_offset, last.store_timestamp)
+        index_close(index)
+
+    def place_of(self, int64_t physical_offset):
+        """Number of the first entry whose record is at or after a place of the log."""
+        cdef IndexFile *index = self.hold(False)
+        cdef int64_t rc
+        with nogil:
+            rc = index_first_at_or_after(index, physical_offset)
+            index_close(index)
+        return check(rc, NULL, self.path)
+
+    def match(self, int64_t number, int64_t stop, entries, int64_t seeded):
+        """How many entries of [number, stop) are as wanted; ``seeded``: the file's first time."""
+        cdef Py_buffer view
+        cdef char *buffer = NULL
+        cdef IndexFile *index
+        cdef int64_t rc
+        PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
+        try:
+            if number < 1 or view.len < (stop - number) * <int64_t>sizeof(LooseEntry):
+                raise ValueError(f"{view.len} bytes are too few for [{number}, {stop})")
+            index = self.hold(False)
+            with nogil:
+                buffer = <char *>malloc(CHECK_ENTRIES * INDEX_ENTRY_BYTES)
+                rc = E_NO_MEMORY
+                if buffer != NULL:
+                    rc = index_match(index, number, min(stop, atomic_get(&index.count)),
+                                     <const LooseEntry *>view.buf, seeded, buffer)
+                free(buffer)
+                index_close(index)
+        finally:
+            PyBuffer_Release(&view)
+        return check(rc, NULL, self.path)
+
+    def entries(self, int64_t number, int64_t stop):
+        """Entries of [number, stop): hash, physical offset, seconds."""
+        cdef char entry[INDEX_ENTRY_BYTES]
+        cdef IndexFile *index = self.hold(False)
+        cdef int64_t rc = 0
+        found = []
+        stop = min(stop, atomic_get(&index.count))
+        while number < stop and rc >= 0:
+            rc = index_read(index, index_entry_at(index, number), INDEX_ENTRY_BYTES, entry)
+            found.append((get_i32(entry + ENTRY_KEY_HASH), get_i64(entry + ENTRY_PHYSICAL_OFFSET),
+                          get_i32(entry + ENTRY_SECONDS)))
+            number += 1
+        index_close(index)
+        check(rc, NULL, self.path)
+        return found
+
+    def check_chains(self, int64_t most):
+        """Entries and slots (-1 - slot) that name another predecessor than the newest before them.
+
+        Number, what it should name, what it names; at most so many, and how many there are.
+        """
+        cdef Memory memory = memory_new(most * 24)
+        cdef int64_t *found = <int64_t *>memory.data
+        cdef IndexFile *index = self.hold(False)
+        cdef int64_t rc
+        cdef int64_t i = 0
+        with nogil:
+            rc = index_check_chains(index, found, most)
+            index_close(index)
+        check(rc, NULL, self.path)
+        bad = []
+        while i < min(rc, most):
+            bad.append((found[i * 3], found[i * 3 + 1], found[i * 3 + 2]))
+            i += 1
+        return bad, rc
 
     def select(self, str key, int64_t max_num, int64_t begin, int64_t end):
         """selectPhyOffset."""

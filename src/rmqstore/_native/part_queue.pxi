@@ -110,6 +110,31 @@ cdef class QueuePart:
             atomic_add(&self.in_use, -1)
         return check(rc, NULL, self.path) == 1
 
+    def put_run(self, int64_t first, units):
+        """Write units from a queue offset on as the dispatch does; how many it passes over."""
+        cdef Py_buffer view
+        cdef Queue *queue
+        cdef int64_t skipped = 0
+        cdef int64_t rc
+        if not self.writable:
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+        PyObject_GetBuffer(units, &view, PyBUF_SIMPLE)
+        try:
+            if view.len % UNIT_BYTES or not (
+                    0 <= first <= INT64_MOST // UNIT_BYTES - 1 - view.len // UNIT_BYTES):
+                raise ValueError(f"first={first}, {view.len} bytes: no units of a queue")
+            queue = self.opened()
+            with nogil:
+                pthread_mutex_lock(&self.mutex)
+                rc = queue_put_run(queue, first, <const char *>view.buf, view.len // UNIT_BYTES,
+                                   &skipped)
+                pthread_mutex_unlock(&self.mutex)
+                atomic_add(&self.in_use, -1)
+        finally:
+            PyBuffer_Release(&view)
+        check(rc, NULL, self.path)
+        return skipped
+
     def bounds(self):
         """First queue offset, and the one after the last."""
         cdef Queue *queue = self.opened()

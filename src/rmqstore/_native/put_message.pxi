@@ -6,8 +6,6 @@ cdef enum:
     SMALL_BODY = 4096            # up to here an append is shorter than a release of the GIL
     DELAY_LEVEL_TEXT = 24
 
-cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
-
 
 cdef inline int store_writable(Engine engine, bint putting=False) except -1:
     """Enter a call that writes; balanced by store_leave. Messages wait for disk space."""
@@ -340,14 +338,14 @@ cdef PutResult put_one(
         draft.topic_length = length
         if level > 0:
             draft.topic = SCHEDULE_TOPIC
-            draft.topic_length = 19
+            draft.topic_length = SCHEDULE_TOPIC_LENGTH
         draft.queue_id = <int32_t>id
         check_draft(&draft, store.settings.max_message_size, store.log.file_size)
         # Only now, so that a refused message leaves no topic behind.
         if to == NULL:
             to = writable_topic(engine, topic)
         if level > 0:
-            to = topic_enter(&store.table, SCHEDULE_TOPIC, 19)
+            to = topic_enter(&store.table, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
             if to == NULL:
                 raise MemoryError()
         queue = writable_queue(engine, to, id)

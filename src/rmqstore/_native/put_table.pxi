@@ -99,6 +99,54 @@ cdef int check_batch(Store *store, TableInput batch) except -1:
     return 0
 
 
+def check_table(table, *, max_message_size, file_size, record_checksum=False, store_host_v6=False):
+    """Check a table as ``put_table`` does, for a store of these limits that need not be there.
+
+    Parameters
+    ----------
+    table : object with ``__arrow_c_stream__``
+        As for :meth:`MessageStore.put_table`.
+    max_message_size, file_size : int
+        Bytes that a record may take, and that a file of the commit log has.
+    record_checksum, store_host_v6 : bool, optional
+        Whether records carry ``__CRC32#``, and a store host of IPv6.
+
+    Returns
+    -------
+    int
+        Rows; ``put_table`` of such a store refuses none of them.
+
+    Raises
+    ------
+    MessageIllegalError, TypeError, ValueError
+        As :meth:`MessageStore.put_table`, with the same message.
+    OSError
+        The table itself failed while it was read.
+
+    Notes
+    -----
+    Source: ours.
+    """
+    cdef ArrowOwner schema = ArrowOwner()
+    cdef ArrowOwner owner
+    cdef TableInput batch
+    cdef Memory room = memory_new(<int64_t>sizeof(Store))
+    cdef Store *limits = <Store *>room.data
+    cdef int64_t count = 0
+    cdef list names = []
+    memset(limits, 0, sizeof(Store))
+    limits.settings.max_message_size = max_message_size
+    limits.settings.record_checksum = record_checksum
+    limits.settings.store_host_length = HOST_V6_BYTES if store_host_v6 else HOST_V4_BYTES
+    limits.log.file_size = file_size
+    for owner in read_table(table, schema, names):
+        batch = TableInput()
+        batch.take(owner, &schema.schema, names, count, 0)
+        check_batch(limits, batch)
+        count += batch.rows.count
+    return count
+
+
 cdef int64_t known_topics(Store *store, const Rows *rows, int64_t row) noexcept nogil:
     """Note the topics of the rows from ``row`` on; the first whose topic is to be made."""
     cdef const char *name = NULL

@@ -106,28 +106,24 @@ cdef int64_t index_mend(
 
 cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:
     """Whether the record that an entry points to has a key of that hash."""
-    cdef StoreProperties properties
+    cdef Said said
     cdef Found found
-    cdef const char *word
     cdef const char *data
-    cdef int64_t length, field
-    cdef int64_t at = 0
-    cdef int32_t start
+    cdef int64_t field
+    cdef int64_t at = -1
     cdef int32_t key_hash = get_i32(entry + ENTRY_KEY_HASH)
-    cdef bint hit = False
+    cdef int32_t has
+    cdef bint hit
     if log_record(store, get_i64(entry + ENTRY_PHYSICAL_OFFSET), 0, &found, &field) <= 0:
         return get_i64(entry + ENTRY_PHYSICAL_OFFSET) < log_first(store)   # expired, not wrong
     data = found.slice.data
+    said.topic = NULL
     store_properties(data + found.record.properties_at, found.record.properties_length,
-                     &properties)
-    start = java_hash_utf8(b"#", 1, java_hash_utf8(
-        data + found.record.topic_at, found.record.topic_length, 0))
-    if properties.unique_key.value_length > 0 and key_hash == index_key_hash(
-            properties.unique_key.value, properties.unique_key.value_length, start):
-        hit = True
-    while not hit and properties.keys.value_length > 0 and split_next(
-            properties.keys.value, properties.keys.value_length, 32, &at, &word, &length):
-        hit = key_hash == index_key_hash(word, length, start)
+                     &said.properties)
+    has = next_key_hash(data, &found.record, &said, &at)
+    while has != key_hash and has != KEYLESS:
+        has = next_key_hash(data, &found.record, &said, &at)
+    hit = has == key_hash and has != KEYLESS
     if (found.record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
         hit = True                           # a filler in the place of a damaged record
     slice_release(&found.slice)

@@ -41,15 +41,29 @@ cdef struct Scan:
     PyObject *error              # an exception that inflating raised
 
 
-cdef int64_t scan_head(Store *store) noexcept nogil:
-    """The end of what can be read now."""
+cdef int64_t scan_head(Store *store, bint queues_too) noexcept nogil:
+    """The end of what can be read now; new queues are looked for where they may be gone along."""
     if store.writable:
         # What cannot become visible is not waited for: a store that failed can be read.
         wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
         return atomic_get(&store.dispatched)
     log_look_at_once(store)
-    look_for_queues(store)
+    if queues_too:
+        look_for_queues(store)
     return log_end(store)
+
+
+cdef int64_t queue_head(Scan *scan) noexcept nogil:
+    """As scan_head, for one queue: its own units tell what there is, and no other is looked at.
+
+    Where times are asked for, files behind the end of the log must be told from those before.
+    """
+    cdef Store *store = scan.store
+    if store.writable or early_bound(&scan.filter) > INT64_LEAST \
+            or late_bound(&scan.filter) < INT64_MOST:
+        return scan_head(store, False)
+    log_look_at_once(store)
+    return file_set_stop(&store.log)
 
 
 cdef int64_t scan_begin(Scan *scan) noexcept nogil:
@@ -59,16 +73,26 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     cdef Cursor *cursor = &source.cursor
     cdef int64_t end, first
     cdef int64_t rc = 0
+    cdef bint along_queue
     scan.begun = True
     scan.tail = -1
-    scan.head = end = scan_head(store)
+    scan.filter.queued = scan.filter.topics.count == 1 and scan.filter.queue_id >= 0
+    along_queue = scan.filter.queued and not (
+        scan.filter.keys.count and scan.start < 0 and scan.stop < 0)
+    if along_queue:
+        scan.head = queue_head(scan)
+    elif not store.writable and 0 <= scan.stop <= atomic_get(&store.log_end):
+        # To look for the end takes a look at each queue, and no more is asked for than was there.
+        log_look_at_once(store)
+        scan.head = atomic_get(&store.log_end)
+    else:
+        scan.head = scan_head(store, scan.filter.topics.count > 0 and not scan.filter.queued)
+    end = scan.head
     first = log_first(store)
     cursor_init(cursor, store, first, end)
     cursor.tell_removed = not store.writable
     cursor.chunk = AHEAD_BYTES
-    scan.filter.queued = scan.filter.topics.count == 1 and scan.filter.queue_id >= 0
-    if scan.filter.queued and not (
-            scan.filter.keys.count and scan.start < 0 and scan.stop < 0):
+    if along_queue:
         return scan_along_queue(scan)
     if scan.stop >= 0:
         cursor.stop = end = min(end, scan.stop)
@@ -144,15 +168,14 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
     """One queue, in its order, by queue offsets."""
     cdef Store *store = scan.store
     cdef ScanSource *source = &scan.source
-    cdef Topic *topic = topic_find(&store.table, scan.filter.topics.texts[0],
-                                   scan.filter.topics.lengths[0])
-    cdef Queue *queue = NULL
+    cdef Queue *queue = scan_queue(scan)
     cdef Lane *lane
     cdef Got got
     cdef int64_t rc
     source.along = ALONG_QUEUES
-    if topic != NULL:
-        queue = queue_find(topic, <int32_t>scan.filter.queue_id)
+    if queue == NULL:
+        look_for_queues(store)               # which takes a while where there are many
+        queue = scan_queue(scan)
     if queue == NULL:
         return 0
     memset(&got, 0, sizeof(Got))
@@ -182,6 +205,13 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
         rc = queue_first_at_or_after(queue, source.cursor.stop, lane.at, lane.stop)
         lane.stop = rc if rc >= 0 else lane.stop
     return source_start_lanes(source)
+
+
+cdef Queue *scan_queue(Scan *scan) noexcept nogil:
+    """The one queue that is asked for; NULL: it is not known."""
+    cdef Topic *topic = topic_find(&scan.store.table, scan.filter.topics.texts[0],
+                                   scan.filter.topics.lengths[0])
+    return NULL if topic == NULL else queue_find(topic, <int32_t>scan.filter.queue_id)
 
 
 cdef int64_t queue_end(Queue *queue, int64_t start, int64_t stop) noexcept nogil:

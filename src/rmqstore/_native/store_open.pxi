@@ -165,11 +165,13 @@ cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
     store.thorough_queue_at = store.thorough_log_at
     atomic_set(&store.state, STATE_OPEN)
     note_open_store(store)
-    rc = start_worker(store, &store.reput, "rmq-reput", reput_run)
-    if rc == 0:
-        rc = start_worker(store, &store.flush_log, "rmq-flush-log", flush_log_run)
-    if rc == 0:
-        rc = start_worker(store, &store.flush_queue, "rmq-flush-cq", flush_queue_run)
+    rc = 0
+    if not store.settings.draft:
+        rc = start_worker(store, &store.reput, "rmq-reput", reput_run)
+        if rc == 0:
+            rc = start_worker(store, &store.flush_log, "rmq-flush-log", flush_log_run)
+        if rc == 0:
+            rc = start_worker(store, &store.flush_queue, "rmq-flush-cq", flush_queue_run)
     if rc == 0:
         rc = start_worker(store, &store.prepare, "rmq-prepare", prepare_run)
     if rc < 0:
@@ -241,7 +243,9 @@ cdef int64_t store_close(Store *store) noexcept nogil:
         return E_CLOSED
     while atomic_get(&store.in_use) > 0:     # calls that are inside end first
         usleep(200)
-    if store.writable:
+    if store.settings.draft:
+        store_stop(store)
+    elif store.writable:
         if atomic_get(&store.failed) == 0:
             rc = flush_log_now(store)
         if rc == 0 and not atomic_get(&store.stopping):

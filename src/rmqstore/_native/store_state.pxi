@@ -43,6 +43,7 @@ cdef struct Settings:
     bint index_enabled
     bint check_crc
     bint record_checksum
+    bint draft                   # only the log is written, and nothing is forced to the disk
     int32_t store_host_length
     char store_host[HOST_V6_BYTES]
 

@@ -7,6 +7,9 @@
 cdef enum:
     TOPIC_TABLE_SLOTS = 1 << 14
     QUEUES_DIRECT = 1 << 16      # ids below this are found by an array
+    SCHEDULE_TOPIC_LENGTH = 19
+
+cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 
 
 cdef struct Topic:
@@ -115,7 +118,8 @@ cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noe
             topic.length = <int32_t>length
             topic.hash = hash
             topic.key_hash = java_hash_utf8(b"#", 1, java_hash_utf8(name, length, 0))
-            topic.schedule = length == 19 and memcmp(name, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+            topic.schedule = length == SCHEDULE_TOPIC_LENGTH \
+                and memcmp(name, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) == 0
             topic.next = slot[0]
             store_topic(slot, topic)
             if table.last == NULL:

@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 
 from rmqstore.brokerfiles import fastjson
 from rmqstore.errors import StoreCorruptError
+from rmqstore.syncing import sync_path
 
 __all__ = ["MAX_BYTES", "ConfigFile"]
 
 MAX_BYTES = 256 << 20
+_PIECE = 1 << 20
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 T = TypeVar("T")
@@ -123,7 +125,7 @@ class ConfigFile:
                 temporary.unlink()
             raise
         self._main_is_good = True
-        _sync_directory(self.path.parent)
+        sync_path(self.path.parent)
 
     def _main_can_be_kept(self) -> bool:
         """Tell whether the main file is there and parses."""
@@ -166,7 +168,10 @@ def _read(path: Path) -> str | None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise StoreCorruptError(path, 0, "not a regular file")
-        data = file.read(MAX_BYTES + 1)
+        # Not MAX_BYTES at once: read() takes the memory first, and a process may have little.
+        data = file.read(min(status.st_size, MAX_BYTES) + 1)
+        while len(data) <= MAX_BYTES and (more := file.read(_PIECE)):
+            data += more
     if len(data) > MAX_BYTES:
         raise StoreCorruptError(
             path, MAX_BYTES, f"{status.st_size} bytes, at most {MAX_BYTES} are read"
@@ -186,17 +191,6 @@ def _write(path: Path, data: bytes, *, like: Path) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
-        os.fsync(fd)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-    finally:
-        os.close(fd)
-
-
-def _sync_directory(path: Path) -> None:
-    """Force the names in a directory to disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
         os.fsync(fd)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
