@@ -16,7 +16,7 @@ from cython_functions import functions
 
 ROOT = Path(__file__).parent.parent
 MAX_LINES = 500
-FOLDERS = ("src", "tests", "bench", "scripts", "interop")
+FOLDERS = ("src", "tests", "bench", "scripts", "examples", "interop")
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".sh", ".java"}
 CYTHON = {".pyx", ".pxd", ".pxi"}
 

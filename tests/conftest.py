@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-for _name, _examples in {"dev": 25, "ci": 200, "nightly": 5000}.items():
+for _name, _examples in {"sanitizer": 8, "dev": 25, "ci": 200, "nightly": 5000}.items():
     settings.register_profile(
         _name,
         max_examples=_examples,

@@ -17,6 +17,8 @@ from crash import writer
 HERE = Path(__file__).resolve().parent
 PATIENCE = 60  # seconds after which a program counts as hung
 MANY = 1 << 30
+ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "10"))
+LONG, SHORT = ROUNDS > 10, ROUNDS < 10
 Place = tuple[str, int, int]
 
 

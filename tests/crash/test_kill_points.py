@@ -12,7 +12,7 @@ import pytest
 import oracle_store
 import rmqstore
 from crash import checks, writer
-from crash.checks import Known
+from crash.checks import SHORT, Known
 from rmqstore import _core
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
@@ -64,7 +64,7 @@ def test_there_are_kill_points_everywhere():
         assert any(part in name for name in POINTS), part
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINTS[::3] if SHORT else POINTS)
 def test_kill_point(tmp_path, torn, point):
     flush, other = random.Random(point).choice([FLUSHES, FLUSHES[::-1]])
     base, before = torn

@@ -21,6 +21,8 @@ from rmqstore.cli import main
 from rmqstore.config import StoreConfig
 from rmqstore.times import to_millis
 
+pytestmark = pytest.mark.pure
+
 CONF = """
 mappedFileSizeCommitLog=1048576
 mappedFileSizeConsumeQueue=6000

@@ -12,6 +12,8 @@ from rmqstore.brokerfiles import brokerconf
 from rmqstore.config import RmqStoreWarning, StoreConfig
 from rmqstore.config_fields import Spec, specs_of
 
+pytestmark = pytest.mark.pure
+
 SPECS = specs_of(StoreConfig)
 
 # Some of release 4.9.3's defaults, by the Java name.

@@ -8,6 +8,8 @@ import pytest
 from rmqstore import errors
 from rmqstore.types import GetResult, GetStatus, PutStatus, Recovery
 
+pytestmark = pytest.mark.pure
+
 EVERY = [
     errors.StoreError("plain"),
     errors.StoreNotFoundError("no store at /nowhere"),

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from rmqstore.brokerfiles.fastjson import JsonError, dumps, loads
 
+pytestmark = pytest.mark.pure
+
 CONFIG = Path(__file__).parent.parent / "data" / "config"
 FILES = sorted(CONFIG.glob("*/*.json"))
 

@@ -9,6 +9,8 @@ import pytest
 
 import rmqstore
 
+pytestmark = pytest.mark.pure
+
 HEAVY = ("numpy", "xxhash", "click", "rich", "pyarrow", "pyspark", "pytest", "asyncio")
 
 

@@ -41,6 +41,8 @@ from oracle_store import (
     walk_log,
 )
 
+pytestmark = pytest.mark.pure
+
 STORES = {"quickstart": (1, 1), "broker-clean": (3498, 3498), "broker-killed": (3329, 3339)}
 SMALL = ["broker-clean", "broker-killed"]
 

@@ -8,8 +8,6 @@ The home directory has a store that a real broker left, where 4.9.3 has it by de
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import shlex
@@ -17,66 +15,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import rmqstore
+from documents import Block, alike, blocks, masked, run_python
+
+pytestmark = pytest.mark.pure
 
 PROJECT = Path(__file__).parents[2]
 README = PROJECT / "README.md"
 DEMO = "rmqstore demo build/demo-store -n 5000"
-# Times, paths, amounts of disk and rates: equal up to these.
-VOLATILE = re.compile(
-    r"\d{4}-\d\d-\d\dT[\d:.]+Z|/\S+/store|[\d.,]+ (B|KiB|MiB|GiB|s|ms|us)\b|[\d,]+/s"
-)
-
-
-class Block(NamedTuple):
-    """A fenced block: where it begins, its language, its lines."""
-
-    line: int
-    language: str
-    text: str
-
-
-def blocks() -> list[Block]:
-    found: list[Block] = []
-    language, start, lines = "", 0, list[str]()
-    for number, line in enumerate(README.read_text(encoding="utf-8").splitlines(), 1):
-        if line.startswith("```") and not start:
-            language, start, lines = line[3:].strip(), number, []
-        elif line == "```":
-            found.append(Block(start, language, "\n".join(lines) + "\n"))
-            start = 0
-        else:
-            lines.append(line)
-    assert not start, f"line {start}: the block does not end"
-    return found
-
-
-def masked(text: str, pattern: re.Pattern[str] = VOLATILE) -> list[str]:
-    lines = (" ".join(pattern.sub("#", line).split()) for line in text.splitlines())
-    return [re.sub(r"# (# ?)+|#", "#", line) for line in lines if line]
-
-
-def alike(shown: list[str], printed: list[str]) -> bool:
-    """Whether ``printed`` is what is shown; ``...`` stands for any number of lines."""
-    if "..." not in shown:
-        return shown == printed
-    at = shown.index("...")
-    head, tail = shown[:at], shown[at + 1 :]
-    if printed[:at] != head:
-        return False
-    return any(alike(tail, printed[n:]) for n in range(at, len(printed) + 1))
-
-
-def run_python(block: Block, names: dict[str, object]) -> str:
-    printed = io.StringIO()
-    code = compile("\n" * block.line + block.text, str(README), "exec")
-    with contextlib.redirect_stdout(printed):
-        exec(code, names)
-    return printed.getvalue()
 
 
 def run_shell(command: str) -> str:
@@ -119,11 +68,11 @@ def reader(
 @pytest.mark.usefixtures("reader")
 def test_examples_do_what_is_shown() -> None:
     names: dict[str, object] = {"__name__": "readme"}
-    every = blocks()
+    every = blocks(README)
     ran = 0
     for number, block in enumerate(every):
         if block.language == "python":
-            printed = run_python(block, names)
+            printed = run_python(README, block, names)
             follower = every[number + 1]
             shown = follower.text if follower.language == "text" else ""
             assert alike(masked(shown), masked(printed)), f"line {block.line}:\n{printed}"
@@ -143,8 +92,8 @@ def test_examples_do_what_is_shown() -> None:
 
 
 def test_every_block_is_run_or_known() -> None:
-    known = {"python", "console", "text", "sh", ""}
-    assert {block.language for block in blocks()} <= known
+    known = {"python", "python spark", "console", "text", "sh", ""}
+    assert {block.language for block in blocks(README)} <= known
 
 
 def test_make_targets_exist() -> None:
@@ -154,7 +103,7 @@ def test_make_targets_exist() -> None:
     phony = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)", makefile.read_text(), re.MULTILINE)
     assert phony is not None
     named = re.findall(r"`make ([a-z-]+)", README.read_text(encoding="utf-8"))
-    for block in blocks():
+    for block in blocks(README):
         if block.language == "sh":
             for words in re.findall(r"^(?:\w+=\w+ )?make ([a-z -]+)", block.text, re.MULTILINE):
                 named += words.split()

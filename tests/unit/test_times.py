@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from rmqstore.times import INT64_MAX, INT64_MIN, format_millis, parse_time, to_millis
 
+pytestmark = pytest.mark.pure
+
 UTC = dt.UTC
 NOON = 1_767_268_800_000  # 2026-01-01T12:00:00Z
 
