@@ -1,13 +1,17 @@
 # Everything a fresh machine with Python 3.11, gcc, make, Java 17 and Maven needs is set up here, in
 # build/.  Stamps depend on the sources alone; environments and builds are made anew, never mended.
 #
-#   make demo        the main job: a store of order events, written, read and summed up
+#   make demo        the main jobs: a store of order events, written, read and summed up; and a
+#                    pipeline through Spark that is killed in the middle and adds up all the same
 #   make test        all tests, against the installed release build
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
 #   make bench-table ours beside what the machine needs at least
+#   make bench-spark stores beside Parquet in Spark
+#   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
+#   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
 #   make interop crash-long coverage venv clean
 #
 # ARGS is handed to pytest: make test ARGS="-k index -x"
@@ -30,41 +34,59 @@ SITE := $(CURDIR)/build/site
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long venv clean \
-    FORCE
+.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long spark-faults \
+    pipeline bench-spark venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
 	$(V)/bin/rmqstore demo build/demo-store
+	$(V)/bin/python examples/pipeline.py build/demo-pipeline --short
 
 # Kill points and failure injection are not in a release build: the tests that need them run in a
-# second pass, with the faults build before the release build on the path.
+# pass of their own, with the faults build before the release build on the path.  Spark's have one
+# as well: what a session leaves in its process is then nothing to the other tests.
 test: $(V)/test.stamp build/site/faults/stamp
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest -m "not needs_debug_build" $(ARGS)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
+	    $(V)/bin/pytest -m "not needs_debug_build and not spark" $(ARGS)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
+	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
-	    $(V)/bin/pytest -m needs_debug_build $(ARGS)
+	    $(V)/bin/pytest -m needs_debug_build $(ARGS) $(or_none)
+
+# ARGS may leave a later pass nothing to run, which is pytest's exit code 5.
+or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
 
 interop: $(V)/test.stamp
 	RMQSTORE_TURNS=200 RMQSTORE_INTEROP_ROUNDS=3 $(V)/bin/pytest -m interop $(ARGS)
 
 crash-long: $(V)/test.stamp build/site/faults/stamp
 	RMQSTORE_CRASH_ROUNDS=200 RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
-	    $(V)/bin/pytest -m crash $(ARGS)
+	    $(V)/bin/pytest -m "crash and not spark" $(ARGS)
 
-# libstdc++ comes with them because ASan must find __cxa_throw before a C++ library throws.
+spark-faults: $(V)/test.stamp
+	RMQSTORE_SPARK_FAULTS=100 $(V)/bin/pytest tests/spark/test_faults.py $(ARGS)
+
+pipeline: $(V)/demo.stamp
+	$(V)/bin/python examples/pipeline.py build/pipeline
+
+# libstdc++ comes with them because ASan must find __cxa_throw before a C++ library throws.  Two
+# processes, and of what release runs in full (properties, ways to fail and to die) a part: what is
+# looked for here are wrong accesses of memory, which more rounds of the same code do not show.
 asan: $(V)/test.stamp build/site/asan/stamp
 	preload=; for lib in libasan.so libubsan.so libstdc++.so.6; do \
 	    path=$$($(CC) -print-file-name=$$lib); [ ! -e $$path ] || preload="$$preload $$path"; done; \
 	env LD_PRELOAD="$$preload" PYTHONMALLOC=malloc PYTHONPATH=$(SITE)/asan \
-	    RMQSTORE_FAULTS_PATH=$(SITE)/asan \
+	    RMQSTORE_FAULTS_PATH=$(SITE)/asan HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE:dev=sanitizer) \
+	    RMQSTORE_CRASH_ROUNDS=$${RMQSTORE_CRASH_ROUNDS:-4} \
 	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    $(V)/bin/python -m pytest -m "not interop and not slow" $(ARGS)
+	    $(V)/bin/python -m pytest -n 2 --dist worksteal \
+	    -m "not interop and not slow and not spark and not pure" $(ARGS)
 
 tsan: $(V)/test.stamp build/site/tsan/stamp
 	env LD_PRELOAD="$$($(CC) -print-file-name=libtsan.so)" PYTHONPATH=$(SITE)/tsan \
 	    TSAN_OPTIONS=exitcode=66:second_deadlock_stack=1 \
-	    setarch -R $(V)/bin/python -m pytest -m "threads and not slow" $(ARGS)
+	    setarch -R $(V)/bin/python -m pytest -m "threads and not slow and not spark" $(ARGS)
 
 lint: $(V)/lint.stamp
 	$(V)/bin/ruff check .
@@ -94,6 +116,9 @@ bench: $(V)-bench/stamp
 bench-table: $(V)-bench/stamp build/limits
 	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)
 
+bench-spark: $(V)/test.stamp
+	$(V)/bin/python bench/spark.py $(ARGS)
+
 # -O3 and run-time dispatch as in the extension, so that the compiler is no difference.
 build/limits: bench/limits/limits.c
 	mkdir -p build
@@ -105,7 +130,7 @@ coverage: $(V)/test.stamp
 	scripts/build_wheel.sh $(V)/bin/python coverage . build/coverage
 	cp -R tests build/coverage/tree/
 	cd build/coverage/tree && export PYTHONPATH=$$PWD/src RMQSTORE_FAULTS_PATH=$$PWD/src && \
-	    $(CURDIR)/$(V)/bin/pytest -m "not interop and not slow" \
+	    $(CURDIR)/$(V)/bin/pytest -m "not interop and not slow and not spark" \
 	    --cov --cov-report=term-missing $(ARGS)
 
 venv: $(V)/test.stamp
@@ -114,7 +139,7 @@ venv: $(V)/test.stamp
 clean:
 	rm -rf build dist src/*.egg-info src/rmqstore/_core.c .benchmarks .coverage .pytest_cache \
 	    .mypy_cache .ruff_cache .hypothesis interop/target
-	find src tests bench scripts -name __pycache__ -prune -exec rm -rf {} +
+	find src tests bench scripts examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- environments and builds -----------------------------------------------------------------
 
@@ -138,7 +163,7 @@ install = $(1)/bin/python -m pip uninstall --quiet --yes rmqstore 2>/dev/null &&
     $(1)/bin/python -m pip install --quiet "$$(echo $(CURDIR)/build/wheels/release/*.whl)[$(2)]"
 
 $(V)/demo.stamp: $(V)/made build/wheels/release.stamp
-	$(call install,$(V),cli)
+	$(call install,$(V),cli$(comma)examples)
 	touch $@
 
 $(V)/test.stamp: $(V)/made build/wheels/release.stamp

@@ -1,0 +1,72 @@
+"""The format ``"rmqstore"``: what Spark asks first, and who answers.
+
+Source: pyspark, ``sql/datasource.py`` DataSource.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from rmqstore.spark.worker_errors import told_plainly
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rmqstore.spark.batch_source import BatchReader
+    from rmqstore.spark.sinks import BatchWriter, StreamWriter
+    from rmqstore.spark.stream_source import StreamReader
+
+__all__ = ["RmqStoreDataSource"]
+
+
+class RmqStoreDataSource(DataSource):
+    """Stores for ``spark.read``, ``spark.readStream``, ``df.write`` and ``df.writeStream``.
+
+    Notes
+    -----
+    Each part is imported when Spark asks for it: Spark imports this module in every session that
+    looks for Python data sources.
+    Source: none.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "rmqstore"
+
+    @told_plainly()
+    def schema(self) -> StructType:
+        """Return the columns that are read where the user names none."""
+        from rmqstore.spark.read_options import default_schema
+
+        return default_schema(self.options)
+
+    @told_plainly()
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return what plans and reads a batch query; its errors name the option."""
+        from rmqstore.spark.batch_source import BatchReader
+
+        return BatchReader(self.options, schema)
+
+    @told_plainly()
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """Return what plans and reads a stream."""
+        from rmqstore.spark.stream_source import StreamReader
+
+        return StreamReader(self.options, schema)
+
+    @told_plainly()
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return what stages and commits a batch write."""
+        from rmqstore.spark.sinks import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite)
+
+    @told_plainly()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Return what stages and commits each batch of a stream."""
+        from rmqstore.spark.sinks import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite)

@@ -1,0 +1,167 @@
+"""Work for the executors of a session, and what they answer: plain objects there and back.
+
+With DataFrames alone, so that Spark Connect runs it too.
+
+Source: none.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Task", "answered", "run_on_rows", "run_tasks", "runs"]
+
+ANSWER = "number long, good boolean, value binary"
+_REFUSALS = (ValueError, TypeError, LookupError)  # and those of a store: trying again is in vain
+TASK_BYTES = 256 << 20
+TASKS_LEAST = 8
+
+
+class Task(Protocol):
+    """A plain object that pickles; it may run twice, or be ended in the middle."""
+
+    def run(self) -> Any:
+        """Do the work; what comes back is small, and pickles."""
+
+
+def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
+    """Run each task by itself on an executor.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Also one of Spark Connect.
+    tasks : sequence of Task
+
+    Returns
+    -------
+    list
+        What they returned, in their order.
+
+    Raises
+    ------
+    Exception
+        What a task raised because of what it was given, as if it had run here. Anything else is
+        tried again by Spark, as often as the session says, and raised as Spark's own error.
+
+    Notes
+    -----
+    Source: none.
+    """
+    if not tasks:
+        return []
+    work = tuple(tasks)
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield answered(number, work[number].run)
+
+    return _collected(spark.range(0, len(work), 1, len(work)).mapInArrow(each, ANSWER))
+
+
+def run_on_rows(
+    frame: DataFrame, work: Callable[[int, Iterator[pa.RecordBatch]], Any]
+) -> list[Any]:
+    """Run a function over each partition of a DataFrame; partitions without rows have no part.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    work : callable
+        Takes the partition's number and its rows; as a task it may run twice.
+
+    Returns
+    -------
+    list
+        What it returned, in the order of the partitions.
+
+    Raises
+    ------
+    Exception
+        As for :func:`run_tasks`.
+
+    Notes
+    -----
+    Source: none.
+    """
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from itertools import chain
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is not None:
+            yield answered(number, lambda: work(number, chain([first], filled)))
+
+    return _collected(frame.mapInArrow(each, ANSWER))
+
+
+def answered(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
+    """Return the row that says what came of some work."""
+    import pyarrow as pa
+
+    from rmqstore.errors import StoreError
+
+    good = True
+    try:
+        value = pickle.dumps(work())
+    except (StoreError, *_REFUSALS) as error:
+        good = False
+        value = pickle.dumps(error)
+    return pa.RecordBatch.from_pylist(
+        [{"number": number, "good": good, "value": value}],
+        pa.schema([("number", pa.int64()), ("good", pa.bool_()), ("value", pa.binary())]),
+    )
+
+
+def _collected(frame: DataFrame) -> list[Any]:
+    """Return the values in the order of their numbers, or raise the first refusal."""
+    rows = sorted(frame.collect(), key=lambda row: int(row["number"]))
+    for row in rows:
+        if not row["good"]:
+            raise pickle.loads(bytes(row["value"]))
+    return [pickle.loads(bytes(row["value"])) for row in rows]
+
+
+def runs(sizes: Iterable[int]) -> list[slice]:
+    """Divide consecutive pieces of work into tasks.
+
+    Parameters
+    ----------
+    sizes : iterable of int
+        Bytes of each piece.
+
+    Returns
+    -------
+    list of slice
+        At least 8 where pieces of one size allow it, and 256 MiB at most but where a piece is
+        larger by itself.
+
+    Notes
+    -----
+    Source: none.
+    """
+    known = list(sizes)
+    target = max(1, min(TASK_BYTES, -(-sum(known) // TASKS_LEAST)))
+    found: list[slice] = []
+    start, total = 0, 0
+    for number, size in enumerate(known):
+        if total and total + size > target:
+            found.append(slice(start, number))
+            start, total = number, 0
+        total += size
+    if start < len(known):
+        found.append(slice(start, len(known)))
+    return found

@@ -1,0 +1,36 @@
+"""Errors of a user's making as the driver shows them: the message, without a worker's traceback.
+
+Source: pyspark, ``util.py`` handle_worker_exception.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqstore.errors import StoreError
+from rmqstore.spark.options import OptionError
+from rmqstore.spark.schema import SchemaError
+
+__all__ = ["told_plainly"]
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """Let an error that says all in its message reach the driver as that message.
+
+    Notes
+    -----
+    A worker's process ends with such an error, so that nothing later in it is told otherwise; a
+    process that is none of Spark's workers is left as it is.
+    Source: none.
+    """
+    try:
+        yield
+    except (OptionError, SchemaError, StoreError):
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

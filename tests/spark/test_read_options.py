@@ -1,0 +1,133 @@
+"""Options of the sources: each that cannot be meant is an error that names it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import rmqstore
+from rmqstore.errors import FilterError, StoreNotFoundError, TopicNotFoundError
+from rmqstore.spark.batch_source import BatchReader
+from rmqstore.spark.options import OptionError
+from rmqstore.spark.read_options import default_schema
+from rmqstore.spark.schema import SchemaError, spark_schema
+
+pytestmark = pytest.mark.spark
+
+NO_QUEUE = '{"orders":[7]}'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with rmqstore.open(tmp_path / "s", "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("orders", b"body", tags="paid", keys=["a"])
+    return tmp_path / "s"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topic": "orders"}, "option 'topic' is none of the batch source; nearest is 'topics'"),
+        ({"topics": "orders", "topicPattern": "o.*"}, "'topics' and 'topicPattern' contradict"),
+        ({"topics": "orders", "queues": '{"orders":[0]}'}, "'topics' and 'queues' contradict"),
+        ({"consumeFrom": "first", "consumeFromTimestamp": "1"}, "contradict each other"),
+        ({"consumeUntil": "last", "consumeUntilTimestamp": "1"}, "contradict each other"),
+        ({"columns": "topic", "includeProperties": "false"}, "contradict each other"),
+        ({"topicPattern": "("}, "option 'topicPattern' is '\\('"),
+        ({"topics": ","}, "option 'topics' is ','; it may be at least one value"),
+        ({"queues": "[0]"}, "option 'queues' is"),
+        ({"queues": '{"orders":[-1]}'}, "option 'queues' is"),
+        ({"queues": "{"}, "option 'queues' is '{', which is no JSON"),
+        ({"queues": NO_QUEUE}, "option 'queues' names queue 7 of 'orders'; it has 4"),
+        ({"consumeFrom": "middle"}, "option 'consumeFrom' is 'middle'; it may be first, last, g"),
+        ({"consumeFrom": '{"orders":{"0":-3}}'}, "option 'consumeFrom' is"),
+        ({"consumeFrom": '{"orders":{"x":1}}'}, "option 'consumeFrom' is"),
+        ({"consumeFrom": '{"orders":{"0":true}}'}, "option 'consumeFrom' is"),
+        ({"consumeFrom": '{"order":{"0":1}}'}, "'order', which is not read; nearest is 'orders'"),
+        ({"consumeFrom": "group"}, "option 'group' names none"),
+        ({"group": "g"}, "option 'group' is given, but 'consumeFrom' is not 'group'"),
+        ({"consumeUntil": "first"}, "option 'consumeUntil' is 'first'; it may be last, or JSON"),
+        ({"consumeUntil": '{"orders":{"0":-2}}'}, "'consumeUntil' is -2 for 'orders'"),
+        ({"consumeFromTimestamp": "yesterday"}, "option 'consumeFromTimestamp' is 'yesterday'"),
+        ({"consumeFromTimestamp": '{"orders":{"0":"x"}}'}, "option 'consumeFromTimestamp' is 'x'"),
+        ({"onNoTimestampMatch": "last"}, "given without 'consumeFromTimestamp'"),
+        ({"onCorrupt": "explode"}, "option 'onCorrupt' is 'explode'; it may be fail, skip, stop"),
+        ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'; it may be true or"),
+        ({"maxPartitionBytes": "1"}, "option 'maxPartitionBytes' is '1'; it may be 1024 to"),
+        ({"maxMessagesPerPartition": "0"}, "option 'maxMessagesPerPartition' is '0'; it may be 1"),
+        ({"minPartitions": "many"}, "option 'minPartitions' is 'many'; it may be a number from 1"),
+        ({"scan": "index"}, "option 'scan' is 'index', but option 'keys' names none"),
+        ({"scan": "index", "keys": "a", "consumeFrom": "first"}, "'scan' and 'consumeFrom' contra"),
+        ({"scan": "commitlog", "queues": '{"orders":[0]}'}, "'scan' and 'queues' contradict"),
+        ({"scan": "fast"}, "option 'scan' is 'fast'; it may be auto, commitlog, consumequeue, i"),
+        ({"sql": "a = 1"}, "option 'sql': SQL92 filters are not in this version"),
+        ({"columns": "topic"}, "option 'columns' and the schema contradict each other"),
+        ({"subscribe": "orders", "topics": "other"}, "option 'topics' is given twice"),
+    ],
+)
+def test_what_cannot_be_meant(root: Path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text) as told:
+        BatchReader({"path": str(root), **options}, spark_schema()).partitions()
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"topics": "order"}, TopicNotFoundError, "no topic 'order'; nearest is 'orders'"),
+        ({"queues": '{"order":[0]}'}, TopicNotFoundError, "no topic 'order'; nearest is 'orders'"),
+        ({"tags": " || "}, FilterError, "no tag in"),
+        ({"path": "/nowhere"}, StoreNotFoundError, "/nowhere: no store: there is no such dir"),
+        ({"path": "/"}, StoreNotFoundError, "/: no store: there is no commitlog/ in it"),
+        ({"path": "s3://bucket/x"}, OptionError, "stores are read from local directories"),
+        ({"path": ""}, OptionError, "option 'path' is missing"),
+    ],
+)
+def test_what_is_not_there(
+    root: Path, options: dict[str, str], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        BatchReader({"path": str(root), **options}, spark_schema()).partitions()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        StructType([StructField("topics", StringType())]),
+        StructType([StructField("queue_id", LongType())]),
+        StructType([StructField("topic", StringType(), False)]),
+    ],
+)
+def test_a_schema_that_is_not_ours(root: Path, schema: StructType) -> None:
+    with pytest.raises(SchemaError):
+        BatchReader({"path": str(root)}, schema)
+
+
+def test_names_of_kafka_mean_the_same(root: Path) -> None:
+    kafka = {
+        "subscribe": "orders",
+        "startingOffsets": "earliest",
+        "endingOffsets": '{"orders":{"0":-1}}',
+        "maxRecordsPerPartition": "5",
+    }
+    ours = {
+        "topics": "orders",
+        "consumeFrom": "first",
+        "consumeUntil": '{"orders":{"0":-1}}',
+        "maxMessagesPerPartition": "5",
+    }
+    queries = [
+        BatchReader({"path": str(root), **given}, spark_schema()).query for given in (kafka, ours)
+    ]
+    assert queries[0] == queries[1] == pickle.loads(pickle.dumps(queries[0]))
+
+
+def test_the_columns_that_options_name() -> None:
+    assert default_schema({"columns": "body, topic,raw_body"}) == spark_schema(
+        ["body", "topic", "raw_body"]
+    )
+    assert "properties" not in default_schema({"includeheaders": "false"}).names
+    assert default_schema({"anything": "else"}) == spark_schema()

@@ -1,0 +1,368 @@
+"""The sinks without a session: what they store, refuse, and leave behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+import sinking
+from rmqstore.spark import swapping
+from rmqstore.spark.committing import UnfinishedWriteError
+from rmqstore.spark.ledger import Ledger
+from rmqstore.spark.options import OptionError
+from rmqstore.spark.schema import SchemaError
+from rmqstore.spark.sinks import BatchWriter, StreamWriter
+from rmqstore.spark.staging import StagedFileError
+from sinking import settings, write_batch, write_stream
+
+pytestmark = pytest.mark.spark
+
+
+def bodies(root: Path) -> list[bytes]:
+    with rmqstore.open(root / "store") as store:
+        return store.scan(columns=["body"]).to_table()["body"].to_pylist()
+
+
+def rows(*texts: str) -> list[dict[str, bytes]]:
+    return [{"body": text.encode()} for text in texts]
+
+
+def files(root: Path) -> set[str]:
+    """All that the sink keeps, and all that is beside the store."""
+    kept = {str(p.relative_to(root)) for p in (root / "store").glob(".spark/**/*") if p.is_file()}
+    return kept | {path.name for path in root.iterdir()} - {"broker.conf", "store"}
+
+
+CREATED = "store/.spark/created.json"
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_batch_is_appended(tmp_path: Path, flush: str) -> None:
+    options = settings(tmp_path, flush=flush, queuenums="2")
+    write_batch(options, [rows("a", "b", "c", "d"), [], rows("e")])
+    assert bodies(tmp_path) == [b"a", b"b", b"c", b"d", b"e"]
+    assert files(tmp_path) == {CREATED}
+    write_batch(options, [rows("f")])
+    write_batch(options, [])
+    write_batch(options, [[], []])
+    assert bodies(tmp_path) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    with rmqstore.open(tmp_path / "store") as store:
+        assert store["orders"].write_queue_nums == 2
+        assert store.config.mapped_file_size_commit_log == 65536
+        keys = store.scan(columns=["uniq_key"]).to_table()["uniq_key"].to_pylist()
+        assert len(set(keys)) == 6
+        for key, body in zip(keys, bodies(tmp_path), strict=True):
+            assert store.message(key).body == body
+    with rmqstore.open(tmp_path / "store", "a", verify="full") as store:
+        assert store.recovery.clean
+
+
+def test_all_columns_reach_their_message(tmp_path: Path) -> None:
+    row = {
+        "body": b"b",
+        "topic": "bills",
+        "tags": "paid",
+        "keys": ["k1", "k2"],
+        "queue_id": 3,
+        "properties": [("a", "b")],
+        "flag": 9,
+    }
+    options = settings(tmp_path)
+    del options["topic"]
+    part = sinking.pa.RecordBatch.from_pylist(
+        [row],
+        schema=sinking.pa.schema(
+            [
+                ("body", sinking.pa.binary()),
+                ("topic", sinking.pa.string()),
+                ("tags", sinking.pa.string()),
+                ("keys", sinking.pa.list_(sinking.pa.string())),
+                ("queue_id", sinking.pa.int32()),
+                ("properties", sinking.pa.map_(sinking.pa.string(), sinking.pa.string())),
+                ("flag", sinking.pa.int32()),
+            ]
+        ),
+    )
+    writer = BatchWriter(options, sinking.schema(*row), False)
+    sinking_task = sinking.run_task
+    real = sinking.batches
+    sinking.batches = lambda _rows, size=3: iter([part])  # type: ignore
+    try:
+        message = sinking_task(writer, 0, [])
+    finally:
+        sinking.batches = real
+    writer.commit([message])
+    with rmqstore.open(tmp_path / "store") as store:
+        [found] = store["bills"].messages()
+        assert (found.body, found.tags, found.keys) == (b"b", "paid", ("k1", "k2"))
+        assert (found.queue_id, found.flag, found.properties["a"]) == (3, 9, "b")
+
+
+def test_an_empty_write_makes_the_store(tmp_path: Path) -> None:
+    write_batch(settings(tmp_path), [[]])
+    assert bodies(tmp_path) == []
+    assert Ledger(tmp_path / "store").created
+
+
+def test_a_job_is_done_once(tmp_path: Path) -> None:
+    options = settings(tmp_path, jobid="night 7")
+    write_batch(options, [rows("a", "b")])
+    write_batch(options, [rows("a"), rows("b")])
+    write_batch(settings(tmp_path, jobid="night 8"), [rows("c")])
+    assert bodies(tmp_path) == [b"a", b"b", b"c"]
+    assert Ledger(tmp_path / "store").staged_jobs() == []
+
+
+def test_a_job_may_have_numbered_batches(tmp_path: Path) -> None:
+    for batch, text in ((0, "a"), (0, "a"), (1, "b"), (0, "a"), (1, "b"), (2, "c")):
+        write_batch(settings(tmp_path, jobid="totals", batchid=str(batch)), [rows(text)])
+    write_batch(settings(tmp_path, jobid="others", batchid="0"), [rows("d")])
+    assert bodies(tmp_path) == [b"a", b"b", b"c", b"d"]
+    assert len([name for name in files(tmp_path) if "ledger" in name]) == 2
+
+
+def test_batches_of_a_query_come_once(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    write_stream(options, "q", 0, [rows("a", "b")])
+    write_stream(options, "q", 1, [rows("c"), rows("d")])
+    write_stream(options, "q", 1, [rows("d", "c")])
+    write_stream(options, "q", 0, [rows("b"), rows("a")])
+    write_stream(options, "other", 0, [rows("e")])
+    write_stream(options, "q", 2, [[]])
+    write_stream(options, "q", 3, [rows("f")])
+    assert bodies(tmp_path) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert Ledger(tmp_path / "store").staged_jobs() == []
+    writer, messages = sinking.stage_stream(options, "q", 4, [rows("g")])
+    with pytest.raises(rmqstore.StoreError, match="batch 5 staged for batch 4 of the query q"):
+        writer.commit(messages, 5)
+
+
+def test_an_abort_leaves_nothing(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    writer, messages = sinking.stage_batch(options, [rows("a"), rows("b")])
+    assert len(list((tmp_path / "store").rglob("*.arrow"))) == 2
+    sinking.again(writer).abort([None, messages[1]])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker.conf"]
+    write_batch(options, [rows("kept")])
+    writer, _ = sinking.stage_batch(options, [rows("a"), rows("b")])
+    writer.abort([None, None])
+    assert files(tmp_path) == {CREATED}
+    writer, messages = sinking.stage_stream(options, "q", 0, [rows("a"), rows("b")])
+    writer.abort([None, messages[1]], 0)
+    assert files(tmp_path) == {CREATED}
+    assert bodies(tmp_path) == [b"kept"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_abort_without_messages_goes_by_the_checkpoint(tmp_path: Path, overwrite: bool) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    ours = options | {"checkpointlocation": "/tmp/a"}
+    other = options | {"checkpointlocation": "/tmp/b"}
+    write_batch(options, [rows("kept")])
+    _, messages = sinking.stage_stream(other, "q2", 4, [rows("x")], overwrite)
+    writer, _ = sinking.stage_stream(ours, "q1", 4, [rows("a")], overwrite)
+    writer.abort([None], 3)
+    assert len(list(tmp_path.rglob("*.arrow"))) == 2
+    writer.abort([None], 4)
+    [left] = tmp_path.rglob("*.arrow")
+    assert left.name == messages[0].file.name
+
+
+def test_a_failing_task_leaves_nothing(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    with pytest.raises(ValueError, match="partition 1, in its 1 rows from 0 on: column 'body'"):
+        sinking.stage_batch(options, [rows("a"), [{"body": b"x" * 70000}]])
+    left = [path.name for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert [name.split("-")[:2] for name in left] == [["part", "00000"]]  # until the abort
+
+
+def test_errors_come_before_any_task(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    schema = sinking.schema
+    with pytest.raises(OptionError, match="'topicc' is none of the sink"):
+        BatchWriter(options | {"topicc": "x"}, schema(), False)
+    with pytest.raises(SchemaError, match="'msg_id' is none that the sink writes"):
+        BatchWriter(options, schema("body", "msg_id"), False)
+    with pytest.raises(SchemaError, match="'msg_id' is none that the sink writes"):
+        StreamWriter(options, schema("body", "msg_id"), False)
+    with pytest.raises(OptionError, match="'jobId' is for a batch write"):
+        StreamWriter(options | {"jobid": "x"}, schema(), False)
+    with pytest.raises(OptionError, match=r"output mode complete .* 'allowOverwrite' has to be"):
+        StreamWriter(options, schema(), True)
+    assert [path.name for path in tmp_path.iterdir()] == ["broker.conf"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_locked_store_is_named_with_its_process(tmp_path: Path, overwrite: bool) -> None:
+    options = settings(tmp_path, locktimeout="100ms", allowoverwrite="true")
+    write_batch(options, [rows("a")])
+    staged = sinking.stage_batch(options, [rows("b")], overwrite)
+    with rmqstore.open(tmp_path / "store", "a") as store:
+        error = rf"store is open for writing elsewhere by process {os.getpid()} \(.*0.1 s; option"
+        for make in (BatchWriter, StreamWriter):
+            with pytest.raises(rmqstore.StoreLockedError, match=error):
+                make(options, sinking.schema(), overwrite)
+        with pytest.raises(rmqstore.StoreLockedError, match=error):
+            staged[0].commit(staged[1])
+        store.put("orders", b"mine")
+    staged[0].commit(staged[1])
+    assert bodies(tmp_path) == ([b"b"] if overwrite else [b"a", b"mine", b"b"])
+
+
+def test_staged_files_that_are_gone(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    writer, messages = sinking.stage_batch(options, [rows("a")])
+    [path] = tmp_path.rglob("*.arrow")
+    path.unlink()
+    with pytest.raises(StagedFileError, match="1 rows of the write is missing"):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert bodies(tmp_path) == []
+    assert Ledger(tmp_path / "store").intent() is None
+
+
+def test_a_store_that_changed_meanwhile(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    del options["config"]
+    writer, messages = sinking.stage_batch(options, [rows("a")])
+    with rmqstore.open(tmp_path / "store", "a", config=tmp_path / "broker.conf"):
+        pass
+    with pytest.raises(rmqstore.StoreError, match=r"checked for a store with .* write again"):
+        writer.commit(messages)
+    assert not Ledger(tmp_path / "store").created
+
+
+def test_a_write_that_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full in the middle: what has begun comes with the next write, once."""
+    options = settings(tmp_path)
+    writer, messages = sinking.stage_batch(options, [rows("a", "b", "c", "d"), rows("e")])
+    real = rmqstore.MessageStore.put_table
+    calls = []
+
+    def put_table(store: Any, table: Any, *, wait: bool = True) -> Any:
+        calls.append(table)
+        if len(calls) == 2:
+            raise rmqstore.PutError("no space is left")
+        return real(store, table, wait=wait)
+
+    monkeypatch.setattr(rmqstore.MessageStore, "put_table", put_table)
+    with pytest.raises(UnfinishedWriteError, match=r"has begun .*no space is left; the next write"):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert bodies(tmp_path) == [b"a", b"b", b"c"]
+    assert len(list(tmp_path.rglob("*.arrow"))) == 2
+    write_batch(options, [[]])
+    assert bodies(tmp_path) == [b"a", b"b", b"c", b"d", b"e"]
+    assert files(tmp_path) == {CREATED}
+
+
+# Overwrite
+
+
+def test_a_store_is_overwritten_as_a_whole(tmp_path: Path) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    without = {key: value for key, value in options.items() if key != "allowoverwrite"}
+    write_batch(without | {"queuenums": "3"}, [rows("a", "b")], overwrite=True)
+    write_stream(options, "q", 5, [rows("s")])
+    assert bodies(tmp_path) == [b"a", b"b", b"s"]
+    del options["config"]
+    with rmqstore.open(tmp_path / "store") as reader:
+        old = reader.scan(columns=["body"])
+        write_batch(options, [rows("c"), rows("d", "e", "f", "g")], overwrite=True)
+        assert old.count() == 3
+    assert bodies(tmp_path) == [b"c", b"d", b"e", b"f", b"g"]
+    with rmqstore.open(tmp_path / "store", "a", verify="full") as store:
+        assert store.recovery.clean
+        assert store.config.mapped_file_size_commit_log == 65536
+        assert store["orders"].write_queue_nums == 3
+    write_stream(options, "q", 5, [rows("s")])
+    assert bodies(tmp_path) == [b"c", b"d", b"e", b"f", b"g"]
+    write_batch(options, [[]], overwrite=True)
+    assert bodies(tmp_path) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"broker.conf", "store"}
+
+
+def test_a_link_to_a_store_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "disk" / "real")
+    options = settings(tmp_path, allowoverwrite="true")
+    for text in ("a", "b"):
+        write_batch(options, [rows(text)], overwrite=True)
+    assert bodies(tmp_path) == [b"b"]
+    assert (tmp_path / "store").is_symlink()
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
+
+
+def test_what_may_not_be_overwritten(tmp_path: Path) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    with rmqstore.open(tmp_path / "store", "a", config=options["config"]) as store:
+        store.put("orders", b"not the sink's")
+    for make in (BatchWriter, StreamWriter):
+        with pytest.raises(OptionError, match="this sink did not create what is there"):
+            make(options, sinking.schema(), True)
+    other = options | {"path": str(tmp_path / "other")}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary.txt").touch()
+    with pytest.raises(OptionError, match="this sink did not create what is there"):
+        BatchWriter(other, sinking.schema(), True)
+    (tmp_path / "other" / "diary.txt").unlink()
+    write_batch(other, [rows("a")], overwrite=True)
+    other["allowoverwrite"] = "false"
+    with pytest.raises(OptionError, match="with option 'allowOverwrite' true only"):
+        BatchWriter(other, sinking.schema(), True)
+    assert bodies(tmp_path) == [b"not the sink's"]
+
+
+def test_complete_mode_is_idempotent(tmp_path: Path) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    write_stream(options, "q", 0, [rows("a1")], True)
+    write_stream(options, "q", 1, [rows("a2"), rows("b1")], True)
+    write_stream(options, "q", 1, [rows("b1"), rows("a2")], True)
+    assert bodies(tmp_path) == [b"a2", b"b1"]
+    _, _ = sinking.stage_stream(options, "q", 2, [rows("lost")], True)
+    write_stream(options, "q", 2, [rows("a3"), rows("b1")], True)
+    assert bodies(tmp_path) == [b"a3", b"b1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"broker.conf", "store"}
+
+
+def test_an_aborted_overwrite_leaves_the_old_store(tmp_path: Path) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    write_batch(options, [rows("a")])
+    writer, messages = sinking.stage_batch(options, [rows("b")], True)
+    writer.abort(messages)
+    assert {path.name for path in tmp_path.iterdir()} == {"broker.conf", "store"}
+    assert bodies(tmp_path) == [b"a"]
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_without_an_exchange_of_names_a_crash_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    write_batch(options, [rows("a")])
+    monkeypatch.setattr(swapping, "_exchange", lambda one, other: False)
+    real = Path.rename
+    calls = []
+
+    def rename(path: Path, target: Path) -> Any:
+        calls.append(path)
+        if len(calls) > step:
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    writer, messages = sinking.stage_batch(options, [rows("b")], True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit(messages)
+    if step == 1:
+        assert not (tmp_path / "store").exists()
+    write_batch(options, [[]])
+    assert bodies(tmp_path) == ([b"a"] if step == 0 else [b"b"])
+    write_batch(options, [rows("c")], True)
+    assert bodies(tmp_path) == [b"c"]
+    assert [p.name for p in tmp_path.iterdir() if ".replaced-" in p.name] == []
