@@ -47,13 +47,13 @@ demo: $(V)/demo.stamp
 # as well: what a session leaves in its process is then nothing to the other tests.
 test: $(V)/test.stamp build/site/faults/stamp
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
-	    $(V)/bin/pytest -m "not needs_debug_build and not spark" $(ARGS)
+	    $(V)/bin/pytest -m "not needs_debug_build and not spark" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
 	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
 	    $(V)/bin/pytest -m needs_debug_build $(ARGS) $(or_none)
 
-# ARGS may leave a later pass nothing to run, which is pytest's exit code 5.
+# ARGS may leave a pass nothing to run, which is pytest's exit code 5.
 or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
 
 interop: $(V)/test.stamp

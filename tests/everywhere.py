@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from clusters import (
     session_settings,
     standalone,
 )
+from rmqstore.spark.mapping import mapped
 
 KINDS = ("local", "local-cluster", "standalone", "connect")
 TOPICS = ("orders", "payments", "parcels")
@@ -116,10 +118,12 @@ class Everywhere:
             ]
             assert self.rows(chosen) == wanted != [], pushed
         split = self.load(self.source, maxPartitionBytes="100k", columns="topic,body")
-        found = split.mapInArrow(_executor, "executor long, rows long").toArrow()
+        found = mapped(split, _executor, "executor long, rows long, pandas boolean").toArrow()
         assert sum(found["rows"].to_pylist()) == MESSAGES
         self.facts["partitions"] = found.num_rows
         self.facts["executors"] = len(set(found["executor"].to_pylist()))
+        there = set(found["pandas"].to_pylist()) | {find_spec("pandas") is not None}
+        [self.facts["pandas"]] = there  # the driver and all workers agree
 
     def streams(self) -> None:
         copy = self.directory / "copied"
@@ -218,7 +222,8 @@ def _executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = sum(batch.num_rows for batch in batches)
     with open(f"/proc/{os.getppid()}/stat", "rb") as file:  # noqa: PTH123 - by value to workers
         executor = int(file.read().rpartition(b")")[2].split()[1])
-    yield pa.RecordBatch.from_pydict({"executor": [executor], "rows": [rows]})
+    pandas = find_spec("pandas") is not None
+    yield pa.RecordBatch.from_pydict({"executor": [executor], "rows": [rows], "pandas": [pandas]})
 
 
 def _files(root: Path) -> dict[str, bytes]:

@@ -105,6 +105,7 @@ include "_native/index_coverage.pxi"
 include "_native/query.pxi"
 include "_native/derive.pxi"
 include "_native/log_units.pxi"
+include "_native/index_share.pxi"
 include "_native/index_check.pxi"
 # ---- columns out
 include "_native/column_output.pxi"

@@ -311,26 +311,6 @@ cdef inline int64_t walk_keys(LogWalk *walk, const char *data, const Record *rec
     return 0
 
 
-cdef int64_t put_loose_entries(
-    IndexFile *index, const char *entries, int64_t count, int64_t *done,
-) noexcept nogil:
-    """Enter entries until the file is full; slots of a chunk are fetched ahead.  0, or a status."""
-    cdef const LooseEntry *entry = <const LooseEntry *>entries
-    cdef int64_t i, part, rc
-    while done[0] < count:
-        part = min(KEY_CHUNK, count - done[0])
-        for i in range(part):
-            prefetch(index_slot(index, entry[done[0] + i].key_hash))
-        part += done[0]
-        while done[0] < part:
-            rc = index_put(index, entry[done[0]].key_hash, entry[done[0]].physical_offset,
-                           entry[done[0]].store_timestamp)
-            if rc < 0:
-                return rc
-            done[0] += 1
-    return 0
-
-
 cdef int64_t queue_put_run(
     Queue *queue, int64_t first, const char *units, int64_t count, int64_t *skipped,
 ) noexcept nogil:

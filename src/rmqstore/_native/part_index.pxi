@@ -6,6 +6,19 @@ cdef int check_mode(str mode) except -1:
     return 0
 
 
+cdef bint loose_entry_of(entry, LooseEntry *into) except -1:
+    """Take over an entry as ``LogUnits`` gave it; False where there is none."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(entry, &view, PyBUF_SIMPLE)
+    try:
+        if view.len not in (0, <Py_ssize_t>sizeof(LooseEntry)):
+            raise ValueError(f"{view.len} bytes are no entry")
+        memcpy(into, view.buf, <size_t>view.len)
+        return view.len > 0
+    finally:
+        PyBuffer_Release(&view)
+
+
 @cython.final
 cdef class IndexPart:
     """The C side of :class:`rmqstore.IndexFile`."""
@@ -111,44 +124,77 @@ cdef class IndexPart:
             check(min(rc, 0), NULL, self.path)
         return done
 
-    def put_loose(self, entries):
-        """Enter what ``LogUnits`` gave; how many found room."""
-        cdef Py_buffer view
-        cdef IndexFile *index
-        cdef int64_t done = 0
-        cdef int64_t rc
-        PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
-        try:
-            if view.len % sizeof(LooseEntry):
-                raise ValueError(f"{view.len} bytes are no whole number of entries")
-            index = self.hold(True)
-            with nogil:
-                pthread_mutex_lock(&self.mutex)
-                rc = put_loose_entries(index, <const char *>view.buf,
-                                       view.len // <int64_t>sizeof(LooseEntry), &done)
-                pthread_mutex_unlock(&self.mutex)
-                index_close(index)
-        finally:
-            PyBuffer_Release(&view)
-        if rc != E_FULL:
-            check(rc, NULL, self.path)
-        return done
+    def outline(self, seed, first, last, int64_t count, int64_t used):
+        """Write the header of a file of ``count`` entries in ``used`` slots; blocks are there then.
 
-    def seed(self, entry):
-        """Begin a new file behind a full one, of which the entry is the last."""
-        cdef Py_buffer view
-        cdef LooseEntry last
+        ``seed`` is the last entry of the file before, ``first`` and ``last`` are those of this
+        one, all as ``LogUnits`` gave them, or empty where there is none.
+        """
+        cdef LooseEntry[3] given
+        cdef bint[3] there
         cdef IndexFile *index
-        PyObject_GetBuffer(entry, &view, PyBUF_SIMPLE)
-        try:
-            if view.len != sizeof(LooseEntry):
-                raise ValueError(f"{view.len} bytes are no entry")
-            memcpy(&last, view.buf, sizeof(LooseEntry))
-        finally:
-            PyBuffer_Release(&view)
+        cdef int64_t rc
+        cdef int64_t i = 0
+        for entry in (seed, first, last):
+            there[i] = loose_entry_of(entry, &given[i])
+            i += 1
+        if count < 0 or (count > 0) != (there[1] and there[2]):
+            raise ValueError(f"{count} entries, with the first {first!r} and the last {last!r}")
         index = self.hold(True)
-        index_seed(index, last.physical_offset, last.store_timestamp)
-        index_close(index)
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            rc = E_FULL
+            if count < index.entry_num:
+                rc = mapped_file_reserve(index.file, index.file.fd,
+                                         index_entry_at(index, count + 1))
+            if rc >= 0:
+                index_outline(index, &given[0] if there[0] else NULL, &given[1], &given[2],
+                              count, used)
+            pthread_mutex_unlock(&self.mutex)
+            index_close(index)
+        check(min(rc, 0), NULL, self.path)
+
+    def enter_share(self, int64_t which, int64_t of, seed, pieces):
+        """Enter the keys of one of so many equal parts of the slots; how many slots have some.
+
+        ``pieces`` are all entries of the file in their order, those of other parts as well.
+        Several processes may be at it, once the file has its outline.
+        """
+        cdef LooseEntry before
+        cdef Py_buffer view
+        cdef IndexShare share
+        cdef IndexFile *index
+        cdef bint seeded = loose_entry_of(seed, &before)
+        cdef int64_t count = 0
+        cdef int64_t rc
+        if not 0 <= which < of:
+            raise ValueError(f"share {which} of {of}")
+        index = self.hold(True)
+        memset(&share, 0, sizeof(IndexShare))
+        try:
+            with nogil:
+                rc = index_share_begin(&share, index, which, of,
+                                       &before if seeded else NULL)
+            check(rc, NULL, self.path)
+            for piece in pieces:
+                PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
+                try:
+                    count = view.len // <int64_t>sizeof(LooseEntry)
+                    if view.len % sizeof(LooseEntry):
+                        raise ValueError(f"{view.len} bytes are no whole number of entries")
+                    if share.number + count > atomic_get(&index.count):
+                        raise ValueError(
+                            f"more entries than the {atomic_get(&index.count) - 1} outlined")
+                    with nogil:
+                        index_share_put(index, &share, <const LooseEntry *>view.buf, count)
+                finally:
+                    PyBuffer_Release(&view)
+            with nogil:
+                index_share_end(index, &share)
+        finally:
+            free(share.newest)
+            index_close(index)
+        return share.used
 
     def place_of(self, int64_t physical_offset):
         """Number of the first entry whose record is at or after a place of the log."""

@@ -8,17 +8,20 @@ Source: none.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqstore.errors import StoreError
+from rmqstore.spark.mapping import arrow_schema, mapped, numbered
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Task", "answered", "run_on_rows", "run_tasks", "runs"]
+__all__ = ["Task", "run_on_rows", "run_tasks", "runs"]
 
-ANSWER = "number long, good boolean, value binary"
-_REFUSALS = (ValueError, TypeError, LookupError)  # and those of a store: trying again is in vain
+ANSWER = "number long, value binary"
+_REFUSALS = (StoreError, ValueError, TypeError, LookupError)  # to try again would be in vain
 TASK_BYTES = 256 << 20
 TASKS_LEAST = 8
 
@@ -58,16 +61,14 @@ def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
         return []
     work = tuple(tasks)
 
-    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield answered(number, work[number].run)
+    def each(number: int) -> Iterator[pa.RecordBatch]:
+        yield _answered(number, work[number].run)
 
-    return _collected(spark.range(0, len(work), 1, len(work)).mapInArrow(each, ANSWER))
+    return _collected(numbered(spark, len(work), each, ANSWER, len(work)))
 
 
 def run_on_rows(
-    frame: DataFrame, work: Callable[[int, Iterator[pa.RecordBatch]], Any]
+    frame: DataFrame, work: Callable[[int, Iterator[pa.RecordBatch]], Generator[None, None, Any]]
 ) -> list[Any]:
     """Run a function over each partition of a DataFrame; partitions without rows have no part.
 
@@ -75,12 +76,13 @@ def run_on_rows(
     ----------
     frame : DataFrame
     work : callable
-        Takes the partition's number and its rows; as a task it may run twice.
+        Takes the partition's number and its rows; as a task it may run twice. It is a generator
+        that gives None when it is done with a batch: Spark lets go of its rows.
 
     Returns
     -------
     list
-        What it returned, in the order of the partitions.
+        What it returned at its end, in the order of the partitions.
 
     Raises
     ------
@@ -92,47 +94,45 @@ def run_on_rows(
     Source: none.
     """
 
-    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from itertools import chain
-
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
         filled = (batch for batch in batches if batch.num_rows)
-        first = next(filled, None)
-        if first is not None:
-            yield answered(number, lambda: work(number, chain([first], filled)))
+        try:
+            value = yield from work(number, filled)
+        except _REFUSALS as error:
+            value = error
+        yield _answer(number, value)
 
-    return _collected(frame.mapInArrow(each, ANSWER))
+    return _collected(mapped(frame, each, ANSWER))
 
 
-def answered(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
-    """Return the row that says what came of some work."""
+def _answered(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
+    try:
+        return _answer(number, work())
+    except _REFUSALS as error:
+        return _answer(number, error)
+
+
+def _answer(number: int, value: Any) -> pa.RecordBatch:
+    """Return the row that says what came of some work; an error is a refusal."""
     import pyarrow as pa
 
-    from rmqstore.errors import StoreError
-
-    good = True
-    try:
-        value = pickle.dumps(work())
-    except (StoreError, *_REFUSALS) as error:
-        good = False
-        value = pickle.dumps(error)
-    return pa.RecordBatch.from_pylist(
-        [{"number": number, "good": good, "value": value}],
-        pa.schema([("number", pa.int64()), ("good", pa.bool_()), ("value", pa.binary())]),
-    )
+    row = {"number": number, "value": pickle.dumps(value)}
+    return pa.RecordBatch.from_pylist([row], arrow_schema(ANSWER))
 
 
 def _collected(frame: DataFrame) -> list[Any]:
     """Return the values in the order of their numbers, or raise the first refusal."""
     rows = sorted(frame.collect(), key=lambda row: int(row["number"]))
-    for row in rows:
-        if not row["good"]:
-            raise pickle.loads(bytes(row["value"]))
-    return [pickle.loads(bytes(row["value"])) for row in rows]
+    values = [pickle.loads(bytes(row["value"])) for row in rows]
+    for value in values:
+        if isinstance(value, _REFUSALS):
+            raise value
+    return values
 
 
 def runs(sizes: Iterable[int]) -> list[slice]:

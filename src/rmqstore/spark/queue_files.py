@@ -25,13 +25,16 @@ __all__ = [
     "QueueFill",
     "QueueParts",
     "QueueWriter",
+    "enter_index_share",
     "join_queues",
-    "make_index_file",
+    "outline_index_file",
+    "sync_queues",
 ]
 
 _OPEN_FILES = 200
 UNIT_BYTES = len(_core.blank_units(1))
 _FILL_UNITS = 50_000  # written at a time
+_SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 4
 
 
 @dataclass(frozen=True)
@@ -275,9 +278,28 @@ class IndexJob:
     before: tuple[str, int] | None
     pieces: tuple[tuple[str, int, int], ...]
 
+    @property
+    def entries(self) -> int:
+        """How many it gets."""
+        return sum(stop - start for _, start, stop in self.pieces) // _core.LOOSE_ENTRY_BYTES
 
-def make_index_file(directory: str, slots: int, entries: int, job: IndexJob) -> tuple[int, int]:
-    """Make an index file, named by its number.
+    @property
+    def shares(self) -> int:
+        """Number of tasks that it is worth: each goes through all entries, for its own slots."""
+        return min(max(self.entries // _SHARE_ENTRIES, 1), _SHARES_MOST)
+
+    def seed(self) -> bytes:
+        """Return the last entry of the file before it; empty for the first one."""
+        if self.before is None:
+            return b""
+        path, place = self.before
+        return bytes(_bytes_of(path, place, place + _core.LOOSE_ENTRY_BYTES))
+
+
+def outline_index_file(
+    directory: str, slots: int, entries: int, job: IndexJob, slots_used: int = 0
+) -> int:
+    """Make an index file, named by its number, with its header and no key in it yet.
 
     Parameters
     ----------
@@ -285,32 +307,58 @@ def make_index_file(directory: str, slots: int, entries: int, job: IndexJob) -> 
         Stands for ``index``.
     slots, entries : int
     job : IndexJob
+    slots_used : int, optional
+        What :func:`enter_index_share` said of all shares, when all of them are there.
 
     Returns
     -------
-    number, begin_timestamp : int
-        Which it is, and when its first key was stored, ms.
+    int
+        When the first key was stored, ms.
+
+    Notes
+    -----
+    Source: ``store/index/IndexService.java getAndCreateLastIndexFile``.
+    """
+    first, last = b"", b""
+    if job.pieces:
+        (path, start, _), (last_path, _, stop) = job.pieces[0], job.pieces[-1]
+        first = bytes(_bytes_of(path, start, start + _core.LOOSE_ENTRY_BYTES))
+        last = bytes(_bytes_of(last_path, stop - _core.LOOSE_ENTRY_BYTES, stop))
+    part = _core.IndexPart(f"{directory}/{job.number}", slots, entries, "a", False)
+    part.outline(job.seed(), first, last, job.entries, slots_used)
+    begin_timestamp = part.header()[0]
+    part.close()
+    return begin_timestamp
+
+
+def enter_index_share(
+    directory: str, slots: int, entries: int, job: IndexJob, share: tuple[int, int]
+) -> int:
+    """Enter one share of the keys of an index file that has its outline.
+
+    Parameters
+    ----------
+    directory : str
+        Stands for ``index``.
+    slots, entries : int
+    job : IndexJob
+    share : (int, int)
+        Which one of how many; a task that does it again writes the same bytes.
+
+    Returns
+    -------
+    int
+        How many of its slots are used.
 
     Notes
     -----
     Source: ``store/index/IndexFile.java putKey``.
     """
-    made = f"{directory}/{job.number}.{uuid.uuid4().hex}"
-    try:
-        part = _core.IndexPart(made, slots, entries, "a", False)
-        if job.before is not None:
-            path, place = job.before
-            part.seed(_bytes_of(path, place, place + _core.LOOSE_ENTRY_BYTES))
-        for path, start, stop in job.pieces:
-            data = _bytes_of(path, start, stop)
-            if part.put_loose(data) * _core.LOOSE_ENTRY_BYTES != stop - start:
-                raise RuntimeError(f"{made}: no room for the entries of {path}")
-        begin_timestamp = part.header()[0]
-        part.close()
-        Path(made).rename(f"{directory}/{job.number}")
-    finally:
-        Path(made).unlink(missing_ok=True)
-    return job.number, begin_timestamp
+    part = _core.IndexPart(f"{directory}/{job.number}", slots, entries, "r+", False)
+    pieces = (_bytes_of(*one) for one in job.pieces)
+    used = part.enter_share(*share, job.seed(), pieces)
+    part.close()
+    return used
 
 
 def _bytes_of(path: str, start: int, stop: int) -> memoryview:

@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from rmqstore.spark.log_ranges import (
     check_meeting,
     plan_log,
 )
+from rmqstore.spark.mapping import mapped
 from rmqstore.spark.options import absolute_path
 from rmqstore.spark.queue_files import join_queues
 from rmqstore.spark.rebuild_tasks import ENTRIES, ROWS, Task, Work, Written, collect, spread
@@ -222,13 +224,20 @@ def _run(spark: SparkSession, plan: LogPlan, mode: Mode, directory: Path) -> dic
     if mode == "shuffle":
         scanned = scanned.repartition("topic", "queue_id")
         scanned = scanned.sortWithinPartitions("topic", "queue_id", "position")
-        scanned = scanned.mapInArrow(work.write_blobs, ROWS)
+        scanned = mapped(scanned, work.write_blobs, ROWS)
     found = list(collect(scanned)) if plan.count else []
     reports = sorted((one for one in found if isinstance(one, RangeReport)), key=_number)
     check_meeting(plan, reports)
     written = [one for one in found if isinstance(one, Written)]
     _raise_errors(written)
-    tasks: list[Task] = [Task("index", job) for job in work.index_jobs(reports)]
+    index_jobs = work.index_jobs(reports)
+    for job in index_jobs:
+        work.outline_index(job)
+    tasks = [
+        Task("index", (job, (which, job.shares)))
+        for job in index_jobs
+        for which in range(job.shares)
+    ]
     queues = {queue for one in written for queue in one.queues}
     if mode == "direct":
         queues, fills, disordered = join_queues((one.queues for one in reports), work.units_a_file)
@@ -243,8 +252,13 @@ def _run(spark: SparkSession, plan: LogPlan, mode: Mode, directory: Path) -> dic
         behind = min(len(tasks), _TASKS_BEHIND)
         written += collect(spread(spark, len(tasks), partial(work.run_task, tasks), behind))
     _raise_errors(written)
-    index_files = {number: begin for one in written for number, begin in one.index_files.items()}
-    _name_index_files(directory / paths.INDEX, index_files)
+    slots_used: Counter[int] = Counter()
+    for one in written:
+        slots_used.update(one.slots_used)
+    _name_index_files(
+        directory / paths.INDEX,
+        {job.number: work.outline_index(job, slots_used[job.number]) for job in index_jobs},
+    )
     sync_path(directory / paths.INDEX)
     skipped = sum(one.skipped for one in written)
     return {
@@ -252,7 +266,7 @@ def _run(spark: SparkSession, plan: LogPlan, mode: Mode, directory: Path) -> dic
         "units": sum(one.units for one in reports) - skipped,
         "queues": len(queues),
         "index_entries": sum(one.keys for one in reports),
-        "index_files": len(index_files),
+        "index_files": len(index_jobs),
         "skipped": sum(one.skipped for one in reports) + skipped,
         "bytes": sum(one.bytes for one in reports),
         "workers": len({one.process for one in reports}),

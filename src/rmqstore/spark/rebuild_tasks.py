@@ -11,7 +11,6 @@ import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 from rmqstore import _core, paths
 from rmqstore.errors import StoreError
 from rmqstore.spark.log_ranges import LogPlan, RangeReport
+from rmqstore.spark.mapping import batched, numbered
 from rmqstore.spark.queue_files import (
     UNIT_BYTES,
     IndexJob,
     QueueFill,
     QueueParts,
     QueueWriter,
-    make_index_file,
+    enter_index_share,
+    outline_index_file,
     sync_queues,
 )
 
@@ -40,7 +41,6 @@ Row = tuple[str, int, int, int, bytes | memoryview]
 ROWS = "topic string, queue_id int, position long, first long, data binary"
 ENTRIES = "entries"  # a directory of the job's
 _SLICE_BYTES = 4 << 20
-_BATCH_BYTES, _BATCH_ROWS = 8 << 20, 10_000
 
 
 def spread(
@@ -50,39 +50,7 @@ def spread(
 
     None: as many as run at a time.
     """
-    return spark.range(0, count, 1, tasks).mapInArrow(partial(_rows_of, task), ROWS)
-
-
-def _rows_of(
-    task: Callable[[int], Iterator[Row]], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from _batches(task(number))
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Rows as batches of a few MiB."""
-    import pyarrow as pa
-
-    types = pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary()
-    names = ["topic", "queue_id", "position", "first", "data"]
-    some: list[Row] = []
-    size = 0
-
-    def batch() -> pa.RecordBatch:
-        columns = zip(zip(*some, strict=True), types, strict=True)
-        arrays = [pa.array(column, kind) for column, kind in columns]
-        return pa.RecordBatch.from_arrays(arrays, names)
-
-    for row in rows:
-        some.append(row)
-        size += len(row[4])
-        if size >= _BATCH_BYTES or len(some) >= _BATCH_ROWS:
-            yield batch()
-            some, size = [], 0
-    if some:
-        yield batch()
+    return numbered(spark, count, lambda number: batched(task(number), ROWS), ROWS, tasks)
 
 
 def _report(found: object) -> Row:
@@ -113,7 +81,7 @@ class Written:
 
     queues: list[tuple[str, int]] = field(default_factory=list)
     skipped: int = 0
-    index_files: dict[int, int] = field(default_factory=dict)
+    slots_used: dict[int, int] = field(default_factory=dict)  # by the number of the index file
     error: Exception | None = None
 
 
@@ -181,7 +149,7 @@ class Work:
 
     def write_blobs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write each queue of sorted rows; rows for the driver are passed on."""
-        return _batches(self._write_rows(batches))
+        return batched(self._write_rows(batches), ROWS)
 
     def _write_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
         parts = QueueParts(self.folder(paths.CONSUME_QUEUE), self.file_size)
@@ -251,13 +219,28 @@ class Work:
             written.error = error
         yield _report(written)
 
-    def do_index(self, job: IndexJob, written: Written) -> None:
-        """Make an index file."""
+    def outline_index(self, job: IndexJob, slots_used: int = 0) -> int:
+        """Make an index file without keys, or end one that has them; its first key's time."""
         config = self.plan.config
-        number, begin_timestamp = make_index_file(
-            self.folder(paths.INDEX), config.max_hash_slot_num, config.max_index_num, job
+        return outline_index_file(
+            self.folder(paths.INDEX),
+            config.max_hash_slot_num,
+            config.max_index_num,
+            job,
+            slots_used,
         )
-        written.index_files[number] = begin_timestamp
+
+    def do_index(self, what: tuple[IndexJob, tuple[int, int]], written: Written) -> None:
+        """Enter a share of the keys of an index file."""
+        config = self.plan.config
+        job, share = what
+        written.slots_used[job.number] = enter_index_share(
+            self.folder(paths.INDEX),
+            config.max_hash_slot_num,
+            config.max_index_num,
+            job,
+            share,
+        )
 
     def do_sync(self, queues: list[tuple[str, int]], written: Written) -> None:
         """Force queues to the disk; other tasks may add to them, and force that."""

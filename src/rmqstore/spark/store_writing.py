@@ -13,7 +13,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.spark.jobs import run_on_rows, run_tasks
 from rmqstore.spark.new_store import complete, new_store
+from rmqstore.spark.rebuild import configuration
 from rmqstore.spark.segments import (
     Piece,
     Source,
@@ -125,7 +126,7 @@ def write_store(
         raise ValueError(
             f"argument 'queue_nums' is {queue_nums!r}; it may be 1 to {_QUEUE_NUMS_MOST}"
         )
-    settings = _settings(config)
+    settings = configuration(config)
     frame = store_columns(df, topic)
     spark = df.sparkSession
     with new_store(path) as making:
@@ -167,18 +168,6 @@ def write_store(
     )
 
 
-def _settings(config: StoreConfig | str | os.PathLike[str] | None) -> StoreConfig:
-    if config is None:
-        return StoreConfig()
-    if isinstance(config, StoreConfig):
-        return config
-    if not isinstance(config, (str, os.PathLike)):
-        raise TypeError(
-            f"argument 'config' is {config!r}; it may be a StoreConfig or the path of a broker.conf"
-        )
-    return StoreConfig.from_file(config)
-
-
 @dataclass(frozen=True, slots=True)
 class _Segment:
     """The log of one task: where it is, and the pieces that it can be taken apart into."""
@@ -195,7 +184,9 @@ class _Stage:
     config: StoreConfig
     queue_nums: int
 
-    def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> _Segment:
+    def run(
+        self, partition: int, batches: Iterator[pa.RecordBatch]
+    ) -> Generator[None, None, _Segment]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -215,6 +206,7 @@ class _Stage:
                     raise
                 done += batch.num_rows
                 pieces.add(store, result.physical_offset)
+                yield
             counts = _core.queue_ends(store)
         save_numbers(own / _COUNTS, counts)
         return _Segment(str(own), tuple(pieces.found))

@@ -16,6 +16,7 @@ from rmqstore import _core, paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.spark.log_ranges import LogPlan, plan_log
+from rmqstore.spark.mapping import batched, mapped, numbered
 from rmqstore.spark.options import absolute_path
 from rmqstore.spark.queue_files import UNIT_BYTES
 from rmqstore.spark.rebuild import configuration
@@ -35,7 +36,6 @@ _ROWS = (
     "file string, expected string, found string"
 )
 _SLICE_BYTES = 4 << 20
-_BATCH_ROWS = 4096
 _CHAINS_MOST = 1000  # of one file that are told
 # Rows between the tasks; their topic and queue are those of what is said about them.
 _QUEUE, _UNITS, _RANGE, _BLANK = ".queue", ".units", ".range", ".blank"
@@ -91,10 +91,10 @@ def verify(
     plan = plan_log(root, configuration(config), range_bytes=range_bytes, any_version=True)
     check = _Check(plan, tuple(_index_files(root)))
     count = plan.count + len(check.index_files) + 1
-    found = spark.range(0, count, 1, plan.tasks).mapInArrow(check.run, _ROWS)
+    found = numbered(spark, count, check.run, _ROWS, plan.tasks)
     found = found.repartition("topic", "queue_id")
     found = found.sortWithinPartitions("topic", "queue_id", "queue_offset")
-    return found.mapInArrow(check.finish, _ROWS)
+    return mapped(found, check.finish, _ROWS)
 
 
 def _index_files(root: str) -> list[str]:
@@ -112,26 +112,6 @@ def _text(unit: tuple[int, int, int]) -> str:
     return f"physical_offset={unit[0]} size={unit[1]} tags_code={unit[2]}"
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    kinds = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64()] + [pa.string()] * 3
-    names = [part.split()[0] for part in _ROWS.split(",")]
-    some: list[Row] = []
-
-    def batch() -> pa.RecordBatch:
-        columns = zip(zip(*some, strict=True), kinds, strict=True)
-        return pa.RecordBatch.from_arrays([pa.array(one, kind) for one, kind in columns], names)
-
-    for row in rows:
-        some.append(row)
-        if len(some) == _BATCH_ROWS:
-            yield batch()
-            some = []
-    if some:
-        yield batch()
-
-
 @dataclass(frozen=True)
 class _Check:
     """The tasks: ranges of the log, then index files, then the list of queues."""
@@ -139,10 +119,8 @@ class _Check:
     plan: LogPlan
     index_files: tuple[str, ...]
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from _batches(self._rows_of(number))
+    def run(self, number: int) -> Iterator[pa.RecordBatch]:
+        return batched(self._rows_of(number), _ROWS)
 
     def _rows_of(self, number: int) -> Iterator[Row]:
         ranges = self.plan.count
@@ -220,7 +198,7 @@ class _Check:
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass on what differs, and look for units that no record has."""
-        return _batches(self._finished(batches))
+        return batched(self._finished(batches), _ROWS)
 
     def _finished(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
         queue: tuple[str, int] | None = None
