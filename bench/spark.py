@@ -30,6 +30,7 @@ import rmqstore
 TAGS = ("paid", "shipped", "delivered", "cancelled")
 QUEUES = 64
 CHUNK = 20_000  # messages a put
+SMALL_BODY = 128  # bytes, of what is rebuilt
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 Work = Callable[[], object]
@@ -86,11 +87,15 @@ def session(cores: int, directory: Path) -> Iterator[Any]:
         spark.stop()
 
 
-def in_turn(rounds: int, *works: Work) -> list[list[float]]:
-    """Return the seconds of each work in each round, after one to warm up."""
+def in_turn(rounds: int, *works: Work, before: Work = bool) -> list[list[float]]:
+    """Return the seconds of each work in each round, after one to warm up.
+
+    What is done ``before`` each of them takes no time.
+    """
     taken: list[list[float]] = [[] for _ in works]
     for turn in range(rounds + 1):
         for seconds, work in zip(taken, works, strict=True):
+            before()
             began = time.perf_counter()
             work()
             if turn:
@@ -136,7 +141,7 @@ def reading(spark: Any, store: Path, parquet: Path, messages: int, rounds: int) 
     )
 
     def found(frame: Any) -> None:
-        [row] = frame.select("physical_offset").collect()
+        [row] = frame.collect()
         if row.physical_offset != wanted.physical_offset:
             raise SystemExit(f"found {row}, wanted {wanted.physical_offset}")
 
@@ -181,7 +186,6 @@ def writing(spark: Any, parquet: Path, work: Path, messages: int, rounds: int) -
     frame = spark.read.parquet(str(parquet)).select("topic", "tags", "keys", "body", "queue_id")
 
     def to_store(flush: str) -> None:
-        shutil.rmtree(work / "written", ignore_errors=True)
         frame.write.format("rmqstore").option("flush", flush).option("queueNums", QUEUES).mode(
             "append"
         ).save(str(work / "written"))
@@ -189,17 +193,24 @@ def writing(spark: Any, parquet: Path, work: Path, messages: int, rounds: int) -
     def by_tasks() -> None:
         from rmqstore.spark import write_store
 
-        shutil.rmtree(work / "written", ignore_errors=True)
         write_store(frame, str(work / "written"))
 
     def to_parquet() -> None:
-        frame.write.mode("overwrite").parquet(str(work / "written.parquet"))
+        frame.write.parquet(str(work / "written.parquet"))
+
+    def removed() -> None:
+        for name in ("written", "written.parquet"):
+            shutil.rmtree(work / name, ignore_errors=True)
 
     asynchronous, synchronous, tasks, theirs = in_turn(
-        rounds, lambda: to_store("async"), lambda: to_store("sync"), by_tasks, to_parquet
+        rounds,
+        lambda: to_store("async"),
+        lambda: to_store("sync"),
+        by_tasks,
+        to_parquet,
+        before=removed,
     )
-    shutil.rmtree(work / "written", ignore_errors=True)
-    shutil.rmtree(work / "written.parquet", ignore_errors=True)
+    removed()
     return [
         (name, rate(messages, ours), rate(messages, theirs), ratio(theirs, ours))
         for name, ours in (
@@ -210,9 +221,15 @@ def writing(spark: Any, parquet: Path, work: Path, messages: int, rounds: int) -
     ]
 
 
-def rebuilding(store: Path, work: Path, messages: int, rounds: int) -> list[Row]:
-    """Queues and index from the log, by one worker and by two."""
+def rebuilding(work: Path, messages: int, rounds: int) -> list[Row]:
+    """Queues and index from a log of small messages, by one worker and by two."""
     from rmqstore.spark import rebuild
+
+    store = work / "small"
+    write_messages(store, messages, SMALL_BODY)
+
+    def removed() -> None:
+        shutil.rmtree(work / "rebuilt", ignore_errors=True)
 
     taken = {}
     for cores in (1, 2):
@@ -220,14 +237,13 @@ def rebuilding(store: Path, work: Path, messages: int, rounds: int) -> list[Row]
             for mode in ("direct", "shuffle"):
 
                 def once(mode: str = mode, spark: Any = spark) -> None:
-                    shutil.rmtree(work / "rebuilt", ignore_errors=True)
                     rebuild(spark, str(store), str(work / "rebuilt"), mode=mode)
 
-                [taken[mode, cores]] = in_turn(rounds, once)
-    shutil.rmtree(work / "rebuilt", ignore_errors=True)
+                [taken[mode, cores]] = in_turn(2 * rounds, once, before=removed)
+    removed()
     return [
         (
-            f"rebuild {mode}; beside one worker",
+            f"rebuild {mode}, {SMALL_BODY} bytes; beside one worker",
             rate(messages, taken[mode, 2]),
             rate(messages, taken[mode, 1]),
             ratio(taken[mode, 1], taken[mode, 2]),
@@ -259,6 +275,7 @@ def looking(work: Path, rounds: int) -> list[Row]:
 
     names = ("plan all", "plan along queues", "an idle trigger's latestOffset")
     works = (plan, lambda: plan(consumeFrom="first"), stream())
+    time.sleep(1.5)  # a log is idle when nothing was written for a second
     rows = []
     for name, taken in zip(names, in_turn(max(rounds, 5), *works), strict=True):
         rows.append((f"{name}, 1,000 queues", f"{statistics.median(taken) * 1e3:.2f} ms", "", ""))
@@ -282,7 +299,7 @@ def main() -> None:
             spark.read.format("rmqstore").load(str(store)).write.parquet(str(parquet))
             rows += reading(spark, store, parquet, given.messages, given.rounds)
             rows += writing(spark, parquet, work, given.messages, given.rounds)
-        rows += rebuilding(store, work, given.messages, given.rounds)
+        rows += rebuilding(work, given.messages, given.rounds)
     print(
         f"{given.messages:,} messages of {given.body} bytes, {given.rounds} rounds, {os_name()}\n"
     )
