@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+import rmqstore
 from rmqstore.spark import sinks
 
 PATIENCE = 60  # seconds until a child that hangs is ended
@@ -34,6 +35,16 @@ def settings(root: Path, **more: str) -> dict[str, str]:
     config.write_text(SIZES)
     given = {"path": str(root / "store"), "config": str(config), "topic": "orders"}
     return given | {"locktimeout": "10s"} | more
+
+
+def rows(*texts: str) -> list[dict[str, bytes]]:
+    return [{"body": text.encode()} for text in texts]
+
+
+def bodies(root: Path) -> list[bytes]:
+    """Bodies of ``root/store`` in the order of the log."""
+    with rmqstore.open(root / "store") as store:
+        return store.scan(columns=["body"]).to_table()["body"].to_pylist()
 
 
 def schema(*columns: str) -> StructType:

@@ -108,10 +108,37 @@ def test_a_locked_store(spark: SparkSession, tmp_path: Path) -> None:
     assert bodies(tmp_path) == ["a"]
 
 
+def test_a_store_that_is_locked_at_the_commit(spark: SparkSession, tmp_path: Path) -> None:
+    save(frame(spark, "a"), settings(tmp_path))
+    options = settings(tmp_path, locktimeout="200ms", queryname="locked")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("b")
+    run = stream(spark, tmp_path, "rmqstore", options)
+    with (
+        rmqstore.open(tmp_path / "store", "a"),
+        pytest.raises(PySparkException, match="open for writing elsewhere by process") as raised,
+    ):
+        run()
+    assert "Traceback" not in str(raised.value)
+    assert staged(tmp_path) == []
+    run()
+    assert bodies(tmp_path) == ["a", "b"]
+
+
+def test_a_directory_of_other_files(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "thesis.txt").touch()
+    with pytest.raises(PySparkException, match=r"there is 'thesis.txt', and no store") as raised:
+        save(frame(spark, "a"), settings(tmp_path))
+    assert "Traceback" not in str(raised.value)
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["thesis.txt"]
+
+
 def test_a_row_that_no_store_takes(spark: SparkSession, tmp_path: Path) -> None:
     rows = frame(spark, "a", "b", "c").selectExpr("repeat(body, 70000) AS body")
-    with pytest.raises(PySparkException, match="column 'body', row 0: the record takes"):
+    with pytest.raises(PySparkException, match="column 'body', row 0: the record takes") as raised:
         save(rows, settings(tmp_path))
+    assert "Traceback" not in str(raised.value)
     assert [path.name for path in tmp_path.iterdir()] == ["broker.conf"]
 
 

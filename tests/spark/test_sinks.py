@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +13,16 @@ import pytest
 
 import rmqstore
 import sinking
-from rmqstore.spark import swapping
+from rmqstore.spark import staging
 from rmqstore.spark.committing import UnfinishedWriteError
 from rmqstore.spark.ledger import Ledger
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.schema import SchemaError
 from rmqstore.spark.sinks import BatchWriter, StreamWriter
 from rmqstore.spark.staging import StagedFileError
-from sinking import settings, write_batch, write_stream
+from sinking import bodies, rows, settings, write_batch, write_stream
 
 pytestmark = pytest.mark.spark
-
-
-def bodies(root: Path) -> list[bytes]:
-    with rmqstore.open(root / "store") as store:
-        return store.scan(columns=["body"]).to_table()["body"].to_pylist()
-
-
-def rows(*texts: str) -> list[dict[str, bytes]]:
-    return [{"body": text.encode()} for text in texts]
 
 
 def files(root: Path) -> set[str]:
@@ -157,11 +151,14 @@ def test_an_abort_leaves_nothing(tmp_path: Path) -> None:
     assert bodies(tmp_path) == [b"kept"]
 
 
+@pytest.mark.parametrize("known_by", ["checkpointlocation", "queryname"])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_an_abort_without_messages_goes_by_the_checkpoint(tmp_path: Path, overwrite: bool) -> None:
+def test_an_abort_without_messages_goes_by_the_query(
+    tmp_path: Path, overwrite: bool, known_by: str
+) -> None:
     options = settings(tmp_path, allowoverwrite="true")
-    ours = options | {"checkpointlocation": "/tmp/a"}
-    other = options | {"checkpointlocation": "/tmp/b"}
+    ours = options | {known_by: "/tmp/a"}
+    other = options | {known_by: "/tmp/b"}
     write_batch(options, [rows("kept")])
     _, messages = sinking.stage_stream(other, "q2", 4, [rows("x")], overwrite)
     writer, _ = sinking.stage_stream(ours, "q1", 4, [rows("a")], overwrite)
@@ -170,6 +167,30 @@ def test_an_abort_without_messages_goes_by_the_checkpoint(tmp_path: Path, overwr
     writer.abort([None], 4)
     [left] = tmp_path.rglob("*.arrow")
     assert left.name == messages[0].file.name
+
+
+def test_an_abort_without_messages_spares_queries_of_no_name(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    writer, messages = sinking.stage_stream(options, "q1", 0, [rows("a")])
+    StreamWriter(options, sinking.schema(), False).abort([None], 0)
+    writer.commit(messages, 0)
+    assert bodies(tmp_path) == [b"a"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_abort_waits_for_no_lock(tmp_path: Path, overwrite: bool) -> None:
+    options = settings(tmp_path, locktimeout="100h", allowoverwrite="true", queryname="q")
+    write_batch(options, [rows("kept")])
+    _, [told, _] = sinking.stage_stream(options, "q", 0, [rows("a"), rows("b")], overwrite)
+    _, _ = sinking.stage_stream(options, "q", 1, [rows("a")], overwrite)
+    batch, _ = sinking.stage_batch(options, [rows("c")], overwrite)
+    assert len(list(tmp_path.rglob("*.arrow"))) == 4
+    with rmqstore.open(tmp_path / "store", "a"):
+        StreamWriter(options, sinking.schema(), overwrite).abort([told, None], 0)
+        StreamWriter(options, sinking.schema(), overwrite).abort([None], 1)
+        sinking.again(batch).abort([None])
+        assert list(tmp_path.rglob("*.arrow")) == []
+    assert bodies(tmp_path) == [b"kept"]
 
 
 def test_a_failing_task_leaves_nothing(tmp_path: Path) -> None:
@@ -203,11 +224,12 @@ def test_a_locked_store_is_named_with_its_process(tmp_path: Path, overwrite: boo
     staged = sinking.stage_batch(options, [rows("b")], overwrite)
     with rmqstore.open(tmp_path / "store", "a") as store:
         error = rf"store is open for writing elsewhere by process {os.getpid()} \(.*0.1 s; option"
-        for make in (BatchWriter, StreamWriter):
-            with pytest.raises(rmqstore.StoreLockedError, match=error):
-                make(options, sinking.schema(), overwrite)
+        with pytest.raises(rmqstore.StoreLockedError, match=error):
+            BatchWriter(options, sinking.schema(), overwrite)
         with pytest.raises(rmqstore.StoreLockedError, match=error):
             staged[0].commit(staged[1])
+        with pytest.raises(rmqstore.StoreLockedError, match=error):
+            write_stream(options, "q", 0, [rows("c")], overwrite)
         store.put("orders", b"mine")
     staged[0].commit(staged[1])
     assert bodies(tmp_path) == ([b"b"] if overwrite else [b"a", b"mine", b"b"])
@@ -260,109 +282,102 @@ def test_a_write_that_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.Mon
     assert files(tmp_path) == {CREATED}
 
 
-# Overwrite
-
-
-def test_a_store_is_overwritten_as_a_whole(tmp_path: Path) -> None:
-    options = settings(tmp_path, allowoverwrite="true")
-    without = {key: value for key, value in options.items() if key != "allowoverwrite"}
-    write_batch(without | {"queuenums": "3"}, [rows("a", "b")], overwrite=True)
-    write_stream(options, "q", 5, [rows("s")])
-    assert bodies(tmp_path) == [b"a", b"b", b"s"]
-    del options["config"]
-    with rmqstore.open(tmp_path / "store") as reader:
-        old = reader.scan(columns=["body"])
-        write_batch(options, [rows("c"), rows("d", "e", "f", "g")], overwrite=True)
-        assert old.count() == 3
-    assert bodies(tmp_path) == [b"c", b"d", b"e", b"f", b"g"]
-    with rmqstore.open(tmp_path / "store", "a", verify="full") as store:
-        assert store.recovery.clean
-        assert store.config.mapped_file_size_commit_log == 65536
-        assert store["orders"].write_queue_nums == 3
-    write_stream(options, "q", 5, [rows("s")])
-    assert bodies(tmp_path) == [b"c", b"d", b"e", b"f", b"g"]
-    write_batch(options, [[]], overwrite=True)
-    assert bodies(tmp_path) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"broker.conf", "store"}
-
-
-def test_a_link_to_a_store_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "store").symlink_to(tmp_path / "disk" / "real")
-    options = settings(tmp_path, allowoverwrite="true")
-    for text in ("a", "b"):
-        write_batch(options, [rows(text)], overwrite=True)
-    assert bodies(tmp_path) == [b"b"]
-    assert (tmp_path / "store").is_symlink()
-    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
-
-
-def test_what_may_not_be_overwritten(tmp_path: Path) -> None:
-    options = settings(tmp_path, allowoverwrite="true")
-    with rmqstore.open(tmp_path / "store", "a", config=options["config"]) as store:
-        store.put("orders", b"not the sink's")
+def test_no_store_is_made_among_other_files(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    store = tmp_path / "store"
+    store.mkdir()
+    for name in ("thesis.txt", "commitlog", "b", "c", "d"):
+        (store / name).touch()
+    error = rf"'{store}': there is 'b', 'c', 'd' and 1 more, and no store; a store is made in"
     for make in (BatchWriter, StreamWriter):
-        with pytest.raises(OptionError, match="this sink did not create what is there"):
-            make(options, sinking.schema(), True)
-    other = options | {"path": str(tmp_path / "other")}
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "diary.txt").touch()
-    with pytest.raises(OptionError, match="this sink did not create what is there"):
-        BatchWriter(other, sinking.schema(), True)
-    (tmp_path / "other" / "diary.txt").unlink()
-    write_batch(other, [rows("a")], overwrite=True)
-    other["allowoverwrite"] = "false"
-    with pytest.raises(OptionError, match="with option 'allowOverwrite' true only"):
-        BatchWriter(other, sinking.schema(), True)
-    assert bodies(tmp_path) == [b"not the sink's"]
-
-
-def test_complete_mode_is_idempotent(tmp_path: Path) -> None:
-    options = settings(tmp_path, allowoverwrite="true")
-    write_stream(options, "q", 0, [rows("a1")], True)
-    write_stream(options, "q", 1, [rows("a2"), rows("b1")], True)
-    write_stream(options, "q", 1, [rows("b1"), rows("a2")], True)
-    assert bodies(tmp_path) == [b"a2", b"b1"]
-    _, _ = sinking.stage_stream(options, "q", 2, [rows("lost")], True)
-    write_stream(options, "q", 2, [rows("a3"), rows("b1")], True)
-    assert bodies(tmp_path) == [b"a3", b"b1"]
-    assert {path.name for path in tmp_path.iterdir()} == {"broker.conf", "store"}
-
-
-def test_an_aborted_overwrite_leaves_the_old_store(tmp_path: Path) -> None:
-    options = settings(tmp_path, allowoverwrite="true")
+        with pytest.raises(OptionError, match=error):
+            make(options, sinking.schema(), False)
+    assert len(list(store.iterdir())) == 5
+    for name in ("commitlog", "b", "c", "d"):
+        (store / name).unlink()
+    with pytest.raises(OptionError, match=r"there is 'thesis.txt', and no store"):
+        write_batch(options, [rows("a")])
+    (store / "thesis.txt").unlink()
     write_batch(options, [rows("a")])
-    writer, messages = sinking.stage_batch(options, [rows("b")], True)
-    writer.abort(messages)
-    assert {path.name for path in tmp_path.iterdir()} == {"broker.conf", "store"}
+    assert Ledger(store).created
+    (store / "notes.txt").touch()
+    write_batch(options, [rows("b")])  # in a store it is the user's matter
+    assert bodies(tmp_path) == [b"a", b"b"]
+
+
+def test_what_comes_meanwhile_is_not_the_sinks(tmp_path: Path) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    writer, messages = sinking.stage_batch(options, [rows("a")])
+    (tmp_path / "store" / "thesis.txt").touch()
+    writer.commit(messages)
     assert bodies(tmp_path) == [b"a"]
+    with pytest.raises(OptionError, match="this sink did not create what is there"):
+        BatchWriter(options, sinking.schema(), True)
 
 
-@pytest.mark.parametrize("step", range(3))
-def test_without_an_exchange_of_names_a_crash_is_made_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    options = settings(tmp_path, allowoverwrite="true")
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_store_that_died_at_its_making_is_written(tmp_path: Path, whole: bool) -> None:
+    options = settings(tmp_path)
+    store = tmp_path / "store"
+    with rmqstore.open(store, "a", config=options["config"]) as made:
+        made.create_topic("orders", 2)
+        made.delete_topic("orders")
+    for path in (store / "commitlog").iterdir():
+        path.unlink()
+    for name in ("abort", "rmqstore-deleted.json.bak"):
+        (store / name).touch()
+    (store / "rmqstore-quarantine").mkdir()
+    if not whole:
+        for name in ("commitlog", "consumequeue"):
+            (store / name).rmdir()
     write_batch(options, [rows("a")])
-    monkeypatch.setattr(swapping, "_exchange", lambda one, other: False)
-    real = Path.rename
-    calls = []
+    assert bodies(tmp_path) == [b"a"]
+    assert not Ledger(store).created
 
-    def rename(path: Path, target: Path) -> Any:
-        calls.append(path)
-        if len(calls) > step:
-            raise KeyboardInterrupt
-        return real(path, target)
 
-    writer, messages = sinking.stage_batch(options, [rows("b")], True)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", rename)
-        with pytest.raises(KeyboardInterrupt):
-            writer.commit(messages)
-    if step == 1:
-        assert not (tmp_path / "store").exists()
-    write_batch(options, [[]])
-    assert bodies(tmp_path) == ([b"a"] if step == 0 else [b"b"])
-    write_batch(options, [rows("c")], True)
-    assert bodies(tmp_path) == [b"c"]
-    assert [p.name for p in tmp_path.iterdir() if ".replaced-" in p.name] == []
+# Errors as the driver shows them
+
+
+def test_errors_are_told_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark shows a worker's traceback, unless the worker's environment says otherwise."""
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
+    plain: list[str] = []
+
+    def happens(error: type[Exception], call: Callable[[], object]) -> None:
+        with monkeypatch.context() as patch:
+            patch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+            with pytest.raises(error) as raised:
+                call()
+            if os.environ.get("SPARK_HIDE_TRACEBACK"):
+                plain.append(type(raised.value).__name__)
+        os.environ.pop("SPARK_HIDE_TRACEBACK", None)
+
+    def unfinished(cause: Exception) -> None:
+        def put_table(*_: Any, **__: Any) -> Any:
+            raise cause
+
+        again, staged = sinking.stage_batch(settings(tmp_path), [rows("b")])
+        with monkeypatch.context() as patch:
+            patch.setattr(rmqstore.MessageStore, "put_table", put_table)
+            happens(UnfinishedWriteError, lambda: again.commit(staged))
+        write_batch(options, [[]])
+
+    options = settings(tmp_path, locktimeout="10ms")
+    bad = [[{"body": b"x" * 70000}]]
+    happens(ValueError, lambda: sinking.stage_batch(options, bad))
+    happens(ValueError, lambda: sinking.stage_stream(options, "q", 0, bad))
+    writer, messages = sinking.stage_batch(options, [rows("a")])
+    stream, batch = sinking.stage_stream(options, "q", 0, [rows("a")])
+    with rmqstore.open(tmp_path / "store", "a", config=options["config"]):
+        happens(rmqstore.StoreLockedError, lambda: writer.commit(messages))
+        happens(rmqstore.StoreLockedError, lambda: stream.commit(batch, 0))
+    for path in tmp_path.rglob("*.arrow"):
+        path.unlink()
+    happens(StagedFileError, lambda: writer.commit(messages))
+    unfinished(rmqstore.PutError("no space is left"))
+    told = ["RowError"] * 2 + ["StoreLockedError"] * 2 + ["StagedFileError", "UnfinishedWriteError"]
+    assert plain == told
+    unfinished(KeyError("a bug"))
+    monkeypatch.setattr(staging, "prepare", lambda *_: {}["a bug"])
+    happens(KeyError, lambda: sinking.stage_batch(options, [rows("a")]))
+    assert len(plain) == 6

@@ -13,6 +13,7 @@ import rmqstore
 from rmqstore import _core
 from rmqstore.config import StoreConfig
 from rmqstore.spark import staging
+from rmqstore.spark.worker_errors import RowError
 from rmqstore.spark.write_options import SINK_COLUMNS, Limits
 
 pytestmark = pytest.mark.spark
@@ -124,7 +125,7 @@ def test_rows_that_no_store_takes(tmp_path: Path, changes: dict[str, Any], error
     names = tuple(name for name in SINK_COLUMNS if name in bad.schema.names)
     good = bad.slice(0, 1) if "TAGS" not in str(changes) else bad.slice(0, 0)
     with pytest.raises(
-        ValueError, match=rf"partition 3, in its 2 rows from {len(good)} on: .*{error}"
+        RowError, match=rf"partition 3, in its 2 rows from {len(good)} on: .*{error}"
     ):
         staged(tmp_path, [good, bad], columns=names)
     assert list(tmp_path.iterdir()) == []

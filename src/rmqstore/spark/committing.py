@@ -20,6 +20,7 @@ from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.spark import swapping
 from rmqstore.spark.ledger import Intent, Job, Ledger
 from rmqstore.spark.locking import open_for_writing
+from rmqstore.spark.options import OptionError
 from rmqstore.spark.staging import (
     StagedFile,
     StagedFileError,
@@ -32,7 +33,33 @@ from rmqstore.spark.write_options import Limits, WriteOptions, limits_in_force
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
-__all__ = ["UnfinishedWriteError", "append", "has_store", "in_order", "put_files", "roll_forward"]
+__all__ = [
+    "UnfinishedWriteError",
+    "append",
+    "check_place",
+    "foreign_entries",
+    "has_store",
+    "in_order",
+    "named",
+    "put_files",
+    "roll_forward",
+]
+
+# In the directory of a store; a crash may leave each without a file of the log.
+_ENTRIES = {
+    paths.COMMIT_LOG,
+    paths.CONSUME_QUEUE,
+    paths.CONSUME_QUEUE_EXT,
+    paths.INDEX,
+    paths.CONFIG,
+    paths.CHECKPOINT,
+    paths.ABORT,
+    paths.LOCK,
+    paths.DELETED_TOPICS,
+    *(f"{paths.DELETED_TOPICS}.{end}" for end in ("bak", "bak.tmp", "tmp")),
+    "rmqstore-quarantine",
+}
+_NAMED_MOST = 3
 
 
 class UnfinishedWriteError(StoreError):
@@ -70,11 +97,12 @@ def append(options: WriteOptions, limits: Limits, job: Job, files: Iterable[Stag
     wanted = in_order(files)
     ledger = Ledger(options.path)
     is_new = not has_store(options.path)
+    is_ours = is_new and ledger.is_alone
     if not wanted and not is_new and ledger.intent() is None:
         ledger.discard(job)
         return
     with open_for_writing(options.path, options.store_config(), options.lock_timeout) as store:
-        if is_new:
+        if is_ours:
             ledger.mark_created()
         roll_forward(store, ledger, sync=options.sync)
         if wanted and not ledger.is_done(job):
@@ -123,6 +151,76 @@ def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
     else:
         _finish(store, ledger, intent, sync=sync, done=_rows_in_log(store, intent))
     ledger.discard(intent.job)
+
+
+def check_place(options: WriteOptions) -> None:
+    """Refuse to make a store among other files.
+
+    Parameters
+    ----------
+    options : WriteOptions
+
+    Raises
+    ------
+    OptionError
+        There is no store, and something that is not of one.
+
+    Notes
+    -----
+    Source: none.
+    """
+    if has_store(options.path):
+        return
+    foreign = foreign_entries(options.path)
+    if foreign:
+        raise OptionError(
+            f"option 'path' is {options.path!r}: {named(foreign)}, and no store; a store is made "
+            "in a directory that is missing or empty"
+        )
+
+
+def foreign_entries(path: str) -> list[str]:
+    """Return the names of what a directory has, and neither a store nor the sink makes.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    list of str
+        Empty if it is no directory.
+
+    Notes
+    -----
+    Source: none.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        return []
+    known = _ENTRIES | {Ledger(path).root.name}
+    return sorted(entry.name for entry in directory.iterdir() if entry.name not in known)
+
+
+def named(entries: list[str]) -> str:
+    """Return how messages say what is in a directory.
+
+    Parameters
+    ----------
+    entries : list of str
+        At least one.
+
+    Returns
+    -------
+    str
+
+    Notes
+    -----
+    Source: none.
+    """
+    more = len(entries) - _NAMED_MOST
+    text = ", ".join(repr(name) for name in entries[:_NAMED_MOST])
+    return f"there is {text}" + (f" and {more} more" if more > 0 else "")
 
 
 def has_store(path: str) -> bool:

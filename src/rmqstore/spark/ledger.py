@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -23,11 +24,27 @@ from rmqstore.errors import StoreCorruptError
 from rmqstore.spark.staging import PREFIX_DIGITS, StagedFile
 from rmqstore.syncing import sync_path
 
-__all__ = ["Entry", "Intent", "Job", "Ledger", "digest", "is_earlier", "last_change"]
+__all__ = [
+    "Entry",
+    "Intent",
+    "Job",
+    "Ledger",
+    "batch_directory",
+    "digest",
+    "is_earlier",
+    "is_job_directory",
+    "last_change",
+    "stream_directory",
+    "stream_ending",
+]
 
 _ROOT = ".spark"
 _VERSION = 1
 _STALE_SECONDS = 86400.0
+_UNNAMED = "none"
+_JOB_DIRECTORY = re.compile(
+    rf"b\.[0-9a-f]{{32}}|s-[0-9a-f]{{16}}\.[0-9]+\.([0-9a-f]{{8}}|{_UNNAMED})", re.ASCII
+)
 _T = TypeVar("_T")
 
 
@@ -219,6 +236,13 @@ class Ledger:
     # The store itself
 
     @property
+    def is_alone(self) -> bool:
+        """Whether the store's directory is missing, or has nothing but what the sink keeps."""
+        if not self.store.is_dir():
+            return True
+        return all(path == self.root for path in self.store.iterdir())
+
+    @property
     def created(self) -> bool:
         """Whether the sink made the store."""
         return self._created.exists()
@@ -270,6 +294,44 @@ class Ledger:
             path = self._staging / name
             if name not in kept and (is_earlier(name, job) or last_change(path) < limit):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def batch_directory(run: str) -> str:
+    """Return the name of a batch job's directory; a run has 32 hexadecimal digits."""
+    return f"b.{run}"
+
+
+def stream_directory(query: str, batch: int, known_by: str | None) -> str:
+    """Return the name of the directory of a query's batch.
+
+    Parameters
+    ----------
+    query : str
+        Its identity.
+    batch : int
+    known_by : str or None
+        What an abort knows the query by, if there is anything.
+
+    Returns
+    -------
+    str
+        Ends as :func:`stream_ending` says.
+
+    Notes
+    -----
+    Source: none.
+    """
+    return f"s-{digest(query)[:16]}{stream_ending(batch, known_by)}"
+
+
+def stream_ending(batch: int, known_by: str | None) -> str:
+    """Return how the name of a batch's directory ends."""
+    return f".{batch}.{_UNNAMED if known_by is None else digest(known_by)[:8]}"
+
+
+def is_job_directory(name: str) -> bool:
+    """Tell whether a directory has a name that only a job of the sink gives."""
+    return _JOB_DIRECTORY.fullmatch(name) is not None
 
 
 def is_earlier(directory: str, job: Job) -> bool:

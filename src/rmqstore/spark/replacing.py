@@ -15,7 +15,14 @@ from rmqstore import opening
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.spark import swapping
-from rmqstore.spark.committing import has_store, in_order, put_files, roll_forward
+from rmqstore.spark.committing import (
+    foreign_entries,
+    has_store,
+    in_order,
+    named,
+    put_files,
+    roll_forward,
+)
 from rmqstore.spark.ledger import Intent, Job, Ledger, is_earlier, last_change
 from rmqstore.spark.locking import locked, open_for_writing
 from rmqstore.spark.options import OptionError
@@ -87,6 +94,12 @@ def check_allowed(options: WriteOptions) -> None:
         raise OptionError(
             f"option 'path' is {options.path!r}: this sink did not create what is there, "
             "so it is not overwritten"
+        )
+    foreign = foreign_entries(options.path)
+    if foreign:
+        raise OptionError(
+            f"option 'path' is {options.path!r}: {named(foreign)}, which no store has and which "
+            "would be lost, so it is not overwritten"
         )
     if not options.allow_overwrite:
         raise OptionError(
@@ -176,12 +189,7 @@ def making_names(path: str) -> list[str]:
     -----
     Source: none.
     """
-    place = Path(os.path.realpath(path))
-    marker = f"{place.name}{_MAKING}"
-    if not place.parent.is_dir():
-        return []
-    names = (entry.name for entry in place.parent.iterdir())
-    return sorted(name.removeprefix(marker) for name in names if name.startswith(marker))
+    return swapping.job_names(Path(os.path.realpath(path)), _MAKING)
 
 
 def _finish_pending(options: WriteOptions) -> None:

@@ -24,10 +24,17 @@ from pyspark.sql.datasource import (
 
 from rmqstore.errors import StoreError
 from rmqstore.spark import committing, replacing
-from rmqstore.spark.ledger import Job, Ledger, digest
+from rmqstore.spark.ledger import (
+    Job,
+    Ledger,
+    batch_directory,
+    stream_directory,
+    stream_ending,
+)
 from rmqstore.spark.locking import wait_until_free
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.staging import Rules, StagedFile, stage
+from rmqstore.spark.worker_errors import told_plainly
 from rmqstore.spark.write_options import (
     Limits,
     limits_of,
@@ -43,7 +50,8 @@ __all__ = ["BatchWriter", "StagedMessage", "StreamWriter"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-_NO_CHECKPOINT = "none"
+# Options of Spark that no two queries of a session have in common.
+_QUERY_OPTIONS = ("checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,9 @@ class _Plan:
         replacing.recover(self.options.path)
         if overwrite:
             replacing.check_allowed(self.options)
+        else:
+            committing.check_place(self.options)
         limits = limits_of(self.options.path, self.options.store_config())
-        wait_until_free(self.options.path, self.options.lock_timeout)
         self.rules = Rules(columns, self.options.topic, limits)
         self.makes_directory = not Path(self.options.path).exists()
 
@@ -154,17 +163,21 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = _Plan(options, schema, overwrite)
         run = uuid.uuid4().hex
         told = self._plan.options
+        wait_until_free(told.path, told.lock_timeout)
         name = told.job_id
-        self._job = Job("batch", name or run, told.batch_id, f"b.{run}", name is not None)
+        self._job = Job("batch", name or run, told.batch_id, batch_directory(run), name is not None)
 
+    @told_plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage a partition's rows; runs in a task."""
         return self._plan.stage(iterator, self._job, _task().partitionId())
 
+    @told_plainly()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible; after an error that says so the next write does."""
         self._plan.commit(self._job, _staged(messages))
 
+    @told_plainly()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks have staged, unless the rows are on their way."""
         self._plan.discard(self._job)
@@ -186,11 +199,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     ------
     OptionError, SchemaError
         An option or a column is not as it may be; the message names it.
-    StoreLockedError
-        The store is open for writing elsewhere.
 
     Notes
     -----
+    It waits for no lock: Spark makes one for each commit, which waits itself, and for each abort,
+    which is to remove what was staged whoever has the store.
     Source: none.
     """
 
@@ -205,9 +218,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "option 'allowOverwrite' has to be true"
             )
         given = {name.lower(): value for name, value in options.items()}
-        place = given.get("checkpointlocation")
-        self._checkpoint = _NO_CHECKPOINT if place is None else digest(place)[:8]
+        told_apart = any(name in given for name in _QUERY_OPTIONS)
+        self._known_by = repr(sorted(given.items())) if told_apart else None
 
+    @told_plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage a partition's rows; runs in a task."""
         task = _task()
@@ -215,10 +229,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = task.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise StoreError(f"the task has no query and batch: {query!r}, {batch!r}")
-        directory = f"s-{digest(query)[:16]}.{batch}.{self._checkpoint}"
-        job = Job("stream", query, int(batch), directory, True)
+        number = int(batch)
+        job = Job("stream", query, number, stream_directory(query, number, self._known_by), True)
         return self._plan.stage(iterator, job, task.partitionId())
 
+    @told_plainly()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make all rows of a batch visible, unless they are already."""
         staged = _staged(messages)
@@ -229,11 +244,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         for job in jobs:
             self._plan.commit(job, staged)
 
+    @told_plainly()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what a batch's tasks have staged, unless the rows are on their way."""
         jobs = {message.job for message in _staged(messages)}
-        if not jobs and self._checkpoint != _NO_CHECKPOINT:
-            ending = f".{batchId}.{self._checkpoint}"
+        if not jobs and self._known_by is not None:
+            ending = stream_ending(batchId, self._known_by)
             for name in self._plan.staged_jobs():
                 if name.endswith(ending):
                     jobs.add(Job("stream", "", batchId, name, True))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
 from rmqstore.errors import StoreError
+from rmqstore.spark.worker_errors import RowError
 from rmqstore.spark.write_options import Limits
 from rmqstore.syncing import sync_path
 
@@ -200,7 +201,7 @@ def unique_keys(prefix: str, partition: int, first: int, count: int) -> pa.Array
 
     Raises
     ------
-    ValueError
+    RowError
         A partition has more than 2^32 rows.
 
     Notes
@@ -211,7 +212,7 @@ def unique_keys(prefix: str, partition: int, first: int, count: int) -> pa.Array
     import pyarrow as pa
 
     if first + count > _ROWS_MOST:
-        raise ValueError(f"partition {partition} has {first + count} rows; it may have 2^32")
+        raise RowError(f"partition {partition} has {first + count} rows; it may have 2^32")
     width = PREFIX_DIGITS + 2 * _PART_DIGITS
     digits = np.empty((count, width), np.uint8)
     head = f"{prefix}{partition | _NO_OFFSET:0{_PART_DIGITS}X}".encode("ascii")
@@ -263,7 +264,7 @@ def stage(
 
     Raises
     ------
-    ValueError
+    RowError
         A row is none that the store takes; the message names partition, column and row.
     OSError
         The system refuses. No file is left.
@@ -328,7 +329,7 @@ def _checked(
             ready = prepare(batch, rules.columns, rules.topic).append_column("uniq_key", keys)
             _core.check_table(ready, **vars(rules.limits))
         except (ValueError, TypeError) as error:
-            raise ValueError(
+            raise RowError(
                 f"partition {partition}, in its {count} rows from {first} on: {error}"
             ) from error
         first += count

@@ -12,9 +12,10 @@ import os
 import shutil
 from pathlib import Path
 
+from rmqstore.spark.ledger import is_job_directory
 from rmqstore.syncing import sync_path
 
-__all__ = ["recover", "swap"]
+__all__ = ["job_names", "recover", "swap"]
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -47,7 +48,8 @@ def swap(made: Path, path: Path) -> None:
     if not os.path.lexists(path):
         made.rename(path)
     elif not _exchange(made, path):
-        aside = _aside(made)
+        name = made.name.removeprefix(f"{path.name}{_MAKING}")
+        aside = path.with_name(f"{path.name}{_REPLACED}{name}")
         path.rename(aside)
         with contextlib.suppress(FileNotFoundError):  # a recovery was faster
             made.rename(path)
@@ -68,8 +70,9 @@ def recover(path: Path) -> None:
     -----
     Source: none.
     """
-    for aside in sorted(path.parent.glob(f"{_escaped(path.name)}{_REPLACED}*")):
-        made = path.with_name(aside.name.replace(_REPLACED, _MAKING, 1))
+    for name in job_names(path, _REPLACED):
+        aside = path.with_name(f"{path.name}{_REPLACED}{name}")
+        made = path.with_name(f"{path.name}{_MAKING}{name}")
         if not os.path.lexists(path):
             (made if made.exists() else aside).rename(path)
             sync_path(path.parent)
@@ -77,13 +80,34 @@ def recover(path: Path) -> None:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def _aside(made: Path) -> Path:
-    return made.with_name(made.name.replace(_MAKING, _REPLACED, 1))
+def job_names(path: Path, marker: str) -> list[str]:
+    """Return what the names of the sink's own directories beside one end with.
 
+    Parameters
+    ----------
+    path : Path
+        What was, or is, to be replaced; no link.
+    marker : str
+        What comes between its name and that of a job.
 
-def _escaped(name: str) -> str:
-    """Return a name as a pattern that means it alone."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+    Returns
+    -------
+    list of str
+        Names of jobs. What anybody else has put there is left out.
+
+    Notes
+    -----
+    Source: none.
+    """
+    if not path.parent.is_dir():
+        return []
+    start = f"{path.name}{marker}"
+    names = (
+        entry.name.removeprefix(start)
+        for entry in path.parent.iterdir()
+        if entry.name.startswith(start)
+    )
+    return sorted(filter(is_job_directory, names))
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -14,7 +14,15 @@ from rmqstore.errors import StoreError
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.schema import SchemaError
 
-__all__ = ["told_plainly"]
+__all__ = ["RowError", "told_plainly"]
+
+
+class RowError(ValueError):
+    """A row is none that the store takes; the message names partition, column and row."""
+
+
+_PLAIN = (OptionError, SchemaError, RowError, StoreError)
+_CAUSES = (*_PLAIN, OSError, ValueError)  # whose text is in the message
 
 
 @contextmanager
@@ -24,13 +32,15 @@ def told_plainly() -> Iterator[None]:
     Notes
     -----
     A worker's process ends with such an error, so that nothing later in it is told otherwise; a
-    process that is none of Spark's workers is left as it is.
+    process that is none of Spark's workers is left as it is. So is an error that came of one
+    that nobody has foreseen.
     Source: none.
     """
     try:
         yield
-    except (OptionError, SchemaError, StoreError):
+    except _PLAIN as error:
         main = getattr(sys.modules["__main__"], "__spec__", None)
-        if main is not None and main.name.startswith("pyspark."):
+        foreseen = error.__cause__ is None or isinstance(error.__cause__, _CAUSES)
+        if foreseen and main is not None and main.name.startswith("pyspark."):
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
