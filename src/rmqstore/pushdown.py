@@ -22,7 +22,16 @@ from rmqstore.times import INT64_MAX, INT64_MIN
 if TYPE_CHECKING:
     from rmqstore.scan import Scan
 
-__all__ = ["Bounds", "bounds_of", "fields_of", "narrowed"]
+__all__ = [
+    "Bounds",
+    "bounds_of",
+    "checked",
+    "fields_of",
+    "is_never",
+    "narrowed",
+    "range_of",
+    "texts_of",
+]
 
 Texts = frozenset[str]
 Range = tuple[int, int]  # both inclusive
@@ -353,11 +362,11 @@ def narrowed(scan: Scan, bounds: Bounds) -> tuple[Scan, ...]:
         In log order one after the other; they may give others as well.
     """
     topics = _wanted_topics(scan, bounds)
-    low, high = _range(bounds, "queue_id")
+    low, high = range_of(bounds, "queue_id")
     elsewhere = scan._queue_id >= 0 and not low <= scan._queue_id <= high
     if scan._nothing or is_never(bounds) or topics == () or elsewhere:
         return ()
-    scan = _checked(scan, bounds)
+    scan = checked(scan, bounds)
     if len(scan._topics) == 1 and scan._queue_id >= 0:
         return (_queue_range(scan, scan._topics[0], scan._queue_id, bounds),)
     if not bounds.keys() & _PLACES:
@@ -375,7 +384,7 @@ def _by_place(
     scan: Scan, topics: tuple[str, ...] | None, bounds: Bounds, extent: tuple[int, int, int]
 ) -> Scan:
     """Along one queue if no record is outside of the queues, else along the log, or queues."""
-    low, high = _range(bounds, "queue_id")
+    low, high = range_of(bounds, "queue_id")
     changes: dict[str, Any] = {}
     if low == high and 0 <= low <= _QUEUE_ID_MOST:
         changes["queue_id"] = low
@@ -393,32 +402,46 @@ def _by_place(
     return _log_range(scan.replace(**changes), bounds, extent[0])
 
 
-def _range(bounds: Bounds, name: str) -> Range:
+def range_of(bounds: Bounds, name: str) -> Range:
+    """Return the least and the greatest number that a column may have; all where none is told."""
     bound = bounds.get(name)
     return bound if isinstance(bound, tuple) else (INT64_MIN, INT64_MAX)
 
 
-def _texts(bounds: Bounds, name: str) -> Texts | None:
+def texts_of(bounds: Bounds, name: str) -> Texts | None:
+    """Return the texts that a column may have; None where it may have any."""
     bound = bounds.get(name)
     return bound if isinstance(bound, frozenset) else None
 
 
 def _wanted_topics(scan: Scan, bounds: Bounds) -> tuple[str, ...] | None:
-    topics = _texts(bounds, "topic")
+    topics = texts_of(bounds, "topic")
     if topics is None:
         return scan._topics or None
     return tuple(sorted(topics.intersection(scan._topics) if scan._topics else topics))
 
 
-def _checked(scan: Scan, bounds: Bounds) -> Scan:
-    """With the tags and store times that a message must have."""
+def checked(scan: Scan, bounds: Bounds) -> Scan:
+    """Return a scan with the tags and store times that a message must have.
+
+    Parameters
+    ----------
+    scan : Scan
+    bounds : mapping
+        As :func:`bounds_of` returns them.
+
+    Returns
+    -------
+    Scan
+        The same where nothing is told of them.
+    """
     changes: dict[str, Any] = {}
-    low, high = _range(bounds, "store_timestamp")
+    low, high = range_of(bounds, "store_timestamp")
     if low > scan._since:
         changes["since"] = low
     if high < scan._until - 1:
         changes["until"] = high + 1
-    tags = _texts(bounds, "tags")
+    tags = texts_of(bounds, "tags")
     if scan._tags is None and tags is not None and 0 < len(tags) <= _TAGS:
         plain = all("|" not in tag and tag == tag.strip() and tag != "*" for tag in tags)
         if plain:
@@ -437,19 +460,19 @@ def _between(scan: Scan, low: int, high: int, first: int) -> Scan:
 
 
 def _log_range(scan: Scan, bounds: Bounds, first: int) -> Scan:
-    return _between(scan, *_range(bounds, "physical_offset"), first)
+    return _between(scan, *range_of(bounds, "physical_offset"), first)
 
 
 def _queue_range(scan: Scan, topic: str, queue_id: int, bounds: Bounds) -> Scan:
     known = scan._engine._bounds(topic, queue_id)
-    return _between(scan, *_range(bounds, "queue_offset"), known[0] if known else 0)
+    return _between(scan, *range_of(bounds, "queue_offset"), known[0] if known else 0)
 
 
 def _by_keys(
     scan: Scan, topics: Iterable[str] | None, bounds: Bounds, extent: tuple[int, int, int]
 ) -> tuple[Scan, ...]:
     """By the index as far as the log is in queues: what was rolled back is in neither."""
-    keys = _texts(bounds, "uniq_key")
+    keys = texts_of(bounds, "uniq_key")
     first, queued, end = extent
     if keys is None or scan._keys or scan._queue_id >= 0 or queued <= first:
         return ()

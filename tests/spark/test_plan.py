@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,11 @@ from rmqstore.errors import (
     TopicNotFoundError,
 )
 from rmqstore.scan import COLUMNS
+from rmqstore.spark.ledger import Job, batch_directory, stream_directory
+from rmqstore.spark.new_store import new_store
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.reading import read_partition
+from rmqstore.spark.replacing import making_path
 from rmqstore.spark.schema import spark_schema
 from source_model import SIMPLE, Row, evaluate, partitions_of, random_filter, read_back, same_rows
 
@@ -402,3 +407,24 @@ def test_several_stores_and_globs(small: Path, tmp_path: Path) -> None:
         read_back({"paths": json.dumps(paths), "topics": "odds"})
     with pytest.raises(StoreNotFoundError, match="no directory matches"):
         read_back({"path": f"{tmp_path}/none*"})
+
+
+def test_globs_leave_out_what_is_being_made(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    jobs = [
+        Job("batch", "", 0, batch_directory(uuid.uuid4().hex), False),
+        Job("stream", "q", 7, stream_directory("q", 7, "0" * 8), True),
+    ]
+    beside = [making_path(str(path), job) for job in jobs]
+    beside += [place.with_name(place.name.replace(".making-", ".replaced-")) for place in beside]
+    with new_store(path) as made:
+        beside.append(made)
+        for place in (path.with_name("store.making-of"), *beside):
+            with rmqstore.open(place, "a", config=rmqstore.StoreConfig.small()) as store:
+                store.put_many("orders", [b"x"] * 3)
+        assert len(read_back({"path": f"{tmp_path}/st*"})) == 3
+        assert len(read_back({"path": beside[0]})) == 3
+        shutil.rmtree(path.with_name("store.making-of"))
+        with pytest.raises(StoreNotFoundError, match="no directory matches"):
+            read_back({"path": f"{tmp_path}/st*"})
+    assert len(read_back({"path": f"{tmp_path}/st*"})) == 3

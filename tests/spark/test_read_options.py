@@ -14,6 +14,7 @@ from rmqstore.spark.batch_source import BatchReader
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.read_options import default_schema
 from rmqstore.spark.schema import SchemaError, spark_schema
+from rmqstore.spark.stream_source import StreamReader
 
 pytestmark = pytest.mark.spark
 
@@ -47,6 +48,10 @@ def root(tmp_path: Path) -> Path:
         ({"consumeFrom": '{"orders":{"x":1}}'}, "option 'consumeFrom' is"),
         ({"consumeFrom": '{"orders":{"0":true}}'}, "option 'consumeFrom' is"),
         ({"consumeFrom": '{"order":{"0":1}}'}, "'order', which is not read; nearest is 'orders'"),
+        ({"consumeFrom": '{"orders":{"9":5}}'}, "given for queue 9 of 'orders'; it has 4"),
+        ({"consumeUntil": '{"orders":{"0":1,"4":1}}'}, "given for queue 4 of 'orders'; it has 4"),
+        ({"consumeFromTimestamp": '{"orders":{"9":1}}'}, "given for queue 9 of 'orders'; it has 4"),
+        ({"consumeUntilTimestamp": '{"orders":{"9":1}}'}, "given for queue 9 of 'orders'; it has "),
         ({"consumeFrom": "group"}, "option 'group' names none"),
         ({"group": "g"}, "option 'group' is given, but 'consumeFrom' is not 'group'"),
         ({"consumeUntil": "first"}, "option 'consumeUntil' is 'first'; it may be last, or JSON"),
@@ -72,6 +77,12 @@ def test_what_cannot_be_meant(root: Path, options: dict[str, str], text: str) ->
     with pytest.raises(OptionError, match=text) as told:
         BatchReader({"path": str(root), **options}, spark_schema()).partitions()
     assert "\n" not in str(told.value)
+
+
+def test_a_stream_from_a_queue_that_is_not_there(root: Path) -> None:
+    given = {"path": str(root), "consumeFrom": '{"orders":{"0":0,"9":5}}'}
+    with pytest.raises(OptionError, match="given for queue 9 of 'orders'; it has 4"):
+        StreamReader(given, spark_schema()).initialOffset()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.spark.stream_admission import admitted, bytes_of
-from rmqstore.spark.stream_offsets import OffsetError, QueueName, StreamOffset, flat, nested, share
+from rmqstore.spark.stream_offsets import (
+    LogStart,
+    OffsetError,
+    QueueName,
+    StreamOffset,
+    flat,
+    nested,
+    share,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +34,8 @@ def test_an_offset_is_the_same_after_json(positions: dict[QueueName, int], data:
         data.draw(st.lists(st.sampled_from(sorted(positions)), unique=True)) if positions else []
     )
     begins = {name: data.draw(st.integers(0, positions[name])) for name in begun}
-    offset = StreamOffset(positions, begins, {".": {"orders": 7}} if begins else {})
+    logs = {name.store: LogStart(at, "a digest") for name, at in positions.items()}
+    offset = StreamOffset(positions, begins, {".": {"orders": 7}} if begins else {}, logs)
     assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
     assert flat(nested(positions)) == positions
     ranges = {name: (start, stop) for name, start, stop in offset.ranges()}
@@ -49,6 +58,10 @@ def test_an_offset_is_the_same_after_json(positions: dict[QueueName, int], data:
             "t/0 that begins at 2 and ends at 1",
         ),
         ({"v": 1, "q": {}, "deleted": {"t": 1}}, "where deleted topics should be"),
+        ({"v": 1, "q": {}, "logs": {".": [0]}}, "where logs should be"),
+        ({"v": 1, "q": {}, "logs": {".": "ab"}}, "where logs should be"),
+        ({"v": 1, "q": {}, "logs": {".": [-1, "ab"]}}, "where logs should be"),
+        ({"v": 1, "q": {}, "logs": []}, "where logs should be"),
     ],
 )
 def test_offsets_that_are_none(data: Any, text: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import rmqstore
 from rmqstore.spark.lagging import Lag, LagListener, lag
@@ -119,11 +120,18 @@ def test_a_first_batch_that_failed_is_run_again_as_it_was(
     assert got == {0: [3, 4, 5, 6, 7], 1: [8, 9, 10, 11]}
 
 
-def test_errors_name_the_option(spark: Any, store: rmqstore.MessageStore) -> None:
+def test_errors_are_one_line_of_ours(spark: Any, store: rmqstore.MessageStore) -> None:
     fill(store, "orders", 1, 1)
-    frame = stream(spark, store, maxMessagePerTrigger="3")
-    with pytest.raises(Exception, match="'maxmessagepertrigger' is none of the streaming source"):
-        finished(frame.writeStream.format("noop").trigger(availableNow=True).start())
+    cases = [
+        ({"maxMessagePerTrigger": "3"}, "'maxmessagepertrigger' is none of the streaming source"),
+        ({"topics": "order"}, "no topic 'order'; nearest is 'orders'"),
+    ]
+    for given, text in cases:
+        frame = stream(spark, store, **given)
+        with pytest.raises(StreamingQueryException) as told:
+            finished(frame.writeStream.format("noop").trigger(availableNow=True).start())
+        assert text in str(told.value)
+        assert "Traceback" not in str(told.value)
 
 
 def test_an_idle_trigger(spark: Any, store: rmqstore.MessageStore) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
+import os
 import pickle
 import random
+import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from rmqstore.errors import StoreNotFoundError, TopicNotFoundError
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.schema import spark_schema
 from rmqstore.spark.stream_offsets import DataLossError, OffsetError
+from rmqstore.spark.stream_progress import StreamProgress
 from rmqstore.spark.stream_source import StreamReader
 from stream_model import FAST, Crash, Query, dispatched, fill, options
 
@@ -290,70 +294,6 @@ def test_only_what_is_selected(store: rmqstore.MessageStore) -> None:
     assert sorted(int(row[3]) for row in keyed) == list(range(1, 20, 2))
 
 
-def test_a_topic_that_is_made_anew_is_told(
-    store: rmqstore.MessageStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    fill(store, "kept", 1, 1)
-    fill(store, "orders", 1, 5)
-    query = Query(options(store, consumeFrom="first"))
-    query.all()
-    store.delete_topic("orders")
-    with pytest.raises(DataLossError, match=r"orders/0: offset 5 comes next, it has no messages"):
-        query.trigger()
-    fill(store, "orders", 1, 9)  # more than there were: the offset is there again
-    for again in (False, True):
-        if again:
-            query.start(options(store))
-        with pytest.raises(DataLossError, match=r"orders/0: offset 5 .* 0 to 9 now, of a topic ma"):
-            query.trigger()
-    query.start(options(store, failOnDataLoss="false"))
-    with caplog.at_level(logging.WARNING, "rmqstore"):
-        query.all()
-    assert "orders/0: offset 5 comes next" in caplog.text
-    assert [row[2] for row in query.rows if row[0] == "orders"] == [*range(5), *range(9)]
-    query.start(options(store))
-    assert query.all() == 0
-
-
-def test_another_store_at_the_path_is_told(tmp_path: Path) -> None:
-    config = StoreConfig.small()
-    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
-        fill(store, "orders", 2, 6)
-        query = Query(options(store, consumeFrom="first"))
-        query.all()
-    (tmp_path / "store").rename(tmp_path / "gone")
-    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
-        fill(store, "orders", 2, 8)
-        with pytest.raises(DataLossError, match=r"orders/0: offset 6 .*, and 1 more"):
-            query.trigger()
-        query.start(options(store, failOnDataLoss="false"))
-    (tmp_path / "store").rename(tmp_path / "gone too")
-    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
-        fill(store, "orders", 2, 2)
-        query.start(options(store))
-        with pytest.raises(DataLossError, match=r"offset 6 comes next, the queue has 0 to 2 now"):
-            query.trigger()
-
-
-def test_a_batch_whose_messages_are_gone(
-    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rmqstore.spark.stream_plan._APPEAR_SECONDS", 0.1)
-    fill(store, "kept", 1, 1)
-    fill(store, "orders", 1, 5)
-    query = Query(options(store, consumeFrom="first"))
-    with pytest.raises(Crash):
-        query.trigger(crash_at="planned")
-    store.delete_topic("orders")
-    fill(store, "orders", 1, 2)
-    query.start(options(store))
-    with pytest.raises(DataLossError, match="the batch has offsets 0 to 5, the queue has 0 to 2"):
-        query.trigger()
-    query.start(options(store, failOnDataLoss="false"))
-    assert query.trigger()
-    assert len(query.batches[0]) == 3
-
-
 def test_a_task_sees_a_topic_that_a_broker_made_anew(store: rmqstore.MessageStore) -> None:
     fill(store, "kept", 1, 1)
     fill(store, "orders", 1, 5)
@@ -370,6 +310,39 @@ def test_a_task_sees_a_topic_that_a_broker_made_anew(store: rmqstore.MessageStor
         store.put("orders", b"anew %d" % i, queue_id=0)
     dispatched(store)
     assert [row[3] for row in query.read({}, batch)] == [b"anew %d" % i for i in range(3)]
+
+
+def test_only_errors_that_say_all_are_told_plainly(
+    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, "orders", 1, 1)
+    # As in a process of Spark's, where it is this variable that leaves the traceback out.
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+    behind = {"v": 1, "q": {".": {"orders": {"0": 5}}}, "from": {".": {"orders": {"0": 2}}}}
+    reader = StreamReader(options(store), spark_schema(["topic"]))
+    wrong = StreamReader(options(store, topics="order"), spark_schema(["topic"]))
+    monkeypatch.setattr("rmqstore.spark.stream_plan._APPEAR_SECONDS", 0.1)
+    calls: list[tuple[Callable[[], object], type[Exception]]] = [
+        (wrong.initialOffset, TopicNotFoundError),
+        (lambda: reader.latestOffset(behind, ReadAllAvailable()), DataLossError),
+        (lambda: reader.latestOffset({}, ReadAllAvailable()), OffsetError),
+        (lambda: reader.partitions({}, behind), DataLossError),
+        (lambda: reader.commit({}), OffsetError),
+        (StreamReader({}, spark_schema(["topic"])).getDefaultReadLimit, OptionError),
+        (StreamReader({}, spark_schema(["topic"])).prepareForTriggerAvailableNow, OptionError),
+        (StreamReader({}, spark_schema(["topic"])).reportLatestOffset, OptionError),
+    ]
+    for call, kind in calls:
+        monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+        with pytest.raises(kind):
+            call()
+        assert os.environ["SPARK_HIDE_TRACEBACK"] == "1"
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+    monkeypatch.setattr(StreamProgress, "initial", lambda _: {}["a mistake"])
+    with pytest.raises(KeyError):
+        reader.initialOffset()
+    assert not os.environ["SPARK_HIDE_TRACEBACK"]
 
 
 @pytest.mark.parametrize(
@@ -395,8 +368,11 @@ def test_options_that_cannot_be(
     store: rmqstore.MessageStore, more: dict[str, str], kind: type[Exception], text: str
 ) -> None:
     given = {name.lower(): value for name, value in {"path": store.path, **more}.items()}
+    reader = StreamReader(given, spark_schema(["topic"]))  # which Spark would not let tell it
     with pytest.raises(kind, match=text):
-        StreamReader(given, spark_schema(["topic"]))
+        reader.getDefaultReadLimit()
+    with pytest.raises(kind, match=text):
+        reader.latestOffset({}, ReadAllAvailable())
 
 
 def test_names_that_are_not_there(store: rmqstore.MessageStore) -> None:

@@ -12,11 +12,13 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import rmqstore
 from rmqstore import pushdown
 from rmqstore.spark.filters import NO_FILTERS, Condition, Filters
+from rmqstore.spark.landmarks import landmark_before
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.places import COUNTED, first_unit_at, hits_of, size_about, times_range
 from rmqstore.spark.positions import Positions
@@ -32,6 +34,7 @@ from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
     from rmqstore.scan import Scan
+    from rmqstore.spark.landmarks import Landmark
     from rmqstore.store import MessageStore
 
 __all__ = ["Query", "Way", "plan"]
@@ -111,7 +114,10 @@ def plan(query: Query) -> list[StorePartition]:
 def _check(query: Query, stores: Iterable[MessageStore]) -> None:
     """Refuse names that no store has."""
     selection = query.selection
-    positions = [topic for each in (query.begin, query.until) if each for topic in each.topics]
+    positions: dict[str, set[int]] = {}
+    for each in (query.begin, query.until):
+        for name, queue_ids in each.topics.items() if each else ():
+            positions.setdefault(name, set()).update(queue_ids)
     if not positions and selection.topics is None and selection.queues is None:
         return
     known: dict[str, set[int]] = {}
@@ -140,7 +146,12 @@ def _shared_out(
     most = selection.max_messages_per_partition
     return [
         StorePartition(
-            each.store.path, group, each.filters, selection.on_corrupt, selection.on_removed
+            each.store.path,
+            group,
+            each.filters,
+            selection.on_corrupt,
+            selection.on_removed,
+            each.landmark,
         )
         for each in plans
         for group in merged(each.split(limit, most), limit, most)
@@ -181,7 +192,7 @@ class StorePlan:
         if scan._nothing or pushdown.is_never(self._bounds):
             return
         if query.along_queues:
-            self.pieces += self._of_queues(pushdown._checked(scan, self._bounds))
+            self.pieces += self._of_queues(pushdown.checked(scan, self._bounds))
             return
         bounds = dict(self._bounds)
         if query.way == "commitlog":
@@ -189,6 +200,11 @@ class StorePlan:
                 bounds.pop(name, None)
         for narrow in pushdown.narrowed(scan, bounds):
             self.pieces += self._of_scan(narrow)
+
+    @cached_property
+    def landmark(self) -> Landmark | None:
+        """The last record that may be read."""
+        return landmark_before(self.store, self._first, self._end)
 
     def _scan(self) -> Scan:
         """Return the scan that gives the same rows, but for what filters and queues leave out."""
@@ -217,8 +233,8 @@ class StorePlan:
     def _of_queues(self, scan: Scan) -> Iterator[Piece]:
         """Go through what consumers would get."""
         query = self._query
-        topics = pushdown._texts(self._bounds, "topic")
-        low, high = pushdown._range(self._bounds, "queue_id")
+        topics = pushdown.texts_of(self._bounds, "topic")
+        low, high = pushdown.range_of(self._bounds, "queue_id")
         progress = query.begin.progress(self.store) if query.begin else None
         places = self._log_range(scan)
         for topic, queue_ids in selected_queues(self.store, self._selection).items():
@@ -252,7 +268,7 @@ class StorePlan:
         places: tuple[int, int],
     ) -> Iterator[Piece]:
         """Give the part of a queue's range whose records lie in a range of the log."""
-        low, high = pushdown._range(self._bounds, "queue_offset")
+        low, high = pushdown.range_of(self._bounds, "queue_offset")
         start, stop = max(offsets[0], low), min(offsets[1], high + 1)
         queue = Queue(self.store, topic, queue_id)
         if start < stop and places[0] > self._first:
@@ -297,7 +313,7 @@ class StorePlan:
             start = max(start, scan._start)
             stop = stop if scan._stop < 0 else min(stop, scan._stop)
         if self._query.along_queues:
-            low, high = pushdown._range(self._bounds, "physical_offset")
+            low, high = pushdown.range_of(self._bounds, "physical_offset")
             start, stop = max(start, low), min(stop, high + 1)
         return times_range(self.store, (start, stop), scan._since, scan._until)
 

@@ -65,9 +65,13 @@ class Positions:
     exact: bool = True
 
     @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics that are named."""
-        return tuple({**self.offsets, **self.times})
+    def topics(self) -> dict[str, set[int]]:
+        """The topics that are named, each with those of its queues that are."""
+        found: dict[str, set[int]] = {}
+        for per_queue in (self.offsets, self.times):
+            for topic, queues in per_queue.items():
+                found.setdefault(topic, set()).update(queues)
+        return found
 
     def progress(self, store: MessageStore) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return the progress of all groups of a store; nothing where no group is meant."""

@@ -75,6 +75,10 @@ ALIASES = {
 _POLICIES: dict[str, OnCorrupt] = {"fail": "raise", "skip": "skip", "stop": "stop"}
 _QUEUE_ID_MOST = 0x7FFFFFFF
 
+# What overwrites append to a store's name, and whoever makes a new one.
+_HALF_MADE = re.compile(r".*\.(?:making|replaced)-(.+)", re.DOTALL)
+_NEW_STORE = re.compile(r"[0-9a-f]{32}")
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -238,7 +242,10 @@ def selected_topics(known: Collection[str], selection: Selection) -> tuple[str, 
 
 
 def check_names(
-    selection: Selection, known: Mapping[str, Collection[int]], *, positions: Iterable[str] = ()
+    selection: Selection,
+    known: Mapping[str, Collection[int]],
+    *,
+    positions: Mapping[str, Iterable[int]] | None = None,
 ) -> None:
     """Refuse topics and queues that no store has.
 
@@ -247,8 +254,8 @@ def check_names(
     selection : Selection
     known : mapping of str to collection of int
         Topics of all the stores together, with their queues.
-    positions : iterable of str, optional
-        Topics that ``consumeFrom`` and its kin name.
+    positions : mapping of str to iterable of int, optional
+        Topics that ``consumeFrom`` and its kin name, with their queues.
 
     Raises
     ------
@@ -276,11 +283,17 @@ def check_names(
                     f"it has {len(known[topic])}"
                 )
     read = set(selected_topics(tuple(known), selection))
-    for topic in positions:
+    for topic, given in (positions or {}).items():
         if topic not in read:
             near = difflib.get_close_matches(topic, read, 1)
             hint = f"; nearest is {near[0]!r}" if near else ""
             raise OptionError(f"a position is given for {topic!r}, which is not read{hint}")
+        for queue_id in sorted(given):
+            if queue_id not in known[topic]:
+                raise OptionError(
+                    f"a position is given for queue {queue_id} of {topic!r}; "
+                    f"it has {len(known[topic])}"
+                )
 
 
 def _columns(options: Options) -> tuple[str, ...] | None:
@@ -322,13 +335,24 @@ def _stores(given: Iterable[str]) -> tuple[str, ...]:
     for path in given:
         matches = [path]
         if glob.has_magic(path) and not Path(path).exists():
-            matches = sorted(match for match in glob.glob(path) if Path(match).is_dir())  # noqa: PTH207
+            matches = sorted(match for match in glob.glob(path) if _is_whole(Path(match)))  # noqa: PTH207
             if not matches:
                 raise StoreNotFoundError(f"{path}: no directory matches")
         for match in matches:
             _check_store(match)
             found[match] = None
     return tuple(found)
+
+
+def _is_whole(match: Path) -> bool:
+    """Whether it is a directory, and none that a sink or a job makes beside a store."""
+    found = _HALF_MADE.fullmatch(match.name)
+    if found is not None:
+        from rmqstore.spark.ledger import is_job_directory
+
+        if is_job_directory(found[1]) or _NEW_STORE.fullmatch(found[1]):
+            return False
+    return match.is_dir()
 
 
 def _check_store(path: str) -> None:

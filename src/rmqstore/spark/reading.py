@@ -19,7 +19,9 @@ from pyspark.sql.datasource import InputPartition
 import rmqstore
 from rmqstore import paths
 from rmqstore.arrays import unit_array
+from rmqstore.errors import MessagesRemovedError, StoreCorruptError
 from rmqstore.spark.filters import NO_FILTERS, Filters
+from rmqstore.spark.landmarks import Landmark, StoreReplacedError, landmark_at
 from rmqstore.spark.schema import arrow_schema, as_planned, spark_schema
 from rmqstore.spark.worker_errors import told_plainly
 from rmqstore.topic import Queue
@@ -110,6 +112,9 @@ class StorePartition(InputPartition):
         What happens at a record that does not check; ``"stop"`` ends the piece.
     on_removed : {"raise", "skip"}
         What happens where retention took messages that are still to come.
+    landmark : Landmark, or None
+        What the log of the store has that was planned with, no earlier than the pieces' last
+        message; None: any store will do.
 
     Notes
     -----
@@ -121,6 +126,7 @@ class StorePartition(InputPartition):
     filters: Filters = NO_FILTERS
     on_corrupt: Literal["raise", "skip", "stop"] = "raise"
     on_removed: Literal["raise", "skip"] = "raise"
+    landmark: Landmark | None = None
 
 
 def queue_piece(
@@ -158,6 +164,9 @@ def read_partition(partition: InputPartition, schema: StructType) -> Iterator[pa
         A record does not check; the message names file and offset.
     MessagesRemovedError
         Retention took messages that were planned.
+    StoreReplacedError
+        Another store is at the path than when it was planned, whatever ``on_removed`` says:
+        rows of two stores are no query's.
 
     Notes
     -----
@@ -174,19 +183,57 @@ def _rows(partition: StorePartition, schema: StructType) -> Iterator[pa.RecordBa
     hidden = [name for name in filters.columns if name not in planned.names]
     if hidden:
         read = arrow_schema(spark_schema([*planned.names, *hidden]))
+    before = _directories(partition.path)
+    store = _opened_as_planned(partition)
+    if store is None:
+        return
+    try:
+        for piece in partition.pieces:
+            scan = scan_piece(
+                store,
+                piece,
+                read.names,
+                on_corrupt=partition.on_corrupt,
+                on_removed=partition.on_removed,
+            )
+            for batch in scan.to_batches():
+                passed = filters.passing(as_planned(batch, read))
+                if passed.num_rows:
+                    yield as_planned(passed, planned) if hidden else passed
+    except (MessagesRemovedError, StoreCorruptError, FileNotFoundError):
+        if _directories(partition.path) != before:
+            raise _replaced(partition) from None
+        raise
+    # Who replaces a store removes the old one's files, which may have been skipped.
+    lenient = partition.on_removed != "raise" or partition.on_corrupt != "raise"
+    if lenient and _directories(partition.path) != before:
+        raise _replaced(partition)
+
+
+def _opened_as_planned(partition: StorePartition) -> MessageStore | None:
+    """Return the store that was planned with; None where all its messages may be skipped."""
     store = opened(partition.path)
-    for piece in partition.pieces:
-        scan = scan_piece(
-            store,
-            piece,
-            read.names,
-            on_corrupt=partition.on_corrupt,
-            on_removed=partition.on_removed,
-        )
-        for batch in scan.to_batches():
-            passed = filters.passing(as_planned(batch, read))
-            if passed.num_rows:
-                yield as_planned(passed, planned) if hidden else passed
+    landmark = partition.landmark
+    if landmark is None:
+        return store
+    place = landmark.physical_offset
+    if landmark_at(store, place) != landmark:
+        store.close()  # what is kept open may not see what the planner has seen
+        store = opened(partition.path)
+    if landmark_at(store, place) == landmark:
+        return store
+    first = store.scan()._pass(()).extent(queued_too=False)[0]
+    if place >= first:
+        raise _replaced(partition)
+    if partition.on_removed == "raise":
+        raise MessagesRemovedError("", -1, place, first)
+    return None
+
+
+def _replaced(partition: StorePartition) -> StoreReplacedError:
+    return StoreReplacedError(
+        f"{partition.path}: the store was replaced since the query was planned"
+    )
 
 
 def scan_piece(
@@ -255,18 +302,24 @@ def opened(path: str) -> MessageStore:
 
 def _identity(path: str) -> tuple[int, ...]:
     """Return what differs when another store is at the path, or topics of it were deleted."""
-    found: list[int] = []
-    for place in (Path(path), Path(path, paths.COMMIT_LOG), Path(path, paths.DELETED_TOPICS)):
-        try:
-            status = place.stat()
-        except OSError:
-            found.append(-1)
-            continue
-        found += (status.st_dev, status.st_ino)
+    found = [*_directories(path), *_numbers(Path(path, paths.DELETED_TOPICS))]
     # A broker notes nowhere that it deleted a topic: the directory of all topics tells.
     with contextlib.suppress(OSError):
         found.append(Path(path, paths.CONSUME_QUEUE).stat().st_mtime_ns)
     return tuple(found)
+
+
+def _directories(path: str) -> tuple[int, ...]:
+    """Return what differs when another store is at the path, while the first is open."""
+    return *_numbers(Path(path)), *_numbers(Path(path, paths.COMMIT_LOG))
+
+
+def _numbers(place: Path) -> tuple[int, ...]:
+    try:
+        status = place.stat()
+    except OSError:
+        return (-1,)
+    return status.st_dev, status.st_ino
 
 
 def split_queue_range(

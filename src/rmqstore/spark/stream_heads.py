@@ -11,6 +11,7 @@ Source: none.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -19,8 +20,9 @@ from pathlib import Path
 
 import rmqstore
 from rmqstore import paths
+from rmqstore.errors import StoreNotFoundError
 from rmqstore.spark.read_options import Selection, selected_queues
-from rmqstore.spark.stream_offsets import Deletions, QueueName
+from rmqstore.spark.stream_offsets import Deletions, LogStart, LogStarts, QueueName
 from rmqstore.store import MessageStore
 
 __all__ = ["Bounds", "Heads"]
@@ -33,7 +35,10 @@ _LOOK_PART = 0.1
 _SETTLE_SECONDS = 1.0  # within which what is in the log is in its queue
 _QUIET_SECONDS = 30.0  # after which the queues are looked at nevertheless
 _HEAD_BYTES = 8  # of a record, of which some are not zero
+_RECORD_BYTES = 80  # of a record, with its times; none is shorter
+_DIGEST_BYTES = 8
 _YOUNG_NS = 50_000_000  # a directory's time is no older than its change by more than this
+_TRIES = 3  # to tell where the log begins while retention takes that
 _ONE_STORE = "."
 
 
@@ -100,6 +105,41 @@ class Heads:
         """Return, by store and topic, where the log ended when a topic was deleted last."""
         found = {each.name: each.deletions for each in self._watched}
         return {store: topics for store, topics in found.items() if topics}
+
+    def log_starts(self, known: LogStarts) -> tuple[LogStarts, set[str]]:
+        """Tell what the logs begin with, and which stores are others than those known.
+
+        Parameters
+        ----------
+        known : dict of str to LogStart
+            As the offset has it that is gone on from.
+
+        Returns
+        -------
+        (dict of str to LogStart, set of str)
+            What is known stays, as long as the log has it: another one is told where retention took
+            it. Stores that are not watched are left as they are.
+
+        Notes
+        -----
+        Of a store whose queues have nothing, nothing is told: its first record may be only partly
+        written. A store whose log begins behind what is known may be the same one, and is taken
+        for it.
+        """
+        begun = {name.store for name, (_, high) in self.bounds.items() if high}
+        found, replaced = dict(known), set()
+        for watched in self._watched:
+            before = found.pop(watched.name, None)
+            if before is None and watched.name not in begun:
+                continue
+            start = watched.log_start(before)
+            if start is not None:
+                found[watched.name] = start
+            if before is None or before == start:
+                continue
+            if start is None or start.offset <= before.offset:
+                replaced.add(watched.name)
+        return found, replaced
 
     def selects(self, name: QueueName) -> bool:
         """Tell whether the options select a queue, be it there or not."""
@@ -232,6 +272,40 @@ class _Watched:
             return not any(os.pread(fd, _HEAD_BYTES, self._end - start))
         finally:
             os.close(fd)
+
+    def log_start(self, known: LogStart | None) -> LogStart | None:
+        """Return what the log begins with: what is known, if the log has that yet."""
+        for _ in range(_TRIES):
+            try:
+                if known is not None and self._record(known.offset) == known.record:
+                    return known
+            except FileNotFoundError:
+                pass
+            try:
+                files = [each.name for each in Path(self._path, paths.COMMIT_LOG).iterdir()]
+            except FileNotFoundError:
+                raise StoreNotFoundError(f"{self._path}: no store") from None
+            offsets = [paths.parse_offset_file_name(name) for name in files]
+            first = min((offset for offset in offsets if offset is not None), default=-1)
+            if first < 0:
+                return None
+            try:
+                record = self._record(first)
+            except FileNotFoundError:  # retention took it
+                continue
+            return LogStart(first, record) if record else None
+        return known  # told the next time
+
+    def _record(self, offset: int) -> str:
+        """Return a digest of the record that a file of the log begins with; empty if it has none.
+
+        The file's start tells it at no cost, and a store that is copied or moved keeps it.
+        """
+        with Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(offset)).open("rb") as file:
+            head = file.read(_RECORD_BYTES)
+        if not any(head[:_HEAD_BYTES]):
+            return ""
+        return hashlib.blake2b(head, digest_size=_DIGEST_BYTES).hexdigest()
 
     def look(self) -> bool:
         """Open the store anew if its directories have changed; whether they have."""

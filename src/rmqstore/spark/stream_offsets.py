@@ -2,7 +2,8 @@
 
 An offset holds, by store, topic and queue, the queue offset after the last message of the batch
 that ends there, and where that batch begins: Spark keeps no start of a query's first batch, so
-that a replay of it has to be told from its end alone.
+that a replay of it has to be told from its end alone. What the log of each store begins with tells
+whether another store is at the path when a query is started again.
 
 Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; shares as Spark's Kafka source has
 them for ``maxOffsetsPerTrigger``.
@@ -19,6 +20,8 @@ from rmqstore.errors import StoreError
 __all__ = [
     "DataLossError",
     "Deletions",
+    "LogStart",
+    "LogStarts",
     "OffsetError",
     "Positions",
     "QueueName",
@@ -33,7 +36,7 @@ _INT64_MOST = (1 << 63) - 1
 _INT32_MOST = (1 << 31) - 1
 
 
-class OffsetError(ValueError):
+class OffsetError(StoreError, ValueError):
     """An offset in the checkpoint is none of this source's."""
 
 
@@ -49,8 +52,16 @@ class QueueName(NamedTuple):
     queue_id: int
 
 
+class LogStart(NamedTuple):
+    """A record that a store's log began with: where it is, and a digest of its first bytes."""
+
+    offset: int
+    record: str
+
+
 Positions = dict[QueueName, int]
 Deletions = dict[str, dict[str, int]]
+LogStarts = dict[str, LogStart]
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,8 @@ class StreamOffset:
         Where the batch begins, of those queues that it has messages of.
     deletions : dict of str to dict of str to int
         By store and topic, where the log ended when the topic was deleted last.
+    logs : dict of str to LogStart
+        By store, what its log began with; not for one that had no messages yet.
 
     Notes
     -----
@@ -74,6 +87,7 @@ class StreamOffset:
     positions: Positions
     begins: Positions = field(default_factory=dict)
     deletions: Deletions = field(default_factory=dict)
+    logs: LogStarts = field(default_factory=dict)
 
     def ranges(self) -> Iterator[tuple[QueueName, int, int]]:
         """Go through what the batch has: queue, first offset, and the one after the last.
@@ -89,8 +103,16 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return what Spark keeps in the checkpoint."""
-        found = {"v": _VERSION, "q": nested(self.positions), "from": nested(self.begins)}
-        return {**found, "deleted": self.deletions} if self.deletions else found
+        found: dict[str, Any] = {
+            "v": _VERSION,
+            "q": nested(self.positions),
+            "from": nested(self.begins),
+        }
+        if self.deletions:
+            found["deleted"] = self.deletions
+        if self.logs:
+            found["logs"] = {store: list(start) for store, start in self.logs.items()}
+        return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StreamOffset:
@@ -129,7 +151,18 @@ class StreamOffset:
                     f"the checkpoint has a batch of {name.topic}/{name.queue_id} that begins at "
                     f"{start} and ends at {positions.get(name)}"
                 )
-        return cls(positions, begins, deletions)
+        return cls(positions, begins, deletions, _log_starts(data.get("logs", {})))
+
+
+def _log_starts(data: Any) -> LogStarts:
+    try:
+        found = {store: LogStart(*start) for store, start in data.items()}
+    except (AttributeError, TypeError):
+        raise OffsetError(f"the checkpoint has {data!r} where logs should be") from None
+    for offset, record in found.values():
+        if type(offset) is not int or not 0 <= offset <= _INT64_MOST or type(record) is not str:
+            raise OffsetError(f"the checkpoint has {data!r} where logs should be")
+    return found
 
 
 def nested(values: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from rmqstore.spark.landmarks import Landmark, landmark_at
 from rmqstore.spark.reading import (
     Piece,
     StorePartition,
@@ -15,8 +16,10 @@ from rmqstore.spark.reading import (
     opened,
     queue_piece,
     split_queue_range,
+    units_of,
 )
 from rmqstore.spark.stream_offsets import DataLossError, OffsetError, QueueName, StreamOffset
+from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -59,6 +62,7 @@ def plan_batch(batch: StreamOffset, selection: Selection) -> list[InputPartition
     """
     ranges = [_there(*each, selection) for each in batch.ranges()]
     most = selection.max_partition_bytes
+    landmarks = _landmarks(ranges)  # first: what is replaced later is told by the tasks
     by_path = _pieces(ranges, selection, most)
     total = sum(piece.size for pieces in by_path.values() for piece in pieces)
     together = min(most, max(_TASK_BYTES, total // _TASKS))
@@ -73,6 +77,7 @@ def plan_batch(batch: StreamOffset, selection: Selection) -> list[InputPartition
             group,
             on_corrupt=selection.on_corrupt,
             on_removed=selection.on_removed,
+            landmark=landmarks[path],
         )
         for path, pieces in by_path.items()
         for group in _grouped(pieces, together, selection.max_messages_per_partition)
@@ -114,6 +119,18 @@ def _pieces(
             for first, last, size in parts
         )
     return by_path
+
+
+def _landmarks(ranges: list[tuple[str, QueueName, int, int]]) -> dict[str, Landmark | None]:
+    """Return of each store the last record of the log that one of its ranges ends with."""
+    places: dict[str, int] = {}
+    for path, name, start, stop in ranges:
+        place = 0
+        if start < stop:
+            queue = Queue(opened(path), name.topic, name.queue_id)
+            place = int(units_of(queue, stop - 1, stop)["physical_offset"][0])
+        places[path] = max(places.get(path, 0), place)
+    return {path: landmark_at(opened(path), place) for path, place in places.items()}
 
 
 def _there(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreCorruptError
@@ -91,7 +92,8 @@ class StreamProgress:
                         store, name.topic, name.queue_id, bounds=bounds, progress=progress
                     )
         check_names(self._options.selection, known, positions=start.topics)
-        return StreamOffset(positions, {}, self._heads.deletions())
+        logs, _ = self._heads.log_starts({})
+        return StreamOffset(positions, {}, self._heads.deletions(), logs)
 
     def freeze(self) -> None:
         """Let what is there now be all that there is."""
@@ -168,7 +170,8 @@ class StreamProgress:
         frozen = self._target is not None
         bounds = self._target if self._target is not None else self._heads.bounds
         deletions = self._target_deletions if frozen else self._heads.deletions()
-        positions, moved = self._surviving(offset, bounds, deletions)
+        logs, replaced = self._heads.log_starts(offset.logs)
+        positions, moved = self._surviving(offset, bounds, deletions, replaced)
         backlog = []
         for name in sorted(bounds):
             low, high = bounds[name]
@@ -190,7 +193,7 @@ class StreamProgress:
         )
         self._heads.made_anew.clear()
         begins = {name: positions[name] for name in ends}
-        return StreamOffset({**positions, **ends}, begins, deletions)
+        return StreamOffset({**positions, **ends}, begins, deletions, logs)
 
     def _waits(self, backlog: list[tuple[QueueName, int, int]]) -> bool:
         """Tell whether there is too little for a batch, and it has not waited long enough."""
@@ -200,20 +203,23 @@ class StreamProgress:
         return time.monotonic() - self._last_batch < self._options.max_delay
 
     def _surviving(
-        self, offset: StreamOffset, bounds: Bounds, deletions: Deletions
+        self, offset: StreamOffset, bounds: Bounds, deletions: Deletions, replaced: set[str]
     ) -> tuple[Positions, bool]:
         """Return the positions that can be gone on from, and whether some could not be."""
         positions = dict(offset.positions)
         lost: list[str] = []
         for name, at in sorted(offset.positions.items()):
+            if not self._heads.selects(name):
+                continue
             low, high = bounds.get(name, (0, 0))
-            if at == low or not self._heads.selects(name):
-                continue  # nothing lies between, in whichever queue it is
             before = offset.deletions.get(name.store, {}).get(name.topic, -1)
             deleted = deletions.get(name.store, {}).get(name.topic, -1) > before
-            if low <= at <= high and not deleted and name not in self._heads.made_anew:
+            another = name.store in replaced
+            made_anew = deleted or another or name in self._heads.made_anew
+            if not made_anew and low <= at <= high:
                 continue
-            why = ", of a topic made anew" if low <= at <= high else ""
+            what = "store" if another else "topic"
+            why = f", of a {what} made anew" if low <= at <= high else ""
             there = f"the queue has {low} to {high} now{why}" if high else "it has no messages now"
             lost.append(f"{self._where(name)}: offset {at} comes next, {there}")
             if high:
@@ -229,6 +235,36 @@ class StreamProgress:
                 )
             _log.warning("%s%s: messages may be lost", lost[0], more)
         return positions, bool(lost)
+
+    def still_there(self, batch: StreamOffset) -> StreamOffset:
+        """Return a batch without what it has of stores that were replaced since it was planned.
+
+        Parameters
+        ----------
+        batch : StreamOffset
+            Its end; it may have been planned before the query was started again.
+
+        Returns
+        -------
+        StreamOffset
+
+        Raises
+        ------
+        DataLossError
+            A store was replaced, and ``failOnDataLoss`` is set.
+        """
+        _, replaced = self._heads.log_starts(batch.logs)
+        if not replaced:
+            return batch
+        gone = sorted(name for name in batch.begins if name.store in replaced)
+        if gone and self._options.selection.fail_on_data_loss:
+            raise DataLossError(
+                f"{self._where(gone[0])}: the batch has messages from offset "
+                f"{batch.begins[gone[0]]} on, of a store that was replaced by another; "
+                "failOnDataLoss=false goes on without them"
+            )
+        begins = {name: at for name, at in batch.begins.items() if name not in gone}
+        return replace(batch, begins=begins)
 
     def _where(self, name: QueueName) -> str:
         stores = self._options.selection.stores

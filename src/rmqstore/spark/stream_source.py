@@ -10,6 +10,7 @@ Spark's Kafka source do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,9 +26,10 @@ from pyspark.sql.streaming.datasource import (
 from rmqstore.spark.reading import StorePartition, read_partition
 from rmqstore.spark.schema import columns_of
 from rmqstore.spark.stream_offsets import StreamOffset
-from rmqstore.spark.stream_options import parse_stream_options
+from rmqstore.spark.stream_options import StreamOptions, parse_stream_options
 from rmqstore.spark.stream_plan import plan_batch, reaching
 from rmqstore.spark.stream_progress import StreamProgress
+from rmqstore.spark.worker_errors import told_plainly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,22 +48,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     schema : StructType
         Which columns, in which order.
 
-    Raises
-    ------
-    OptionError, SchemaError, StoreNotFoundError
-        What was asked for cannot be; the message names it.
-
     Notes
     -----
-    A pickle has the options and the schema alone.
+    A pickle has the options and the schema alone. What was asked for and cannot be, which is an
+    OptionError, SchemaError or StoreNotFoundError, is told by the first call of a method: Spark
+    shows no error of the constructor, but one of its own instead.
     Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        columns_of(schema)
         self._schema = schema
-        self._options = parse_stream_options(dict(options))
+        self._given = dict(options)
         self._progress: StreamProgress | None = None
+
+    @cached_property
+    def _options(self) -> StreamOptions:
+        columns_of(self._schema)
+        return parse_stream_options(self._given)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a task needs."""
@@ -72,10 +75,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = StreamProgress(self._options)
         return self._progress
 
+    @told_plainly()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
         return self._driver().initial().to_json()
 
+    @told_plainly()
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return that there is a limit, where the options set one.
 
@@ -93,6 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_messages)
         return ReadAllAvailable()
 
+    @told_plainly()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends; ``start`` itself where there is none to be made."""
         return self._driver().latest(
@@ -102,14 +108,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None,
         )
 
+    @told_plainly()
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: what is there now, and nothing that comes later."""
         self._driver().freeze()
 
+    @told_plainly()
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the ends of the queues, and how far the stream is behind them."""
         return self._driver().report()
 
+    @told_plainly()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what the tasks of a batch read; told by its end alone.
 
@@ -120,15 +129,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        return plan_batch(StreamOffset.from_json(end), self._options.selection)
+        batch = self._driver().still_there(StreamOffset.from_json(end))
+        return plan_batch(batch, self._options.selection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Go through the rows of a partition."""
         if isinstance(partition, StorePartition):
-            for piece in partition.pieces:
-                reaching(partition.path, piece.topics[0], piece.queue_id, piece.stop)
+            with told_plainly():
+                for piece in partition.pieces:
+                    reaching(partition.path, piece.topics[0], piece.queue_id, piece.stop)
             yield from read_partition(partition, self._schema)
 
+    @told_plainly()
     def commit(self, end: dict[str, Any]) -> None:
         """Note, as the group's progress, that a batch is done."""
         self._driver().commit(StreamOffset.from_json(end))
