@@ -281,7 +281,7 @@ def test_by_store_time_along_queues(small: Path) -> None:
     assert len(wanted) == 200
     same_rows(read_back(options), wanted)
     late = {"path": small, "consumeFromTimestamp": first + 10**6}
-    with pytest.raises(OptionError, match="even/0 has no message at or after it"):
+    with pytest.raises(OptionError, match="even/0 has messages, but none at or after"):
         partitions_of(late)
     assert read_back({**late, "onNoTimestampMatch": "last"}) == []
     per_queue = json.dumps({"odd": {"1": first + 390_000}})
@@ -289,6 +289,14 @@ def test_by_store_time_along_queues(small: Path) -> None:
     assert sum(row["queue_id"] == 1 for row in found) == len(
         _rows(small, topic="odd", queue_id=1, since=first + 390_000)
     )
+
+
+def test_a_queue_without_messages_has_none_to_begin_with(small: Path) -> None:
+    empty = small / "consumequeue" / "empty" / "0"
+    empty.mkdir(parents=True)
+    (empty / ("0" * 20)).write_bytes(bytes(400))
+    options: dict[str, object] = {"path": small, "consumeFromTimestamp": scan_model.FIRST_TIME}
+    assert len(read_back(options)) == 400
 
 
 def test_from_a_groups_progress(small: Path) -> None:

@@ -209,6 +209,13 @@ def test_torn_end(spark: Any, small_store: Path, tmp_path: Path) -> None:
     assert_same_files(tmp_path / "made", small_store)
 
 
+def test_files_are_as_large_as_those_of_the_store(
+    spark: Any, small_store: Path, tmp_path: Path
+) -> None:
+    rebuild(spark, small_store, tmp_path / "made")
+    assert_same_files(tmp_path / "made", small_store)
+
+
 def test_refusals(spark: Any, small_store: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'mode' is 'fast'"):
         rebuild(spark, small_store, tmp_path / "made", "fast")  # type: ignore[arg-type]
@@ -220,6 +227,8 @@ def test_refusals(spark: Any, small_store: Path, tmp_path: Path) -> None:
         rebuild(spark, small_store, None)  # type: ignore[arg-type]
     with pytest.raises(FileExistsError, match=paths.CONSUME_QUEUE):
         rebuild(spark, small_store, small_store)
+    with pytest.raises(ValueError, match="within 'src'"):
+        rebuild(spark, small_store, small_store / "made")
     with pytest.raises(rmqstore.StoreNotFoundError):
         rebuild(spark, tmp_path / "nowhere", tmp_path / "made")
     assert not (tmp_path / "made").exists()

@@ -70,7 +70,7 @@ def test_columns_that_may_be(text: str) -> None:
     [
         ("topic string,body binary,queue_offset bigint", None, "'queue_offset' is none that the"),
         ("topic string,body binary,Tags string", None, "'Tags' is none .*; nearest is 'tags'"),
-        ("topic string,body binary,xyz int", None, "'xyz' is none .*; they are topic, body"),
+        ("topic string,body binary,xyz int", None, "'xyz' is none .*; these are topic, body"),
         ("topic string,body binary,body binary", None, "'body' is there twice"),
         ("topic string", None, "'body' is missing"),
         ("body binary", None, "'topic' is missing, and there is no option 'topic'"),

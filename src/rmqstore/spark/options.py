@@ -206,9 +206,9 @@ def millis_of(name: str, value: object) -> int:
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value, re.ASCII):
         value = int(value)
     try:
-        return to_millis(value, name=name)  # type: ignore[arg-type]
+        return to_millis(value, name=f"option {name!r}")  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as error:
-        raise OptionError(f"option {name!r} is {value!r}: {error}") from None
+        raise OptionError(str(error)) from None
 
 
 def absolute_path(argument: str, path: str | os.PathLike[str]) -> str:

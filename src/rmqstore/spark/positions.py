@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.spark.options import OptionError, Options, millis_of
+from rmqstore.times import format_millis
 from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
@@ -137,10 +138,11 @@ class Positions:
 
     def _by_time(self, queue: Queue, time: int, low: int, high: int) -> int:
         found = queue._first_after(time - 1, low, high)
-        if found == high and self.on_no_match == "error":
+        if low < high == found and self.on_no_match == "error":
             raise OptionError(
-                f"option {self.option!r}: {queue.topic}/{queue.queue_id} has no message at or "
-                "after it; with onNoTimestampMatch=last that is its end"
+                f"option {self.option!r} is {time}: {queue.topic}/{queue.queue_id} has messages, "
+                f"but none at or after {format_millis(time)}; with onNoTimestampMatch=last that "
+                "is its end"
             )
         return found
 

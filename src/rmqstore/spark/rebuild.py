@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rmqstore import _core, paths
+from rmqstore import _core, opening, paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
 from rmqstore.spark.locking import locked
@@ -112,7 +112,8 @@ def rebuild(
         Spark, and a queue is written by one task and gets its name when it is whole; for file
         systems on which not every node may write to the same file.
     config : StoreConfig or path of a broker.conf, optional
-        For the sizes of the files to be made and the delay levels.
+        For the sizes of the files to be made and the delay levels. Without one sizes are told
+        from the queues and the index that ``src`` has, else RocketMQ's defaults hold.
     range_bytes : int, optional
         Bytes of the log for a task to read; by default 8 to 128 MiB, a 32nd of it.
 
@@ -146,7 +147,10 @@ def rebuild(
         raise ValueError(f"argument 'mode' is {mode!r}; it may be one of 'direct', 'shuffle'")
     source = absolute_path("argument 'src'", src)
     target = absolute_path("argument 'dst'", dst)
-    plan = plan_log(source, configuration(config), range_bytes=range_bytes)
+    if target != source and Path(target).is_relative_to(source):
+        raise ValueError(f"argument 'dst' is {target!r}, which is within 'src'")
+    settings = _sizes_told(source) if config is None else configuration(config)
+    plan = plan_log(source, settings, range_bytes=range_bytes)
     for name in (paths.CONSUME_QUEUE, paths.INDEX):
         if os.path.lexists(Path(target, name)):
             raise FileExistsError(errno.EEXIST, "it is there already", str(Path(target, name)))
@@ -174,6 +178,14 @@ def configuration(config: StoreConfig | str | os.PathLike[str] | None) -> StoreC
 
 
 # ---- the driver
+
+
+def _sizes_told(source: str) -> StoreConfig:
+    """Return the sizes of a store's own queue and index files, if it has some."""
+    if not any(Path(source, name).is_dir() for name in (paths.CONSUME_QUEUE, paths.INDEX)):
+        return StoreConfig()
+    with opening.open(source) as store:
+        return store.config
 
 
 def _lock(path: str, held: contextlib.ExitStack) -> None:

@@ -209,8 +209,11 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
         name = field.name
         if name not in SINK_COLUMNS:
             near = difflib.get_close_matches(name.lower(), SINK_COLUMNS, 1)
-            hint = f"nearest is {near[0]!r}" if near else f"they are {', '.join(SINK_COLUMNS)}"
-            raise SchemaError(f"column {name!r} is none that the sink writes; {hint}")
+            hint = f"; nearest is {near[0]!r}" if near else ""
+            raise SchemaError(
+                f"column {name!r} is none that the sink writes{hint}; "
+                f"these are {', '.join(SINK_COLUMNS)}"
+            )
         if name in seen:
             raise SchemaError(f"column {name!r} is there twice")
         seen.add(name)
