@@ -152,7 +152,7 @@ $(V)/made $(V)-bench/made $(V)-package/made: scripts/make_venv.sh
 	scripts/make_venv.sh $(PYTHON) $(@D)
 	touch $@
 
-MODES := release faults asan tsan
+MODES := release faults plants asan tsan
 $(MODES:%=build/wheels/%.stamp): build/wheels/%.stamp: \
     $(SOURCES) build/sources.list scripts/build_wheel.sh $(V)/made
 	scripts/build_wheel.sh $(V)/bin/python $* . build/wheels/$*

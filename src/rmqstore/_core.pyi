@@ -42,6 +42,9 @@ _Integers: TypeAlias = SupportsIndex | _Column[SupportsIndex]
 _Numbers: TypeAlias = tuple[int, int, int]
 
 FAULTS: Final[bool]  # kill points and failure injection are built in
+PLANTS: Final[bool]  # known defects can be put back
+
+def planted(name: str) -> bool: ...
 
 # ---- messages and results
 

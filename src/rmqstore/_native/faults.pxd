@@ -5,6 +5,10 @@ the ``count``-th time; ``RMQ_FAIL_AT=call:count:errno`` makes the ``count``-th c
 kind fail, and with a ``+`` behind the errno every later one too; ``RMQ_HOLD_AT=name:descriptor``
 has each pass of the point ``name`` wait for a byte of that pipe, or for its end.  In a release
 build they are nothing at all.
+
+``PLANTED("name")`` is true in a build with RMQSTORE_PLANTS while ``RMQ_PLANT=name`` is in the
+environment: a known defect, put back where it was mended, so that the fault campaigns can show
+that they find it.  In every other build it is the constant 0.
 """
 
 
@@ -53,7 +57,22 @@ cdef extern from *:
     #define KILL_POINT(name) ((void)(name))
     #define FAULTS_BUILT 0
     #endif
+    #ifdef RMQSTORE_PLANTS
+    #include <stdlib.h>
+    #include <string.h>
+    static int rmq_planted(const char *name) {
+        const char *plant = getenv("RMQ_PLANT");
+        return plant != NULL && strcmp(plant, name) == 0;
+    }
+    #define PLANTED(name) rmq_planted(name)
+    #define PLANTS_BUILT 1
+    #else
+    #define PLANTED(name) ((void)(name), 0)
+    #define PLANTS_BUILT 0
+    #endif
     """
     int FAULT(const char *call) noexcept nogil
     void KILL_POINT(const char *name) noexcept nogil
     bint FAULTS_BUILT
+    bint PLANTED(const char *name) noexcept nogil
+    bint PLANTS_BUILT

@@ -2,6 +2,13 @@
 
 cdef tuple STATUSES = tuple(types.GetStatus)
 FAULTS = bool(FAULTS_BUILT)
+PLANTS = bool(PLANTS_BUILT)
+
+
+def planted(str name):
+    """Whether a known defect is put back, in a build that can; see ``faults.pxd``."""
+    return bool(PLANTED(name.encode()))
+
 
 pthread_mutex_init(&open_stores_mutex, NULL)
 pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)
