@@ -12,6 +12,8 @@
 #   make bench-spark stores beside Parquet in Spark
 #   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
 #   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
+#   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
+#                    ONLY=kill,power for some, SEED and CASE to repeat one; make test has a slice
 #   make interop crash-long coverage venv clean
 #
 # ARGS is handed to pytest: make test ARGS="-k index -x"
@@ -34,7 +36,7 @@ SITE := $(CURDIR)/build/site
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long spark-faults \
+.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long faults spark-faults \
     pipeline bench-spark venv clean FORCE
 
 demo: $(V)/demo.stamp
@@ -62,6 +64,13 @@ interop: $(V)/test.stamp
 crash-long: $(V)/test.stamp build/site/faults/stamp
 	RMQSTORE_CRASH_ROUNDS=200 RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
 	    $(V)/bin/pytest -m "crash and not spark" $(ARGS)
+
+SCALE ?= 1
+JOBS ?= 2
+faults: $(V)/test.stamp build/site/faults/stamp
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults:tests $(V)/bin/python -m faults \
+	    --scale "$(SCALE)" --jobs "$(JOBS)" --seed "$(SEED)" --only "$(ONLY)" --case "$(CASE)" \
+	    --scratch build/faults
 
 spark-faults: $(V)/test.stamp
 	RMQSTORE_SPARK_FAULTS=100 $(V)/bin/pytest tests/spark/test_faults.py $(ARGS)

@@ -1,0 +1,121 @@
+"""``python -m faults``: run the campaigns and print one table.  Exit code 1: violations of ours."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from faults.framework import Campaign, Run, load_campaigns, perform
+
+SHOWN = 5  # violations of a campaign that are printed in full
+STORES = {"ours": "ours", "theirs": "4.9.3"}
+
+
+def cell(run: Run, column: str) -> str:
+    if column not in run.columns:
+        return "-"
+    tally = run.columns[column]
+    return f"{tally.cases:,}: {tally.counts()}" if tally.cases or tally.violations else "-"
+
+
+def table(runs: list[Run]) -> str:
+    rows = [["scenario", "cases: violations, ours", "the real 4.9.3", "seconds"]]
+    for run in runs:
+        ours, theirs = cell(run, "ours"), cell(run, "theirs")
+        if run.reasons:
+            ours = ("" if ours == "-" else ours + "; ") + "not run: " + ", ".join(run.reasons)
+        rows.append([run.name, ours, theirs, f"{run.seconds:,.0f}"])
+    widths = [max(len(row[at]) for row in rows) for at in range(4)]
+    lines = [
+        f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:<{widths[2]}}  {d:>{widths[3]}}".rstrip()
+        for a, b, c, d in rows
+    ]
+    lines.insert(1, "-" * max(map(len, lines)))
+    notes = [
+        f"{run.name}, {STORES[column]}: {name}: {count:,}"
+        for run in runs
+        for column, tally in run.columns.items()
+        for name, count in sorted(tally.notes.items())
+    ]
+    return "\n".join(lines + notes)
+
+
+def explain(run: Run) -> str:
+    lines = []
+    for column, tally in run.columns.items():
+        for violation in tally.violations[:SHOWN]:
+            again = f"make faults ONLY={run.name} SEED={run.seed} CASE={violation.case}"
+            lines.append(f"{run.name}, {STORES[column]}: {violation.kind} in case {violation.case}")
+            lines.append(f"  {again}" + (f" SCALE={run.scale:g}" if run.scale != 1 else ""))
+            lines.extend("  " + line for line in violation.text.rstrip().splitlines())
+        if len(tally.violations) > SHOWN:
+            lines.append(f"  and {len(tally.violations) - SHOWN:,} more")
+    if run.kept:
+        lines.append(f"  the directories of {run.kept} of them are in {run.scratch}")
+    return "\n".join(lines)
+
+
+def one(campaign: Campaign, arguments: argparse.Namespace, scratch: Path) -> Run:
+    from rmqstore import _core
+
+    run = Run(
+        campaign,
+        scratch,
+        seed=arguments.seed,
+        scale=arguments.scale,
+        slice=arguments.slice,
+        jobs=arguments.jobs,
+        only_case=arguments.case,
+        only_column=arguments.column,
+    )
+    if campaign.needs_faults and not _core.FAULTS:
+        run.not_run("this build has no kill points and failing calls")
+        return run
+    return perform(run)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1, help="10: ten times as many cases")
+    parser.add_argument("--seed", default="", help="repeat a run's draws")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
+    parser.add_argument("--only", default="", help="names of campaigns, separated by commas")
+    parser.add_argument("--case", default="", help="this case alone, as a violation names it")
+    parser.add_argument("--column", default="", choices=["", "ours", "theirs"])
+    parser.add_argument("--slice", action="store_true", help="only what make test has of each")
+    parser.add_argument("--scratch", type=Path, help="where to make directories")
+    arguments = parser.parse_args()
+    faulthandler.enable()
+    arguments.seed = arguments.seed or f"{random.SystemRandom().getrandbits(32):x}"
+    campaigns = load_campaigns()
+    only = [name for name in arguments.only.split(",") if name]
+    if unknown := set(only) - campaigns.keys():
+        parser.error(f"no campaign {', '.join(sorted(unknown))}; there are {', '.join(campaigns)}")
+    if arguments.scratch:
+        arguments.scratch.mkdir(parents=True, exist_ok=True)
+    top = Path(tempfile.mkdtemp(prefix="rmqstore-faults-", dir=arguments.scratch))
+    runs = []
+    for name in only or campaigns:
+        scratch = top / name
+        scratch.mkdir()
+        print(f"{time.strftime('%H:%M:%S')} {name} ...", file=sys.stderr, flush=True)
+        run = one(campaigns[name], arguments, scratch)
+        runs.append(run)
+        if text := explain(run):
+            print(text, flush=True)
+        if not run.kept:
+            shutil.rmtree(scratch, ignore_errors=True)
+    if not any(top.iterdir()):
+        top.rmdir()
+    print(f"\nSEED={arguments.seed} SCALE={arguments.scale:g}\n{table(runs)}", flush=True)
+    return int(any(run.column("ours").violations for run in runs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

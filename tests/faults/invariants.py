@@ -1,0 +1,195 @@
+"""I1 to I8: what must hold of a store after whatever happened to it.
+
+I1  Every acknowledged message is readable by topic, queue and queue offset, byte for byte.
+I2  Nothing is readable that was never sent, and nothing twice.
+I3  Queue offsets are contiguous, and each unit points to the record that names its place.
+I4  Every key of every readable message is found, and every hit has the topic and the key.
+I5  Opening it a second time changes nothing.
+I6  The real 4.9.3 opens the same bytes and shows the same.
+I7  No file of log or queues is unlinked or becomes shorter.
+I8  The flushed position is never below one that was told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import oracle_store
+import rmqstore
+from faults.model import Content, Model, Place, messages_of
+
+Tell = Callable[[str, str], None]  # kind of violation, text
+EXAMPLES = 3
+# Opening refuses by these; anything else that it raises is a defect.
+REFUSALS = (rmqstore.StoreError, OSError)
+
+
+@dataclass
+class Seen:
+    """What a store showed."""
+
+    messages: dict[Place, Any] = field(default_factory=dict)
+    lost: list[Place] = field(default_factory=list)  # acknowledged, and not there as they were
+    unread: list[tuple[str, int, str]] = field(default_factory=list)  # queues that raised
+
+
+def check(
+    store: Any, model: Model, tell: Tell, *, where: str = "", losses: bool = True, keys: bool = True
+) -> Seen:
+    """Look at an open store; without ``losses`` what is lost is only returned."""
+    seen = Seen()
+    _read_queues(store, seen, tell, where)
+    _check_sent(seen, model, tell, where)
+    for place, (content, physical_offset) in model.acked.items():
+        message = seen.messages.get(place)
+        if (
+            message is None
+            or Content.of(message) != content
+            or physical_offset not in {-1, message.physical_offset}
+        ):
+            seen.lost.append(place)
+    if seen.lost and losses:
+        examples = [(place, _short(seen.messages.get(place))) for place in seen.lost[:EXAMPLES]]
+        tell("I1", f"{where}: {len(seen.lost)} of {len(model.acked)} lost: {examples}")
+    if keys:
+        _check_keys(store, seen, tell, where)
+    if store.mode != "r" and store.stats()["flushed_position"] < model.flushed:
+        flushed = store.stats()["flushed_position"]
+        tell("I8", f"{where}: flushed up to {flushed}, once told {model.flushed}")
+    return seen
+
+
+def _short(message: Any) -> str:
+    return "nothing" if message is None else f"{message.keys} at {message.physical_offset}"
+
+
+def _read_queues(store: Any, seen: Seen, tell: Tell, where: str) -> None:
+    for name, topic in store.topics.items():
+        for queue_id, queue in topic.items():
+            low, high = queue.min_offset, queue.max_offset
+            at = low
+            try:
+                while at < high:
+                    got = store.get(name, queue_id, at, high - at)
+                    for message in got.messages:
+                        if message.queue_offset != at:
+                            tell("I3", f"{where}: {name}/{queue_id} at {at} shows {message!r}")
+                        seen.messages[name, queue_id, at] = message
+                        at += 1
+                    if not got.messages:
+                        tell("I3", f"{where}: {name}/{queue_id} stops at {at} of {high}: {got!r}")
+                        break
+            except REFUSALS as error:
+                seen.unread.append((name, queue_id, str(error)))
+                tell("I3", f"{where}: {name}/{queue_id} of {low} to {high} at {at}: {error!r}")
+
+
+def _check_sent(seen: Seen, model: Model, tell: Tell, where: str) -> None:
+    places: dict[object, Place] = {}
+    for place, message in seen.messages.items():
+        sent = model.known.sent(message)
+        if sent is None:
+            tell("I2", f"{where}: never sent: {place} {message!r}")
+        elif Content.of(message) != sent:
+            tell("I2", f"{where}: {place} is not what was sent as {sent}: {message!r}")
+        first = places.setdefault(model.known.identity(message), place)
+        if first != place:
+            tell("I2", f"{where}: {message.keys} is there twice, at {first} and {place}")
+
+
+def _check_keys(store: Any, seen: Seen, tell: Tell, where: str) -> None:
+    expected: dict[tuple[str, str], set[int]] = {}
+    for message in seen.messages.values():
+        for key in {*message.keys, *([message.uniq_key] if message.uniq_key else [])}:
+            expected.setdefault((message.topic, key), set()).add(message.physical_offset)
+    missing = []
+    for (topic, key), offsets in expected.items():
+        try:
+            hits = store.query(topic, key)
+        except REFUSALS as error:
+            tell("I4", f"{where}: query of {topic} {key}: {error!r}")
+            return
+        found = [hit.physical_offset for hit in hits]
+        for hit in hits:
+            if hit.topic != topic or key not in {*hit.keys, hit.uniq_key}:
+                tell("I4", f"{where}: query of {topic} {key} gives {hit!r}")
+        if len(found) != len(set(found)):
+            tell("I4", f"{where}: query of {topic} {key} gives one twice: {found}")
+        if not offsets <= set(found):
+            missing.append((topic, key, sorted(offsets - set(found))))
+    if missing:
+        tell("I4", f"{where}: {len(missing)} of {len(expected)} keys: {missing[:EXAMPLES]}")
+
+
+# ---- files
+
+
+def contents(root: Path) -> dict[str, tuple[int, str]]:
+    """Size and digest of every file below root, but for the lock; not the times."""
+    return {
+        name: (size, digest)
+        for name, (_, size, _, digest) in oracle_store.snapshot(root).items()
+        if (root / name).is_file() and name != "lock"
+    }
+
+
+def sizes(root: Path) -> dict[str, int]:
+    """Sizes of the files of log and queues."""
+    return {
+        str(path.relative_to(root)): path.stat().st_size
+        for folder in ("commitlog", "consumequeue")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file() and re.fullmatch(r"[0-9]{20}", path.name)
+    }
+
+
+def check_files(before: dict[str, int], root: Path, tell: Tell, *, gone: str = "") -> None:
+    """I7 against the sizes of before; ``gone`` is a pattern of names that may be gone."""
+    after = sizes(root)
+    for name, size in before.items():
+        if gone and re.search(gone, name):
+            continue
+        if name not in after:
+            tell("I7", f"{name} of {size} bytes is gone")
+        elif after[name] < size:
+            tell("I7", f"{name} had {size} bytes and has {after[name]}")
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return sorted(
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    )
+
+
+def check_closed(root: Path, tell: Tell, *, slot_num: int | None = None) -> None:
+    """Check the files of a closed store with the slow codec: I3 and I4 by other eyes."""
+    if not oracle_store.is_clean(root):
+        tell("I5", "closed, and abort is there")
+    try:
+        oracle_store.check_store(root, slot_num=slot_num)
+    except (AssertionError, oracle_store.OracleError, ValueError, OSError) as error:
+        tell("I3", f"the slow codec: {error!r}")
+
+
+def copy(source: Path, to: Path) -> Path:
+    """Copy a store with its holes."""
+    to.mkdir(parents=True)
+    for path in sorted(source.rglob("*")):
+        target = to / path.relative_to(source)
+        if path.is_dir():
+            target.mkdir()
+            continue
+        with path.open("rb") as file, target.open("wb") as out:
+            size = os.fstat(file.fileno()).st_size
+            for start, stop in oracle_store._extents(file.fileno(), size):
+                while start < stop:
+                    start += os.copy_file_range(
+                        file.fileno(), out.fileno(), stop - start, start, start
+                    )
+            out.truncate(size)
+    return to
