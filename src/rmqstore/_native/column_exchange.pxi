@@ -118,6 +118,7 @@ cdef bint take_arrow(ColumnInput column, object value, int accept) except -1:
     cdef ArrowOwner owner
     if isinstance(value, (str, bytes, list, tuple, int)):
         return False
+    column.volatile = True                   # an array may be of memory that others write to
     if hasattr(value, "__arrow_c_array__"):
         owner = ArrowOwner()
         schema, array = value.__arrow_c_array__()

@@ -30,6 +30,7 @@ cdef class ColumnInput:
     cdef int64_t high
     cdef bint nullable           # rows may have no value
     cdef bint generate           # uniq_key=True
+    cdef bint volatile           # others may write to the rows' bytes: some of them are no bytes
     cdef str kind                # what it is called in errors: argument or column
     cdef str argument            # name, for errors
     cdef str unit                # what errors count: rows, or the values of a dictionary
@@ -181,6 +182,7 @@ cdef int take_buffer(ColumnInput column, int64_t row, object value, Span *span) 
     view = buffer_of(value)
     if view is None:
         return column.refuse_type(row, value)
+    column.volatile = True
     buffer = PyMemoryView_GET_BUFFER(view)
     if buffer.ndim == 0:  # NumPy's scalars
         return column.refuse_type(row, value)
@@ -216,6 +218,7 @@ cdef int take_bytes_array(ColumnInput column, object view) except -1:
     cdef Span *spans = NULL
     cdef int64_t row, size
     cdef const char *at = <const char *>buffer.buf
+    column.volatile = True
     if buffer.ndim == 2:
         if buffer.strides[1] != 1 and buffer.shape[1] > 1:
             view = view.tobytes()

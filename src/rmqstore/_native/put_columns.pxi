@@ -39,7 +39,7 @@ cdef class RowInput:
         self.rows.properties = &self.properties.view
         self.rows.unique = &self.unique.view
         self.rows.generate = self.unique.generate
-        self.rows.volatile_bodies = bodies_are_volatile(bodies)
+        self.rows.volatile_bodies = self.bodies.volatile and not PLANTED("a3")
         self.rows.born_timestamp = wall_millis()
         self.check_text("tags", self.tags)
         self.check_text("keys", self.keys)
@@ -162,19 +162,6 @@ cdef class RowInput:
                     writable_queue(engine, topic, last_id)
         self.rows.queue_ids = ids
         return 0
-
-
-cdef bint bodies_are_volatile(object bodies):
-    """Whether another thread could write to them while they are read."""
-    if type(bodies) is bytes or hasattr(bodies, "__arrow_c_array__") \
-            or hasattr(bodies, "__arrow_c_stream__"):
-        return False
-    if type(bodies) is not list and type(bodies) is not tuple:
-        return True
-    for body in bodies:
-        if not PyBytes_CheckExact(body):
-            return True
-    return False
 
 
 cdef PutManyResult put_rows(

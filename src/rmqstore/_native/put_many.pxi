@@ -26,7 +26,7 @@ cdef struct Rows:
     const ColumnView *properties
     const ColumnView *unique
     bint generate
-    bint volatile_bodies         # not bytes or Arrow: others may write to them meanwhile
+    bint volatile_bodies         # not bytes: others may write to them meanwhile
     int64_t unique_first         # number of the first row's unique key
     int64_t count
     Topic **topics               # by row, or one
@@ -148,7 +148,8 @@ cdef int64_t chunk_fill(
             return rc
         draft.properties_length = chunk.length - chunk.at[i]
         draft.size = <int32_t>draft_size(draft)
-        draft.body_crc = record_body_crc(draft.body, draft.body_length)
+        if not draft.volatile_body:
+            draft.body_crc = record_body_crc(draft.body, draft.body_length)
         chunk.queues[i] = queue_find(topic, draft.queue_id)
     for i in range(count):                   # the text may have moved while it grew
         chunk.drafts[i].properties = chunk.text + chunk.at[i]

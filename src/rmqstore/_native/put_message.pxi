@@ -325,14 +325,12 @@ cdef PutResult put_one(
             draft.body = PyBytes_AS_STRING(body)
             draft.body_length = PyBytes_GET_SIZE(body)
         else:
-            # Another thread may write to it meanwhile: only a copy has one checksum.
+            # Others may write to it meanwhile, to what a read-only view is of as well.
             take_body(body, &view)
             viewed = True
             draft.body = <const char *>view.buf
             draft.body_length = view.len
-            if not view.readonly:
-                copied = PyBytes_FromStringAndSize(draft.body, draft.body_length)
-                draft.body = PyBytes_AS_STRING(copied)
+            draft.volatile_body = not PLANTED("a3")
         finish_properties(store, &draft, &text)
         draft.topic = utf8_of("topic", topic, &length)
         draft.topic_length = length
@@ -349,7 +347,8 @@ cdef PutResult put_one(
             if to == NULL:
                 raise MemoryError()
         queue = writable_queue(engine, to, id)
-        draft.body_crc = record_body_crc(draft.body, draft.body_length)
+        if not draft.volatile_body:
+            draft.body_crc = record_body_crc(draft.body, draft.body_length)
         append_and_wait(engine, &draft, 1, draft.size, queue, wait, result)
     finally:
         text_free(&text)

@@ -303,6 +303,7 @@ cdef class TableInput:
         cdef bint mapped = "properties" in self.columns
         self.rows.fill = table_fill
         self.rows.table = &self.table
+        self.rows.volatile_bodies = not PLANTED("a3")
         self.rows.topic = self.view("topic")
         self.rows.bodies = self.view("body")
         self.rows.tags = self.view("tags")
