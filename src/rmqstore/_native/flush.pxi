@@ -7,7 +7,7 @@
 #         store/DefaultMessageStore.java FlushConsumeQueueService
 
 cdef bint is_passing(int64_t status) noexcept nogil:
-    """A file could not be opened for want of descriptors or memory: nothing failed to be synced."""
+    """No descriptors or memory were left to open a file: no sync was asked for yet."""
     return status == -EMFILE or status == -ENFILE or status == -ENOMEM or status == E_NO_MEMORY
 
 

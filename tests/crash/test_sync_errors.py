@@ -1,0 +1,44 @@
+"""Whatever a sync fails with, its failure is final, and nobody is told later that all is well."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+import rmqstore
+from crash import writer
+from rmqstore import _core
+
+pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
+
+# As for a file that could not be opened, which is tried again.
+TRANSIENT = [errno.ENOMEM, errno.EMFILE, errno.ENFILE]
+
+
+@pytest.fixture(autouse=True)
+def _faults_build():
+    if not _core.FAULTS:
+        pytest.fail("no failure injection in this build: build it with RMQSTORE_BUILD=faults")
+
+
+@pytest.mark.parametrize("number", [*TRANSIENT, errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_sync_is_never_tried_again(tmp_path, monkeypatch, flush, number):
+    monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1000000:{number}")
+    store = rmqstore.open(tmp_path / "store", "a", config=writer.config(flush))
+    store.put("Topic1", b"good", queue_id=0)
+    store.wait_durable()
+    # The count goes on in this process: with a "+" from now on, and then never again.
+    monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1:{number}+")
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.put("Topic1", b"lost?", queue_id=0)
+        store.flush()
+    monkeypatch.delenv("RMQ_FAIL_AT")
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.put("Topic1", b"after", queue_id=0)
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.flush()
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.close()
+    assert (tmp_path / "store" / "abort").exists()
