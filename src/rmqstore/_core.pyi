@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import (
     Any,
     ClassVar,
@@ -160,7 +160,7 @@ class Engine:
         fill: bool,
         full: bool,
         timeout: float,
-        deleted: dict[str, int],
+        read_deleted: Callable[[], dict[str, int]],
         draft: bool = False,
     ) -> None: ...
     def _recovery(self) -> dict[str, Any]: ...

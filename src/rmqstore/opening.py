@@ -15,6 +15,7 @@ from rmqstore import paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.store import MessageStore, Mode
+from rmqstore.syncing import make_directories
 
 __all__ = ["open"]
 
@@ -99,7 +100,7 @@ def open(
     if config is not None and config.unsupported():
         _log.warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
     if mode == "a":
-        Path(root).mkdir(parents=True, exist_ok=True)
+        make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
     elif not Path(root, paths.COMMIT_LOG).is_dir():
         raise StoreNotFoundError(f"{root}: no store: there is no {paths.COMMIT_LOG}/ in it")
     return MessageStore(

@@ -85,7 +85,6 @@ class MessageStore(ScanningEngine, AsyncEngine):
     ) -> None:
         self._clean = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
-        self._registry = TopicRegistry(path, lenient=mode == "r")
         self._open(
             path,
             mode,
@@ -94,13 +93,18 @@ class MessageStore(ScanningEngine, AsyncEngine):
             on_corruption == "fill",
             verify == "full",
             timeout,
-            self._registry.deleted,
+            self._read_topics,
         )
         try:
             self._finish_opening(chosen)
         except BaseException:
             self.close()
             raise
+
+    def _read_topics(self) -> dict[str, int]:
+        """Read the files of topics; called by the core, in writing modes with the lock held."""
+        self._registry = TopicRegistry(self.path, lenient=self.mode == "r")
+        return self._registry.deleted
 
     def _finish_opening(self, chosen: StoreConfig) -> None:
         """Read what Python keeps of the store: topics, sizes, what recovery did."""

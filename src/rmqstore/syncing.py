@@ -6,8 +6,9 @@ Source: none.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-__all__ = ["sync_path"]
+__all__ = ["make_directories", "sync_path"]
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
@@ -19,3 +20,39 @@ def sync_path(path: str | os.PathLike[str]) -> None:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         os.close(descriptor)
+
+
+def make_directories(path: str | os.PathLike[str], *, sync_parent: bool) -> None:
+    """Make a directory and those above it that are missing, and make their names last.
+
+    Parameters
+    ----------
+    path : path-like
+    sync_parent : bool
+        Sync the parent also where the directory is there: who made it may have been killed before
+        its sync.
+
+    Raises
+    ------
+    OSError
+        With the path; a directory that was made stays.
+    """
+    missing = []
+    at = Path(path)
+    while not at.exists():
+        missing.append(at)
+        at = at.parent
+    for directory in reversed(missing):
+        directory.mkdir(exist_ok=True)
+        _sync_name(directory)
+    if not missing:
+        Path(path).mkdir(exist_ok=True)  # raises where it is no directory
+        if sync_parent:
+            _sync_name(Path(path))
+
+
+def _sync_name(directory: Path) -> None:
+    try:
+        sync_path(directory.parent)
+    except PermissionError:
+        os.sync()  # a parent that may be written but not read

@@ -70,11 +70,13 @@ cdef class Engine:
             store_leave_behind(store)
 
     def _open(self, str path, str mode, object config, bint told, bint fill, bint full,
-              double timeout, dict deleted, bint draft=False):
+              double timeout, object read_deleted, bint draft=False):
         """Open the directory; ``told``: sizes as the files tell them.
 
-        ``deleted``: topics that were deleted, and the log offset as of then. ``draft``: what is
-        put goes into the log alone, for who copies it from there; nothing is forced to the disk.
+        ``read_deleted()``: topics that were deleted, and the log offset as of then. It is called
+        once the lock is held, so that what it reads is what the last owner wrote last.
+        ``draft``: what is put goes into the log alone, for who copies it from there; nothing is
+        forced to the disk.
         """
         cdef Settings settings
         cdef Failure failure
@@ -103,11 +105,16 @@ cdef class Engine:
             store.log.file_size = 0
             store.indexes.slot_num = 0
             store.indexes.told = True
-        for name, offset in deleted.items():
-            enter_deleted(store, name, offset)
+        if not PLANTED("a15"):
+            note_open_store(store)
         try:
+            deleted = read_deleted() if PLANTED("a12") else None
             if writable:
                 self.wait_for_lock(store, timeout, &failure)
+            if deleted is None:
+                deleted = read_deleted()
+            for name, offset in deleted.items():
+                enter_deleted(store, name, offset)
         except BaseException:
             store_drop(store)
             raise

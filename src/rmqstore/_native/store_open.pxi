@@ -113,31 +113,45 @@ cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noex
     cdef stat_t status
     cdef int64_t until = monotonic_ns() + timeout_ns
     cdef int64_t rc
-    cdef int64_t fd = sys_open_file(store.root, "lock", O_RDWR | O_CREAT, &status)
-    if fd < 0:
-        return fail(failure, fd, "lock", "cannot be opened", -1, 0, 0)
+    rc = open_lock(store)
+    if rc < 0:
+        return fail(failure, rc, "lock", "cannot be opened", -1, 0, 0)
     while True:
-        rc = sys_lock_first_byte(<int>fd)
+        rc = sys_lock_first_byte(store.lock)
         if rc == 0:
             break
         if rc != -EAGAIN and rc != -EACCES:
-            close(<int>fd)
             return fail(failure, rc, "lock", "cannot be locked", -1, 0, 0)
         if monotonic_ns() >= until and not (
                 atomic_get(&stores_leaving) > 0 and monotonic_ns() < until + LEAVING_NS):
-            fail(failure, E_LOCKED, "lock", "the store is open elsewhere", -1,
-                 sys_lock_owner(<int>fd), 0)
-            close(<int>fd)
-            return E_LOCKED
+            return fail(failure, E_LOCKED, "lock", "the store is open elsewhere", -1,
+                        sys_lock_owner(store.lock), 0)
         usleep(5000)
-    store.lock = <int>fd
+    if fstat(store.lock, &status) != 0:
+        return fail(failure, -errno, "lock", "cannot be read", -1, 0, 0)
     if status.st_size < 4:
-        rc = sys_write(<int>fd, b"lock", 4, 0)
+        rc = sys_write(store.lock, b"lock", 4, 0)
         if rc >= 0:
-            rc = sys_sync(<int>fd)
+            rc = sys_sync(store.lock)
         if rc < 0:
             return fail(failure, rc, "lock", "cannot be written", -1, 0, 0)
     return 0
+
+
+cdef int64_t open_lock(Store *store) noexcept nogil:
+    """Open <root>/lock, which is not locked yet.
+
+    No fork comes between: a child has to know of the descriptor, as it would keep the lock.
+    """
+    cdef stat_t status
+    cdef int64_t fd = 0
+    pthread_mutex_lock(&open_stores_mutex)
+    if store.lock < 0:
+        fd = sys_open_file(store.root, "lock", O_RDWR | O_CREAT, &status)
+        if fd >= 0:
+            store.lock = <int>fd
+    pthread_mutex_unlock(&open_stores_mutex)
+    return min(fd, 0)
 
 
 cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
@@ -164,7 +178,8 @@ cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
     store.thorough_log_at = monotonic_ns()
     store.thorough_queue_at = store.thorough_log_at
     atomic_set(&store.state, STATE_OPEN)
-    note_open_store(store)
+    if PLANTED("a15"):
+        note_open_store(store)
     rc = 0
     if not store.settings.draft:
         rc = start_worker(store, &store.reput, "rmq-reput", reput_run)
@@ -322,7 +337,6 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
         store.owned_elsewhere = sys_lock_owner(<int>fd) > 0
         close(<int>fd)
     atomic_set(&store.state, STATE_OPEN)
-    note_open_store(store)
     return 0
 
 

@@ -211,6 +211,7 @@ cdef void after_fork_in_child() noexcept nogil:
 
 
 cdef void note_open_store(Store *store) noexcept nogil:
+    """Before the lock is taken; until forget_open_store."""
     global open_stores
     pthread_mutex_lock(&open_stores_mutex)
     store.next_open = open_stores

@@ -216,7 +216,7 @@ class _Draft(_core.ReadingEngine):
     """A log that is put to as a store is; it has no queues, no topics and no promise to last."""
 
     def __init__(self, directory: Path, config: StoreConfig) -> None:
-        self._open(str(directory), "a", config, False, False, False, 0.0, {}, True)
+        self._open(str(directory), "a", config, False, False, False, 0.0, dict, True)
 
     def _make_topic(self, topic: str) -> None:
         self._set_topic(topic, 1)
