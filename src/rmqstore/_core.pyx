@@ -57,6 +57,9 @@ from rmqstore._native.java_string cimport (
     JAVA_REPLACEMENT, continues_utf8, java_abs_hash, java_decode_utf8, java_hash_utf8, utf8_error,
 )
 from rmqstore._native.layout cimport *
+from rmqstore._native.mapping_guard cimport (
+    Guard, guard_enter, guard_install, guard_leave, guard_lost,
+)
 from rmqstore._native.system cimport *
 
 import atexit

@@ -75,12 +75,29 @@ cdef int64_t log_roll(Store *store) noexcept nogil:
         KILL_POINT("before-filler")
         blank_write(file.base + (wrote - file.start), next_start - wrote)
         KILL_POINT("after-filler")
+        rc = log_written(store, file, wrote, RECORD_BLANK_BYTES)
+        if rc < 0:
+            mapped_file_release(following)
+            return rc
     atomic_set_strict(&store.log.wrote, next_start)
     store.current = following
     mapped_file_release(file)
     worker_call(&store.prepare)
     worker_wake(&store.reput)
     return 0
+
+
+cdef inline int64_t log_written(
+    Store *store, MappedFile *file, int64_t offset, int64_t size,
+) noexcept nogil:
+    """0 if bytes just written at a log offset are the file's, else the store has failed for good.
+
+    Asked before they are published, behind the put lock.
+    """
+    if likely(mapped_file_lost(file, offset - file.start, offset - file.start + size) == 0):
+        return 0
+    store_broke(store, E_LOST, "commitlog", "")
+    return E_FAILED
 
 
 cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexcept nogil:
@@ -153,6 +170,10 @@ cdef inline int64_t log_append(
         at += drafts[i].size
         physical_offset += drafts[i].size
         KILL_POINT("mid-copy")
+    rc = log_written(store, store.current, place.physical_offset, size)
+    if unlikely(rc < 0):
+        pthread_mutex_unlock(&store.put_lock)
+        return rc
     queue.next_offset += count
     atomic_set_strict(&store.log.wrote, physical_offset)
     pthread_mutex_unlock(&store.put_lock)
@@ -200,6 +221,10 @@ cdef int64_t log_append_many(
         physical_offset = atomic_peek(&store.log.wrote)
         queue_offset = queue.next_offset if queued else 0
         record_write(at, &drafts[done], physical_offset, queue_offset, now)
+        rc = log_written(store, store.current, physical_offset, drafts[done].size)
+        if unlikely(rc < 0):
+            places[done].store_timestamp = rc
+            break
         places[done].physical_offset = physical_offset
         places[done].queue_offset = queue_offset
         places[done].store_timestamp = now

@@ -205,6 +205,8 @@ cdef int64_t queue_set_unit(
     cdef int64_t rc = queue_unit_place(queue, queue_offset, &at)
     if rc == 0:
         unit_write(at, physical_offset, size, code)
+        rc = mapped_file_lost(queue.current, at - queue.current.base,
+                              at - queue.current.base + UNIT_BYTES)
     return rc
 
 
@@ -279,7 +281,7 @@ cdef int64_t queue_unit_at(Queue *queue, int64_t queue_offset, Unit *unit) noexc
     cdef int64_t rc = queue_units(queue, queue_offset, 1, &slice)
     if rc == 1:
         unit_read(slice.data, unit)
-        rc = 0
+        rc = slice_lost(&slice)
     elif rc == 0:
         rc = E_NOT_FOUND
     slice_release(&slice)

@@ -59,12 +59,14 @@ cdef extern from *:
         until.tv_nsec = end % 1000000000;
         return pthread_cond_timedwait(cond, mutex, &until);
     }
-    /* A thread of ours: no signals, a name of at most 15 characters. */
+    /* A thread of ours: no signals, a name of at most 15 characters.  A fault on a mapped page
+       ends the process where SIGBUS is blocked, so that one stays. */
     static int thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
                             void *argument) {
         sigset_t all, before;
         int rc;
         sigfillset(&all);
+        sigdelset(&all, SIGBUS);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         rc = pthread_create(thread, NULL, run, argument);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -178,6 +180,7 @@ cdef extern from *:
     int fsync(int fd) nogil
     int fdatasync(int fd) nogil
     int64_t lseek(int fd, int64_t offset, int whence) nogil
+    int64_t readlink(const char *path, char *into, size_t room) nogil
     int64_t pread(int fd, void *into, size_t length, int64_t offset) nogil
     int64_t pwrite(int fd, const void *data, size_t length, int64_t offset) nogil
     int mkdirat(int directory, const char *path, unsigned int mode) nogil

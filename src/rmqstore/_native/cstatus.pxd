@@ -27,6 +27,7 @@ cdef enum:
     E_NO_MEMORY = -5017
     E_STALLED = -5018        # dispatch waits for disk space
     E_VERSION = -5019        # written by a newer format
+    E_LOST = -5030           # mapped bytes that the file or the disk no longer has
 
 
 cdef enum:

@@ -88,14 +88,20 @@ cdef int64_t dispatch_batch(
         size = record_parse(data, file.size - (at - file.start), file.size - (at - file.start),
                             &record, &field)
         if size == 0:                        # the filler
+            rc = mapped_file_lost(file, at - file.start, at - file.start + RECORD_BLANK_BYTES)
+            if rc < 0:
+                break
             at = file.start + file.size
             break
         if size < 0 or record.physical_offset != at:
+            rc = mapped_file_lost(file, at - file.start, file.size)
+            if rc < 0:
+                break
             if size > 0:
                 field = FIELD_PHYSICAL_OFFSET
             rc = fail(&store.failure, E_CORRUPT, "commitlog", record_field_name(field), at, 0, 0)
             break
-        rc = dispatch_record(store, data, &record, &said)
+        rc = dispatch_record(store, file, data, &record, &said)
         if rc < 0:
             break
         newest = record.store_timestamp
@@ -148,7 +154,7 @@ cdef inline int64_t record_says(
 
 
 cdef inline int64_t dispatch_record(
-    Store *store, const char *data, const Record *record, Said *said,
+    Store *store, MappedFile *file, const char *data, const Record *record, Said *said,
 ) noexcept nogil:
     """Write the unit of one record, and note its keys."""
     cdef Queue *queue
@@ -156,6 +162,9 @@ cdef inline int64_t dispatch_record(
     cdef int64_t says = record_says(&store.table, &store.settings, data, record, said)
     if says < 0:
         return says
+    rc = mapped_file_lost(file, data - file.base, data - file.base + record.size)
+    if rc < 0:
+        return rc
     if says & SAYS_SKIPPED:                  # passed over, and counted
         atomic_add(&store.skipped, 1)
     if says & SAYS_UNIT:

@@ -13,6 +13,9 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         offset = failure.offset
         if failure.actual or failure.expected:
             values = f" ({failure.actual}, not {failure.expected})"
+    if status == E_LOST:
+        path = os_path.join(root, loss_noted(&offset).decode("utf-8", "replace"))
+        return OSError(EIO, f"{LOSS_TEXT.decode('ascii')}, at offset {offset}", path)
     if -4096 < status < 0:
         error = OSError(-status, f"{what or strerror(-status)}: {strerror(-status)}", path)
         return error
@@ -24,6 +27,8 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         return errors.ForkedStoreError(
             f"{root}: the store was opened in the parent process; open it anew in this one")
     if status == E_FAILED:
+        if offset >= 0:
+            what = f"{what}, at offset {offset}"
         return errors.StoreFailedError(
             f"{path}: {what or 'an earlier sync failed'}: the store takes nothing more until it "
             "is opened again")

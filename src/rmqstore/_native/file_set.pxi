@@ -198,7 +198,7 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
         close(<int>fd)
         return E_NO_MEMORY
     if files.writable:
-        rc = mapped_file_map(file)
+        rc = mapped_file_map(file, files.root, path)
         if rc < 0:
             mapped_file_release(file)
             return rc
@@ -317,6 +317,7 @@ cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
 
 cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noexcept nogil:
     """Make a file that has no name yet, full length, its first window reserved, mapped."""
+    cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef MappedFile *file
     cdef int64_t directory, fd, rc
@@ -339,7 +340,8 @@ cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noe
         return E_NO_MEMORY
     rc = mapped_file_reserve(file, file.fd, files.window)
     if rc == 0:
-        rc = mapped_file_map(file)
+        file_name(path, files.directory, start)
+        rc = mapped_file_map(file, files.root, path)
     if rc < 0:
         mapped_file_release(file)
         return rc

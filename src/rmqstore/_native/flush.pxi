@@ -189,6 +189,7 @@ cdef void *flush_queue_run(void *argument) noexcept nogil:
     while not atomic_get(&store.stopping):
         calls = atomic_get_strict(&store.flush_queue.calls)
         now = monotonic_ns()
+        guard_install()                      # in front again, whoever came since
         if atomic_get(&store.failed) == 0:
             check_names(store)
         thorough = now - store.thorough_queue_at >= store.settings.flush_thorough_queue

@@ -140,6 +140,8 @@ cdef int64_t get_messages(
                 continue
             if rc < 0:
                 got.bad_offset = unit.physical_offset
+                if slice_lost(&units) < 0:   # the unit itself was none
+                    rc = E_LOST
                 slice_release(&units)
                 return rc
             if tags_pass(tags, found.slice.data, &found.record):
@@ -152,7 +154,10 @@ cdef int64_t get_messages(
             else:
                 slice_release(&found.slice)
             at += 1
+        rc = slice_lost(&units)
         slice_release(&units)
+        if rc < 0:
+            return rc
     got.next_offset = at
     if got.count == 0:
         got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE

@@ -56,13 +56,13 @@ cdef inline int64_t index_entry_at(const IndexFile *index, int64_t number) noexc
 
 
 cdef int64_t index_read(
-    const IndexFile *index, int64_t at, int64_t length, char *into,
+    IndexFile *index, int64_t at, int64_t length, char *into,
 ) noexcept nogil:
     """Bytes of the file: from the mapping, or by pread where it is only read."""
     cdef int64_t rc
     if index.file.base != NULL:
         memcpy(into, index.file.base + at, <size_t>length)
-        return 0
+        return mapped_file_lost(index.file, at, at + length)
     rc = sys_read(index.file.fd, into, length, at)
     if rc < 0:
         return rc
@@ -181,7 +181,9 @@ cdef inline int64_t index_put(
     atomic_set(&index.end_timestamp, store_timestamp)
     atomic_set(&index.count, number + 1)
     index_store_header(index)
-    return 1
+    # The slot lies anywhere below the entry, and one page lost is the file lost for writing.
+    rc = mapped_file_lost(index.file, 0, at + INDEX_ENTRY_BYTES)
+    return rc if rc < 0 else 1
 
 
 cdef int64_t index_select(
@@ -199,6 +201,9 @@ cdef int64_t index_select(
     cdef int64_t count, number, previous, seconds, time, rc
     if index.file.base != NULL:
         number = get_i32_acquire(index_slot(index, key_hash))
+        rc = mapped_file_lost(index.file, 0, index_entry_at(index, 0))
+        if rc < 0:
+            return rc
     else:
         rc = index_read(index, INDEX_HEADER_BYTES + (key_hash % index.slot_num) * INDEX_SLOT_BYTES,
                         INDEX_SLOT_BYTES, slot)
@@ -261,7 +266,7 @@ cdef int64_t index_open_file(
     copy_text(index.name, INDEX_NAME_DIGITS + 1, name + 1 if name != NULL else path)
     rc = 0
     if writable:
-        rc = mapped_file_map(index.file)
+        rc = mapped_file_map(index.file, root, path)
     if rc == 0:
         rc = index_load_header(index)
     if rc == 0 and writable:

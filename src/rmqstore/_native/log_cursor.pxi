@@ -125,6 +125,8 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
         room = file_size - cursor.at % file_size
         data[0] = cursor.slice.data + (cursor.at - cursor.slice_at)
         rc = record_parse(data[0], left, room, record, &cursor.field)
+        if cursor_lost(cursor, rc) < 0:
+            return E_LOST
         if rc == E_NOT_FOUND and record.size > LARGE_RECORD and not cursor.store.log.writable \
                 and large_record_fits(cursor.store, cursor.at, record.size, &cursor.field) < 0:
             return E_CORRUPT
@@ -142,11 +144,25 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
         if rc > 0:
             cursor.field = record_check(data[0], record, cursor.at,
                                         cursor.check_crc and not cursor.checked)
+            if cursor_lost(cursor, rc) < 0:
+                return E_LOST
             if cursor.field == FIELD_NONE:
                 cursor.at += rc
                 return rc
         return E_CORRUPT
     return 0
+
+
+cdef inline int64_t cursor_lost(Cursor *cursor, int64_t size) noexcept nogil:
+    """E_LOST if a record of ``size`` bytes was looked at where bytes are gone.
+
+    Where there seems to be none, by anything behind it.
+    """
+    cdef MappedFile *file = cursor.slice.file
+    if file == NULL:
+        return 0
+    return mapped_file_lost(file, cursor.at - file.start,
+                            cursor.at - file.start + size if size > 0 else file.size)
 
 
 cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
@@ -172,6 +188,9 @@ cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
         length = min(cursor.slice.length, cursor.stop - cursor.slice_at + RECORD_FIXED_BYTES)
         at = record_find(cursor.slice.data, length, cursor.slice_at,
                          cursor.slice_at - cursor.slice_at % file_size + file_size, &size)
+        rc = slice_lost(&cursor.slice)
+        if rc < 0:
+            return rc
         # A record may begin in this piece and end in the next.
         at = at + cursor.slice_at if at >= 0 else cursor_straddler(cursor, length)
         if at >= 0:

@@ -2,6 +2,42 @@
 #
 # Source: store/MappedFile.java, store/ReferenceResource.java
 
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <stdlib.h>
+    #include <string.h>
+    /* The last loss that this thread met.  Paths are kept for good: one a file that was lost. */
+    typedef struct loss_path { struct loss_path *next; char text[]; } loss_path;
+    static loss_path *loss_paths = NULL;
+    static __thread const char *loss_file = "";
+    static __thread int64_t loss_at = -1;
+    static void loss_note(const char *path, int64_t offset) {
+        loss_path *seen = __atomic_load_n(&loss_paths, __ATOMIC_ACQUIRE), *made;
+        size_t length;
+        loss_at = offset;
+        loss_file = "";
+        if (path == NULL) return;
+        length = strlen(path) + 1;
+        for (; seen != NULL; seen = seen->next)
+            if (strcmp(seen->text, path) == 0) { loss_file = seen->text; return; }
+        made = (loss_path *)malloc(sizeof(loss_path) + length);
+        if (made == NULL) return;
+        memcpy(made->text, path, length);
+        made->next = __atomic_load_n(&loss_paths, __ATOMIC_ACQUIRE);
+        while (!__atomic_compare_exchange_n(&loss_paths, &made->next, made, 0, __ATOMIC_ACQ_REL,
+                                            __ATOMIC_ACQUIRE)) {}
+        loss_file = made->text;
+    }
+    static const char *loss_noted(int64_t *offset) { *offset = loss_at; return loss_file; }
+    #define LOSS_TEXT "mapped bytes are gone: the file was cut, or the disk cannot read them"
+    """
+    void loss_note(const char *path, int64_t offset) noexcept nogil
+    const char *loss_noted(int64_t *offset) noexcept nogil
+    const char *LOSS_TEXT
+    char *strdup(const char *text) noexcept nogil
+
+
 cdef struct MappedFile:
     char *base               # first mapped byte; NULL: read with pread
     int64_t size             # bytes a file of its kind has
@@ -12,6 +48,8 @@ cdef struct MappedFile:
     atomic_i64 name_dirty    # 1: the directory has to be synced before the name lasts
     uint64_t device
     uint64_t inode
+    Guard guard              # what was lost of the mapping
+    char *path               # of a mapped file, for errors; NULL: not known
 
 
 # A piece of a file that stays valid until slice_release.
@@ -47,14 +85,55 @@ cdef void mapped_file_release(MappedFile *file) noexcept nogil:
     if file == NULL or atomic_add(&file.holds, -1) != 0:
         return
     if file.base != NULL:
+        guard_leave(file.base)
         unmap_shared(file.base, <size_t>file.size)
     if file.fd >= 0:
         close(file.fd)
+    free(file.path)
     free(file)
 
 
-cdef int64_t mapped_file_map(MappedFile *file) noexcept nogil:
-    return sys_map(file.fd, file.size, True, &file.base)
+cdef int64_t mapped_file_map(MappedFile *file, int root, const char *path) noexcept nogil:
+    """Map the file for reading and writing; ``path`` is its name below ``root``, for errors."""
+    cdef int64_t rc = sys_map(file.fd, file.size, True, &file.base)
+    if rc < 0:
+        return rc
+    if guard_enter(file.base, <size_t>file.size, PROT_READ | PROT_WRITE, &file.guard) < 0:
+        unmap_shared(file.base, <size_t>file.size)
+        file.base = NULL
+        return E_NO_MEMORY
+    file.path = absolute_path(root, path)
+    return 0
+
+
+cdef char *absolute_path(int root, const char *path) noexcept nogil:
+    """A copy of ``path`` behind the path of the directory ``root``; the caller frees it."""
+    cdef char link[64]
+    cdef char into[2048]
+    cdef int64_t length = -1
+    if root >= 0:
+        snprintf(link, 64, "/proc/self/fd/%d", root)
+        length = readlink(link, into, 1024)
+    if length < 0:
+        length = 0
+    elif length < 1024:
+        into[length] = 47
+        length += 1
+    copy_text(into + length, <int64_t>sizeof(into) - length, path)
+    return strdup(into)
+
+
+cdef inline int64_t mapped_file_lost(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:
+    """0, or E_LOST if any of the bytes [start, stop) just used through the mapping are gone."""
+    if not guard_lost(&file.guard, start, stop):
+        return 0
+    return note_loss(file, max(start, atomic_get(&file.guard.start)))
+
+
+cdef int64_t note_loss(MappedFile *file, int64_t offset) noexcept nogil:
+    """Keep for this thread's error what was lost; E_LOST."""
+    loss_note(file.path, offset)
+    return E_LOST
 
 
 cdef int64_t mapped_file_reserve(MappedFile *file, int fd, int64_t stop) noexcept nogil:
@@ -96,11 +175,19 @@ cdef int64_t mapped_file_write_over(int fd, int64_t start, int64_t stop) noexcep
 
 cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:
     """Force bytes [start, stop) of the file to the disk."""
+    cdef stat_t status
+    cdef int64_t rc
     if stop <= start:
         return 0
     if file.base == NULL:
         return sys_sync(file.fd)
-    return sys_sync_range(file.base, start, stop)
+    rc = sys_sync_range(file.base, start, stop)
+    # What went into pages of zeros, or behind an end that somebody moved, is not in the file.
+    if rc == 0:
+        rc = mapped_file_lost(file, start, stop)
+    if rc == 0 and file.fd >= 0 and fstat(file.fd, &status) == 0 and status.st_size < stop:
+        rc = note_loss(file, status.st_size)
+    return rc
 
 
 cdef int64_t mapped_file_unlinked(MappedFile *file) noexcept nogil:
@@ -160,6 +247,14 @@ cdef int64_t last_nonzero(const char *data, int64_t length) noexcept nogil:
         if data[length]:
             return length
     return -1
+
+
+cdef inline int64_t slice_lost(const Slice *slice) noexcept nogil:
+    """0, or E_LOST if bytes of a mapped slice that were just read are gone; copies stay good."""
+    if slice.file == NULL:
+        return 0
+    return mapped_file_lost(slice.file, slice.data - slice.file.base,
+                            slice.data - slice.file.base + slice.length)
 
 
 cdef inline void slice_release(Slice *slice) noexcept nogil:

@@ -39,7 +39,8 @@ cdef class Message:
     body : bytes
         Inflated where the record is compressed.
     raw_body : memoryview
-        The stored bytes, read-only; without a copy in a store opened for writing.
+        The stored bytes, read-only; without a copy in a store opened for writing. If somebody
+        cuts the file meanwhile, a view taken before shows zeros there; ``body`` raises.
     tags : str or None
     keys : tuple of str
     properties : dict of str to str
@@ -91,10 +92,17 @@ cdef class Message:
         if self.exports == 0:
             slice_release(&self.pinned)
 
+    cdef int intact(self) except -1:
+        """Raise if bytes of a mapped record just read are gone: its file was cut meanwhile."""
+        check(slice_lost(&self.slice), NULL, "")
+        return 0
+
     @property
     def topic(self):
         if self._topic is None:
-            self._topic = text_of(self.slice.data + self.record.topic_at, self.record.topic_length)
+            topic = text_of(self.slice.data + self.record.topic_at, self.record.topic_length)
+            self.intact()
+            self._topic = topic
         return self._topic
 
     @property
@@ -143,24 +151,31 @@ cdef class Message:
 
     @property
     def born_host(self):
-        return host_text(self.slice.data + self.record.born_host_at,
+        host = host_text(self.slice.data + self.record.born_host_at,
                          self.record.sys_flag & SYS_BORN_HOST_V6 != 0)
+        self.intact()
+        return host
 
     @property
     def store_host(self):
-        return host_text(self.slice.data + self.record.store_host_at,
+        host = host_text(self.slice.data + self.record.store_host_at,
                          self.record.sys_flag & SYS_STORE_HOST_V6 != 0)
+        self.intact()
+        return host
 
     @property
     def msg_id(self):
-        return message_id(self.slice.data + self.record.store_host_at,
-                          self.record.sys_flag & SYS_STORE_HOST_V6 != 0,
-                          self.record.physical_offset)
+        found = message_id(self.slice.data + self.record.store_host_at,
+                           self.record.sys_flag & SYS_STORE_HOST_V6 != 0,
+                           self.record.physical_offset)
+        self.intact()
+        return found
 
     @property
     def body(self):
         cdef bytes stored = PyBytes_FromStringAndSize(
             self.slice.data + self.record.body_at, self.record.body_length)
+        self.intact()
         if self.record.sys_flag & SYS_COMPRESSED:
             try:
                 return bodies.inflate(stored, self.record.sys_flag, self.max_body)
@@ -171,6 +186,7 @@ cdef class Message:
 
     @property
     def raw_body(self):
+        self.intact()                        # what is read through it later is not asked about
         return memoryview(self)
 
     @property
@@ -184,6 +200,7 @@ cdef class Message:
                                 self.record.properties_length, &at, &entry):
                 found[text_of(entry.name, entry.name_length)] = text_of(
                     entry.value, entry.value_length)
+            self.intact()
             self._properties = found
         return dict(self._properties)
 
@@ -222,6 +239,9 @@ cdef class Message:
         if copy == NULL:
             raise MemoryError()
         memcpy(copy, self.slice.data, <size_t>self.record.size)
+        if slice_lost(&self.slice) < 0:
+            free(copy)
+            self.intact()
         if self.exports:
             self.pinned = self.slice
             memset(&self.slice, 0, sizeof(Slice))
@@ -232,16 +252,20 @@ cdef class Message:
         return self
 
     def __reduce__(self):
-        return message_from_bytes, (
-            PyBytes_FromStringAndSize(self.slice.data, self.record.size), self.max_body)
+        cdef bytes stored = PyBytes_FromStringAndSize(self.slice.data, self.record.size)
+        self.intact()
+        return message_from_bytes, (stored, self.max_body)
 
     def __eq__(self, other):
         cdef Message b
         if not isinstance(other, Message):
             return NotImplemented
         b = <Message>other
-        return self.record.size == b.record.size and memcmp(
+        equal = self.record.size == b.record.size and memcmp(
             self.slice.data, b.slice.data, <size_t>self.record.size) == 0
+        self.intact()
+        b.intact()
+        return equal
 
     def __hash__(self):
         return hash((self.record.physical_offset, self.record.size, self.record.body_crc))
@@ -253,10 +277,12 @@ cdef class Message:
 
 cdef object message_property(Message message, const char *name, int64_t length):
     cdef Property found
+    value = None
     if property_find(message.slice.data + message.record.properties_at,
                      message.record.properties_length, name, length, &found):
-        return text_of(found.value, found.value_length)
-    return None
+        value = text_of(found.value, found.value_length)
+    message.intact()
+    return value
 
 
 cdef Message message_of(Found *found, int64_t max_body):

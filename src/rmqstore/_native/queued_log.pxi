@@ -122,7 +122,11 @@ cdef int64_t tiles_add(Tiles *tiles, Queue *queue, int64_t file_size) noexcept n
             tiles.open += place_hash(unit.physical_offset) \
                 - place_hash(unit.physical_offset + unit.size)
             tiles.ends[file] = max(tiles.ends[file], unit.physical_offset + unit.size)
+        if slice_lost(&units) < 0:
+            rc = E_LOST
         slice_release(&units)
+        if rc < 0:
+            return rc
         at += rc
     return min(at, 0)
 
@@ -144,6 +148,9 @@ cdef int64_t tiles_meet(Store *store, Tiles *tiles) noexcept nogil:
             return 0
         filler = get_i32(slice.data + RECORD_MAGIC) == MAGIC_BLANK \
             and get_i32(slice.data) == end - tiles.ends[i]
+        if slice_lost(&slice) < 0:
+            slice_release(&slice)
+            return E_LOST
         slice_release(&slice)
         if not filler:
             return 0

@@ -56,6 +56,10 @@ cdef int64_t log_record(
         field[0] = record_check(found.slice.data, &found.record, physical_offset, True)
         if field[0] != FIELD_NONE:
             rc = E_CORRUPT
+    if rc > 0:
+        found.slice.length = rc
+    if slice_lost(&found.slice) < 0:         # where there seems to be none: anything behind it
+        rc = E_LOST
     if rc <= 0:
         slice_release(&found.slice)
     else:

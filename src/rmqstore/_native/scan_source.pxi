@@ -72,6 +72,9 @@ cdef int64_t lane_fill(ScanSource *source, Lane *lane) noexcept nogil:
             lane.units_at = lane.at
             lane.units_count = rc
         unit_read(lane.units.data + (lane.at - lane.units_at) * UNIT_BYTES, &lane.unit)
+        rc = slice_lost(&lane.units)
+        if rc < 0:
+            return rc
         if lane.unit.physical_offset >= source.end and not unit_is_blank(&lane.unit):
             # The topic was deleted, and made again: these are other messages.
             source.made_again = True

@@ -154,8 +154,12 @@ cdef void store_broke(
     Store *store, int64_t status, const char *path, const char *what,
 ) noexcept nogil:
     """A sync failed: the store takes nothing more, and everybody who waits learns it."""
+    cdef int64_t offset = -1
+    if status == E_LOST:                     # with the file and the place that it noted
+        path = loss_noted(&offset)
+        what = LOSS_TEXT
     pthread_mutex_lock(&store.failure_mutex)
-    fail(&store.failure, status, path, what, -1, 0, 0)
+    fail(&store.failure, status, path, what, offset, 0, 0)
     pthread_mutex_unlock(&store.failure_mutex)
     atomic_swap_if(&store.failed, 0, status)
     gate_open(&store.durable)
