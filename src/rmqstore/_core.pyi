@@ -45,7 +45,6 @@ FAULTS: Final[bool]  # kill points and failure injection are built in
 PLANTS: Final[bool]  # known defects can be put back
 
 def planted(name: str) -> bool: ...
-def fault_counts() -> tuple[int, int]: ...
 
 # ---- messages and results
 

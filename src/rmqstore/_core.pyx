@@ -50,9 +50,7 @@ from rmqstore._native.crc32 cimport (
     crc32_clmul, crc32_has_clmul, crc32_has_wide, crc32_portable, crc32_update, crc32_wide,
 )
 from rmqstore._native.cstatus cimport *
-from rmqstore._native.faults cimport (
-    FAULTS_BUILT, FAULTS_FAILED, FAULTS_PASSED, KILL_POINT, PLANTED, PLANTS_BUILT,
-)
+from rmqstore._native.faults cimport FAULTS_BUILT, KILL_POINT, PLANTED, PLANTS_BUILT
 from rmqstore._native.java_string cimport (
     JAVA_REPLACEMENT, continues_utf8, java_abs_hash, java_decode_utf8, java_hash_utf8, utf8_error,
 )
