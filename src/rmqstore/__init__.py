@@ -41,7 +41,7 @@ _MODULES = {
     },
     **{
         name: ("rmqstore.types", name)
-        for name in ("GetResult", "GetStatus", "PutStatus", "Recovery")
+        for name in ("GetResult", "GetStatus", "PutStatus", "RecoveredRange", "Recovery")
     },
     **{
         name: ("rmqstore.errors", name)
@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from rmqstore.scan import Scan
     from rmqstore.store import MessageStore
     from rmqstore.topic import Queue, Topic
-    from rmqstore.types import GetResult, GetStatus, PutStatus, Recovery
+    from rmqstore.types import GetResult, GetStatus, PutStatus, RecoveredRange, Recovery
 
 __all__ = [
     "CommitLog",
@@ -120,6 +120,7 @@ __all__ = [
     "PutStatus",
     "Queue",
     "ReadOnlyStoreError",
+    "RecoveredRange",
     "Recovery",
     "RmqStoreWarning",
     "Scan",

@@ -31,8 +31,8 @@ from cpython.sequence cimport PySequence_Check
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.errno cimport (
-    EACCES, EAGAIN, EDQUOT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR,
-    ENOTEMPTY, EOPNOTSUPP, errno,
+    EACCES, EAGAIN, EDQUOT, EEXIST, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC,
+    ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, errno,
 )
 from libc.stdint cimport (
     INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, int16_t,
@@ -120,6 +120,8 @@ include "_native/scan_plan.pxi"
 include "_native/scan_times.pxi"
 include "_native/scan.pxi"
 # ---- opening and closing
+include "_native/quarantine.pxi"
+include "_native/recover_scan.pxi"
 include "_native/recover_log.pxi"
 include "_native/recover_queues.pxi"
 include "_native/recover_index.pxi"

@@ -23,6 +23,7 @@ __all__ = [
     "INDEX",
     "LMQ_CONSUMER_OFFSET_JSON",
     "LOCK",
+    "QUARANTINE",
     "SUBSCRIPTION_GROUP_JSON",
     "TOPICS_JSON",
     "TOPIC_MAX_LENGTH",
@@ -42,6 +43,7 @@ INDEX = "index"
 CONFIG = "config"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
+QUARANTINE = "rmqstore-quarantine"
 LOCK = "lock"
 DELETED_TOPICS = "rmqstore-deleted.json"  # ours
 

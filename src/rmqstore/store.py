@@ -27,7 +27,7 @@ from rmqstore.errors import (
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
 from rmqstore.topic import Topic
-from rmqstore.types import PutStatus, Recovery
+from rmqstore.types import PutStatus, RecoveredRange, Recovery
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,22 +124,22 @@ class MessageStore(ScanningEngine, AsyncEngine):
         notes = []
         if found["completed_file"]:
             notes.append("a short last commit log file was given its full length")
-        if found["holes_filled"]:
-            notes.append(f"{found['holes_filled']} damaged ranges were filled")
+        ranges = tuple(self._recovered(*found_range) for found_range in found["ranges"])
+        for mended in ranges:
+            _log.warning("%s: %s", self.path, mended)
+        filled = sum(mended.kind == "filled" for mended in ranges)
+        if filled:
+            notes.append(f"{filled} damaged ranges were filled")
         if found["full_dispatch"]:
             notes.append("queues were completed from the whole log")
         if found["skipped"]:
             notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
-        saved: tuple[str, ...] = ()
-        if found["saved"]:
-            quarantine = Path(self.path, "rmqstore-quarantine")
-            saved = tuple(sorted(map(str, quarantine.iterdir())))[-found["saved"] :]
         return Recovery(
             clean=found["clean"] if self.mode != "r" else self._clean,
             mode=self.mode,
             records_checked=found["records_checked"],
             bytes_cut=found["bytes_cut"],
-            saved_to=saved,
+            saved_to=tuple(mended.saved_to for mended in ranges if mended.saved_to),
             queues_rebuilt=found["queues_rebuilt"],
             index_files_rebuilt=found["index_files_rebuilt"],
             units_written=found["units_written"],
@@ -147,7 +147,14 @@ class MessageStore(ScanningEngine, AsyncEngine):
             log_start=found["log_start"],
             log_end=found["log_end"],
             notes=tuple(notes),
+            ranges=ranges,
         )
+
+    def _recovered(
+        self, kind: str, start: int, stop: int, records: int, reason: str, saved: str
+    ) -> RecoveredRange:
+        place = str(Path(self.path, paths.QUARANTINE, saved)) if saved else None
+        return RecoveredRange(kind, start, stop, records if records >= 0 else None, reason, place)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqstore._core import Message
 
-__all__ = ["GetResult", "GetStatus", "PutStatus", "Recovery"]
+__all__ = ["GetResult", "GetStatus", "PutStatus", "RecoveredRange", "Recovery"]
 
 
 class GetStatus(IntEnum):
@@ -82,6 +82,42 @@ class GetResult:
         return self.messages[index]
 
 
+@dataclass(frozen=True, slots=True)
+class RecoveredRange:
+    """Bytes of the commit log that opening mended, all of one file.
+
+    Attributes
+    ----------
+    kind : str
+        ``"cut"``: no good record followed, and the log ends at ``start`` now. ``"filled"``: a
+        filler record lies there now, and what follows stayed.
+    start, stop : int
+        Physical offsets of the first byte and of the one after the last.
+    records : int or None
+        Records that were lost; ``None`` where nothing tells how many there were.
+    reason : str
+        What did not check.
+    saved_to : str or None
+        The file that holds the bytes; ``None`` where there were only zeros.
+    """
+
+    kind: str
+    start: int
+    stop: int
+    records: int | None
+    reason: str
+    saved_to: str | None
+
+    def __str__(self) -> str:
+        """Return what was done, where, why, and where the bytes are."""
+        count = "an unknown number of" if self.records is None else f"{self.records}"
+        saved = f"saved to {self.saved_to}" if self.saved_to else "all zeros"
+        return (
+            f"commit log {self.kind} from {self.start} to {self.stop} ({count} records): "
+            f"{self.reason}; {saved}"
+        )
+
+
 @dataclass(frozen=True)
 class Recovery:
     """What opening a store found and did.
@@ -97,7 +133,9 @@ class Recovery:
     bytes_cut : int
         Bytes of a torn tail that were erased, after they were saved.
     saved_to : tuple of str
-        Files that hold what was cut.
+        Files that hold what was cut or filled.
+    ranges : tuple of RecoveredRange
+        What was cut or filled, in the order of the log.
     queues_rebuilt, index_files_rebuilt : int
         Consume queues and index files that were made anew or completed from the log.
     units_written : int
@@ -122,3 +160,4 @@ class Recovery:
     log_start: int = 0
     log_end: int = 0
     notes: tuple[str, ...] = ()
+    ranges: tuple[RecoveredRange, ...] = ()

@@ -32,7 +32,7 @@ cdef enum:
 
 cdef enum:
     FAILURE_PATH_BYTES = 256
-    FAILURE_WHAT_BYTES = 160
+    FAILURE_WHAT_BYTES = 256
 
 
 cdef struct Failure:

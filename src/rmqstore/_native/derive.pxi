@@ -22,7 +22,7 @@ cdef int64_t derive_units(Store *store, bint everything) noexcept nogil:
             rc = cursor_resync(&cursor)
             if rc > 0:
                 continue
-        if rc <= 0 or record_is_torn(data, &record):
+        if rc <= 0 or record_is_torn(data, &record, store.log.file_size):
             break
         rc = derive_unit(store, data, &record)
         if rc < 0:

@@ -212,17 +212,24 @@ cdef class Engine:
         """What opening found, as a dict."""
         cdef Store *store = self.entered()
         cdef int64_t start = log_first(store)
-        cdef int64_t end
+        cdef int64_t end, i
         with nogil:
             end = log_end(store)
+        ranges = []
+        for i in range(store.recovery.damage_count):
+            ranges.append((
+                "cut" if store.recovery.damages[i].tail else "filled",
+                store.recovery.damages[i].start, store.recovery.damages[i].stop,
+                store.recovery.damages[i].records,
+                record_field_name(store.recovery.damages[i].field).decode("ascii"),
+                store.recovery.damages[i].saved.decode("ascii")))
         found = dict(
             clean=bool(store.recovery.clean), records_checked=store.recovery.records_checked,
-            bytes_cut=store.recovery.bytes_cut, cut_from=store.recovery.cut_from,
-            saved=store.recovery.saved_count, units_written=store.recovery.units_written,
+            bytes_cut=store.recovery.bytes_cut, ranges=ranges,
+            units_written=store.recovery.units_written,
             full_dispatch=bool(store.recovery.full_dispatch),
             index_files_rebuilt=store.recovery.index_files_rebuilt,
             queues_rebuilt=store.recovery.queues_rebuilt,
-            holes_filled=store.recovery.holes_filled,
             checked_from=store.recovery.checked_from,
             completed_file=bool(store.recovery.completed_file),
             seconds=store.recovery.seconds_ns / 1e9, log_start=start, log_end=end,
@@ -359,8 +366,8 @@ cdef int64_t store_open_writing(
     rc = recover_store(store, full, fill, failure)
     if rc == 0:
         rc = store_start(store, failure)
-    elif made_abort and not store.recovery.changed:
-        abort_remove(store)                  # refused with nothing changed
+    elif made_abort and (rc < -4095 or not store.recovery.changed):
+        abort_remove(store)                  # refused: what was mended until then stays good
     return rc
 
 

@@ -104,13 +104,72 @@ cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:
     return E_NOT_FOUND
 
 
-cdef int64_t file_set_tell_size(FileSet *files) noexcept nogil:
-    """The size the files have: the length of the longest one; 0 if there is none."""
-    cdef int64_t i
+cdef enum:
+    TELL_CANDIDATES = 16
+
+
+cdef int64_t file_set_tell_size(FileSet *files, int64_t unit) noexcept nogil:
+    """The size the files have, a multiple of ``unit``; 0 if nothing tells.
+
+    Each length and each distance of two names has a voice, and no length that most distances
+    contradict: one file that is too long or too short changes nothing.
+    """
+    cdef int64_t candidates[TELL_CANDIDATES]
+    cdef int64_t count = 0
+    cdef int64_t most = 0
     cdef int64_t size = 0
-    for i in range(files.count):
-        size = max(size, files.slots[i].length)
+    cdef int64_t i, k, value, voices
+    if PLANTED("a8"):
+        for i in range(files.count):
+            size = max(size, files.slots[i].length)
+        return size
+    for i in range(2 * files.count - 1 if files.count else 0):   # distances before lengths
+        if i < files.count - 1:
+            value = files.slots[i + 1].start - files.slots[i].start
+        else:
+            value = files.slots[i - files.count + 1].length
+        if value <= 0 or value > START_MARGIN or value % unit or count == TELL_CANDIDATES:
+            continue
+        k = 0
+        while k < count and candidates[k] != value:
+            k += 1
+        if k < count:
+            continue
+        candidates[count] = value
+        count += 1
+        voices = file_set_voices(files, value)
+        if voices > most:
+            most = voices
+            size = value
+    for i in range(files.count if size == 0 else 0):
+        value = files.slots[i].length
+        size = max(size, value - value % unit if value <= START_MARGIN else 0)
     return size
+
+
+cdef int64_t file_set_voices(FileSet *files, int64_t size) noexcept nogil:
+    """How many lengths and distances of names say that the files have this size."""
+    cdef int64_t voices = 0
+    cdef int64_t fitting = 0
+    cdef int64_t i, distance
+    for i in range(files.count):
+        voices += files.slots[i].length == size
+        if i:
+            distance = files.slots[i].start - files.slots[i - 1].start
+            voices += distance == size
+            fitting += distance % size == 0
+    return voices if 2 * fitting >= files.count - 1 else 0
+
+
+cdef void file_set_reopen(FileSet *files, bint writable) noexcept nogil:
+    """Have each file opened anew, to be read or to be written; nobody uses one of them."""
+    cdef int64_t i
+    pthread_mutex_lock(&files.mutex)
+    files.writable = writable
+    for i in range(files.count):
+        mapped_file_release(files.slots[i].file)
+        files.slots[i].file = NULL
+    pthread_mutex_unlock(&files.mutex)
 
 
 cdef void file_set_align(FileSet *files, int64_t file_size) noexcept nogil:

@@ -130,7 +130,7 @@ cdef int64_t walk_slice(LogWalk *walk, int64_t most) noexcept nogil:
         if record.physical_offset >= walk.stop:
             walk.next_record = record.physical_offset
             break
-        if walk.unclean and record_is_torn(data, &record) \
+        if walk.unclean and record_is_torn(data, &record, walk.store.log.file_size) \
                 and log_used(walk.store, cursor.at) <= cursor.at:
             break
         if record.magic == MAGIC_MESSAGE_V2 and not walk.any_version:

@@ -48,27 +48,39 @@ cdef class LogPart:
     cdef int64_t open_log(self, bint told, Failure *failure) noexcept nogil:
         """List, and find the end; where it is written, make what is behind the end empty."""
         cdef Store *store = self.store
+        cdef Window window
+        cdef int64_t end
         cdef int64_t rc = file_set_list(&store.log, failure)
         if rc < 0:
             return rc
-        rc = file_set_tell_size(&store.log)
+        rc = file_set_tell_size(&store.log, 1)
         if told and not self.writable and rc > 0:
             store.log.file_size = rc
         atomic_set(&store.state, STATE_OPEN)
         if not self.writable:
             return 0
-        rc = file_set_validate(&store.log, True, failure)
+        rc = file_set_validate(&store.log, False, failure)
         if rc < 0:
             return rc
         if store.log.count:
-            rc = recover_scan(store, file_set_start(&store.log), file_set_stop(&store.log), False,
-                              failure)
+            memset(&window, 0, sizeof(Window))
+            window.start = file_set_start(&store.log)
+            window.stop = file_set_stop(&store.log)
+            window.durable = window.stop     # nothing tells what was synced
+            end = log_examine(store, &window, failure)
+            if end < 0:
+                return end
+            rc = damages_decide(store, False, failure)
+            if rc >= 0:
+                rc = file_set_validate(&store.log, True, failure)
+            if rc >= 0:
+                rc = log_mend(store, failure)
             if rc < 0:
                 return rc
-            atomic_set(&store.log.wrote, rc)
-            atomic_set(&store.log.flushed, rc)
-            if rc < file_set_stop(&store.log):
-                rc = file_set_hold(&store.log, rc, &store.current)
+            atomic_set(&store.log.wrote, end)
+            atomic_set(&store.log.flushed, end)
+            if end < window.stop:
+                rc = file_set_hold(&store.log, end, &store.current)
                 if rc < 0:
                     return rc
         store.log.window = min(LOG_WINDOW, store.log.file_size)

@@ -39,7 +39,7 @@ cdef class QueuePart:
         if mode == "r+" and queue.files.count == 0:
             raise errors.StoreNotFoundError(f"{self.path}: no consume queue file")
         if told and not self.writable:
-            rc = file_set_tell_size(&queue.files)
+            rc = file_set_tell_size(&queue.files, UNIT_BYTES)
             if rc >= UNIT_BYTES:
                 queue.files.file_size = rc - rc % UNIT_BYTES
         if self.writable:

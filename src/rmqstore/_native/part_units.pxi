@@ -48,7 +48,7 @@ cdef class LogUnits:
         with nogil:
             rc = file_set_list(&walk.store.log, &failure)
             if rc > 0:
-                rc = file_set_tell_size(&walk.store.log)
+                rc = file_set_tell_size(&walk.store.log, 1)
             if rc > 0:
                 file_set_align(&walk.store.log, rc)
         check(rc, &failure, self.path)
@@ -267,7 +267,7 @@ def log_extent(path):
     with nogil:
         rc = file_set_list(&store.log, &failure)
         if rc > 0:
-            rc = file_set_tell_size(&store.log)
+            rc = file_set_tell_size(&store.log, 1)
         if rc > 0:
             file_set_align(&store.log, rc)
     found = file_set_start(&store.log), file_set_stop(&store.log), store.log.file_size

@@ -186,7 +186,8 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
         return False
     if queue_record(store, queue, queue_offset, &unit, &found, &field) <= 0:
         return False
-    torn = record_is_torn(found.slice.data, &found.record) or (
+    torn = record_is_torn(found.slice.data, &found.record,
+                          store.log.file_size) or (
         not queue.topic.schedule
         and code_is_half_written(unit.tags_code, record_tags_code(found.slice.data, &found.record)))
     slice_release(&found.slice)

@@ -95,16 +95,28 @@ cdef inline void blank_write(char *into, int64_t room) noexcept nogil:
     put_i32(into + RECORD_MAGIC, MAGIC_BLANK)
 
 
-cdef void record_write_hole(char *into, int64_t physical_offset, int64_t size) noexcept nogil:
-    """A record that stands for damaged bytes: a rollback, which 4.9.3 passes over.
+cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) noexcept nogil:
+    """The bytes that are not zero of a record of ``size`` bytes that stands for damaged ones.
 
-    ``into`` has ``size`` bytes, at least RECORD_FIXED_BYTES; they are overwritten.
+    A rollback, which 4.9.3 passes over.  ``into`` has RECORD_FIXED_BYTES; the rest is zeros.
     """
+    cdef char zeros[4096]
     cdef int64_t length = size - RECORD_FIXED_BYTES
-    memset(into, 0, <size_t>size)
+    cdef int64_t left = length
+    cdef uint32_t crc = 0
+    memset(zeros, 0, 4096)
+    while left > 0:
+        crc = crc32_update(crc, zeros, <size_t>min(left, 4096))
+        left -= 4096
+    memset(into, 0, RECORD_FIXED_BYTES)
     put_i32(into + RECORD_SIZE, <int32_t>size)
     put_i32(into + RECORD_MAGIC, MAGIC_MESSAGE)
     put_i64(into + RECORD_PHYSICAL_OFFSET, physical_offset)
     put_i32(into + RECORD_SYS_FLAG, SYS_ROLLBACK)
     put_i32(into + RECORD_HEAD_BYTES - 4, <int32_t>length)
-    put_i32(into + RECORD_BODY_CRC, record_body_crc(into + RECORD_HEAD_BYTES, length))
+    put_i32(into + RECORD_BODY_CRC, <int32_t>(crc & 0x7FFFFFFF))
+
+
+cdef inline bint record_is_filler(const Record *record) noexcept nogil:
+    """Whether it stands for damaged bytes: a rollback of no topic."""
+    return record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK and record.topic_length == 0

@@ -25,6 +25,10 @@ cdef struct Record:
     int32_t properties_length
 
 
+cdef enum:
+    SECTOR_BYTES = 512           # what a disk writes whole or not at all
+
+
 # Why a record was refused; the order of record_field_name.
 cdef enum:
     FIELD_NONE
@@ -40,6 +44,7 @@ cdef enum:
     FIELD_QUEUE
     FIELD_MISSING
     FIELD_BODY_STREAM
+    FIELD_TORN
     FIELD_CUT
 
 
@@ -68,6 +73,8 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
         return "the file is missing"
     if field == FIELD_BODY_STREAM:
         return "the compressed body cannot be inflated"
+    if field == FIELD_TORN:
+        return "a sector of the topic or the properties is zero"
     return "the file ends within the record"
 
 
@@ -195,21 +202,39 @@ cdef bint record_checksum_matches(
     return memcmp(digits, data + at + 9, 10) == 0
 
 
-cdef bint record_is_torn(const char *data, const Record *record) noexcept nogil:
-    """Whether a sector of the properties never reached the disk: it is zero from end to end.
+cdef bint record_is_torn(
+    const char *data, const Record *record, int64_t file_size,
+) noexcept nogil:
+    """Whether a sector of topic or properties never reached the disk: it is zero from end to end.
 
-    BODYCRC says nothing about them.  Asked only of the log's very last record: one with others
-    behind it was written whole, and put refuses text that looks like this.
+    BODYCRC says nothing about them, and the lengths lie elsewhere.  Asked only of a record that
+    may never have been synced.  No topic has NULs, and put refuses properties that end with one
+    or have TORN_BYTES in a row.
     """
-    cdef int64_t start = record.physical_offset + record.properties_at
-    cdef int64_t stop = start + record.properties_length
-    cdef int64_t end
-    while start < stop:
-        end = min(stop, (start | 511) + 1)
-        if end - start >= TORN_BYTES and last_nonzero(
-                data + (start - record.physical_offset), end - start) < 0:
+    cdef int64_t place = record.physical_offset % file_size
+    return text_is_torn(data + record.topic_at, place + record.topic_at,
+                        record.topic_length, 1) \
+        or text_is_torn(data + record.properties_at, place + record.properties_at,
+                        record.properties_length, TORN_BYTES)
+
+
+cdef bint text_is_torn(
+    const char *text, int64_t place, int64_t length, int64_t most,
+) noexcept nogil:
+    """Whether a sector's part of a text at ``place`` of its file is zero, or its last bytes are.
+
+    The part that begins the text without beginning a sector counts with ``most`` zeros: the
+    sector would have lost what lies before it too.  So do zeros up to a sector's end, as of a
+    sector that was written to the disk while the record was being copied.
+    """
+    cdef int64_t at = 0
+    cdef int64_t end, zeros
+    while at < length:
+        end = min(length, ((place + at) | (SECTOR_BYTES - 1)) + 1 - place)
+        zeros = end - at - 1 - last_nonzero(text + at, end - at)
+        if zeros >= most or (zeros == end - at and (place + at) % SECTOR_BYTES == 0):
             return True
-        start = end
+        at = end
     return False
 
 

@@ -1,17 +1,21 @@
 # Opening for writing: the order of things.
 #
 # lock -> look -> abort -> mend. Nothing is changed before the lock is held and `abort` is on
-# the disk, so that a crash in the middle of a recovery is an unclean exit again.
+# the disk, so that a crash in the middle of a recovery is an unclean exit again; and what may
+# refuse is asked before that, so that a refusal leaves the directory as it was.
 #
 # Source: store/DefaultMessageStore.java load, recover, start
 
 cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure) noexcept nogil:
-    """Take a locked directory to the state that the four activities start from."""
+    """Take a locked directory to the state that the four activities start from.
+
+    All that may refuse is asked before anything is changed.
+    """
     cdef Checkpoint checkpoint
     cdef stat_t status
-    cdef int64_t rc, key_start
+    cdef int64_t rc
+    cdef int64_t end = 0
     cdef bint was_clean
-    cdef bint known
     cdef int64_t began = monotonic_ns()
     rc = sys_open_file(store.root, "abort", O_RDONLY, &status)
     was_clean = rc == -ENOENT
@@ -23,50 +27,58 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
     rc = checkpoint_read(store.root, &checkpoint)
     if rc < 0:
         return fail(failure, rc, "checkpoint", "cannot be read", -1, 0, 0)
+    recover_check_mark(store, &checkpoint)
+    if store.log.count:
+        end = recover_find_end(store, &checkpoint, was_clean, full, fill, failure)
+        if end < 0:
+            return end
     rc = abort_create(store)
     if rc < 0:
         return fail(failure, rc, "abort", "cannot be made", -1, 0, 0)
-    rc = make_directories(store)
+    KILL_POINT("recover-after-abort")
+    rc = recover_mend(store, &checkpoint, end, was_clean, full, fill, failure)
+    store.recovery.seconds_ns = monotonic_ns() - began
+    return rc
+
+
+cdef int64_t recover_mend(
+    Store *store, Checkpoint *checkpoint, int64_t end, bint was_clean, bint full, bint fill,
+    Failure *failure,
+) noexcept nogil:
+    """Make log, queues and index what they are to be; `abort` is on the disk."""
+    cdef int64_t key_start
+    cdef bint known
+    cdef int64_t rc = make_directories(store)
     if rc < 0:
         return fail(failure, rc, "consumequeue", "the directories cannot be made", -1, 0, 0)
-    KILL_POINT("recover-after-abort")
     rc = file_set_validate(&store.log, True, failure)
     if rc < 0:
         return rc
     store.recovery.clean = was_clean
     store.recovery.completed_file = rc > 0
-    recover_check_mark(store, &checkpoint)
     if store.log.count:
-        rc = recover_log(store, &checkpoint, was_clean, full, fill, failure)
+        rc = recover_log(store, end, was_clean, failure)
         if rc < 0:
             return rc
     if checkpoint.mark.valid and checkpoint.mark.dispatched > atomic_get(&store.log.wrote):
         checkpoint.mark.valid = False        # cut below it: its word is not good any more
         checkpoint.stale = True
-    store.recovery.changed = True
     KILL_POINT("recover-after-log")
     rc = recover_complete_queues(store, failure)
     if rc >= 0:
-        rc = recover_queues(store, &checkpoint, full, failure)
+        rc = recover_queues(store, checkpoint, full, failure)
     if rc < 0:
         return rc
     known = rc == 1
     KILL_POINT("recover-after-queues")
-    key_start = recover_index(store, &checkpoint, known and checkpoint.mark.clean and was_clean,
+    key_start = recover_index(store, checkpoint, known and checkpoint.mark.clean and was_clean,
                               full, failure)
     if key_start < 0:
         return key_start
     KILL_POINT("recover-after-index")
     store.last_store_timestamp = max(store.last_store_timestamp, checkpoint.mark.store_timestamp)
     atomic_set(&store.physic_timestamp, min(checkpoint.physic, store.last_store_timestamp))
-    rc = recover_dispatch(store, &checkpoint, known, full, key_start, failure)
-    if rc == E_CORRUPT and fill and not full:
-        # Damage below the recovery window, met because queues had to be completed from there.
-        memset(failure, 0, sizeof(Failure))
-        memset(&store.failure, 0, sizeof(Failure))
-        rc = recover_log(store, &checkpoint, was_clean, True, True, failure)
-        if rc == 0:
-            rc = recover_dispatch(store, &checkpoint, known, full, key_start, failure)
+    rc = recover_dispatch(store, checkpoint, known, full, fill, key_start, failure)
     if rc < 0:
         return rc
     recover_next_offsets(store)
@@ -74,7 +86,6 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
         rc = flush_queues_now(store, True)
         if rc < 0:
             return fail(failure, rc, "checkpoint", "cannot be written anew", -1, 0, 0)
-    store.recovery.seconds_ns = monotonic_ns() - began
     return 0
 
 
@@ -89,6 +100,7 @@ cdef void recover_check_mark(Store *store, Checkpoint *checkpoint) noexcept nogi
     cdef int64_t end = mark.last_record
     if not mark.valid:
         return
+    file_set_reopen(&store.log, False)
     atomic_set(&store.log.wrote, file_set_stop(&store.log))      # log_record's limit
     if mark.last_record >= 0:
         rc = log_record(store, mark.last_record, 0, &found, &field)
@@ -102,6 +114,7 @@ cdef void recover_check_mark(Store *store, Checkpoint *checkpoint) noexcept nogi
     else:
         end = log_first(store)
     atomic_set(&store.log.wrote, 0)
+    file_set_reopen(&store.log, True)
     # It ended there, or a filler took the rest of its file.
     if end != mark.dispatched and (end < 0 or mark.dispatched % store.log.file_size
                                    or mark.dispatched - end >= store.log.file_size
@@ -124,7 +137,7 @@ cdef int64_t recover_look(Store *store, Failure *failure) noexcept nogil:
     if failure.status == -ENOENT:
         failure.status = 0
     if store.log.file_size == 0:
-        store.log.file_size = file_set_tell_size(&store.log)
+        store.log.file_size = file_set_tell_size(&store.log, 1)
         if store.log.file_size == 0:
             store.log.file_size = store.settings.log_file_size
     rc = file_set_validate(&store.log, False, failure)
@@ -171,8 +184,8 @@ cdef int64_t recover_complete_queues(Store *store, Failure *failure) noexcept no
 
 
 cdef int64_t recover_dispatch(
-    Store *store, const Checkpoint *checkpoint, bint known, bint full, int64_t key_start,
-    Failure *failure,
+    Store *store, const Checkpoint *checkpoint, bint known, bint full, bint fill,
+    int64_t key_start, Failure *failure,
 ) noexcept nogil:
     """Complete queues and index from the log.
 
@@ -189,14 +202,19 @@ cdef int64_t recover_dispatch(
     if full or not known:
         start = first
         store.recovery.full_dispatch = True
+        rc = recover_below(store, fill, failure)
+        if rc < 0:
+            return rc
     atomic_set(&store.dispatched, min(max(start, first), end))
     if checkpoint.mark.valid:
         store.last_record = checkpoint.mark.last_record
     rc = dispatch_until(store, end)
     if rc == E_REMOVED and not store.recovery.full_dispatch:
         store.recovery.full_dispatch = True
-        atomic_set(&store.dispatched, first)
-        rc = dispatch_until(store, end)
+        rc = recover_below(store, fill, failure)
+        if rc == 0:
+            atomic_set(&store.dispatched, first)
+            rc = dispatch_until(store, end)
     if rc < 0:
         if rc == E_CORRUPT and store.failure.status != 0:
             failure[0] = store.failure

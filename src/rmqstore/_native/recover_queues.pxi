@@ -79,12 +79,20 @@ cdef int64_t load_topic_queues(
     return count
 
 
+cdef enum:
+    QUEUE_SIZES = 16             # different ones that queues may show before others are passed over
+    QUEUES_ENOUGH = 3            # queues more than any other size has, for who only reads
+
+
 cdef int64_t tell_queue_size(Store *store, Failure *failure) noexcept nogil:
-    """The size of a consume queue file as the first queue with a whole file shows it; 0 unknown."""
+    """The size of a consume queue file as most queues show it; 0 unknown."""
+    cdef int64_t sizes[QUEUE_SIZES]
+    cdef int64_t queues[QUEUE_SIZES]
     cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
-    cdef int64_t rc
-    cdef int64_t size = 0
+    cdef int64_t rc, size, i, second
+    cdef int64_t count = 0
+    cdef int64_t best = -1
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
@@ -92,12 +100,29 @@ cdef int64_t tell_queue_size(Store *store, Failure *failure) noexcept nogil:
                 rc = file_set_list(&queue.files, failure)
                 if rc < 0 and rc != -ENOENT and store.writable:
                     return rc
-            size = max(size, file_set_tell_size(&queue.files))
-            if size >= UNIT_BYTES and size % UNIT_BYTES == 0 and not store.writable:
-                return size
+            size = file_set_tell_size(&queue.files, UNIT_BYTES)
             queue = queue.next_made
+            i = 0
+            while i < count and sizes[i] != size:
+                i += 1
+            if size == 0 or i == QUEUE_SIZES:
+                continue
+            if i == count:
+                sizes[i] = size
+                queues[i] = 0
+                count += 1
+            queues[i] += 1
+            second = 0
+            if best < 0 or queues[i] > queues[best] \
+                    or (queues[i] == queues[best] and sizes[i] > sizes[best]):
+                best = i
+            for i in range(count):
+                if i != best:
+                    second = max(second, queues[i])
+            if not store.writable and queues[best] >= second + QUEUES_ENOUGH:
+                return sizes[best]
         topic = load_topic(&topic.next_made)
-    return size - size % UNIT_BYTES
+    return sizes[best] if best >= 0 else 0
 
 
 cdef int64_t recover_queues(
@@ -234,6 +259,8 @@ cdef int64_t queue_cut_range(
     last = mapped_file_last_used(&plain, start)
     rc = min(last, 0)
     if last > start:
-        rc = zero_bytes(&plain, start, last)
+        rc = zero_data(<int>fd, start, last)
+        if rc == 0:
+            rc = sys_sync(<int>fd)
     close(<int>fd)
     return rc

@@ -84,6 +84,7 @@ cdef void store_drop(Store *store) noexcept nogil:
     store_empty(store)
     if store.left_behind:
         atomic_add(&stores_leaving, -1)
+    free(store.recovery.damages)
     gate_destroy(&store.durable)
     gate_destroy(&store.visible)
     wakeups_destroy(&store.wakeups)
@@ -321,7 +322,7 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
         return rc
     if rc == 0:
         return fail(failure, E_NOT_FOUND, "commitlog", "there is no log file", -1, 0, 0)
-    rc = file_set_tell_size(&store.log)
+    rc = file_set_tell_size(&store.log, 1)
     if rc > 0:
         file_set_align(&store.log, rc)
     rc = load_queues(store, failure)

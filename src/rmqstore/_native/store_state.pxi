@@ -48,20 +48,43 @@ cdef struct Settings:
     char store_host[HOST_V6_BYTES]
 
 
+cdef enum:
+    QUARANTINE_NAME_BYTES = 48
+
+    DAMAGE_TAIL = 1              # no good record follows, and none was there: cut
+    DAMAGE_LOST = 2              # never synced, and zeros: what a power cut leaves; filled
+    DAMAGE_BYTES = 3             # anything else: refused, or filled where the caller asks for it
+
+
+# Bytes of one log file that are no good record.
+cdef struct Damage:
+    int64_t start                # log offsets
+    int64_t stop
+    int64_t used                 # behind the last byte that is saved
+    int64_t kind
+    int64_t field                # what did not check
+    int64_t records              # how many there were, -1 where nothing tells
+    int64_t checked              # good records of the scan that lie before it
+    bint tail                    # no good record lies behind it
+    bint mended
+    char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: nothing to save
+
+
 # What opening found and did.
 cdef struct Recovery:
     bint clean
+    Damage *damages
+    int64_t damage_count
+    int64_t damage_room
+    int64_t examined_from        # every record from here on was looked at before anything changed
     bint full_dispatch
     int64_t records_checked
     int64_t bytes_cut
-    int64_t cut_from
     int64_t units_written
     int64_t queues_rebuilt
     int64_t index_files_rebuilt
-    int64_t holes_filled
     int64_t checked_from
     int64_t seconds_ns
-    int64_t saved_count
     bint completed_file
     bint changed                 # something was mended already
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -117,4 +118,9 @@ def open_store(path: str, mode: Mode, config: str | None) -> MessageStore:
             click.echo(f"rmqstore: {warning.message}", err=True)
         for name in settings.unsupported():
             click.echo(f"rmqstore: {config}: {name} has no effect in this version", err=True)
-    return rmqstore.open(path, mode, config=settings)
+    # The ranges are shown here: logging would write them to standard error a second time.
+    logging.getLogger("rmqstore").addHandler(logging.NullHandler())
+    store = rmqstore.open(path, mode, config=settings)
+    for mended in store.recovery.ranges:
+        click.echo(f"rmqstore: {mended}", err=True)
+    return store
