@@ -189,6 +189,17 @@ def test_a_chain_that_loops_or_leads_nowhere_ends(tmp_path, previous, number):
     reader.close()
 
 
+def test_a_header_whose_time_ends_all_time(tmp_path):
+    index_file, _ = fill(tmp_path / NAME, 1, 10, [("k", 10 * n, 1000 * n) for n in range(1, 4)])
+    index_file.close()
+    data = bytearray((tmp_path / NAME).read_bytes())
+    struct.pack_into(">q", data, 0, (1 << 63) - 1000)
+    (tmp_path / NAME).write_bytes(data)
+    with_file = rmqstore.IndexFile(tmp_path / NAME, hash_slot_num=1, index_num=10)
+    assert with_file.select_phy_offset("k") == [30, 20, 10]
+    with_file.close()
+
+
 def test_arguments_out_of_range(tmp_path):
     with pytest.raises(FileNotFoundError):
         rmqstore.IndexFile(tmp_path / NAME, hash_slot_num=1, index_num=10)

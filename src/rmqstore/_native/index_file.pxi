@@ -142,6 +142,11 @@ cdef inline int64_t index_seconds(int64_t begin, int64_t store_timestamp) noexce
     return 0
 
 
+cdef inline int64_t index_millis(int64_t begin, int64_t seconds) noexcept nogil:
+    """The time that an entry says, in a file that begins with ``begin``, whatever that is."""
+    return begin + seconds * 1000 if begin <= INT64_MOST - seconds * 1000 else INT64_MOST
+
+
 cdef inline int64_t index_put(
     IndexFile *index, int32_t key_hash, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
@@ -223,7 +228,7 @@ cdef int64_t index_select(
         seconds = get_i32(entry + ENTRY_SECONDS)
         if seconds < 0:
             break
-        time = begin_timestamp + seconds * 1000
+        time = index_millis(begin_timestamp, seconds)
         if get_i32(entry + ENTRY_KEY_HASH) == key_hash and begin <= time <= end:
             rc = offsets_add(found, get_i64(entry + ENTRY_PHYSICAL_OFFSET))
             if rc < 0:
