@@ -76,6 +76,20 @@ cdef inline void arrow_move_array(ArrowArray *source, ArrowArray *into) noexcept
     source.release = NULL
 
 
+cdef inline const ArrowSchema *schema_child(
+    const ArrowSchema *schema, int64_t number,
+) noexcept nogil:
+    """A child that is said to be there; NULL if it is not."""
+    return schema.children[number] if schema.children != NULL else NULL
+
+
+cdef inline const ArrowArray *array_child(
+    const ArrowArray *array, int64_t number,
+) noexcept nogil:
+    """As ``schema_child``."""
+    return array.children[number] if array.children != NULL else NULL
+
+
 cdef inline bint arrow_bit(const uint8_t *bits, int64_t index) noexcept nogil:
     """Bit of a bitmap, lowest bit of a byte first."""
     return bits[index >> 3] >> (index & 7) & 1

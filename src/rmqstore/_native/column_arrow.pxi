@@ -175,7 +175,7 @@ cdef int take_views(ColumnInput column, const ArrowArray *array) except -1:
 
 cdef int take_fixed(ColumnInput column, const ArrowArray *array, const char *width) except -1:
     """Binary values of one width, which the format tells in decimal."""
-    cdef int64_t size = int(width)
+    cdef int64_t size = parse_decimal(width, <int64_t>strlen(width))
     check_array(column, array, 2)
     take_validity(column, array)
     if size < 0 or (size > 0 and array.offset + array.length > INT64_MAX // size):
@@ -187,7 +187,8 @@ cdef int take_fixed(ColumnInput column, const ArrowArray *array, const char *wid
     if column.view.data == NULL:
         column.view.data = b""
         return refuse_arrow(column, "no data") if size * array.length > 0 else 0
-    column.view.data += size * array.offset
+    if array.length > 0:                     # without rows the offset may be any
+        column.view.data += size * array.offset
     return 0
 
 
@@ -205,14 +206,15 @@ cdef int integer_width(char code) noexcept nogil:
 cdef int take_integers(ColumnInput column, const ArrowArray *array, char code) except -1:
     """Integers of any width, without nulls."""
     cdef int width = integer_width(code)
+    cdef const char *at
     check_array(column, array, 2)
     take_validity(column, array)
-    if array.length > 0 and array.buffers[1] == NULL:
-        return refuse_arrow(column, "no data")
-    return take_int_array(
-        column, <const char *>array.buffers[1] + width * array.offset, array.length, width,
-        width, code >= c'a', False,
-    )
+    at = <const char *>array.buffers[1]
+    if array.length > 0:                     # without rows the offset may be any
+        if at == NULL:
+            return refuse_arrow(column, "no data")
+        at += width * array.offset
+    return take_int_array(column, at, array.length, width, width, code >= c'a', False)
 
 
 cdef int take_codes(
@@ -234,9 +236,10 @@ cdef int take_codes(
             distinct[row].length = -1
     column.take_memory(4 * array.length, &memory)
     codes = <int32_t *>memory
-    if array.length > 0 and indices == NULL:
-        return refuse_arrow(column, "no indices")
-    indices += width * array.offset
+    if array.length > 0:
+        if indices == NULL:
+            return refuse_arrow(column, "no indices")
+        indices += width * array.offset
     with nogil:
         for row in range(array.length):
             codes[row] = -1

@@ -86,9 +86,9 @@ cdef int take_key_lists(
     take_offsets(column, array, wide, &end)
     if array.length > 0:
         first = list_bound(&column.view, 0)
-    take_slice(column, array.children[0], first, end - first, &part)
+    take_slice(column, array_child(array, 0), first, end - first, &part)
     words.lists = column
-    take_array(words, schema.children[0], &part, CONTENT_TEXT)
+    take_array(words, schema_child(schema, 0), &part, CONTENT_TEXT)
     lists = column.view
     memset(&column.view, 0, sizeof(ColumnView))
     column.take_spans(array.length, &spans)

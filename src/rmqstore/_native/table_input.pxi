@@ -126,7 +126,7 @@ cdef int take_numbers(
 
 
 cdef bint is_named(const ArrowSchema *schema, const char *name) noexcept nogil:
-    return schema.name != NULL and strcmp(schema.name, name) == 0
+    return schema != NULL and schema.name != NULL and strcmp(schema.name, name) == 0
 
 
 cdef int take_map(
@@ -149,10 +149,10 @@ cdef int take_map(
     if code[0] != c'+' or code[1] not in (c'm', c'l', c'L') or code[2] != 0 \
             or schema.n_children != 1:
         return refuse_format(column, code)
-    entry = schema.children[0]
-    if entry.format == NULL or strcmp(entry.format, b"+s") != 0 or entry.n_children != 2 or (
-            code[1] != c'm' and not (is_named(entry.children[0], b"key")
-                                     and is_named(entry.children[1], b"value"))):
+    entry = schema_child(schema, 0)
+    if entry == NULL or entry.format == NULL or strcmp(entry.format, b"+s") != 0 or entry.n_children != 2 or (
+            code[1] != c'm' and not (is_named(schema_child(entry, 0), b"key")
+                                     and is_named(schema_child(entry, 1), b"value"))):
         return refuse_format(column, code)
     check_array(column, array, 2)
     if array.n_children != 1:
@@ -160,8 +160,9 @@ cdef int take_map(
     take_offsets(column, array, code[1] == c'L', &end)
     if array.length > 0:
         first = list_bound(&column.view, 0)
-    take_slice(column, array.children[0], first, end - first, &entries)
-    if entries.n_children != 2 or entries.n_buffers < 1:
+    take_slice(column, array_child(array, 0), first, end - first, &entries)
+    if entries.n_children != 2 or entries.n_buffers < 1 \
+            or entries.buffers == NULL:
         return refuse_arrow(column, f"entries of {entries.n_children} children")
     bits = <const uint8_t *>entries.buffers[0]
     names.lists = column
@@ -170,16 +171,17 @@ cdef int take_map(
         for row in range(entries.length):
             if not arrow_bit(bits, entries.offset + row):
                 return names.refuse_value(row, "an entry that is null")
-    take_slice(column, entries.children[0], entries.offset, entries.length, &part)
-    take_array(names, entry.children[0], &part, CONTENT_TEXT)
-    take_slice(column, entries.children[1], entries.offset, entries.length, &part)
-    take_array(values, entry.children[1], &part, CONTENT_TEXT)
+    take_slice(column, array_child(&entries, 0), entries.offset, entries.length, &part)
+    take_array(names, schema_child(entry, 0), &part, CONTENT_TEXT)
+    take_slice(column, array_child(&entries, 1), entries.offset, entries.length, &part)
+    take_array(values, schema_child(entry, 1), &part, CONTENT_TEXT)
     return 0
 
 
 cdef list table_names(const ArrowSchema *schema):
     """The names of a table's columns, checked; None for one that is not looked at."""
     cdef list names = []
+    cdef const ArrowSchema *child
     cdef int64_t i
     if schema.format == NULL or strcmp(schema.format, b"+s") != 0 or schema.dictionary != NULL:
         code = "" if schema.format == NULL else schema.format.decode("ascii", "replace")
@@ -187,8 +189,10 @@ cdef list table_names(const ArrowSchema *schema):
             f"argument 'table': an Arrow stream of {arrow_type(code)}; it may be a table")
     seen = set()
     for i in range(schema.n_children):
-        name = "" if schema.children[i].name == NULL else text_of(
-            schema.children[i].name, <int64_t>strlen(schema.children[i].name))
+        child = schema_child(schema, i)
+        if child == NULL:
+            raise ValueError(f"argument 'table' has {schema.n_children} columns without types")
+        name = "" if child.name == NULL else text_of(child.name, <int64_t>strlen(child.name))
         if name in seen:
             raise ValueError(f"argument 'table' has the column {name!r} twice")
         seen.add(name)
@@ -293,8 +297,8 @@ cdef class TableInput:
                     return whole.refuse_null(i)
         for i in range(schema.n_children):
             if names[i] is not None:
-                take_slice(whole, array.children[i], array.offset, array.length, &part)
-                self.take_column(names[i], schema.children[i], &part)
+                take_slice(whole, array_child(array, i), array.offset, array.length, &part)
+                self.take_column(names[i], schema_child(schema, i), &part)
         self.rows.count = array.length
         self.point_at_columns()
         return 0
