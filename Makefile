@@ -67,8 +67,8 @@ crash-long: $(V)/test.stamp build/site/faults/stamp
 
 SCALE ?= 1
 JOBS ?= 2
-faults: $(V)/test.stamp build/site/faults/stamp
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults:tests $(V)/bin/python -m faults \
+faults: $(V)/test.stamp build/site/faults/stamp build/site/asan/stamp
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults RMQSTORE_ASAN_PATH=$(SITE)/asan PYTHONPATH=$(SITE)/faults:tests $(V)/bin/python -m faults \
 	    --scale "$(SCALE)" --jobs "$(JOBS)" --seed "$(SEED)" --only "$(ONLY)" --case "$(CASE)" \
 	    --scratch build/faults
 

@@ -50,9 +50,12 @@ from rmqstore._native.crc32 cimport (
     crc32_clmul, crc32_has_clmul, crc32_has_wide, crc32_portable, crc32_update, crc32_wide,
 )
 from rmqstore._native.cstatus cimport *
-from rmqstore._native.faults cimport FAULTS_BUILT, KILL_POINT, PLANTED, PLANTS_BUILT
+from rmqstore._native.faults cimport (
+    FAULTS_BUILT, FAULTS_FAILED, FAULTS_PASSED, KILL_POINT, PLANTED, PLANTS_BUILT,
+)
 from rmqstore._native.java_string cimport (
-    JAVA_REPLACEMENT, continues_utf8, java_abs_hash, java_decode_utf8, java_hash_utf8, utf8_error,
+    JAVA_REPLACEMENT, continues_utf8, java_abs_hash, java_decode_utf8, java_hash_code,
+    java_hash_utf8, utf8_error,
 )
 from rmqstore._native.layout cimport *
 from rmqstore._native.mapping_guard cimport (
@@ -155,4 +158,9 @@ include "_native/part_log.pxi"
 include "_native/log_move.pxi"
 include "_native/seal.pxi"
 include "_native/part_units.pxi"
+# ---- for the fault campaigns
+include "_native/fuzz_input.pxi"
+include "_native/fuzz_targets.pxi"
+include "_native/fuzz_arrow.pxi"
+include "_native/fuzz.pxi"
 include "_native/module_init.pxi"

@@ -44,13 +44,8 @@ def config(flush: str) -> Any:
 
 
 def message_of(name: str) -> dict[str, Any]:
-    """Topic, queue, body, tags and keys of a message, told from its name alone.
-
-    ``PREFIX~LONGEST~QUEUES`` before the first full stop limits bodies and spreads over more queues.
-    """
+    """Topic, queue, body, tags and keys of a message, told from its name alone."""
     draw = random.Random(name)
-    _, _, limits = name.partition(".")[0].partition("~")
-    longest, queues = map(int, limits.split("~")) if limits else (MAX_BODY, QUEUES)
     kind = draw.random()
     if kind < 0.1:
         size = 0
@@ -65,8 +60,8 @@ def message_of(name: str) -> dict[str, Any]:
     seed = zlib.crc32(name.encode()).to_bytes(4, "big")
     return {
         "topic": draw.choice(TOPICS),
-        "queue_id": draw.randrange(queues),
-        "body": (seed * (size // 4 + 1))[: min(size, longest)],
+        "queue_id": draw.randrange(QUEUES),
+        "body": (seed * (size // 4 + 1))[:size],
         "tags": draw.choice([None, "TagA", "paid"]),
         "keys": [name, f"g{draw.randrange(GROUPS)}"],
     }
@@ -156,11 +151,9 @@ class Writer:
 
 
 def placed(name: str) -> dict[str, Any]:
-    """What a message of any name is: NAME@LEADER is one of a batch, NAME@=TOPIC goes there."""
+    """What a message of any name is, those of batches too."""
     m = message_of(name)
-    if "@=" in name:
-        m["topic"] = name.rpartition("=")[2]
-    elif "@" in name:
+    if "@" in name:
         leader = message_of(name.rpartition("@")[2])
         m["topic"], m["queue_id"] = leader["topic"], leader["queue_id"]
         m["body"] = m["body"][:1024]

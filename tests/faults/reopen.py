@@ -11,8 +11,8 @@ from typing import Any
 import rmqstore
 from crash.writer import message_of
 from faults import invariants
-from faults.framework import Case
 from faults.model import Model, Named, content_of
+from faults.framework import Case
 
 MORE = 30  # messages that are put after recovery
 
@@ -52,14 +52,12 @@ def check_reopened(
     config: Any = None,
     modes: tuple[str, ...] = ("r", "r+"),
     gone: str = "",
-    more: str = "after",
     **options: Any,
 ) -> None:
     """Open with "r", which changes nothing; with "r+", which recovers; and put; and once more.
 
     ``config`` goes to each opening; ``options`` to the writing ones.  Where "r+" sees what "r" did
-    not, "r" hid it.  ``more`` is the prefix of the names that are put, ``gone`` a pattern of files
-    that may be removed.
+    not, "r" hid it.
     """
     tell = case.violation
     before = invariants.contents(root)
@@ -83,7 +81,7 @@ def check_reopened(
             hidden = sorted(found.messages.keys() - read.messages.keys())
             extra = sorted(read.messages.keys() - found.messages.keys())
             tell("I1", f'"r" hid {hidden[:3]} ({len(hidden)}), "r+" {extra[:3]} ({len(extra)})')
-        put_more(store, model, more, case.draw)
+        put_more(store, model, "after", case.draw)
         invariants.check(store, model, tell, where="after more puts")
     invariants.check_files(files, root, tell, gone=gone)
     invariants.check_closed(root, tell)

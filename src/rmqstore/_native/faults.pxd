@@ -19,7 +19,7 @@ cdef extern from *:
     #include <stdlib.h>
     #include <string.h>
     #include <unistd.h>
-    static long rmq_fault_passed = 0, rmq_kill_passed = 0;
+    static long rmq_fault_passed = 0, rmq_fault_failed = 0, rmq_kill_passed = 0;
     static int rmq_fault(const char *call) {
         const char *plan = getenv("RMQ_FAIL_AT");
         size_t length = strlen(call);
@@ -29,8 +29,9 @@ cdef extern from *:
         count = strtol(plan + length + 1, &rest, 10);
         number = *rest == ':' ? strtol(rest + 1, &rest, 10) : 5;
         passed = __atomic_add_fetch(&rmq_fault_passed, 1, __ATOMIC_SEQ_CST);
-        if (passed == count || (passed > count && *rest == '+')) return (int)number;
-        return 0;
+        if (passed != count && !(passed > count && *rest == '+')) return 0;
+        __atomic_add_fetch(&rmq_fault_failed, 1, __ATOMIC_SEQ_CST);
+        return (int)number;
     }
     static void rmq_hold(const char *name) {
         const char *plan = getenv("RMQ_HOLD_AT");
@@ -50,10 +51,14 @@ cdef extern from *:
         }
     }
     #define FAULT(call) rmq_fault(call)
+    #define FAULTS_PASSED() __atomic_load_n(&rmq_fault_passed, __ATOMIC_SEQ_CST)
+    #define FAULTS_FAILED() __atomic_load_n(&rmq_fault_failed, __ATOMIC_SEQ_CST)
     #define KILL_POINT(name) (rmq_hold(name), rmq_kill_point(name))
     #define FAULTS_BUILT 1
     #else
     #define FAULT(call) ((void)(call), 0)
+    #define FAULTS_PASSED() 0L
+    #define FAULTS_FAILED() 0L
     #define KILL_POINT(name) ((void)(name))
     #define FAULTS_BUILT 0
     #endif
@@ -72,6 +77,8 @@ cdef extern from *:
     #endif
     """
     int FAULT(const char *call) noexcept nogil
+    long FAULTS_PASSED() noexcept nogil      # calls of the planned kind so far
+    long FAULTS_FAILED() noexcept nogil      # those of them that failed
     void KILL_POINT(const char *name) noexcept nogil
     bint FAULTS_BUILT
     bint PLANTED(const char *name) noexcept nogil

@@ -10,6 +10,11 @@ def planted(str name):
     return bool(PLANTED(name.encode()))
 
 
+def fault_counts():
+    """Calls of the kind that RMQ_FAIL_AT names so far, and how many of them were made to fail."""
+    return FAULTS_PASSED(), FAULTS_FAILED()
+
+
 pthread_mutex_init(&open_stores_mutex, NULL)
 pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)
 

@@ -1,0 +1,255 @@
+"""Damage to every byte of small stores, and to their files: nothing but what is hit is lost."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import rmqstore
+from faults import damage, tiny
+from faults.damage import BYTE_FORMS, Damage
+from faults.framework import Case, Run, campaign
+from faults.model import Place
+from faults.tiny import Files, Image
+
+LIMIT = 10  # seconds of a case
+MEMORY = 4 << 30  # bytes that a child may map
+CHUNK = 150  # cases of a child
+
+
+@dataclass
+class Seen:
+    """What one opening showed."""
+
+    refused: Exception | None = None
+    good: set[Place] = field(default_factory=set)
+    other: dict[Place, tuple[Any, ...]] = field(default_factory=dict)  # not what was put there
+    errors: list[Exception] = field(default_factory=list)
+    keyless: list[tuple[Place, str]] = field(default_factory=list)  # good, and not found by key
+
+
+def look(store: Any, image: Image) -> Seen:
+    """Read every queue and ask for every key."""
+    seen = Seen()
+    places = set(image.messages)
+    for name, topic in store.topics.items():
+        for queue_id, queue in topic.items():
+            places.update((name, queue_id, at) for at in range(queue.min_offset, queue.max_offset))
+    for place in sorted(places):
+        topic, queue_id, queue_offset = place
+        try:
+            found = store.get(topic, queue_id, queue_offset, 1).messages
+        except rmqstore.StoreCorruptError as error:
+            seen.errors.append(error)
+            continue
+        for message in found:
+            where = (topic, queue_id, queue_offset)
+            fields = tiny.all_of(message)
+            if fields == image.messages.get(where):
+                seen.good.add(where)
+            elif message.queue_offset == queue_offset or where in image.messages:
+                seen.other[where] = fields
+    shared = {key for place in places - seen.good for key in image.keys.get(place, ())}
+    for place in seen.good:
+        offset = image.spans[place][0]
+        for key in image.keys[place]:
+            try:
+                hits = [hit.physical_offset for hit in store.query(place[0], key)]
+            except rmqstore.StoreCorruptError as error:
+                if key in shared:  # another record that has it is damaged: it is told
+                    seen.errors.append(error)
+                else:
+                    seen.keyless.append((place, key))
+                continue
+            if offset not in hits or len(set(hits)) != len(hits):
+                seen.keyless.append((place, key))
+    return seen
+
+
+def opened(root: Path, image: Image, mode: str, *, configured: bool, **options: Any) -> Seen:
+    settings = image.config if configured else None
+    try:
+        store = rmqstore.open(root, mode, config=settings, **options)
+    except (rmqstore.StoreError, OSError) as error:
+        return Seen(refused=error)
+    with store:
+        return look(store, image)
+
+
+class Trial:
+    """One damage, looked at in each mode of opening."""
+
+    def __init__(self, case: Case, image: Image, damage: Damage, number: int) -> None:
+        self.case = case
+        self.image = image
+        self.damage = damage
+        self.root = case.scratch / "store"
+        self.number = number
+        self.mode = ""
+        self.broken = False
+
+    def wrong(self, kind: str, text: str) -> None:
+        if not self.broken:  # the first tells; what follows from it does not
+            self.case.violation(
+                kind, f"{self.image.name}, {self.damage}, case {self.number}: {self.mode}: {text}"
+            )
+        self.broken = True
+
+    def run(self, *, configured: bool) -> None:
+        files = self.damage.apply(self.image.files)
+        if files is None:
+            return
+        self.case.count()
+        spelled = "" if configured else ", no config"
+        for mode, corruption in (("r", "raise"), ("r+", "raise"), ("r+", "fill")):
+            self.mode = f"{mode} {corruption}{spelled}"
+            tiny.write_files(self.root, files, self.image.directories)
+            options = {"on_corruption": corruption} if corruption == "fill" else {}
+            seen = opened(self.root, self.image, mode, configured=configured, **options)
+            after = tiny.read_files(self.root)
+            self.check(seen, mode, corruption)
+            self.check_files(seen, mode, files, after)
+            if seen.refused is None and mode == "r+" and self.number % 8 == 0:
+                self.check_again(after, configured=configured)
+            if set(after) != set(files):
+                shutil.rmtree(self.root)
+            if mode == "r+" and seen.refused is None and corruption == "raise":
+                break  # there was nothing to fill
+
+    def allowed(self, mode: str) -> set[Place]:
+        """What may be lost: records that are hit; to who only reads, units that are hit, too."""
+        hits = self.damage.hits(self.image)
+        return {
+            place
+            for place, (start, stop) in self.image.spans.items()
+            if any(start < last and first < stop for first, last in hits)
+        } | (self.damage.units(self.image) if mode == "r" else set())
+
+    def check(self, seen: Seen, mode: str, corruption: str) -> None:
+        if seen.refused is not None:
+            if not self.may_refuse(seen.refused, mode, corruption):
+                self.wrong("refused", f"{type(seen.refused).__name__}: {seen.refused}")
+            return
+        allowed = self.allowed(mode)
+        lost = self.image.messages.keys() - seen.good
+        if not lost <= allowed:
+            some = sorted(lost - allowed)
+            self.wrong("I1", f"lost beside what is hit: {some}; {seen.errors[:1]}")
+        strange = seen.other.keys() - allowed
+        if strange and not (len(strange) == 1 and allowed and len(seen.other) == 1):
+            # A record that is hit may turn up somewhere else; nothing more may.
+            self.wrong("I2", f"{len(strange)} come out of nowhere: {sorted(strange)[:3]}")
+        if seen.keyless:
+            self.wrong("I4", f"not found by key: {seen.keyless[:3]}")
+        if self.damage.form in BYTE_FORMS and mode == "r":
+            where = damage.field_of(self.image, self.damage)
+            if where.startswith("record, ") and allowed:
+                self.case.note(f"one byte of {where}: changed", 1)
+                self.case.note(f"one byte of {where}: unnoticed", len(seen.other))
+                if seen.other and self.image.config.record_checksum:
+                    self.wrong("I2", f"a wrong byte goes unnoticed: {seen.other}")
+
+    def may_refuse(self, error: Exception, mode: str, corruption: str) -> bool:
+        """Whether this may keep the store from being opened."""
+        form, name = self.damage.form, self.damage.name
+        if isinstance(error, rmqstore.StoreNotFoundError):
+            return False
+        if mode == "r" or not isinstance(
+            error, (rmqstore.StoreCorruptError, rmqstore.IncompatibleStoreError)
+        ):
+            return False
+        if name.startswith("config/"):
+            return True  # no list of topics, no new messages
+        if form in {"cut", "extend", "delete", "swap", "duplicate"}:
+            return not name.startswith(("index/", "checkpoint", "abort", "lock"))
+        return name.startswith("commitlog/") and corruption == "raise"
+
+    def check_files(self, seen: Seen, mode: str, before: Files, after: Files) -> None:
+        if mode == "r" or seen.refused is not None:
+            changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
+            if changed := changed - {"lock"}:
+                self.wrong("I7", f"changed by what was only to be read: {sorted(changed)}")
+            return
+        gone = before.keys() - after.keys() - {"abort"}
+        if gone := {name for name in gone if not name.startswith("index/")}:
+            self.wrong("I7", f"files are gone: {sorted(gone)}")
+        shorter = {
+            name for name in before.keys() & after.keys() if len(after[name]) < len(before[name])
+        }
+        if shorter := {n for n in shorter if n.startswith("commitlog/")} - {self.damage.name}:
+            self.wrong("I7", f"files are cut: {sorted(shorter)}")
+
+    def check_again(self, after: Files, *, configured: bool) -> None:
+        """What was opened and closed stays as it is when that is done once more."""
+        self.mode += ", again"
+        seen = opened(self.root, self.image, "r+", configured=configured)
+        if seen.refused is not None:
+            self.wrong("I5", f"refused: {seen.refused}")
+        else:
+            self.check(seen, "again", "raise")
+        again = tiny.read_files(self.root)
+        changed = {n for n in again.keys() | after.keys() if again.get(n) != after.get(n)}
+        if changed:
+            self.wrong("I5", f"opening once more changed {sorted(changed)}")
+
+
+IMAGES: dict[str, Image] = {}
+DAMAGES: dict[str, list[Damage]] = {}  # by the image's name
+
+
+@campaign("flips", cases=75_000, slice=1200)
+def flips(run: Run) -> None:
+    """Every byte of small stores in three ways, their sectors, pages, lengths and files.
+
+    Ours and a broker's, closed, killed and cut; a sample of the bytes where there are too many.
+    """
+    logging.disable(logging.CRITICAL)
+    images, checksummed = run.fork(make_images, ["images"], counts=False)[0]
+    if not checksummed:
+        run.not_run("records with a checksum of their own")
+    for image in images:
+        everything = [*damage.range_damages(image), *damage.file_damages(image)]
+        everything += damage.byte_damages(image)
+        draw = random.Random(f"{run.seed} {image.name}")
+        share = run.cases / len(images) / len(everything)
+        IMAGES[image.name] = image
+        DAMAGES[image.name] = [one for one in everything if draw.random() < share]
+    chunks = [
+        f"{name}:{start}" for name, them in DAMAGES.items() for start in range(0, len(them), CHUNK)
+    ]
+    whole = run.fork(chunk, chunks, counts=False, seconds=LIMIT, memory=MEMORY)
+    for name, done in zip(chunks, whole, strict=True):
+        if done is None:  # ended by a signal: which of them was it?
+            image, start = name.split(":")
+            singles = [f"{image}:{int(start) + at}" for at in range(CHUNK)]
+            run.fork(single, singles, counts=False, seconds=LIMIT, memory=MEMORY)
+
+
+def make_images(case: Case, _: str) -> tuple[list[Image], bool]:
+    made = [tiny.make(case.scratch, state) for state in tiny.STATES]
+    made += [tiny.brokers(case.scratch, state) for state in tiny.STATES]
+    image = tiny.make(case.scratch, "closed", checksum=True)
+    if checksummed := b"__CRC32#" in image.files["commitlog/00000000000000000000"]:
+        made.append(image)
+    return made, checksummed
+
+
+def chunk(case: Case, item: str) -> bool:
+    name, start = item.split(":")
+    for number in range(int(start), min(int(start) + CHUNK, len(DAMAGES[name]))):
+        single(case, f"{name}:{number}")
+    return True
+
+
+def single(case: Case, item: str) -> bool:
+    name, number = item.split(":")
+    if int(number) < len(DAMAGES[name]):
+        signal.setitimer(signal.ITIMER_REAL, LIMIT)
+        trial = Trial(case, IMAGES[name], DAMAGES[name][int(number)], int(number))
+        trial.run(configured=int(number) % 2 == 0)
+    return True
