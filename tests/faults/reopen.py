@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import rmqstore
 from crash.writer import message_of
 from faults import invariants
-from faults.model import Model, Named, content_of
 from faults.framework import Case
+from faults.model import Model, Named, content_of
 
 MORE = 30  # messages that are put after recovery
 
@@ -52,12 +52,17 @@ def check_reopened(
     config: Any = None,
     modes: tuple[str, ...] = ("r", "r+"),
     gone: str = "",
+    more: str | Callable[[Any, Model, random.Random], None] = "after",
+    slot_num: int | None = None,
+    slow: bool = True,
     **options: Any,
 ) -> None:
     """Open with "r", which changes nothing; with "r+", which recovers; and put; and once more.
 
     ``config`` goes to each opening; ``options`` to the writing ones.  Where "r+" sees what "r" did
-    not, "r" hid it.
+    not, "r" hid it.  ``more`` is the prefix of the names that are put, or what puts;
+    ``gone`` a pattern of files that may be removed; without ``slow`` the slow codec does not look
+    at what is closed.
     """
     tell = case.violation
     before = invariants.contents(root)
@@ -81,10 +86,14 @@ def check_reopened(
             hidden = sorted(found.messages.keys() - read.messages.keys())
             extra = sorted(read.messages.keys() - found.messages.keys())
             tell("I1", f'"r" hid {hidden[:3]} ({len(hidden)}), "r+" {extra[:3]} ({len(extra)})')
-        put_more(store, model, "after", case.draw)
+        if isinstance(more, str):
+            put_more(store, model, more, case.draw)
+        else:
+            more(store, model, case.draw)
         invariants.check(store, model, tell, where="after more puts")
     invariants.check_files(files, root, tell, gone=gone)
-    invariants.check_closed(root, tell)
+    if slow:
+        invariants.check_closed(root, tell, slot_num=slot_num)
     closed = invariants.contents(root)
     with opened(case, "the second opening", root, "r+", config=config) as store:
         if store is not None:
