@@ -133,7 +133,7 @@ def is_clean(root: str | Path) -> bool:
     return not (Path(root) / "abort").exists()
 
 
-def _extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+def extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
     """The (start, stop) of a file's parts that are not holes."""
     at = 0
     while at < size:
@@ -153,7 +153,7 @@ def digest(path: str | Path) -> str:
     path = Path(path)
     total = hashlib.sha256()
     with path.open("rb") as file:
-        for start, stop in _extents(file.fileno(), path.stat().st_size):
+        for start, stop in extents(file.fileno(), path.stat().st_size):
             for at in range(start - start % 4096, stop, 4096):
                 page = os.pread(file.fileno(), 4096, at)
                 if page.strip(b"\0"):

@@ -44,8 +44,13 @@ def config(flush: str) -> Any:
 
 
 def message_of(name: str) -> dict[str, Any]:
-    """Topic, queue, body, tags and keys of a message, told from its name alone."""
+    """Topic, queue, body, tags and keys of a message, told from its name alone.
+
+    ``PREFIX~LONGEST~QUEUES`` before the first full stop limits bodies and spreads over more queues.
+    """
     draw = random.Random(name)
+    _, _, limits = name.partition(".")[0].partition("~")
+    longest, queues = map(int, limits.split("~")) if limits else (MAX_BODY, QUEUES)
     kind = draw.random()
     if kind < 0.1:
         size = 0
@@ -60,8 +65,8 @@ def message_of(name: str) -> dict[str, Any]:
     seed = zlib.crc32(name.encode()).to_bytes(4, "big")
     return {
         "topic": draw.choice(TOPICS),
-        "queue_id": draw.randrange(QUEUES),
-        "body": (seed * (size // 4 + 1))[:size],
+        "queue_id": draw.randrange(queues),
+        "body": (seed * (size // 4 + 1))[: min(size, longest)],
         "tags": draw.choice([None, "TagA", "paid"]),
         "keys": [name, f"g{draw.randrange(GROUPS)}"],
     }
@@ -151,9 +156,11 @@ class Writer:
 
 
 def placed(name: str) -> dict[str, Any]:
-    """What a message of any name is, those of batches too."""
+    """What a message of any name is: NAME@LEADER is one of a batch, NAME@=TOPIC goes there."""
     m = message_of(name)
-    if "@" in name:
+    if "@=" in name:
+        m["topic"] = name.rpartition("=")[2]
+    elif "@" in name:
         leader = message_of(name.rpartition("@")[2])
         m["topic"], m["queue_id"] = leader["topic"], leader["queue_id"]
         m["body"] = m["body"][:1024]

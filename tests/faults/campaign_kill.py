@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -14,50 +13,9 @@ from crash import writer
 from faults.framework import Case, Run, campaign
 from faults.model import Model, Named, learn
 from faults.reopen import check_reopened
+from faults.victim import Victim
 
 MODES = [("r", "r+"), ("r+",), ("r", "r+")]
-
-
-class Victim:
-    """A forked writer of four threads, whose words are read while it runs."""
-
-    def __init__(self, case: Case, root: Path, prefix: str, config: Any, **variables: str) -> None:
-        reading, writing = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                os.close(reading)
-                os.environ.update(variables)
-                _write(root, writing, case, prefix, config)
-            finally:
-                os._exit(1)
-        os.close(writing)
-        self.pipe = reading
-        self.said = bytearray()
-        self.opening, self.open = threading.Event(), threading.Event()
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self) -> None:
-        while data := os.read(self.pipe, 1 << 16):
-            self.said += data
-            if b"opening\n" in self.said[:8]:
-                self.opening.set()
-            if b"open\n" in self.said[8:13]:
-                self.open.set()
-        self.opening.set()
-        self.open.set()
-
-    def kill(self) -> tuple[int, bytes]:
-        """End it; what it said until then is true, for it was said after the put returned."""
-        os.kill(self.pid, signal.SIGKILL)
-        return self.wait()
-
-    def wait(self) -> tuple[int, bytes]:
-        _, status = os.waitpid(self.pid, 0)
-        self.reader.join()
-        os.close(self.pipe)
-        return os.waitstatus_to_exitcode(status), bytes(self.said)
 
 
 def _write(root: Path, acks: int, case: Case, prefix: str, config: Any) -> None:
@@ -89,7 +47,7 @@ def one_kill(case: Case, number: int) -> None:
     for turn in range(case.draw.choice([1, 1, 2])):
         prefix = f"k{turn}"
         model.known.prefixes.add(prefix)
-        victim = Victim(case, root, prefix, config)
+        victim = Victim.forked(lambda acks, p=prefix: _write(root, acks, case, p, config))
         victim.open.wait()
         time.sleep(case.draw.uniform(0, 0.3))
         _, said = victim.kill()

@@ -326,11 +326,11 @@ class _Child:
 
     def _told(self) -> list[tuple[Any, ...]]:
         told = []
-        with contextlib.suppress(FileNotFoundError), self.out.open("rb") as file:
-            # The last word of a child that was killed while it wrote may be cut.
-            with contextlib.suppress(EOFError, pickle.UnpicklingError):
-                while True:
-                    told.append(pickle.load(file))
+        # The last word of a child that was killed while it wrote may be cut.
+        ends = contextlib.suppress(FileNotFoundError, EOFError, pickle.UnpicklingError)
+        with ends, self.out.open("rb") as file:
+            while True:
+                told.append(pickle.load(file))
         return told
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 Place = tuple[str, int, int]  # topic, queue id, queue offset
@@ -55,23 +55,37 @@ class Known(Protocol):
 class Model:
     """What is expected of a store.
 
-    ``acked`` must be there; what ``known`` lets pass may be there.  ``durable``: whatever was
-    acknowledged is on disk, as with SYNC_FLUSH; else only what lies below ``flushed``, which is
-    the greatest flushed position that was told to anybody.
+    ``acked`` must be there; what ``known`` lets pass may be there.  ``flushed`` is the greatest
+    flushed position that was told to anybody.  With ``gaps`` a queue may pass over places, as it
+    does where a power cut took a record and left one behind it.
     """
 
     known: Known
     acked: dict[Place, tuple[Content, int]] = field(default_factory=dict)  # physical offset or -1
     flushed: int = 0
+    gaps: bool = False
+    leaving: dict[str, set[Content]] = field(default_factory=dict)  # of topics being deleted
+    dead: set[Content] = field(default_factory=set)  # of topics that were deleted
 
-    def within(self, position: int) -> Model:
-        """The same with what is told to lie below a physical offset alone."""
+    def durable(self) -> Model:
+        """What of it a power cut cannot take: records are flushed whole."""
         acked = {
             place: (content, at)
             for place, (content, at) in self.acked.items()
-            if 0 <= at < position
+            if 0 <= at < self.flushed
         }
-        return Model(self.known, acked, min(self.flushed, position))
+        return replace(self, acked=acked, gaps=True)
+
+    def deleting(self, topic: str) -> None:
+        """From now on its messages need not be there any more."""
+        for place, (content, _) in list(self.acked.items()):
+            if place[0] == topic:
+                del self.acked[place]
+                self.leaving.setdefault(topic, set()).add(content)
+
+    def deleted(self, topic: str) -> None:
+        """From now on they must not be there."""
+        self.dead |= self.leaving.pop(topic, set())
 
 
 @dataclass
@@ -111,10 +125,7 @@ def model_of(store: Any) -> Model:
 
 @dataclass
 class Named:
-    """Known messages: those whose first key is a name that says what they are.
-
-    ``names`` are the prefixes of names that were sent; see ``faults.writer``.
-    """
+    """Known messages: those whose first key is a name that says what they are, see crash.writer."""
 
     prefixes: set[str] = field(default_factory=set)
 
@@ -139,13 +150,18 @@ def learn(model: Model, lines: bytes) -> list[str]:
     """Take what a writer wrote into its pipe; return its words.  A torn last line is nothing.
 
     A line is ``name topic queue_id queue_offset physical_offset`` of an acknowledged message,
-    ``flushed POSITION``, or a word.
+    ``flushed POSITION``, ``deleting TOPIC``, ``deleted TOPIC``, or a
+    word.
     """
     words = []
     for line in lines[: lines.rfind(b"\n") + 1].decode().splitlines():
         name, *rest = line.split(" ")
         if name == "flushed":
             model.flushed = max(model.flushed, int(rest[0]))
+        elif name == "deleting":
+            model.deleting(rest[0])
+        elif name == "deleted":
+            model.deleted(rest[0])
         elif not rest:
             words.append(name)
         else:

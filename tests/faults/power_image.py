@@ -1,0 +1,228 @@
+"""What a power cut may leave of a directory: built from what a run under ``power_shim.c`` synced.
+
+A page of a file that differs from what was last synced is the new or the old one, or some sectors
+of each; a file's length is the new or the old one; changes of names that no sync of their directory
+has followed are undone from some point on.  ``journal`` says how names become durable:
+
+``"strict"``  by a sync of their directory alone, which is all that POSIX promises;
+``"ext4"``    a sync of a directory or of a new file makes every earlier change of names durable.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from faults.invariants import copy_file
+
+PAGE, SECTOR = 4096, 512
+PART = PAGE // SECTOR
+TORN = 0.1  # of the pages of which something is new
+_STATX_ALL = 0xFFF
+_AT_SYMLINK_NOFOLLOW = 0x100
+_libc = ctypes.CDLL(None, use_errno=True)
+
+Name = tuple[str, str]  # id of a directory, name in it
+Entry = tuple[str, str] | None  # "d" or "f", id; None: there is no such name
+
+
+def id_of(path: Path) -> str:
+    """Inode and time of birth, as the shim writes them: no two files of a run have the same."""
+    status = ctypes.create_string_buffer(256)
+    if _libc.statx(-100, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_ALL, status) != 0:
+        raise OSError(ctypes.get_errno(), "statx", str(path))
+    (inode,) = struct.unpack_from("=Q", status, 32)
+    seconds, nanoseconds = struct.unpack_from("=qI", status, 80)
+    return f"{inode}-{seconds * 1_000_000_000 + nanoseconds}"
+
+
+@dataclass
+class Change:
+    names: list[tuple[Name, Entry]]  # all of them at once
+    durable: bool = False
+
+
+@dataclass
+class Bytes:
+    """One file: pages as they are durable and as they were at the cut, where those differ."""
+
+    durable: np.ndarray  # of sectors, by page: (pages, PART, SECTOR)
+    now: np.ndarray  # the pages of ``differ`` alone
+    differ: np.ndarray
+    durable_size: int
+    size: int
+
+
+@dataclass
+class Recording:
+    """A directory before a run, and what the run made durable of it."""
+
+    top: Path
+    shadow: Path
+    tree: dict[str, dict[str, Entry]] = field(default_factory=dict)
+    files: dict[str, Bytes] = field(default_factory=dict)
+    lines: list[list[str]] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, top: Path, shadow: Path) -> Recording:
+        """Take the directory as it is for durable."""
+        shadow.mkdir()
+        recording = cls(top, shadow)
+        for folder, _, names in os.walk(top):
+            recording.tree[id_of(Path(folder))] = {
+                path.name: ("d" if path.is_dir() else "f", id_of(path))
+                for path in Path(folder).iterdir()
+            }
+            for name in names:
+                path = Path(folder, name)
+                copy_file(path, shadow / id_of(path))
+        return recording
+
+    def environment(self, library: Path) -> dict[str, str]:
+        return {
+            "LD_PRELOAD": str(library),
+            "RMQ_POWER_ROOT": str(self.top),
+            "RMQ_POWER_SHADOW": str(self.shadow),
+        }
+
+    def end(self) -> None:
+        """Read what the run left, after its process is gone."""
+        text = (self.shadow / "operations").read_text()
+        self.lines = [line.split("\t") for line in text[: text.rfind("\n") + 1].splitlines()]
+        now = {id_of(path): path for path in self.top.rglob("*") if path.is_file()}
+        durable = {path.name: path for path in self.shadow.iterdir() if "-" in path.name}
+        for name in now.keys() | durable.keys():
+            self.files[name] = _compare(durable.get(name), now.get(name))
+
+    def _changes(self, journal: str) -> list[Change]:
+        changes: list[Change] = []
+        pending: list[Change] = []
+        for verb, *rest in self.lines:
+            if verb in {"sync", "held"}:
+                (synced,) = rest
+                made = any(
+                    entry is not None and entry[1] == synced
+                    for change in pending
+                    for _, entry in change.names
+                )
+                for change in pending:
+                    if journal == "ext4":
+                        change.durable = verb == "sync" or made
+                    else:
+                        change.durable = all(name[0] == synced for name, _ in change.names)
+                pending = [change for change in pending if not change.durable]
+                continue
+            if verb == "put":
+                folder, name, kind, made_id = rest
+                names: list[tuple[Name, Entry]] = [((folder, name), (kind, made_id))]
+            elif verb == "cut":
+                folder, name = rest
+                names = [((folder, name), None)]
+            else:
+                folder, name, to_folder, to_name, kind, made_id = rest
+                names = [((folder, name), None), ((to_folder, to_name), (kind, made_id))]
+            changes.append(Change(names))
+            pending.append(changes[-1])
+        return changes
+
+    def _tree_after(self, draw: random.Random, journal: str) -> dict[str, dict[str, Entry]]:
+        """The names after the cut: the pending changes are undone from some point on."""
+        tree = {folder: dict(names) for folder, names in self.tree.items()}
+        changes = self._changes(journal)
+        pending = [change for change in changes if not change.durable]
+        way = draw.choice(["all", "none", "suffix", "suffix", "by directory"])
+        if way == "by directory" and journal == "strict":
+            folders = sorted({change.names[0][0][0] for change in pending})
+            kept: set[int] = set()
+            for folder in folders:
+                own = [change for change in pending if change.names[0][0][0] == folder]
+                kept |= {id(change) for change in own[: draw.randint(0, len(own))]}
+        else:
+            count = {"all": len(pending), "none": 0}.get(way, draw.randint(0, len(pending)))
+            kept = {id(change) for change in pending[:count]}
+        for change in changes:
+            if change.durable or id(change) in kept:
+                for (folder, name), entry in change.names:
+                    tree.setdefault(folder, {})[name] = entry
+        return tree
+
+    def image(self, draw: random.Random, to: Path, journal: str) -> None:
+        """Make one of the directories that the cut may have left."""
+        share = draw.choice([0, 1, 0.5, 0.1, 0.9])
+        alike = draw.random() < 0.5  # the same share of new pages for every file
+        tree = self._tree_after(draw, journal)
+        for path, entry in _walk(tree, id_of(self.top), to):
+            if entry[0] == "d":
+                path.mkdir()
+                continue
+            own = share if alike else draw.choice([0, 1, 0.5, 0.1, 0.9])
+            found = self.files.get(entry[1])
+            with path.open("wb") as file:
+                if found is not None:
+                    _write(file.fileno(), found, own, draw)
+
+    def everything_new(self) -> int:
+        """How many pages are not durable: 0 means that a cut changes no bytes."""
+        return sum(len(found.differ) for found in self.files.values())
+
+
+def _walk(
+    tree: dict[str, dict[str, Entry]], folder: str, at: Path
+) -> Iterator[tuple[Path, tuple[str, str]]]:
+    yield at, ("d", folder)
+    for name, entry in sorted(tree.get(folder, {}).items()):
+        if entry is None:
+            continue
+        if entry[0] == "d":
+            yield from _walk(tree, entry[1], at / name)
+        else:
+            yield at / name, entry
+
+
+def _pages(path: Path | None, size: int) -> np.ndarray:
+    pages = np.zeros(((size + PAGE - 1) // PAGE, PART, SECTOR), np.uint8)
+    if path is not None:
+        data = np.frombuffer(path.read_bytes(), np.uint8)
+        pages.reshape(-1)[: len(data)] = data
+    return pages
+
+
+def _compare(durable: Path | None, now: Path | None) -> Bytes:
+    durable_size = durable.stat().st_size if durable else 0
+    size = now.stat().st_size if now else durable_size
+    longest = max(durable_size, size)
+    old = _pages(durable, longest)
+    new = _pages(now, longest) if now else old
+    differ = np.flatnonzero((old != new).any(axis=(1, 2)))
+    return Bytes(old, new[differ].copy(), differ, durable_size, size)
+
+
+def _write(fd: int, found: Bytes, share: float, draw: random.Random) -> None:
+    random_of = np.random.default_rng(draw.getrandbits(64))
+    count = len(found.differ)
+    pages = found.durable.copy()
+    new = np.repeat((random_of.random(count) < share)[:, None], PART, axis=1)
+    torn = random_of.random(count) < TORN
+    new[torn] &= random_of.random((int(torn.sum()), PART)) < 0.5
+    pages[found.differ] = np.where(new[:, :, None], found.now, found.durable[found.differ])
+    low, high = sorted((found.durable_size, found.size))
+    size = draw.choice([low, high, draw.randint(low, high)])
+    flat = pages.reshape(-1)[:size]
+    used = np.flatnonzero(pages.any(axis=(1, 2)))
+    for first, last in _runs(used):
+        os.pwrite(fd, flat[first * PAGE : (last + 1) * PAGE].tobytes(), int(first) * PAGE)
+    os.ftruncate(fd, size)
+
+
+def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last of each run of numbers that follow one another."""
+    if len(numbers):
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
+            yield run[0], run[-1]

@@ -1,0 +1,76 @@
+"""A program that is killed, and what it said before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from crash.checks import environment
+
+
+class Victim:
+    """A child whose words are read from a pipe while it runs; "open" is one of them.
+
+    What it said until it was killed is true, for it was said after each call had returned.
+    """
+
+    def __init__(self, start: Callable[[int], int]) -> None:
+        reading, writing = os.pipe()
+        os.set_inheritable(writing, True)
+        self.pid = start(writing)
+        os.close(writing)
+        self.pipe = reading
+        self.said = bytearray()
+        self.open = threading.Event()
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    @classmethod
+    def forked(cls, work: Callable[[int], None]) -> Victim:
+        """Run ``work(descriptor)`` in a fork of this process."""
+
+        def start(writing: int) -> int:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    work(writing)
+                finally:
+                    os._exit(1)
+            return pid
+
+        return cls(start)
+
+    @classmethod
+    def program(
+        cls, module: str, arguments: Callable[[int], Sequence[object]], **extra: str
+    ) -> Victim:
+        """Run a module as a program of its own; its arguments are told the descriptor."""
+
+        def start(writing: int) -> int:
+            command = [sys.executable, "-m", module, *map(str, arguments(writing))]
+            variables = environment(**extra)
+            return subprocess.Popen(command, pass_fds=[writing], env=variables).pid
+
+        return cls(start)
+
+    def _read(self) -> None:
+        while data := os.read(self.pipe, 1 << 16):
+            self.said += data
+            if not self.open.is_set() and b"open\n" in self.said.splitlines(keepends=True):
+                self.open.set()
+        self.open.set()
+
+    def kill(self) -> tuple[int, bytes]:
+        """End it: its exit code and what it said."""
+        os.kill(self.pid, signal.SIGKILL)
+        return self.wait()
+
+    def wait(self) -> tuple[int, bytes]:
+        _, status = os.waitpid(self.pid, 0)
+        self.reader.join()
+        os.close(self.pipe)
+        return os.waitstatus_to_exitcode(status), bytes(self.said)
