@@ -215,6 +215,50 @@ def test_s42_few_descriptors(tmp_path):
     assert done.stdout.split() == [b"3000", b"3000"], done.stderr.decode()
 
 
+@pytest.mark.parametrize(("flush", "end"), [("ASYNC_FLUSH", "exit"), ("SYNC_FLUSH", "close")])
+def test_s42_more_log_files_than_descriptors(tmp_path, flush, end):
+    """Written, closed or killed, recovered, scanned and read in both modes."""
+    code = """
+        import os, sys, rmqstore
+        path, flush, end = sys.argv[1:]
+        config = rmqstore.StoreConfig(mapped_file_size_commit_log=4096, flush_disk_type=flush,
+            mapped_file_size_consume_queue=4000, max_hash_slot_num=50, max_index_num=20000)
+
+        def read(store):
+            queue = store["Topic1"][0]
+            assert [message.body[:4] for message in queue] == [b"%04d" % n for n in range(2000)]
+            assert store.scan().count() == store.scan("Topic1").count() == 2000
+            assert len(store.query("Topic1", "key")) == 2000
+            print(len(os.listdir(path + "/commitlog")) > 400, len(os.listdir("/proc/self/fd")))
+
+        with rmqstore.open(path, "a", config=config) as store:
+            for number in range(2000):
+                store.put("Topic1", b"%04d" % number * 200, queue_id=0, keys="key",
+                          wait=number % 100 == 0)
+            read(store)
+            if end == "exit":
+                sys.stdout.flush()
+                os._exit(0)
+    """
+    again = """
+        with rmqstore.open(path, "r") as store:
+            read(store)
+        for verify in ["tail", "full"]:
+            with rmqstore.open(path, "r+", config=config, verify=verify) as store:
+                read(store)
+                store.create_topic(verify)
+    """
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))  # noqa: E731
+    root = tmp_path / "store"
+    writes, _, _ = code.partition("        with rmqstore")
+    for program in [code, writes + again[1:]]:
+        done = run(program, root, flush, end, preexec_fn=limit)
+        assert done.returncode == 0, done.stderr.decode()
+        *many, used = done.stdout.split()[-2:]
+        assert many == [b"True"]
+        assert int(used) < 60, "descriptors of log files are kept"
+
+
 @pytest.mark.parametrize("files", [6, 8, 10, 12, 16])
 def test_s42_no_descriptors_at_all(root, files):
     """An OSError, and afterwards everything is as it was."""

@@ -103,7 +103,7 @@ cdef inline int64_t log_written(
 cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexcept nogil:
     """The file that begins at ``start``, held for the writer: there already, made ahead, or new."""
     cdef MappedFile *made = NULL
-    cdef int64_t rc = file_set_hold(&store.log, start, file)
+    cdef int64_t rc = file_set_hold_open(&store.log, start, file)
     if rc != E_NOT_FOUND:
         if rc == 0:
             rc = mapped_file_reserve(file[0], file[0].fd, min(LOG_WINDOW, file[0].size))

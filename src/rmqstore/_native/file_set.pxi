@@ -21,7 +21,8 @@ cdef struct FileSet:
     int64_t file_size
     int64_t window           # bytes reserved at a time ahead of the writer
     bint writable
-    bint keep_open           # keep the descriptor of a mapped file
+    bint keep_made           # a file that is made keeps its descriptor, for more blocks
+    bint keep_opened         # so does a file that is opened: who holds one has its descriptor
     bint aligned             # files whose name is no multiple of the size are passed over
     bint unclean             # names of the files may not be on the disk yet
     FileSlot *slots
@@ -74,11 +75,14 @@ cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t start) noexc
             table.next = (table.next + 1) % table.limit
             continue
         index = file_set_find(other, other_start)
-        # The last file of a written set stays: its writer has a pointer to it.
+        # The last file of a written set stays: its writer has a pointer to it. So does one
+        # that is not on the disk yet, as a failed sync is told to those who had it open before.
         if index >= 0 and other.slots[index].file != NULL \
                 and not (other.writable and (
                     index == other.count - 1
-                    or atomic_get(&other.slots[index].file.name_dirty))):
+                    or atomic_get(&other.slots[index].file.name_dirty)
+                    or atomic_get(&other.flushed) < min(
+                        atomic_get(&other.wrote), other_start + other.file_size))):
             mapped_file_release(other.slots[index].file)
             other.slots[index].file = NULL
             if other != files:
@@ -202,7 +206,7 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
         if rc < 0:
             mapped_file_release(file)
             return rc
-        if not files.keep_open:
+        if not files.keep_opened:
             close(file.fd)
             file.fd = -1
     slot.file = file
@@ -223,11 +227,73 @@ cdef int64_t file_set_hold(FileSet *files, int64_t offset, MappedFile **file) no
         rc = index
     elif files.slots[index].file == NULL:
         rc = file_set_open_slot(files, index)
+        if rc == 0 and files.keep_opened and files.writable:
+            file_set_close_unused(files, index)
+    elif files.keep_opened and files.slots[index].file.fd < 0:
+        rc = file_set_reopen(files, index)
+        file_set_close_unused(files, index)
     if rc == 0:
         file[0] = files.slots[index].file
         mapped_file_hold(file[0])
     pthread_mutex_unlock(&files.mutex)
     return rc
+
+
+cdef int64_t file_set_reopen(FileSet *files, int64_t index) noexcept nogil:
+    """Give a mapped file a descriptor again.  Under the mutex."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef MappedFile *file = files.slots[index].file
+    cdef int64_t fd
+    file_name(path, files.directory, file.start)
+    fd = sys_open_file(files.root, path, O_RDWR, &status)
+    if fd < 0:
+        return fd
+    if status.st_dev != file.device or status.st_ino != file.inode:
+        close(<int>fd)
+        return E_REMOVED                     # another file has the name by now
+    file.fd = <int>fd
+    return 0
+
+
+cdef void file_set_close_unused(FileSet *files, int64_t but) noexcept nogil:
+    """Close the descriptors of mapped files that only the set holds; ``but``: not this one's.
+
+    Under the mutex, without which nobody can get a hold. The mappings stay, and with them what
+    a failed sync is told by.
+    """
+    cdef MappedFile *file
+    cdef int64_t i
+    if PLANTED("a14"):
+        return
+    for i in range(files.count):
+        file = files.slots[i].file
+        if i != but and file != NULL and file.base != NULL and file.fd >= 0 \
+                and atomic_get(&file.holds) == 1:
+            close(file.fd)
+            file.fd = -1
+
+
+cdef int64_t file_set_hold_open(FileSet *files, int64_t offset, MappedFile **file) noexcept nogil:
+    """file_set_hold for the writer: it has a descriptor, others let go of theirs."""
+    cdef int64_t rc = file_set_hold(files, offset, file)
+    if rc < 0:
+        return rc
+    pthread_mutex_lock(&files.mutex)
+    if file[0].fd < 0:
+        rc = file_set_reopen(files, file_set_find(files, offset))
+    pthread_mutex_unlock(&files.mutex)
+    if rc < 0:
+        mapped_file_release(file[0])
+    return rc
+
+
+cdef void file_set_opened(FileSet *files) noexcept nogil:
+    """The end of a recovery: from now on only the writer's file has a descriptor."""
+    pthread_mutex_lock(&files.mutex)
+    files.keep_opened = False
+    file_set_close_unused(files, -1)
+    pthread_mutex_unlock(&files.mutex)
 
 
 cdef int64_t file_set_read(
@@ -364,13 +430,15 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
         return rc
     KILL_POINT("after-link")
     atomic_set(&file.name_dirty, 1)
-    if not files.keep_open:
+    if not files.keep_made:
         close(file.fd)
         file.fd = -1
     pthread_mutex_lock(&files.mutex)
     rc = file_set_insert(files, file.start, files.file_size)
     if rc >= 0:
         files.slots[rc].file = file
+        if files.keep_made:
+            file_set_close_unused(files, rc)
         if files.open_files != NULL:
             open_files_note(files.open_files, files, file.start)
         rc = 0

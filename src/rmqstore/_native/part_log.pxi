@@ -80,9 +80,10 @@ cdef class LogPart:
             atomic_set(&store.log.wrote, end)
             atomic_set(&store.log.flushed, end)
             if end < window.stop:
-                rc = file_set_hold(&store.log, end, &store.current)
+                rc = file_set_hold_open(&store.log, end, &store.current)
                 if rc < 0:
                     return rc
+        file_set_opened(&store.log)
         store.log.window = min(LOG_WINDOW, store.log.file_size)
         return 0
 

@@ -32,7 +32,8 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     worker_init(&store.flush_queue)
     worker_init(&store.prepare)
     file_set_init(&store.log, root, "commitlog", settings.log_file_size, writable)
-    store.log.keep_open = True
+    store.log.keep_made = True
+    store.log.keep_opened = writable
     store.log.window = min(LOG_WINDOW, max(settings.log_file_size, 1 << 20))
     index_set_init(&store.indexes, root, writable, settings.slot_num, settings.entry_num,
                    settings.index_enabled)
@@ -41,7 +42,8 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
             or open_files_init(&store.open_files, 16384 if writable else reader_files()) < 0:
         store_drop(store)
         return NULL
-    store.log.open_files = NULL
+    if not PLANTED("a14"):
+        store.log.open_files = &store.open_files
     return store
 
 
@@ -167,13 +169,14 @@ cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
         if rc < 0:
             return fail(failure, rc, "commitlog", "the first file cannot be made", 0, 0, 0)
     elif wrote < file_set_stop(&store.log):
-        rc = file_set_hold(&store.log, wrote, &store.current)
+        rc = file_set_hold_open(&store.log, wrote, &store.current)
         if rc == 0:
             rc = mapped_file_reserve(
                 store.current, store.current.fd,
                 min(store.log.file_size, wrote - store.current.start + RECORD_BLANK_BYTES))
         if rc < 0 and rc != -ENOSPC:
             return fail(failure, rc, "commitlog", "the last file cannot be used", wrote, 0, 0)
+    file_set_opened(&store.log)
     if atomic_get(&store.logics_timestamp) == 0:
         atomic_set(&store.logics_timestamp, store.last_store_timestamp)
     store.thorough_log_at = monotonic_ns()
