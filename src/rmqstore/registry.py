@@ -8,14 +8,15 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from rmqstore import paths
-from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.configfile import ConfigFile, ReplacedError
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import PutError, StoreCorruptError
+from rmqstore.syncing import SyncError
 from rmqstore.types import PutStatus
 
 __all__ = ["TopicRegistry"]
@@ -32,6 +33,8 @@ class TopicRegistry:
         Directory of the store.
     lenient : bool
         Go without a file that is torn: for who only reads.
+    sync_failed : callable
+        Called with the error of a sync that failed; raises what the caller gets.
 
     Attributes
     ----------
@@ -42,8 +45,11 @@ class TopicRegistry:
         Held while either file is changed.
     """
 
-    def __init__(self, root: str, *, lenient: bool) -> None:
+    def __init__(
+        self, root: str, *, lenient: bool, sync_failed: Callable[[SyncError], Never]
+    ) -> None:
         self._root = root
+        self._sync_failed = sync_failed
         self._lenient = lenient
         self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS))
         self.lock = threading.Lock()
@@ -75,16 +81,12 @@ class TopicRegistry:
         return self._table.get(name)
 
     def put(self, entry: TopicConfig) -> None:
-        """Enter a topic and save; an entry that is not on the disk is taken back."""
+        """Enter a topic and save; an entry that is not in the file is taken back."""
         before = self._table.get(entry.topic_name)
         self._table.put(entry)
         try:
-            self._table.save()
+            self._save(self._table.save, lambda: self._restore(entry.topic_name, before))
         except OSError as error:
-            if before is None:
-                self._table.remove(entry.topic_name)
-            else:
-                self._table.put(before)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise PutError(
                 f"{self._root}: the topic {entry.topic_name!r} cannot be entered in "
@@ -94,14 +96,38 @@ class TopicRegistry:
             ) from error
 
     def remove(self, name: str) -> None:
-        """Take a topic's entry away."""
+        """Take a topic's entry away; one that is still in the file is put back."""
+        before = self._table.get(name)
         if self._table.remove(name):
-            self._table.save()
+            self._save(self._table.save, lambda: self._restore(name, before))
 
     def note_deleted(self, name: str, log_end: int) -> None:
         """Keep that a topic's records below a log offset are not its queues' any more."""
+        before = dict(self.deleted)
         self.deleted[name] = log_end
-        self._deleted_file.save({"topics": self.deleted})
+
+        def restore() -> None:
+            self.deleted.clear()
+            self.deleted.update(before)
+
+        self._save(lambda: self._deleted_file.save({"topics": self.deleted}), restore)
+
+    def _restore(self, name: str, before: TopicConfig | None) -> None:
+        if before is None:
+            self._table.remove(name)
+        else:
+            self._table.put(before)
+
+    def _save(self, save: Callable[[], None], restore: Callable[[], None]) -> None:
+        """Save, so that memory says what the file does; a failed sync is final for the store."""
+        try:
+            save()
+        except BaseException as error:
+            if not isinstance(error, ReplacedError):
+                restore()
+            if isinstance(error, SyncError):
+                self._sync_failed(error)
+            raise
 
 
 def _deleted_topics(data: Any) -> dict[str, int]:

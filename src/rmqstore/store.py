@@ -7,12 +7,13 @@ Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Literal, Never, Self, SupportsIndex
 
 from rmqstore import _core, arrays, paths
 from rmqstore.asyncput import AsyncEngine
@@ -26,6 +27,7 @@ from rmqstore.errors import (
 )
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
+from rmqstore.syncing import SyncError
 from rmqstore.topic import Topic
 from rmqstore.types import PutStatus, RecoveredRange, Recovery
 
@@ -103,8 +105,17 @@ class MessageStore(ScanningEngine, AsyncEngine):
 
     def _read_topics(self) -> dict[str, int]:
         """Read the files of topics; called by the core, in writing modes with the lock held."""
-        self._registry = TopicRegistry(self.path, lenient=self.mode == "r")
+        self._registry = TopicRegistry(
+            self.path, lenient=self.mode == "r", sync_failed=self._sync_failed
+        )
         return self._registry.deleted
+
+    def _sync_failed(self, error: SyncError) -> Never:
+        """Take nothing more, and say why."""
+        path = os.path.relpath(error.filename, self.path)
+        self._broke(error.errno or errno.EIO, path, "cannot be forced to the disk")
+        self._check_writable()
+        raise error  # not reached: the store is read-only by now
 
     def _finish_opening(self, chosen: StoreConfig) -> None:
         """Read what Python keeps of the store: topics, sizes, what recovery did."""

@@ -8,16 +8,40 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["make_directories", "sync_path"]
+__all__ = ["SyncError", "make_directories", "sync_file", "sync_path"]
 
 
-def sync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file's bytes, or the names in a directory, to the disk; an error names the path."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+class SyncError(OSError):
+    """A sync failed: what was to be forced to the disk may be lost, whatever a later sync says."""
+
+
+def sync_file(descriptor: int, path: str | os.PathLike[str]) -> None:
+    """Force an open file's bytes, or the names in a directory, to the disk.
+
+    Raises
+    ------
+    SyncError
+        With the path.
+    """
     try:
         os.fsync(descriptor)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise SyncError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def sync_path(path: str | os.PathLike[str]) -> None:
+    """Force a file's bytes, or the names in a directory, to the disk.
+
+    Raises
+    ------
+    SyncError
+        With the path.
+    OSError
+        It cannot be opened: nothing failed to be synced.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sync_file(descriptor, path)
     finally:
         os.close(descriptor)
 

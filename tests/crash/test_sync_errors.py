@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
 
 import pytest
 
@@ -42,3 +44,36 @@ def test_a_sync_is_never_tried_again(tmp_path, monkeypatch, flush, number):
     with pytest.raises(rmqstore.StoreFailedError):
         store.close()
     assert (tmp_path / "store" / "abort").exists()
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_no_call_that_begins_after_a_failure_was_told_is_acknowledged(tmp_path, monkeypatch, flush):
+    config = writer.config(flush).replace(flush_interval_commit_log=5)
+    monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1000000:{errno.EIO}")
+    store = rmqstore.open(tmp_path / "store", "a", config=config)
+    store.put("Topic1", b"good", queue_id=0)
+    told: list[float] = []
+    begun: list[float] = []  # of what was acknowledged
+
+    def put_on() -> None:
+        while True:
+            at = time.monotonic()
+            try:
+                store.put("Topic1", b"x" * 500, queue_id=0)
+            except rmqstore.StoreFailedError:
+                told.append(time.monotonic())
+                return
+            begun.append(at)
+
+    threads = [threading.Thread(target=put_on) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1:{errno.EIO}+")
+    for thread in threads:
+        thread.join()
+    assert len(told) == len(threads)
+    assert begun
+    assert max(begun) < min(told)
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.close()

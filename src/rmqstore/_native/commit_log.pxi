@@ -152,6 +152,8 @@ cdef inline int64_t log_append(
         pthread_mutex_lock(&store.put_lock)
         rc = log_make_room(store, size, &at)
         if rc < 0:
+            if PLANTED("queue-offset-used-by-refused-put"):
+                queue.next_offset += count
             pthread_mutex_unlock(&store.put_lock)
             return rc
     rc = atomic_get(&store.failed)

@@ -301,6 +301,14 @@ cdef class Engine:
         store_writable(self)
         store_leave(self.store)
 
+    def _broke(self, int number, path, str what):
+        """A sync of Python's failed with errno ``number``: the first one is final here too."""
+        cdef Store *store = self.entered()
+        cdef bytes name = fsencode(path)
+        cdef bytes text = what.encode()
+        store_broke(store, -number, name, text)
+        store_leave(store)
+
     def _delete_queues(self, str topic):
         """Remove the queues of a topic and their files; the log offset as of then."""
         cdef int64_t length = 0
@@ -415,6 +423,9 @@ cdef int64_t queue_delete(Queue *queue) noexcept nogil:
     rc = 0
     for i in range(queue.files.count):
         file_name(path, queue.files.directory, queue.files.slots[i].start)
+        if PLANTED("unlink-held-mapping") and queue.files.slots[i].file != NULL \
+                and atomic_get(&queue.files.slots[i].file.holds) > 1:
+            mapped_file_release(queue.files.slots[i].file)
         mapped_file_release(queue.files.slots[i].file)
         rc = min(rc, sys_unlink(queue.files.root, path))
     queue.files.count = 0

@@ -449,7 +449,7 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
 cdef int64_t file_set_sync_name(FileSet *files, MappedFile *file) noexcept nogil:
     """Make the name of a new file durable."""
     cdef int64_t directory, rc
-    if not atomic_get(&file.name_dirty):
+    if not atomic_get(&file.name_dirty) or PLANTED("no-directory-sync-after-roll"):
         return 0
     directory = sys_open_directory(files.root, files.directory)
     if directory < 0:

@@ -95,7 +95,7 @@ cdef void check_names(Store *store) noexcept nogil:
 cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
     """Wait until the log is on the disk up to ``stop``: one sync serves all who wait."""
     cdef int64_t rc
-    if atomic_get(&store.log.flushed) >= stop:
+    if atomic_get(&store.log.flushed) >= stop or PLANTED("ack-before-sync"):
         return 0
     worker_call(&store.flush_log)
     rc = gate_wait(&store.durable, &store.log.flushed, stop, &store.failed, until_ns)
@@ -122,6 +122,8 @@ cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:
     cdef int64_t dispatched, last_record, timestamp
     pthread_mutex_lock(&store.queue_flush_mutex)
     last_record = dispatched_position(store, &dispatched, &timestamp)
+    if thorough and PLANTED("checkpoint-before-queues"):
+        checkpoint_write(store, dispatched, last_record, timestamp, False)
     if thorough:
         rc = flush_log_now(store)
     if rc == 0:

@@ -208,6 +208,8 @@ cdef PutManyResult finish_rows(
     """The result of ``stored`` rows, or the error that ended them."""
     result._count = stored
     result.stop = stop
+    if status == 0 and unlikely(atomic_get_strict(&engine.store.failed) != 0):
+        status = E_FAILED
     if status < 0:
         if status == E_TIMEOUT:
             raise errors.PutError(

@@ -253,6 +253,9 @@ cdef int append_and_wait(
             wait_acknowledged(engine, result)
         else:
             worker_call(&store.flush_log)
+    # Last of all, so that nothing is acknowledged once a sync has failed.
+    if unlikely(atomic_get_strict(&store.failed) != 0):
+        raise write_error(engine, E_FAILED)
     return 0
 
 

@@ -15,15 +15,20 @@ from typing import Any, TypeVar
 
 from rmqstore.brokerfiles import fastjson
 from rmqstore.errors import StoreCorruptError
-from rmqstore.syncing import sync_path
+from rmqstore.syncing import SyncError, sync_file
 
-__all__ = ["MAX_BYTES", "ConfigFile"]
+__all__ = ["MAX_BYTES", "ConfigFile", "ReplacedError"]
 
 MAX_BYTES = 256 << 20
 _PIECE = 1 << 20
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 T = TypeVar("T")
+
+
+class ReplacedError(SyncError):
+    """The file is the new one, but its name could not be synced: a power cut may undo that."""
 
 
 class ConfigFile:
@@ -110,11 +115,28 @@ class ConfigFile:
 
         Raises
         ------
+        ReplacedError
+            The directory's sync failed: the main file is the new one, until a power cut at least.
+        SyncError
+            The sync of the new file's bytes failed; the main file is as it was.
         OSError
             With the path; the main file is as it was.
         """
         data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
         temporary = self.path.with_name(self.path.name + ".tmp")
+        # Opened before anything is changed, so that only its sync can fail afterwards.
+        directory = os.open(self.path.parent, _DIRECTORY_FLAGS)
+        try:
+            self._replace_main(temporary, data)
+            try:
+                sync_file(directory, self.path.parent)
+            except SyncError as error:
+                raise ReplacedError(error.errno, error.strerror, error.filename) from error
+        finally:
+            os.close(directory)
+
+    def _replace_main(self, temporary: Path, data: bytes) -> None:
+        """Write the new file, keep the main one as ``.bak``, and put the new one in its place."""
         try:
             _write(temporary, data, like=self.path)
             if self._main_can_be_kept():
@@ -125,7 +147,6 @@ class ConfigFile:
                 temporary.unlink()
             raise
         self._main_is_good = True
-        sync_path(self.path.parent)
 
     def _main_can_be_kept(self) -> bool:
         """Tell whether the main file is there and parses."""
@@ -191,7 +212,9 @@ def _write(path: Path, data: bytes, *, like: Path) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
-        os.fsync(fd)
+        sync_file(fd, path)
+    except SyncError:
+        raise
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
