@@ -7,6 +7,7 @@
 
 cdef enum:
     DIRECTORY_BYTES = 200        # consumequeue/<topic>/<queue id> takes 152
+    RECOVERING_FILES = 32        # of a set that have a descriptor while it is recovered
 
 cdef struct FileSlot:
     int64_t start            # offset of the first byte, as the name says
@@ -227,11 +228,11 @@ cdef int64_t file_set_hold(FileSet *files, int64_t offset, MappedFile **file) no
         rc = index
     elif files.slots[index].file == NULL:
         rc = file_set_open_slot(files, index)
-        if rc == 0 and files.keep_opened and files.writable:
-            file_set_close_unused(files, index)
+        if rc == 0 and files.keep_opened:
+            file_set_close_unused(files, index, RECOVERING_FILES)
     elif files.keep_opened and files.slots[index].file.fd < 0:
-        rc = file_set_reopen(files, index)
-        file_set_close_unused(files, index)
+        rc = file_set_open_again(files, index)
+        file_set_close_unused(files, index, RECOVERING_FILES)
     if rc == 0:
         file[0] = files.slots[index].file
         mapped_file_hold(file[0])
@@ -239,7 +240,7 @@ cdef int64_t file_set_hold(FileSet *files, int64_t offset, MappedFile **file) no
     return rc
 
 
-cdef int64_t file_set_reopen(FileSet *files, int64_t index) noexcept nogil:
+cdef int64_t file_set_open_again(FileSet *files, int64_t index) noexcept nogil:
     """Give a mapped file a descriptor again.  Under the mutex."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
@@ -256,20 +257,28 @@ cdef int64_t file_set_reopen(FileSet *files, int64_t index) noexcept nogil:
     return 0
 
 
-cdef void file_set_close_unused(FileSet *files, int64_t but) noexcept nogil:
-    """Close the descriptors of mapped files that only the set holds; ``but``: not this one's.
+cdef void file_set_close_unused(FileSet *files, int64_t but, int64_t most) noexcept nogil:
+    """Close the descriptors of all files that only the set holds, if there are more than ``most``.
 
-    Under the mutex, without which nobody can get a hold. The mappings stay, and with them what
-    a failed sync is told by.
+    Not that of the file ``but``. Under the mutex, without which nobody can get a hold. Mappings
+    stay, and with them what a failed sync is told by; files without one are closed.
     """
     cdef MappedFile *file
     cdef int64_t i
+    cdef int64_t open = 0
     if PLANTED("a14"):
         return
     for i in range(files.count):
         file = files.slots[i].file
-        if i != but and file != NULL and file.base != NULL and file.fd >= 0 \
-                and atomic_get(&file.holds) == 1:
+        open += file != NULL and file.fd >= 0
+    for i in range(files.count if open > most else 0):
+        file = files.slots[i].file
+        if i == but or file == NULL or file.fd < 0 or atomic_get(&file.holds) > 1:
+            continue
+        if file.base == NULL:
+            mapped_file_release(file)
+            files.slots[i].file = NULL
+        else:
             close(file.fd)
             file.fd = -1
 
@@ -281,7 +290,7 @@ cdef int64_t file_set_hold_open(FileSet *files, int64_t offset, MappedFile **fil
         return rc
     pthread_mutex_lock(&files.mutex)
     if file[0].fd < 0:
-        rc = file_set_reopen(files, file_set_find(files, offset))
+        rc = file_set_open_again(files, file_set_find(files, offset))
     pthread_mutex_unlock(&files.mutex)
     if rc < 0:
         mapped_file_release(file[0])
@@ -292,7 +301,7 @@ cdef void file_set_opened(FileSet *files) noexcept nogil:
     """The end of a recovery: from now on only the writer's file has a descriptor."""
     pthread_mutex_lock(&files.mutex)
     files.keep_opened = False
-    file_set_close_unused(files, -1)
+    file_set_close_unused(files, -1, 0)
     pthread_mutex_unlock(&files.mutex)
 
 
@@ -438,7 +447,7 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
     if rc >= 0:
         files.slots[rc].file = file
         if files.keep_made:
-            file_set_close_unused(files, rc)
+            file_set_close_unused(files, rc, 0)
         if files.open_files != NULL:
             open_files_note(files.open_files, files, file.start)
         rc = 0
