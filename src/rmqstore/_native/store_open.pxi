@@ -326,8 +326,7 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc == 0:
         return fail(failure, E_NOT_FOUND, "commitlog", "there is no log file", -1, 0, 0)
     rc = file_set_tell_size(&store.log, 1)
-    if rc > 0:
-        file_set_align(&store.log, rc)
+    file_set_align(&store.log, rc if rc > 0 else store.settings.log_file_size)
     rc = load_queues(store, failure)
     if rc < 0:
         return rc
