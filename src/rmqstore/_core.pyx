@@ -159,6 +159,7 @@ include "_native/part_log.pxi"
 include "_native/log_move.pxi"
 include "_native/seal.pxi"
 include "_native/part_units.pxi"
+include "_native/part_saved.pxi"
 # ---- for the fault campaigns
 include "_native/fuzz_input.pxi"
 include "_native/fuzz_targets.pxi"

@@ -135,7 +135,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         notes = []
         if found["completed_file"]:
             notes.append("a short last commit log file was given its full length")
-        ranges = tuple(self._recovered(*found_range) for found_range in found["ranges"])
+        ranges = tuple(self._recovered(mended) for mended in found["ranges"])
         for mended in ranges:
             _log.warning("%s: %s", self.path, mended)
         filled = sum(mended.kind == "filled" for mended in ranges)
@@ -161,9 +161,8 @@ class MessageStore(ScanningEngine, AsyncEngine):
             ranges=ranges,
         )
 
-    def _recovered(
-        self, kind: str, start: int, stop: int, records: int, reason: str, saved: str
-    ) -> RecoveredRange:
+    def _recovered(self, found: tuple[str, int, int, int, str, str]) -> RecoveredRange:
+        kind, start, stop, records, reason, saved = found
         place = str(Path(self.path, paths.QUARANTINE, saved)) if saved else None
         return RecoveredRange(kind, start, stop, records if records >= 0 else None, reason, place)
 

@@ -30,6 +30,7 @@ _VERBS = {
     "get": ("messages", "Show one message by its id."),
     "find": ("messages", "Find messages by key, newest first."),
     "put": ("put", "Write one message a line from standard input."),
+    "restore": ("restore", "What recovery took out of the log, and back into it."),
     "demo": ("demo", "Make a store of order events, then read and find them."),
 }
 
@@ -100,7 +101,7 @@ def main(ctx: click.Context) -> None:
     """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
 
     STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
-    Verbs only read, but for put and demo, and may be used beside a running broker.
+    Verbs only read, but for put, restore and demo, and may be used beside a running broker.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)

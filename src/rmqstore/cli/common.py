@@ -15,9 +15,18 @@ from rmqstore.cli.failures import USAGE, CliError
 from rmqstore.times import parse_time
 
 if TYPE_CHECKING:
+    from rmqstore.config import StoreConfig
     from rmqstore.store import MessageStore, Mode
 
-__all__ = ["OUTPUTS", "STORE_VARIABLE", "open_store", "output_option", "store_command", "time_of"]
+__all__ = [
+    "OUTPUTS",
+    "STORE_VARIABLE",
+    "load_config",
+    "open_store",
+    "output_option",
+    "store_command",
+    "time_of",
+]
 
 STORE_VARIABLE = "RMQSTORE_PATH"
 OUTPUTS = ("table", "jsonl", "csv")
@@ -101,26 +110,32 @@ def output_option(function: Function) -> Function:
     )(function)
 
 
-def open_store(path: str, mode: Mode, config: str | None) -> MessageStore:
-    """Open a store; warnings about the configuration become lines on standard error."""
-    import rmqstore
+def load_config(config: str | None) -> StoreConfig | None:
+    """Read a broker.conf; warnings about it become lines on standard error."""
     from rmqstore.config import StoreConfig
 
-    settings: StoreConfig | None = None
-    if config is not None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                settings = StoreConfig.from_file(config)
-            except ValueError as error:
-                raise CliError(str(error), USAGE) from None
-        for warning in caught:
-            click.echo(f"rmqstore: {warning.message}", err=True)
-        for name in settings.unsupported():
-            click.echo(f"rmqstore: {config}: {name} has no effect in this version", err=True)
+    if config is None:
+        return None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            settings = StoreConfig.from_file(config)
+        except ValueError as error:
+            raise CliError(str(error), USAGE) from None
+    for warning in caught:
+        click.echo(f"rmqstore: {warning.message}", err=True)
+    for name in settings.unsupported():
+        click.echo(f"rmqstore: {config}: {name} has no effect in this version", err=True)
+    return settings
+
+
+def open_store(path: str, mode: Mode, config: str | None) -> MessageStore:
+    """Open a store; what opening mended becomes lines on standard error."""
+    import rmqstore
+
     # The ranges are shown here: logging would write them to standard error a second time.
     logging.getLogger("rmqstore").addHandler(logging.NullHandler())
-    store = rmqstore.open(path, mode, config=settings)
+    store = rmqstore.open(path, mode, config=load_config(config))
     for mended in store.recovery.ranges:
         click.echo(f"rmqstore: {mended}", err=True)
     return store

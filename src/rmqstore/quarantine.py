@@ -1,0 +1,277 @@
+"""What opening took out of the log, and the way back.
+
+Each file in ``rmqstore-quarantine/`` holds bytes of one commit log file, named by the log offset
+they come from and by the time in ms. They go back where a filler lies in their place, or where the
+log ends there and nothing was written since. No file is ever deleted.
+
+Source: none; the real store cuts and unlinks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+from rmqstore import opening, paths
+from rmqstore._core import filler_record, log_pieces
+from rmqstore.config import StoreConfig
+from rmqstore.spark.locking import locked
+from rmqstore.syncing import sync_path
+
+__all__ = ["SavedRange", "restore", "saved_ranges"]
+
+Piece = tuple[int, int, str]
+
+_NAME = re.compile(r"([0-9]{20})-([0-9]+)")
+_BLANK_BYTES, _BLANK_MAGIC = 8, 0xCBD43194
+_WATERMARK_AT, _WATERMARK_BYTES = 2048, 96
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRange:
+    """A file of the quarantine.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    offset : int
+        Physical offset that its first byte comes from.
+    saved_at : int
+        When it was saved, in ms.
+    size : int
+        Its bytes.
+    records : int
+        Good records in it.
+    place : str
+        What lies in its place now: ``"filler"``; ``"empty"``, where the log ends before or there;
+        ``"same"``, what it holds; ``"written"``, other records; ``"gone"``, no file of the log.
+    restorable : bool
+        It has good records, which can go back.
+    """
+
+    path: str
+    offset: int
+    saved_at: int
+    size: int
+    records: int
+    place: str
+    restorable: bool
+
+
+@dataclass
+class _Log:
+    """The commit log as the saved bytes meet it."""
+
+    root: Path
+    file_size: int
+    end: int  # where its records end
+
+    def file_stop(self, offset: int) -> int:
+        return offset - offset % self.file_size + self.file_size
+
+    def path(self, offset: int) -> Path:
+        name = paths.offset_file_name(offset - offset % self.file_size)
+        return self.root / paths.COMMIT_LOG / name
+
+    def read(self, offset: int, size: int) -> bytes:
+        with self.path(offset).open("rb") as file:
+            file.seek(offset % self.file_size)
+            return file.read(size)
+
+    def write(self, offset: int, data: bytes | bytearray) -> None:
+        with self.path(offset).open("r+b") as file:
+            file.seek(offset % self.file_size)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def saved_ranges(
+    path: str | os.PathLike[str], *, config: StoreConfig | None = None
+) -> list[SavedRange]:
+    """Tell what lies in a store's quarantine; nothing is changed.
+
+    Parameters
+    ----------
+    path : path-like
+        The store's directory.
+    config : StoreConfig, optional
+        As for :func:`rmqstore.open`.
+
+    Returns
+    -------
+    list of SavedRange
+        In the order of the log.
+
+    Raises
+    ------
+    StoreNotFoundError, OSError
+        As :func:`rmqstore.open`.
+
+    Notes
+    -----
+    Source: none.
+    """
+    return [found for found, _ in _walk(_log_of(path, config))]
+
+
+def restore(path: str | os.PathLike[str], *, config: StoreConfig | None = None) -> list[SavedRange]:
+    """Put back into the log what checks; queues and index are completed from it.
+
+    Parameters
+    ----------
+    path : path-like
+        The store's directory; nobody may have it open for writing.
+    config : StoreConfig, optional
+        As for :func:`rmqstore.open`.
+
+    Returns
+    -------
+    list of SavedRange
+        As they were before; those with ``restorable`` are in the log now.
+
+    Raises
+    ------
+    StoreError, OSError
+        As :func:`rmqstore.open` with ``"r+"``.
+
+    Notes
+    -----
+    Source: none.
+    """
+    with opening.open(path, "r+", config=config):
+        pass  # recovered, and closed: the log ends where its last record does
+    log = _log_of(path, config)
+    with locked(os.fspath(path), 0.0):
+        found = []
+        for each, pieces in _walk(log):
+            if each.restorable and not any(done.restorable for done in found):
+                _distrust(log.root)
+            if each.restorable:
+                _put_back(log, each, pieces)
+            found.append(each)
+    if any(each.restorable for each in found):
+        with opening.open(path, "r+", config=config, verify="full"):
+            pass
+    return found
+
+
+def _log_of(path: str | os.PathLike[str], config: StoreConfig | None) -> _Log:
+    with opening.open(path, "r", config=config) as store:
+        size = store.config.mapped_file_size_commit_log
+        return _Log(Path(path), size, store.recovery.log_end)
+
+
+def _walk(log: _Log) -> Iterator[tuple[SavedRange, list[Piece]]]:
+    """Look at each saved file, as if those before it that can go back had been put back."""
+    directory = log.root / paths.QUARANTINE
+    names = sorted(os.listdir(directory)) if directory.is_dir() else []  # noqa: PTH208
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is None or not (directory / name).is_file():
+            continue
+        offset, size = int(match[1]), (directory / name).stat().st_size
+        with ExitStack() as stack:
+            data: bytes | mmap = b""
+            if size:
+                file = stack.enter_context((directory / name).open("rb"))
+                data = stack.enter_context(mmap(file.fileno(), 0, access=ACCESS_READ))
+            pieces = log_pieces(data, offset, log.file_stop(offset))
+            place = _place(log, offset, data)
+        records = sum(kind == "message" for _, _, kind in pieces)
+        fits = place == "filler" or (place == "empty" and offset == log.end)
+        restorable = records > 0 and fits and _gaps_can_be_filled(log, offset, size, pieces)
+        if restorable and place == "empty":
+            log.end = _stop_of(log, offset, size, place, pieces)
+        yield (
+            SavedRange(
+                str(directory / name), offset, int(match[2]), size, records, place, restorable
+            ),
+            pieces,
+        )
+
+
+def _place(log: _Log, offset: int, data: bytes | mmap) -> str:
+    """Tell what lies in the log where ``data`` comes from."""
+    size = min(len(data), log.file_stop(offset) - offset)
+    try:
+        now = log.read(offset, size)
+    except FileNotFoundError:
+        return "gone"
+    if now == data[:size]:
+        return "same"
+    if offset >= log.end:
+        return "empty" if not now.strip(b"\0") else "written"
+    at = offset
+    for start, length, kind in log_pieces(now, offset, log.file_stop(offset)):
+        if start != at or kind == "message":
+            return "written"
+        at = start + length
+    return "filler" if at in (offset + size, log.file_stop(offset)) else "written"
+
+
+def _stop_of(log: _Log, offset: int, size: int, place: str, pieces: list[Piece]) -> int:
+    """Tell where what is put back ends: with the filler, or with the last good record."""
+    stop = log.file_stop(offset)
+    if place == "filler":
+        [*_, last] = log_pieces(log.read(offset, size), offset, stop)
+        return last[0] + last[1]
+    if offset + size == stop:
+        return stop
+    return pieces[-1][0] + pieces[-1][1]
+
+
+def _gaps_can_be_filled(log: _Log, offset: int, size: int, pieces: list[Piece]) -> bool:
+    """Tell whether each gap between good records has room for a filler."""
+    try:
+        for start, stop in _gaps(offset, offset + size, pieces):
+            if stop < log.file_stop(offset):
+                filler_record(start, stop - start)
+    except ValueError:
+        return False
+    return True
+
+
+def _gaps(offset: int, stop: int, pieces: list[Piece]) -> Iterator[tuple[int, int]]:
+    at = offset
+    for start, length, _ in pieces:
+        if start > at:
+            yield at, start
+        at = start + length
+    if stop > at:
+        yield at, stop
+
+
+def _put_back(log: _Log, saved: SavedRange, pieces: list[Piece]) -> None:
+    """Write good records as they were, and fillers between them."""
+    offset = saved.offset
+    stop = _stop_of(log, offset, saved.size, saved.place, pieces)
+    into = bytearray(stop - offset)
+    data = Path(saved.path).read_bytes()
+    for start, length, kind in pieces:
+        used = _BLANK_BYTES if kind == "blank" else length
+        into[start - offset : start - offset + used] = data[start - offset : start - offset + used]
+    for start, end in _gaps(offset, stop, pieces):
+        if end == log.file_stop(offset):
+            filler = (end - start).to_bytes(4) + _BLANK_MAGIC.to_bytes(4)
+        else:
+            filler = filler_record(start, end - start)
+        into[start - offset : start - offset + len(filler)] = filler
+    log.write(offset, into)
+
+
+def _distrust(root: Path) -> None:
+    """Have the next opening recover from all of the log, whatever becomes of this process."""
+    (root / paths.ABORT).touch()
+    sync_path(root)
+    with (root / paths.CHECKPOINT).open("r+b") as file:
+        file.seek(_WATERMARK_AT)
+        file.write(bytes(_WATERMARK_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
