@@ -32,7 +32,7 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZ
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.errno cimport (
     EACCES, EAGAIN, EDQUOT, EEXIST, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC,
-    ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, errno,
+    ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EXDEV, errno,
 )
 from libc.stdint cimport (
     INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, int16_t,
@@ -67,7 +67,6 @@ import atexit
 from codecs import register_error
 from collections.abc import Mapping
 from os import fsdecode, fsencode, makedirs, path as os_path, strerror
-from re import compile as compile_pattern
 
 from rmqstore import arrays, bodies, errors, times, types
 
@@ -93,6 +92,7 @@ include "_native/host_text.pxi"
 include "_native/consume_queue.pxi"
 include "_native/topic_table.pxi"
 include "_native/index_file.pxi"
+include "_native/index_sizes.pxi"
 include "_native/index_set.pxi"
 # ---- the store and its four activities
 include "_native/worker.pxi"
@@ -108,6 +108,7 @@ include "_native/read_path.pxi"
 include "_native/read_ahead.pxi"
 include "_native/log_cursor.pxi"
 include "_native/get_messages.pxi"
+include "_native/index_sound.pxi"
 include "_native/index_coverage.pxi"
 include "_native/query.pxi"
 include "_native/derive.pxi"
@@ -128,6 +129,7 @@ include "_native/quarantine.pxi"
 include "_native/recover_scan.pxi"
 include "_native/recover_log.pxi"
 include "_native/recover_queues.pxi"
+include "_native/index_rebuild.pxi"
 include "_native/recover_index.pxi"
 include "_native/recover.pxi"
 include "_native/store_open.pxi"

@@ -143,6 +143,12 @@ class MessageStore(ScanningEngine, AsyncEngine):
             notes.append(f"{filled} damaged ranges were filled")
         if found["full_dispatch"]:
             notes.append("queues were completed from the whole log")
+        if found["index_set_aside"]:
+            notes.append(
+                f"{found['index_set_aside']} index files that could not be used were moved to "
+                "rmqstore-quarantine/index"
+            )
+            _log.warning("%s: %s", self.path, notes[-1])
         if found["skipped"]:
             notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
         return Recovery(

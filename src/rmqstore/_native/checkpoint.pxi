@@ -22,6 +22,8 @@ cdef struct Watermark:
     int64_t store_timestamp
     int64_t last_record          # offset of the last record below ``dispatched``, -1: none
     uint32_t last_crc            # of all of its bytes
+    int64_t slot_num             # of an index file; 0 in those of earlier versions
+    int64_t entry_num
 
 cdef struct Checkpoint:
     bint stale                   # a watermark was there that cannot be believed
@@ -54,6 +56,13 @@ cdef int64_t checkpoint_read(int root, Checkpoint *into) noexcept nogil:
     return 0
 
 
+cdef void index_take_hint(IndexSet *indexes, const Checkpoint *checkpoint) noexcept nogil:
+    """The sizes of index files as of the last checkpoint: for where the files do not tell them."""
+    if checkpoint.mark.valid and checkpoint.mark.slot_num > 0 and checkpoint.mark.entry_num > 1:
+        indexes.hint.slot_num = checkpoint.mark.slot_num
+        indexes.hint.entry_num = checkpoint.mark.entry_num
+
+
 cdef void watermark_read(const char *at, Watermark *mark) noexcept nogil:
     memset(mark, 0, sizeof(Watermark))
     if get_i32(at) != WATERMARK_MAGIC or get_i32(at + 4) != WATERMARK_VERSION \
@@ -69,6 +78,8 @@ cdef void watermark_read(const char *at, Watermark *mark) noexcept nogil:
     mark.store_timestamp = get_i64(at + 56)
     mark.last_record = get_i64(at + 64)
     mark.last_crc = <uint32_t>get_i32(at + 72)
+    mark.slot_num = get_i32(at + 76)
+    mark.entry_num = get_i32(at + 80)
 
 
 cdef int64_t checkpoint_write(
@@ -114,6 +125,8 @@ cdef int64_t checkpoint_write(
         put_i64(mark + 56, logics)
         put_i64(mark + 64, last_record)
         put_i32(mark + 72, <int32_t>last_crc)
+        put_i32(mark + 76, <int32_t>store.indexes.slot_num)
+        put_i32(mark + 80, <int32_t>store.indexes.entry_num)
         put_i32(mark + WATERMARK_CRC, <int32_t>crc32_update(0, mark, WATERMARK_CRC))
         rc = sys_write(<int>fd, page, CHECKPOINT_BYTES, 0)
     if rc >= 0:
@@ -134,13 +147,24 @@ cdef int64_t index_set_end(IndexSet *indexes) noexcept nogil:
 
 
 cdef int64_t index_set_entries(IndexSet *indexes) noexcept nogil:
+    """Entries in all files; -1 where one is broken, so that the next opening checks them."""
     cdef int64_t entries = 0
     cdef int64_t i
     pthread_mutex_lock(&indexes.mutex)
     for i in range(indexes.count):
         entries += atomic_get(&indexes.files[i].count) - 1
+        if atomic_get(&indexes.files[i].state) == INDEX_BROKEN:
+            entries = -1
+            break
     pthread_mutex_unlock(&indexes.mutex)
     return entries
+
+
+cdef bint index_is_vouched(IndexSet *indexes, const Watermark *mark) noexcept nogil:
+    """Whether a clean close left the index files that are there, none missing."""
+    return mark.valid and mark.clean and not indexes.mended \
+        and mark.index_end == index_set_end(indexes) \
+        and mark.index_entries == index_set_entries(indexes)
 
 
 cdef int64_t queues_digest(

@@ -104,7 +104,6 @@ cdef class Engine:
         if told:
             store.log.file_size = 0
             store.indexes.slot_num = 0
-            store.indexes.told = True
         if not PLANTED("a15"):
             note_open_store(store)
         try:
@@ -229,6 +228,7 @@ cdef class Engine:
             units_written=store.recovery.units_written,
             full_dispatch=bool(store.recovery.full_dispatch),
             index_files_rebuilt=store.recovery.index_files_rebuilt,
+            index_set_aside=store.recovery.index_set_aside,
             queues_rebuilt=store.recovery.queues_rebuilt,
             checked_from=store.recovery.checked_from,
             completed_file=bool(store.recovery.completed_file),

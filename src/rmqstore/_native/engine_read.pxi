@@ -290,6 +290,7 @@ cdef class ReadingEngine(WritingEngine):
         with nogil:
             if not store.writable:
                 index_set_list(&store.indexes, NULL)
+                index_set_ready(store)
             rc = index_covered(store, &ranges)
             store_leave(store)
         found = []

@@ -135,7 +135,9 @@ cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:
             store_broke(store, rc, "consumequeue", "a consume queue cannot be forced to the disk")
     if rc == 0:
         KILL_POINT("before-index-sync")
-        rc = index_set_flush(&store.indexes, not thorough)
+        rc = flush_indexed_log(store) if thorough else 0
+        if rc == 0:
+            rc = index_set_flush(&store.indexes, not thorough, atomic_get(&store.log.flushed))
         if rc < 0 and not is_passing(rc):
             store_broke(store, rc, "index", "an index file cannot be forced to the disk")
         rc = min(rc, 0)
@@ -147,6 +149,13 @@ cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:
             store_broke(store, rc, "checkpoint", "the checkpoint cannot be written")
     pthread_mutex_unlock(&store.queue_flush_mutex)
     return rc
+
+
+cdef int64_t flush_indexed_log(Store *store) noexcept nogil:
+    """Force the log as far as the index has come, for that never to be ahead of it."""
+    if index_set_end(&store.indexes) < atomic_get(&store.log.flushed) or PLANTED("a18"):
+        return 0
+    return flush_log_now(store)
 
 
 cdef int64_t dispatched_position(

@@ -203,8 +203,6 @@ cdef int64_t fuzz_index(Fuzz *fuzz) noexcept nogil:
         return fuzz_broke(fuzz, "the header cannot be read")
     if not 1 <= atomic_get(&index.count) <= index.entry_num:
         return fuzz_broke(fuzz, "a count that cannot be")
-    if index_chains_fit(&index):
-        taken = FUZZ_TAKEN
     for i in range(3):
         hash = get_i32(fuzz.data + INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * index.slot_num
                        + INDEX_ENTRY_BYTES * fuzz_below(fuzz, index.entry_num))
@@ -212,6 +210,12 @@ cdef int64_t fuzz_index(Fuzz *fuzz) noexcept nogil:
         begin = INT64_MIN if fuzz_one_in(fuzz, 2) else fuzz_value(fuzz)
         end = INT64_MAX if fuzz_one_in(fuzz, 2) else fuzz_value(fuzz)
         most = 1 + fuzz_below(fuzz, 64)
+        fuzz.found.count = 0
+        rc = index_collect(&index, <int32_t>hash, &fuzz.found)
+        if rc != 0 and rc != E_CORRUPT:
+            return fuzz_broke(fuzz, "a chain with another status")
+        if fuzz.found.count > index.entry_num:
+            return fuzz_broke(fuzz, "a chain longer than the file")
         fuzz.found.count = 0
         rc = index_select(&index, <int32_t>hash, most, begin, end, &fuzz.found)
         if rc != 0 and rc != E_CORRUPT:

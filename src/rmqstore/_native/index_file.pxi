@@ -9,6 +9,12 @@
 cdef enum:
     INDEX_WINDOW = 16 << 20      # bytes of entries reserved at a time
     KEY_CHUNK = 256              # keys whose slots are fetched before they are entered
+    ENTRIES_READ = 4096          # read at a time
+
+    INDEX_UNCHECKED = 0          # only listed
+    INDEX_SOUND = 1
+    INDEX_PATCHED = 2            # "r": ``heads`` stand for its slots, ``count`` is what follows
+    INDEX_BROKEN = 3             # met while it was read: its part of the log is searched itself
 
 cdef struct IndexFile:
     MappedFile *file
@@ -22,8 +28,16 @@ cdef struct IndexFile:
     atomic_i64 slots_used
     atomic_i64 count             # number of the next entry: 1 in a fresh file
     atomic_i64 flushed_count     # ``count`` at the last sync
-    atomic_i64 name_dirty
+    atomic_i64 name_dirty        # NAME_...
+    atomic_i64 state             # INDEX_...
+    int32_t *heads               # newest entry of each slot as the entries tell it, or NULL
+    char patched_from[INDEX_HEADER_BYTES]    # with heads: the header that was not believed
     char name[INDEX_NAME_DIGITS + 1]
+
+cdef enum:
+    NAME_SYNCED = 0
+    NAME_DIRTY = 1
+    NAME_IN_SYNC = 2             # the directory's sync that is to come is for it
 
 
 # Physical offsets found, in the order in which they were found.
@@ -72,8 +86,10 @@ cdef int64_t index_read(
 cdef int64_t index_load_header(IndexFile *index) noexcept nogil:
     """Read the header into the fields. A count of 0 or less is that of a fresh file."""
     cdef char header[INDEX_HEADER_BYTES]
-    cdef int64_t rc = index_read(index, 0, INDEX_HEADER_BYTES, header)
-    cdef int64_t count
+    cdef int64_t rc, count
+    if index.heads != NULL:                  # what the file says was not believed
+        return 0
+    rc = index_read(index, 0, INDEX_HEADER_BYTES, header)
     if rc < 0:
         return rc
     atomic_set(&index.begin_timestamp, get_i64(header + INDEX_BEGIN_TIMESTAMP))
@@ -242,6 +258,56 @@ cdef int64_t index_select(
     return 0
 
 
+cdef int64_t index_collect(
+    IndexFile *index, int32_t key_hash, Offsets *found,
+) noexcept nogil:
+    """Append the offsets of all entries with that hash, the newest first.
+
+    Returns 0, or E_CORRUPT where the chain cannot be one: an entry of another slot in it, or one
+    that is not older than the one it follows.
+    """
+    cdef char entry[INDEX_ENTRY_BYTES]
+    cdef char slot[INDEX_SLOT_BYTES]
+    cdef int64_t place = key_hash % index.slot_num
+    cdef int64_t newer = INT64_MOST
+    cdef int64_t number, count, offset, rc
+    cdef int32_t hash
+    if index.heads != NULL:
+        number = index.heads[place]
+    elif index.file.base != NULL:
+        number = get_i32_acquire(index_slot(index, key_hash))
+        rc = mapped_file_lost(index.file, 0, index_entry_at(index, 0))
+        if rc < 0:
+            return rc
+    else:
+        rc = index_read(index, INDEX_HEADER_BYTES + place * INDEX_SLOT_BYTES, INDEX_SLOT_BYTES,
+                        slot)
+        if rc == 0:
+            rc = index_load_header(index)    # a writer may be at it: not older than the slot
+        if rc < 0:
+            return rc
+        number = get_i32(slot)
+    count = atomic_get(&index.count)         # after the slot: the entry is there then
+    if number < 0 or number > count or number >= index.entry_num:
+        return E_CORRUPT
+    while number > 0:
+        rc = index_read(index, index_entry_at(index, number), INDEX_ENTRY_BYTES, entry)
+        if rc < 0:
+            return rc
+        hash = get_i32(entry + ENTRY_KEY_HASH)
+        offset = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
+        if hash < 0 or hash % index.slot_num != place or offset < 0 or offset > newer \
+                or not 0 <= get_i32(entry + ENTRY_PREVIOUS) < number:
+            return E_CORRUPT
+        if hash == key_hash:
+            rc = offsets_add(found, offset)
+            if rc < 0:
+                return rc
+        newer = offset
+        number = get_i32(entry + ENTRY_PREVIOUS)
+    return 0
+
+
 cdef int64_t index_open_file(
     int root, const char *path, int64_t slot_num, int64_t entry_num, bint writable,
     IndexFile **opened,
@@ -290,6 +356,7 @@ cdef void index_close(IndexFile *index) noexcept nogil:
     """Drop a hold."""
     if index != NULL and atomic_add(&index.holds, -1) == 0:
         mapped_file_release(index.file)
+        free(index.heads)
         free(index)
 
 
@@ -322,7 +389,7 @@ cdef int64_t index_make_file(
             sys_unlink(<int>at, name)
     close(<int>at)
     if rc == 0:
-        atomic_set(&made[0].name_dirty, 1)
+        atomic_set(&made[0].name_dirty, NAME_DIRTY)
     return min(rc, 0)
 
 

@@ -2,11 +2,17 @@
 #
 # Source: store/index/IndexService.java
 
+cdef const char *INDEX_REBUILT = ".rebuilt"      # a name that no broker takes for an index file
+
 cdef struct IndexSet:
     pthread_mutex_t mutex        # guards files, count, room
     int root
     bint writable
-    bint told                    # slots and entries are taken from a file's size
+    IndexSizes hint              # slots and entries as a checkpoint has them, 0: none
+    bint mended                  # files were set aside or given their length: believe none
+    bint vouched                 # "r": a clean close left them, as the watermark says, or an owner
+    int64_t set_aside            # files that went to the quarantine
+    pthread_mutex_t check_mutex  # one thread checks the files of a set that is only read
     bint enabled                 # messageIndexEnable, and the files are usable
     IndexFile **files
     int64_t count
@@ -25,6 +31,7 @@ cdef void index_set_init(
 ) noexcept nogil:
     memset(indexes, 0, sizeof(IndexSet))
     pthread_mutex_init(&indexes.mutex, NULL)
+    pthread_mutex_init(&indexes.check_mutex, NULL)
     indexes.root = root
     indexes.writable = writable
     indexes.slot_num = slot_num
@@ -38,6 +45,7 @@ cdef void index_set_destroy(IndexSet *indexes) noexcept nogil:
         index_close(indexes.files[i])
     free(indexes.files)
     pthread_mutex_destroy(&indexes.mutex)
+    pthread_mutex_destroy(&indexes.check_mutex)
 
 
 cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil:
@@ -67,114 +75,196 @@ cdef bint index_name_good(const char *name) noexcept nogil:
     return name[INDEX_NAME_DIGITS] == 0
 
 
-cdef int64_t index_set_tell_size(IndexSet *indexes, int64_t size) noexcept nogil:
-    """Slots and entries of a file of ``size`` bytes, RocketMQ's ratio of 4 taken: 0 or E_*."""
-    cdef int64_t slots = (size - INDEX_HEADER_BYTES) // (INDEX_SLOT_BYTES + 4 * INDEX_ENTRY_BYTES)
-    if slots < 1 or index_file_bytes(slots, 4 * slots) != size:
-        return E_INCOMPATIBLE
-    indexes.slot_num = slots
-    indexes.entry_num = 4 * slots
+cdef int64_t index_set_open_directory(
+    IndexSet *indexes, DIR **directory, Failure *failure,
+) noexcept nogil:
+    """The descriptor of ``index/`` and a stream over it, -ENOENT where there is none."""
+    cdef int64_t fd = sys_open_directory(indexes.root, "index")
+    if fd < 0:
+        return fd if fd == -ENOENT else fail(
+            failure, fd, "index", "the directory cannot be opened", -1, 0, 0)
+    directory[0] = fdopendir(<int>fd)
+    if directory[0] == NULL:
+        close(<int>fd)
+        return fail(failure, E_NO_MEMORY, "index", "no memory", -1, 0, 0)
+    return fd
+
+
+cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nogil:
+    """Tell slots and entries from the files; nothing is changed.
+
+    Where they are configured, a set whose sound files all are of other sizes is refused: a broker
+    of those sizes would read them differently.
+    """
+    cdef IndexSizes choices[SIZE_CHOICES]
+    cdef stat_t status
+    cdef DIR *directory = NULL
+    cdef dirent *entry
+    cdef int64_t count = 0
+    cdef int64_t i, fd, file
+    cdef int64_t odd = 0
+    cdef int64_t odd_size = 0
+    if indexes.slot_num > 0:
+        indexes.hint.slot_num = indexes.slot_num
+        indexes.hint.entry_num = indexes.entry_num
+    fd = index_set_open_directory(indexes, &directory, failure)
+    if fd < 0:
+        return 0 if fd == -ENOENT else fd
+    while True:
+        entry = readdir(directory)
+        if entry == NULL:
+            break
+        if not index_name_good(entry.d_name):
+            continue
+        file = sys_open_file(<int>fd, entry.d_name, O_RDONLY, &status)
+        if file < 0:
+            continue
+        if indexes.slot_num > 0 and status.st_size != index_file_bytes(
+                indexes.slot_num, indexes.entry_num):
+            odd += 1
+            odd_size = status.st_size
+        if status.st_size > 0:
+            index_ask_file(<int>file, status.st_size, &indexes.hint, choices, &count)
+        close(<int>file)
+    closedir(directory)
+    if indexes.slot_num == 0:
+        index_choose_sizes(choices, count, &indexes.slot_num, &indexes.entry_num)
+        return 0
+    if not indexes.writable or odd == 0:
+        return 0
+    for i in range(count):
+        if choices[i].sound and choices[i].slot_num == indexes.slot_num \
+                and choices[i].entry_num == indexes.entry_num:
+            return 0                         # the others are damaged
+    for i in range(count):
+        if choices[i].sound:
+            return fail(failure, E_INCOMPATIBLE, "index", "the size is not the configured one", -1,
+                        odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
     return 0
-
-
-cdef bint index_chains_fit(IndexFile *index) noexcept nogil:
-    """Whether the first entries lie in the chains that the slots say: the sizes are right then."""
-    cdef char entry[INDEX_ENTRY_BYTES]
-    cdef char slot[INDEX_SLOT_BYTES]
-    cdef int64_t number, key_hash, newest
-    for number in range(1, min(atomic_get(&index.count), 65)):
-        if index_read(index, index_entry_at(index, number), INDEX_ENTRY_BYTES, entry) < 0:
-            return False
-        key_hash = get_i32(entry + ENTRY_KEY_HASH)
-        if key_hash < 0 or get_i32(entry + ENTRY_PREVIOUS) > number:
-            return False
-        if index_read(index, INDEX_HEADER_BYTES + (key_hash % index.slot_num) * INDEX_SLOT_BYTES,
-                      INDEX_SLOT_BYTES, slot) < 0:
-            return False
-        newest = get_i32(slot)
-        if newest < number or newest > atomic_get(&index.count):
-            return False
-    return True
 
 
 cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
     """List ``index/`` anew: new files are opened, those that went are dropped.
 
-    Sizes that are not known are told from the first file.  A set that is only read goes
-    without files that cannot be used; one that is written refuses them.
+    A file of another length is passed over by who only reads; who writes gives a short one its
+    length, for its entries to be checked, and sets a longer one aside.
     """
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
     cdef stat_t status
-    cdef DIR *directory
+    cdef DIR *directory = NULL
     cdef dirent *entry
     cdef IndexFile *index
-    cdef int64_t fd, i, rc
-    cdef int64_t kept = 0
+    cdef int64_t fd, rc
+    cdef int64_t size
     atomic_set(&indexes.listed_at, monotonic_ns())
-    fd = sys_open_directory(indexes.root, "index")
-    if fd == -ENOENT:
-        return 0
+    if indexes.slot_num == 0:
+        rc = index_set_size_up(indexes, failure)
+        if rc < 0 or indexes.slot_num == 0:
+            return rc
+    fd = index_set_open_directory(indexes, &directory, failure)
     if fd < 0:
-        return fail(failure, fd, "index", "the directory cannot be opened", -1, 0, 0)
-    directory = fdopendir(<int>fd)
-    if directory == NULL:
-        close(<int>fd)
-        return fail(failure, E_NO_MEMORY, "index", "no memory", -1, 0, 0)
+        return 0 if fd == -ENOENT else fd
     rc = 0
+    size = index_file_bytes(indexes.slot_num, indexes.entry_num)
     pthread_mutex_lock(&indexes.mutex)
+    index_set_drop_gone(indexes, <int>fd)
     while rc >= 0:
         entry = readdir(directory)
         if entry == NULL:
             break
+        if indexes.writable and index_name_left(entry.d_name):
+            sys_unlink(<int>fd, entry.d_name)        # of a rebuilding that was not finished
+            continue
         if not index_name_good(entry.d_name) or index_set_has(indexes, entry.d_name):
             continue
         if fstatat(<int>fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
                 or not S_ISREG(status.st_mode):
             continue
         snprintf(path, sizeof(path), "index/%s", <char *>entry.d_name)
-        if indexes.slot_num == 0 and status.st_size == 0:
-            continue                         # tells nothing
-        if indexes.slot_num == 0 and index_set_tell_size(indexes, status.st_size) < 0:
-            if indexes.writable:
-                rc = fail(failure, E_INCOMPATIBLE, path,
-                          "slots and entries cannot be told from the size: configure them",
-                          -1, status.st_size, 0)
-            continue
-        index = NULL
-        if indexes.writable and status.st_size < index_file_bytes(
-                indexes.slot_num, indexes.entry_num):
+        if status.st_size != size:
+            if not indexes.writable:
+                continue
+            if status.st_size > size:
+                rc = index_set_aside(indexes, entry.d_name)
+                continue
             rc = index_complete(indexes, path)
             if rc < 0:
                 fail(failure, rc, path, "a short index file cannot be completed", -1, 0, 0)
                 break
-        i = index_open_file(indexes.root, path, indexes.slot_num, indexes.entry_num,
-                            indexes.writable, &index)
-        if i == 0 and not index_chains_fit(index) and (indexes.told or not indexes.writable):
-            index_close(index)
-            if indexes.writable:
-                rc = fail(failure, E_INCOMPATIBLE, path,
-                          "slots and entries cannot be told from the size: configure them",
-                          -1, status.st_size, 0)
-            continue
-        if i == 0:
-            i = index_set_enter(indexes, index)
+            indexes.mended = True
+        index = NULL
+        rc = index_open_file(indexes.root, path, indexes.slot_num, indexes.entry_num,
+                             indexes.writable, &index)
+        if rc == 0:
+            rc = index_set_enter(indexes, index)
         elif not indexes.writable:
-            continue
-        if i == E_INCOMPATIBLE:
-            rc = fail(failure, i, path, "the size is not the configured one", -1, status.st_size,
-                      index_file_bytes(indexes.slot_num, indexes.entry_num))
-        elif i < 0:
-            rc = fail(failure, i, path, "cannot be opened", -1, 0, 0)
-    for i in range(indexes.count):
-        if fstatat(<int>fd, indexes.files[i].name, &status, AT_SYMLINK_NOFOLLOW) != 0:
-            index_close(indexes.files[i])
-        else:
-            indexes.files[kept] = indexes.files[i]
-            kept += 1
-    indexes.count = kept
-    indexes.last = indexes.files[kept - 1] if kept else NULL
+            rc = 0
+        if rc < 0:
+            fail(failure, rc, path, "cannot be opened", -1, 0, 0)
+    indexes.last = indexes.files[indexes.count - 1] if indexes.count else NULL
     pthread_mutex_unlock(&indexes.mutex)
     closedir(directory)
+    return rc
+
+
+cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
+    """Let go of files that are not there any more, or are others now. Under the mutex."""
+    cdef stat_t status
+    cdef IndexFile *index
+    cdef char header[INDEX_HEADER_BYTES]
+    cdef int64_t kept = 0
+    cdef int64_t i
+    cdef bint gone
+    for i in range(indexes.count):
+        index = indexes.files[i]
+        gone = fstatat(directory, index.name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
+            or status.st_ino != index.file.inode
+        # One that is written meanwhile is looked at anew.
+        if not gone and index.heads != NULL and i == indexes.count - 1:
+            gone = index_read(index, 0, INDEX_HEADER_BYTES, header) == 0 \
+                and memcmp(header, index.patched_from, INDEX_HEADER_BYTES) != 0
+        if gone:
+            index_close(index)
+        else:
+            indexes.files[kept] = index
+            kept += 1
+    indexes.count = kept
+
+
+cdef bint index_name_left(const char *name) noexcept nogil:
+    """Whether a file was being made to take another one's place."""
+    return strlen(name) > INDEX_NAME_DIGITS \
+        and strcmp(name + INDEX_NAME_DIGITS, INDEX_REBUILT) == 0
+
+
+cdef int64_t index_set_aside(IndexSet *indexes, const char *name) noexcept nogil:
+    """Move a file that cannot be used to rmqstore-quarantine/index.
+
+    A broker takes whatever has a number for its name.  Where that is another file system the file
+    gets a name that is none.
+    """
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef char to[FAILURE_PATH_BYTES]
+    cdef int64_t rc = sys_make_directory(indexes.root, "rmqstore-quarantine")
+    if rc >= 0:
+        rc = sys_make_directory(indexes.root, "rmqstore-quarantine/index")
+    if rc < 0:
+        return rc
+    snprintf(path, sizeof(path), "index/%s", name)
+    snprintf(to, sizeof(to), "rmqstore-quarantine/index/%s", name)
+    rc = sys_rename(indexes.root, path, to)
+    if rc == -EXDEV:
+        snprintf(to, sizeof(to), "index/%s.aside", name)
+        rc = sys_rename(indexes.root, path, to)
+    else:
+        rc = min(rc, sync_directory(indexes.root, "rmqstore-quarantine/index"))
+        if rc >= 0:
+            rc = min(sync_directory(indexes.root, "rmqstore-quarantine"), sys_sync(indexes.root))
+    if rc >= 0:
+        rc = sync_directory(indexes.root, "index")
+    if rc >= 0:
+        indexes.set_aside += 1
+        indexes.mended = True
     return rc
 
 
@@ -198,6 +288,29 @@ cdef bint index_set_has(IndexSet *indexes, const char *name) noexcept nogil:
     return False
 
 
+cdef bint index_set_has_file(IndexSet *indexes, const IndexFile *index) noexcept nogil:
+    cdef int64_t i
+    for i in range(indexes.count):
+        if indexes.files[i] == index:
+            return True
+    return False
+
+
+cdef void index_set_remove(IndexSet *indexes, const char *name) noexcept nogil:
+    """Take the file of that name out of the set, if it is in it."""
+    cdef int64_t i
+    cdef int64_t kept = 0
+    pthread_mutex_lock(&indexes.mutex)
+    for i in range(indexes.count):
+        if strcmp(indexes.files[i].name, name) == 0:
+            index_close(indexes.files[i])
+        else:
+            indexes.files[kept] = indexes.files[i]
+            kept += 1
+    indexes.count = kept
+    pthread_mutex_unlock(&indexes.mutex)
+
+
 cdef IndexFile *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil:
     """Hold the file that is ``newest`` from the end (0 the last); NULL beyond the first."""
     cdef IndexFile *index = NULL
@@ -212,7 +325,6 @@ cdef IndexFile *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil
 cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nogil:
     """yyyyMMddHHmmssSSS in local time, but greater than the last name whatever the clock says."""
     cdef tm when
-    cdef int64_t i
     cdef char digits[96]                     # a year of any size, as far as C knows
     local_time(now, &when)
     snprintf(digits, sizeof(digits), "%04d%02d%02d%02d%02d%02d%03d", when.tm_year + 1900,
@@ -220,13 +332,19 @@ cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nog
              <int>(now % 1000))
     copy_text(into, INDEX_NAME_DIGITS + 1, digits)
     if last != NULL and strcmp(into, last) <= 0:
-        memcpy(into, last, INDEX_NAME_DIGITS + 1)
-        i = INDEX_NAME_DIGITS - 1
-        while i >= 0 and into[i] == 57:
-            into[i] = 48
-            i -= 1
-        if i >= 0:
-            into[i] += 1
+        index_name_after(last, into)
+
+
+cdef void index_name_after(const char *name, char *into) noexcept nogil:
+    """The next number; ``into`` may be ``name`` itself."""
+    cdef int64_t i = INDEX_NAME_DIGITS - 1
+    if into != name:
+        memcpy(into, name, INDEX_NAME_DIGITS + 1)
+    while i >= 0 and into[i] == 57:
+        into[i] = 48
+        i -= 1
+    if i >= 0:
+        into[i] += 1
 
 
 cdef int64_t index_set_roll(IndexSet *indexes) noexcept nogil:
@@ -266,13 +384,20 @@ cdef inline int64_t index_set_put(
     return rc
 
 
-cdef int64_t index_set_flush(IndexSet *indexes, bint full_only) noexcept nogil:
-    """Force index files to the disk, all or only those that are full; the number of syncs."""
+cdef int64_t index_set_flush(
+    IndexSet *indexes, bint full_only, int64_t flushed_log,
+) noexcept nogil:
+    """Force index files to the disk, all or only those that are full; the number of syncs.
+
+    ``flushed_log``: where the log ends on the disk.  A full file that points behind it waits: the
+    checkpoint's time would vouch for records that a power cut may take.
+    """
     cdef IndexFile *index
     cdef int64_t rc
     cdef int64_t syncs = 0
     cdef int64_t i = 0
     cdef bint names = False
+    cdef bint ahead
     if not indexes.writable:
         return 0
     while True:
@@ -280,14 +405,17 @@ cdef int64_t index_set_flush(IndexSet *indexes, bint full_only) noexcept nogil:
         if index == NULL:
             break
         rc = 0
-        if not full_only or index_is_full(index):
-            if atomic_get(&index.name_dirty):
+        ahead = atomic_get(&index.count) > 1 and atomic_get(&index.end_phy_offset) >= flushed_log
+        if PLANTED("a18"):
+            ahead = False
+        if not full_only or (index_is_full(index) and not ahead):
+            if atomic_get(&index.name_dirty) != NAME_SYNCED:
                 names = True
+                atomic_set(&index.name_dirty, NAME_IN_SYNC)
             rc = index_flush(index)
             if rc >= 0:
-                atomic_set(&index.name_dirty, 0)
                 syncs += rc
-                if index_is_full(index) and i > 0:
+                if index_is_full(index) and i > 0 and not ahead:
                     atomic_raise(&indexes.full_timestamp, atomic_get(&index.end_timestamp))
         index_close(index)
         if rc < 0:
@@ -299,4 +427,14 @@ cdef int64_t index_set_flush(IndexSet *indexes, bint full_only) noexcept nogil:
             rc = sys_sync(indexes.root)
         if rc < 0:
             return rc
+        index_set_names_synced(indexes)
     return syncs
+
+
+cdef void index_set_names_synced(IndexSet *indexes) noexcept nogil:
+    """The directory is on the disk, with the names that were there before its sync."""
+    cdef int64_t i
+    pthread_mutex_lock(&indexes.mutex)
+    for i in range(indexes.count):
+        atomic_swap_if(&indexes.files[i].name_dirty, NAME_IN_SYNC, NAME_SYNCED)
+    pthread_mutex_unlock(&indexes.mutex)

@@ -37,7 +37,7 @@ cdef class IndexPart:
     def __init__(self, path, int64_t slots, int64_t entries, str mode, bint told):
         cdef stat_t status
         cdef bytes name
-        cdef IndexSet sizes
+        cdef int64_t told_slots
         cdef int64_t fd, rc
         check_mode(mode)
         self.path = fsdecode(path)
@@ -54,10 +54,11 @@ cdef class IndexPart:
             elif rc != 0:
                 raise errors.StoreNotFoundError(f"{self.path}: {strerror(errno)}")
             else:
-                if told and status.st_size != index_file_bytes(slots, entries) \
-                        and index_set_tell_size(&sizes, status.st_size) == 0:
-                    slots = sizes.slot_num
-                    entries = sizes.entry_num
+                told_slots = index_tell_slots(status.st_size)
+                if told and told_slots > 0 \
+                        and status.st_size != index_file_bytes(slots, entries):
+                    slots = told_slots
+                    entries = 4 * told_slots
                 rc = index_open_file(<int>fd, name, slots, entries, self.writable, &self.index)
             if rc == E_INCOMPATIBLE:
                 raise errors.IncompatibleStoreError(

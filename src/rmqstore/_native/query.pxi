@@ -64,17 +64,28 @@ cdef int64_t query_run(
     cdef int64_t i = 0
     cdef IndexFile *index
     cdef int64_t stop
+    cdef int64_t begins = -1                 # where the newer file's entries begin
     cdef bint named = False                  # a newer file with entries was looked at
+    cdef bint whole
     if store.writable:
         # What cannot become visible is not waited for: a store that failed can still be read.
         wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
-    elif monotonic_ns() - atomic_get(&store.indexes.listed_at) > 100000000:
-        log_look(store)
-        index_set_list(&store.indexes, NULL)
+    else:
+        if monotonic_ns() - atomic_get(&store.indexes.listed_at) > 100000000:
+            log_look(store)
+            index_set_list(&store.indexes, NULL)
+        rc = index_set_ready(store)
+        if rc < 0:
+            return rc
     # From the end of the log downwards: what lies between two files is searched itself.
     newer = query.head if query.head > 0 else query_head(store)
     while True:
         index = index_set_hold(&store.indexes, i) if store.indexes.enabled else NULL
+        if index != NULL and not index_is_usable(store, index):
+            index_close(index)
+            i += 1
+            continue
+        whole = named and index != NULL and atomic_get(&index.state) != INDEX_PATCHED
         stop = log_first(store)
         if index != NULL:
             if index.file.base == NULL:
@@ -87,11 +98,16 @@ cdef int64_t query_run(
         if i == 0 and atomic_get(&store.indexes.dispatched) > stop:
             stop = atomic_get(&store.indexes.dispatched)
         if not query.index_only and stop < newer:
-            rc = query_log(store, query, stop, newer, named and index != NULL, got, hits)
+            rc = query_log(store, query, stop, newer, whole, begins, got, hits)
         if rc == 0 and index != NULL and atomic_get(&index.count) > 1:
             rc = query_index(store, query, index, got, hits)
             newer = atomic_get(&index.begin_phy_offset)
+            begins = newer
             named = True
+            if rc == E_CORRUPT and atomic_get(&index.state) == INDEX_BROKEN:
+                newer = stop + 1             # searched itself, with the record at its end
+                begins = -1
+                rc = 0
         index_close(index)
         if rc != 0 or index == NULL or got.count + hits.count - query.hits_before >= query.max_num:
             return min(rc, 0)
@@ -134,14 +150,14 @@ cdef int64_t query_index(
     cdef Offsets candidates
     cdef Found found
     cdef int64_t i, rc, field
-    if atomic_get(&index.end_timestamp) + 1000 < query.begin:
+    if query.begin > INT64_LEAST + 1000 \
+            and atomic_get(&index.end_timestamp) < query.begin - 1000:
         return 0
     memset(&candidates, 0, sizeof(Offsets))
-    rc = index_select(index, query.key_hash, INT64_MOST, INT64_LEAST, INT64_MOST,
-                      &candidates)
-    if rc == E_CORRUPT:
-        got.field = FIELD_NONE
-        got.bad_offset = -1
+    rc = index_collect(index, query.key_hash, &candidates)
+    if rc == E_CORRUPT:                      # its part of the log is searched instead
+        atomic_set(&index.state, INDEX_BROKEN)
+        candidates.count = 0
     i = 0
     while rc == 0 and i < candidates.count:
         rc = log_record(store, candidates.items[i], 0, &found, &field)
@@ -171,13 +187,15 @@ cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t query_log(
-    Store *store, const KeyQuery *query, int64_t start, int64_t stop, bint named, Got *got,
-    Offsets *hits,
+    Store *store, const KeyQuery *query, int64_t start, int64_t stop, bint named, int64_t begins,
+    Got *got, Offsets *hits,
 ) noexcept nogil:
     """The hits of a part of the log that no index file covers, newest first.
 
     ``named``: the record at ``start`` is in the index with all its keys. Else it is looked at
     each time: an owner may still be entering its keys, or there is no index in front of it.
+    ``begins``: the record that the entries behind the part begin with, -1 for none: where the
+    part has keys, a file is missing that may have had some of that one's.
     """
     cdef Offsets found_at
     cdef Found found
@@ -197,6 +215,11 @@ cdef int64_t query_log(
             rc = 0
     if rc == 0 and rest < stop and not uncovered_is_keyless(store, rest, stop):
         rc = query_walk(store, query, rest, stop, named, &found_at)
+        if rc == 0 and begins >= 0 and not uncovered_is_keyless(store, rest, stop) \
+                and log_record(store, begins, 0, &found, &field) > 0:
+            if record_has_key(found.slice.data, &found.record, query):
+                rc = offsets_add(&found_at, begins)
+            slice_release(&found.slice)
     while rc == 0 and found_at.count > 0:
         found_at.count -= 1
         rc = log_record(store, found_at.items[found_at.count], 0, &found, &field)

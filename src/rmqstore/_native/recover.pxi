@@ -27,6 +27,9 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
     rc = checkpoint_read(store.root, &checkpoint)
     if rc < 0:
         return fail(failure, rc, "checkpoint", "cannot be read", -1, 0, 0)
+    rc = recover_size_index(store, &checkpoint, failure)
+    if rc < 0:
+        return rc
     recover_check_mark(store, &checkpoint)
     if store.log.count:
         end = recover_find_end(store, &checkpoint, was_clean, full, fill, failure)

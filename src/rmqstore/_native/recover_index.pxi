@@ -1,133 +1,253 @@
-# Opening, third part: index files that may not be on the disk as a whole are walked entry by
-# entry; what does not follow is dropped, and the slots are set to what the entries say. They
-# are never thrown away: 4.9.3 does that, and the keys of what it does not dispatch are lost.
+# Opening, third part: all index files are checked.  One that does not hold is made anew from the
+# log, as is one that is missing; of the newest what holds is kept, and the dispatch enters the
+# rest.  They are never thrown away: 4.9.3 does that, and the keys of what it does not dispatch
+# are lost.  And none is a reason not to open.
 #
 # Source: store/index/IndexService.java load
+
+cdef int64_t recover_size_index(
+    Store *store, const Checkpoint *checkpoint, Failure *failure,
+) noexcept nogil:
+    """Tell slots and entries of the index files; nothing is changed yet."""
+    cdef int64_t rc
+    if not store.indexes.enabled:
+        return 0
+    index_take_hint(&store.indexes, checkpoint)
+    rc = index_set_size_up(&store.indexes, failure)
+    if rc == 0 and store.indexes.slot_num == 0:
+        store.indexes.slot_num = store.indexes.hint.slot_num
+        store.indexes.entry_num = store.indexes.hint.entry_num
+    if rc == 0 and store.indexes.slot_num == 0:      # no file told the sizes
+        store.indexes.slot_num = store.settings.slot_num
+        store.indexes.entry_num = store.settings.entry_num
+    return rc
+
 
 cdef int64_t recover_index(
     Store *store, const Checkpoint *checkpoint, bint trusted, bint full, Failure *failure,
 ) noexcept nogil:
     """Open the index files and mend them; the log offset from which keys must be dispatched."""
-    cdef IndexFile *index
+    cdef IndexSet *indexes = &store.indexes
     cdef int64_t end = atomic_get(&store.log.wrote)
-    cdef int64_t i, rc, key_end
-    if not store.indexes.enabled:
+    cdef int64_t rc, compare_from, key_end
+    cdef bint vouched, small
+    cdef bint cut = False
+    if not indexes.enabled:
         return end
-    rc = index_set_list(&store.indexes, failure)
+    rc = index_set_list(indexes, failure)
     if rc < 0:
         return rc
-    if store.indexes.slot_num == 0:          # no file told the sizes
-        store.indexes.slot_num = store.settings.slot_num
-        store.indexes.entry_num = store.settings.entry_num
-    trusted = trusted and not full and checkpoint.mark.index_end == index_set_end(&store.indexes) \
-        and checkpoint.mark.index_entries == index_set_entries(&store.indexes)
-    key_end = 0
-    for i in range(store.indexes.count):
-        index = store.indexes.files[i]
-        if not store.recovery.clean:
-            atomic_set(&index.flushed_count, 0)
-            atomic_set(&index.name_dirty, 1)
-        if not trusted and (full or i == store.indexes.count - 1
-                            or atomic_get(&index.end_timestamp) > checkpoint.index):
-            rc = index_mend(store, index, store.indexes.files[i - 1] if i else NULL, full)
-            if rc < 0:
-                return fail(failure, rc, "index", "an index file cannot be mended", -1, 0, 0)
-            store.recovery.index_files_rebuilt += rc
-        if i and index_is_full(store.indexes.files[i - 1]):
-            atomic_raise(&store.indexes.full_timestamp,
-                         atomic_get(&store.indexes.files[i - 1].end_timestamp))
-        if atomic_get(&index.count) > 1:
-            key_end = atomic_get(&index.end_phy_offset)
-    store.indexes.known_end = key_end
-    if store.indexes.count == 0:
+    vouched = trusted and not full and index_is_vouched(indexes, &checkpoint.mark)
+    small = end - log_first(store) <= COMPARED_LOG
+    compare_from = 0                         # a log that is read as a whole anyhow, or soon read
+    if not full and not small and checkpoint.mark.valid:
+        compare_from = INT64_MOST if vouched else checkpoint.mark.dispatched
+    rc = index_set_check(store, not vouched or small, compare_from)
+    if rc >= 0 and not store.recovery.clean:
+        index_set_redirty(indexes)
+    if rc >= 0:
+        rc = index_set_mend(store, vouched, compare_from)
+        cut = rc > 0
+    if rc < 0:
+        return fail(failure, rc, "index", "an index file cannot be mended", -1, 0, 0)
+    store.recovery.index_set_aside = indexes.set_aside
+    indexes.last = indexes.files[indexes.count - 1] if indexes.count else NULL
+    key_end = index_note_ends(indexes, end)
+    indexes.known_end = key_end
+    if indexes.count == 0:
         return log_first(store)
-    if checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
-            and index_set_end(&store.indexes) >= checkpoint.mark.index_end:
+    if not cut and checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
+            and index_set_end(indexes) >= checkpoint.mark.index_end:
         return max(key_end, checkpoint.mark.dispatched)
     return max(key_end, log_first(store))
 
 
-cdef int64_t index_mend(
-    Store *store, IndexFile *index, IndexFile *before, bint full,
+cdef int64_t index_note_ends(IndexSet *indexes, int64_t end) noexcept nogil:
+    """Note the time of the newest full file; the offset of the last record that has entries."""
+    cdef IndexFile *index
+    cdef int64_t key_end = 0
+    cdef int64_t i
+    for i in range(indexes.count):
+        index = indexes.files[i]
+        if i + 1 < indexes.count and index_is_full(index) \
+                and atomic_get(&index.end_phy_offset) < end:
+            atomic_raise(&indexes.full_timestamp, atomic_get(&index.end_timestamp))
+        if atomic_get(&index.count) > 1:
+            key_end = atomic_get(&index.end_phy_offset)
+    return key_end
+
+
+cdef void index_set_redirty(IndexSet *indexes) noexcept nogil:
+    """After an unclean exit the pages may be in the page cache alone, and count as clean there."""
+    cdef IndexFile *index
+    cdef int64_t i
+    for i in range(indexes.count):
+        index = indexes.files[i]
+        atomic_set(&index.flushed_count, 0)
+        atomic_set(&index.name_dirty, NAME_DIRTY)
+        touch_pages(index.file.base, 0, index_entry_at(index, atomic_get(&index.count)))
+
+
+cdef int64_t index_set_check(Store *store, bint deep, int64_t compare_from) noexcept nogil:
+    """Tell of each file whether it holds, INDEX_SOUND or INDEX_BROKEN."""
+    cdef IndexSet *indexes = &store.indexes
+    cdef IndexFile *index
+    cdef IndexWalk walk
+    cdef int64_t before = -1
+    cdef int64_t i, rc
+    for i in range(indexes.count):
+        index = indexes.files[i]
+        if deep:
+            rc = index_examine(store, index, atomic_get(&store.log.wrote), compare_from, &walk)
+            if rc < 0:
+                return rc
+            free(walk.heads)
+        else:
+            rc = index_header_fits(store, index)
+        if PLANTED("a6") and i + 1 < indexes.count:
+            rc = 1
+        if atomic_get(&index.count) > 1 and atomic_get(&index.begin_phy_offset) < before:
+            rc = 0                           # some other file's keys
+        atomic_set(&index.state, INDEX_SOUND if rc == 1 else INDEX_BROKEN)
+        if rc == 1 and atomic_get(&index.count) > 1:
+            before = atomic_get(&index.end_phy_offset)
+    return 0
+
+
+cdef int64_t index_set_mend(
+    Store *store, bint vouched, int64_t compare_from,
 ) noexcept nogil:
-    """Keep the entries that follow from each other and point into the log; 1 if any was dropped.
+    """Make what does not hold or is missing anew; 1 if the newest entries were cut."""
+    cdef IndexSet *indexes = &store.indexes
+    cdef int64_t count = indexes.count
+    cdef IndexFile **files = <IndexFile **>malloc(<size_t>(count + 1) * sizeof(IndexFile *))
+    cdef IndexFile *before = NULL
+    cdef IndexGap gap
+    cdef int64_t i
+    cdef int64_t run = 0                     # first file behind ``before``
+    cdef int64_t rc = 0
+    if files == NULL:
+        return E_NO_MEMORY
+    for i in range(count):                   # the set changes
+        files[i] = indexes.files[i]
+        atomic_add(&files[i].holds, 1)
+    for i in range(count):
+        if rc < 0 or atomic_get(&files[i].state) != INDEX_SOUND \
+                or atomic_get(&files[i].count) <= 1:
+            continue
+        if not vouched or i > run:
+            memset(&gap, 0, sizeof(IndexGap))
+            gap.store = store
+            gap.before = before
+            gap.after = files[i]
+            gap.bad = files + run
+            gap.bad_count = i - run
+            rc = index_replace(&gap, compare_from)
+        before = files[i]
+        run = i + 1
+    if rc == 0:
+        rc = index_mend_newest(store, before, files + run, count - run, compare_from)
+    for i in range(count):
+        index_close(files[i])
+    free(files)
+    return rc
+
+
+cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
+    """Fill the gap between two files; what is between them and does not hold makes room.
+
+    Without space for a new file what holds of the old ones is kept as it is.
+    """
+    cdef IndexSet *indexes = &gap.store.indexes
+    cdef IndexFile *index
+    cdef IndexFile *before = gap.before
+    cdef int64_t i
+    cdef int64_t rc = index_fill_gap(gap)
+    cdef bint filled = rc == 0
+    if rc < 0 and rc != E_FULL and rc != -ENOSPC and rc != -EDQUOT and not is_passing(rc):
+        return rc
+    rc = 0
+    for i in range(gap.bad_count):
+        index = gap.bad[i]
+        if rc < 0 or atomic_get(&index.state) != INDEX_BROKEN \
+                or not index_set_has_file(indexes, index):
+            continue
+        if filled:
+            rc = index_set_aside(indexes, index.name)
+            index_set_remove(indexes, index.name)
+        else:
+            rc = min(index_mend(gap.store, index, before, compare_from), 0)
+            atomic_set(&index.state, INDEX_PATCHED)
+            before = index
+    return rc
+
+
+cdef int64_t index_mend_newest(
+    Store *store, IndexFile *before, IndexFile **files, int64_t count, int64_t compare_from,
+) noexcept nogil:
+    """Keep what holds of the newest files, up to the first that lost any; 1 if one did.
+
+    The dispatch enters the rest.
+    """
+    cdef IndexSet *indexes = &store.indexes
+    cdef int64_t rc = 0
+    cdef int64_t i
+    cdef bint cut = False
+    for i in range(count):
+        if cut:
+            rc = index_set_aside(indexes, files[i].name)
+            index_set_remove(indexes, files[i].name)
+        else:
+            rc = index_mend(store, files[i], before, compare_from)
+            if rc > 0:
+                store.recovery.index_files_rebuilt += 1
+            cut = rc == MEND_CUT or atomic_get(&files[i].count) <= 1
+            atomic_set(&files[i].state, INDEX_SOUND)
+            if atomic_get(&files[i].count) > 1:
+                before = files[i]
+        if rc < 0:
+            return rc
+    return 1 if cut else 0
+
+
+cdef enum:
+    MEND_CHANGED = 1
+    MEND_CUT = 2
+
+
+cdef int64_t index_mend(
+    Store *store, IndexFile *index, IndexFile *before, int64_t compare_from,
+) noexcept nogil:
+    """Keep the entries that hold, and set slots and header to them: 0, MEND_CHANGED or MEND_CUT.
 
     ``before`` is the file before it, whose end values an empty one begins with.
-
-    An entry follows if its predecessor in the chain is the newest one before it, and its
-    offset is not below the one before; with ``full`` also, if its record has such a key.
     """
-    cdef int32_t *heads = <int32_t *>calloc(<size_t>index.slot_num, sizeof(int32_t))
-    cdef int64_t end = atomic_get(&store.log.wrote)
-    cdef int64_t number = 1
-    cdef int64_t last = 0
-    cdef int64_t used = 0
+    cdef IndexWalk walk
     cdef int64_t count = atomic_get(&index.count)
-    cdef int64_t slot
     cdef int64_t changed = 0
-    cdef int32_t key_hash, previous
-    cdef const char *entry
-    if heads == NULL:
-        return E_NO_MEMORY
-    while number < count:
-        entry = index.file.base + index_entry_at(index, number)
-        key_hash = get_i32(entry + ENTRY_KEY_HASH)
-        if key_hash < 0:
-            break
-        slot = key_hash % index.slot_num
-        previous = get_i32(entry + ENTRY_PREVIOUS)
-        if previous != heads[slot] or get_i64(entry + ENTRY_PHYSICAL_OFFSET) < last \
-                or get_i64(entry + ENTRY_PHYSICAL_OFFSET) >= end \
-                or get_i32(entry + ENTRY_SECONDS) < 0 \
-                or (full and not entry_is_true(store, entry)):
-            break
-        last = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
-        if heads[slot] == 0:
-            used += 1
-        heads[slot] = <int32_t>number
-        number += 1
+    cdef int64_t slot
+    cdef char *at
+    cdef int64_t rc = index_examine(store, index, atomic_get(&store.log.wrote), compare_from, &walk)
+    if rc < 0:
+        return rc
+    if walk.count > 1 and before != NULL and atomic_get(&before.end_phy_offset) > get_i64(
+            index.file.base + index_entry_at(index, 1) + ENTRY_PHYSICAL_OFFSET):
+        walk.count = 1
+        memset(walk.heads, 0, <size_t>index.slot_num * sizeof(int32_t))
     for slot in range(index.slot_num):
-        entry = index.file.base + INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
-        if get_i32(entry) != heads[slot]:
-            put_i32_release(<char *>entry, heads[slot])
-            changed = 1
-    free(heads)
-    if number < count:
-        changed = 1
-    if number > 1 and (changed or last != atomic_get(&index.end_phy_offset)):
-        changed = 1
-        index_mend_header(store, index, number, last, used)
-    elif number <= 1:
+        at = index.file.base + INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
+        if get_i32(at) != walk.heads[slot]:
+            put_i32_release(at, walk.heads[slot])
+            changed = MEND_CHANGED
+    free(walk.heads)
+    if walk.count <= 1:
         changed |= index_mend_empty(index, before)
+    elif changed or walk.count < count or not index_header_fits(store, index):
+        changed = MEND_CHANGED
+        index_mend_header(store, index, walk.count, walk.last, walk.used)
     if changed:
         atomic_set(&index.flushed_count, 0)
-    return changed
-
-
-cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:
-    """Whether the record that an entry points to has a key of that hash."""
-    cdef Said said
-    cdef Found found
-    cdef const char *data
-    cdef int64_t field
-    cdef int64_t at = -1
-    cdef int32_t key_hash = get_i32(entry + ENTRY_KEY_HASH)
-    cdef int32_t has
-    cdef bint hit
-    if log_record(store, get_i64(entry + ENTRY_PHYSICAL_OFFSET), 0, &found, &field) <= 0:
-        return get_i64(entry + ENTRY_PHYSICAL_OFFSET) < log_first(store)   # expired, not wrong
-    data = found.slice.data
-    said.topic = NULL
-    store_properties(data + found.record.properties_at, found.record.properties_length,
-                     &said.properties)
-    has = next_key_hash(data, &found.record, &said, &at)
-    while has != key_hash and has != KEYLESS:
-        has = next_key_hash(data, &found.record, &said, &at)
-    hit = has == key_hash and has != KEYLESS
-    if (found.record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
-        hit = True                           # a filler in the place of a damaged record
-    slice_release(&found.slice)
-    return hit
+    return MEND_CUT if walk.count < count else changed
 
 
 cdef int64_t index_mend_empty(IndexFile *index, IndexFile *before) noexcept nogil:

@@ -334,13 +334,29 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc >= UNIT_BYTES:
         store.settings.queue_file_size = rc
     reading_set_queue_size(store)
-    index_set_list(&store.indexes, NULL)
     fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
     if fd >= 0:
         store.owned_elsewhere = sys_lock_owner(<int>fd) > 0
         close(<int>fd)
+    reading_list_index(store)
     atomic_set(&store.state, STATE_OPEN)
     return 0
+
+
+cdef void reading_list_index(Store *store) noexcept nogil:
+    """List the index; whether it can be believed is told by an owner, or how it was left."""
+    cdef Checkpoint checkpoint
+    cdef stat_t status
+    cdef int64_t fd
+    if checkpoint_read(store.root, &checkpoint) < 0:
+        memset(&checkpoint, 0, sizeof(Checkpoint))
+    index_take_hint(&store.indexes, &checkpoint)
+    index_set_list(&store.indexes, NULL)
+    fd = sys_open_file(store.root, "abort", O_RDONLY, &status)
+    if fd >= 0:
+        close(<int>fd)
+    store.indexes.vouched = store.owned_elsewhere or (
+        fd == -ENOENT and index_is_vouched(&store.indexes, &checkpoint.mark))
 
 
 cdef void reading_set_queue_size(Store *store) noexcept nogil:

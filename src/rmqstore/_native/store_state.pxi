@@ -83,6 +83,7 @@ cdef struct Recovery:
     int64_t units_written
     int64_t queues_rebuilt
     int64_t index_files_rebuilt
+    int64_t index_set_aside      # index files moved to the quarantine
     int64_t checked_from
     int64_t seconds_ns
     bint completed_file
