@@ -8,7 +8,7 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -173,12 +173,17 @@ def snapshot(root: str | Path) -> dict[str, tuple[int, int, int, str]]:
 
 
 def check_store(
-    root: str | Path, *, slot_num: int | None = None, exact_index: bool = False
+    root: str | Path,
+    *,
+    slot_num: int | None = None,
+    exact_index: bool = False,
+    deleted: Container[str] = (),
 ) -> dict[QueueName, list[Record]]:
     """Assert what holds for every closed store; return the records of each queue in order.
 
-    ``slot_num`` is needed where an index file has not four entries a slot.  ``exact_index`` asks
-    for the very index files that one uninterrupted dispatch of this log leaves.
+    Records of topics that were ``deleted`` need not be in a queue.  ``slot_num`` is needed where an
+    index file has not four entries a slot.  ``exact_index`` asks for the very index files that one
+    uninterrupted dispatch of this log leaves.
     """
     root = Path(root)
     records = {record.physical_offset: record for record in walk_log(root / "commitlog")}
@@ -186,7 +191,7 @@ def check_store(
     log_start = min((start for start, _ in log_files(root / "commitlog")), default=0)
 
     by_queue = _check_queues(records, queues, log_start)
-    _check_records(records, queues)
+    _check_records(records, queues, deleted)
     index = read_index(root, slot_num)
     hits_of: dict[str, list[int]] = {}
     for record in records.values():
@@ -217,6 +222,8 @@ def _check_queues(
         previous = -1
         for queue_offset, (physical_offset, size, code) in enumerate(units, units.min_offset):
             where = (topic, queue_id, queue_offset, physical_offset)
+            if (physical_offset, size, code) == FILLER_UNIT:
+                continue  # a record that was lost
             assert physical_offset > previous, where
             previous = physical_offset
             if physical_offset < log_start:
@@ -234,16 +241,22 @@ def _check_queues(
     return by_queue
 
 
-def _check_records(records: dict[int, Record], queues: dict[QueueName, Units]) -> None:
+def _check_records(
+    records: dict[int, Record], queues: dict[QueueName, Units], deleted: Container[str]
+) -> None:
     """Every record that has a place in a queue is in it, and the log's times never step back."""
     newest = 0
     for record in records.values():
         where = (record.topic, record.queue_id, record.queue_offset, record.physical_offset)
         assert record.store_size >= RECORD_MIN_SIZE, where
+        if not record.topic:
+            continue  # it fills what was lost
         assert record.store_timestamp >= newest, where
         newest = record.store_timestamp
         if not record.is_queued:
             assert record.queue_offset == 0, where
+            continue
+        if record.topic in deleted:
             continue
         units = queues.get((record.topic, record.queue_id), Units())
         assert units.at(record.queue_offset) == record.unit, where

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import logging
 import random
+import re
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from faults.framework import Campaign, Run, load_campaigns, perform
+from faults.framework import Campaign, Run, Violation, load_campaigns, perform
 
-SHOWN = 5  # violations of a campaign that are printed in full
+SHOWN = 12  # sorts of violations of a campaign that are printed
 STORES = {"ours": "ours", "theirs": "4.9.3"}
 
 
@@ -46,16 +48,27 @@ def table(runs: list[Run]) -> str:
     return "\n".join(lines + notes)
 
 
+def _alike(violation: Violation) -> tuple[str, str]:
+    """What violations of one cause mostly have in common: the text without names and numbers."""
+    return violation.kind, re.sub(r"/[^ ,:]*|'[^']*'|[0-9]+", "", violation.text)[:60]
+
+
 def explain(run: Run) -> str:
+    """The first violation of each sort, and how to repeat it."""
     lines = []
     for column, tally in run.columns.items():
-        for violation in tally.violations[:SHOWN]:
-            again = f"make faults ONLY={run.name} SEED={run.seed} CASE={violation.case}"
-            lines.append(f"{run.name}, {STORES[column]}: {violation.kind} in case {violation.case}")
+        sorts: dict[tuple[str, str], list[Violation]] = {}
+        for violation in tally.violations:
+            sorts.setdefault(_alike(violation), []).append(violation)
+        for found in list(sorts.values())[:SHOWN]:
+            first = found[0]
+            again = f"make faults ONLY={run.name} SEED={run.seed} CASE={first.case}"
+            count = f", and {len(found) - 1:,} like it" if len(found) > 1 else ""
+            lines.append(f"{run.name}, {STORES[column]}: {first.kind} in case {first.case}{count}")
             lines.append(f"  {again}" + (f" SCALE={run.scale:g}" if run.scale != 1 else ""))
-            lines.extend("  " + line for line in violation.text.rstrip().splitlines())
-        if len(tally.violations) > SHOWN:
-            lines.append(f"  and {len(tally.violations) - SHOWN:,} more")
+            lines.extend("  " + line for line in first.text.rstrip().splitlines())
+        if len(sorts) > SHOWN:
+            lines.append(f"  and {len(sorts) - SHOWN:,} more sorts")
     if run.kept:
         lines.append(f"  the directories of {run.kept} of them are in {run.scratch}")
     return "\n".join(lines)
@@ -92,6 +105,7 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, help="where to make directories")
     arguments = parser.parse_args()
     faulthandler.enable()
+    logging.getLogger("rmqstore").addHandler(logging.NullHandler())  # recovery warns all the time
     arguments.seed = arguments.seed or f"{random.SystemRandom().getrandbits(32):x}"
     campaigns = load_campaigns()
     only = [name for name in arguments.only.split(",") if name]

@@ -2,55 +2,201 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import re
+import shutil
+import signal
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import rmqstore
-from crash import writer
+from crash import checks, writer
+from faults import invariants
 from faults.framework import Case, Run, campaign
 from faults.model import Model, Named, learn
 from faults.reopen import check_reopened
 from faults.victim import Victim
 
 MODES = [("r", "r+"), ("r+",), ("r", "r+")]
+SOURCES = Path(__file__).resolve().parents[2] / "src" / "rmqstore"
+POINT_SECONDS = 0.3  # that a writer writes before it closes the store
+PASSINGS = 20  # of a point at most before the kill
 
 
-def _write(root: Path, acks: int, case: Case, prefix: str, config: Any) -> None:
-    os.write(acks, b"opening\n")
-    store = rmqstore.open(root, "a", config=config)
-    os.write(acks, b"open\n")
-    work = writer.Writer(store, acks, case.draw.getrandbits(32), prefix)
-    threads = [
-        threading.Thread(target=work.run, args=(number, time.monotonic() + 30))
-        for number in range(writer.THREADS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def flush_type(case: Case) -> str:
+    return case.draw.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
 
 
-@campaign("kill", cases=1000, slice=10)
+def start(
+    case: Case,
+    root: Path,
+    model: Model,
+    prefix: str,
+    config: Any,
+    seconds: float = 30,
+    **environ: str,
+) -> Victim:
+    """Four threads that write into the store until they are killed, or else it is closed."""
+    model.known.prefixes.add(prefix)
+    seed = case.draw.getrandbits(32)
+
+    def work(acks: int) -> None:
+        os.environ.update(environ)
+        os.write(acks, b"opening\n")
+        store = rmqstore.open(root, "a", config=config)
+        os.write(acks, b"open\n")
+        one = writer.Writer(store, acks, seed, prefix)
+        until = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=one.run, args=(number, until))
+            for number in range(writer.THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        store.close()
+        os._exit(0)
+
+    return Victim.forked(work)
+
+
+def killed_store(case: Case, model: Model, config: Any, seconds: float, torn: float = 0.5) -> Path:
+    """A store whose writer was killed, so many of them with a torn record at the end."""
+    root = case.scratch / "store"
+    victim = start(case, root, model, "base", config)
+    victim.open.wait()
+    time.sleep(case.draw.uniform(0, seconds))
+    learn(model, victim.kill()[1])
+    if case.draw.random() < torn:
+        checks.tear(root)
+    return root
+
+
+def reopened(case: Case, root: Path, model: Model, config: Any) -> None:
+    again = case.draw.choice([config, None])
+    check_reopened(case, root, model, config=again, modes=case.draw.choice(MODES))
+    case.note("acknowledged", len(model.acked))
+
+
+@campaign("kill", cases=1000, slice=10, theirs=True)
 def kill(run: Run) -> None:
-    """SIGKILL at a random moment, up to three times on one directory."""
-    run.fork(one_kill, range(run.cases))
+    """SIGKILL at a random moment, on a directory that may have seen one before.
+
+    What a killed 4.9.3 leaves is opened by itself and by ours.
+    """
+    if run.wants("ours"):
+        run.fork(one_kill, range(run.cases))
+    if run.wants("theirs"):
+        stores = run.scratch / "theirs"
+        stores.mkdir()
+
+        def work(case: Case, number: int) -> Model:
+            return one_kill_of_theirs(case, number, stores / str(number))
+
+        models = run.fork(work, range(run.number(40, 2)), column="theirs", seconds=120)
+        left = [(number, model) for number, model in enumerate(models) if model is not None]
+        opened = {f"theirs-{number}": (stores / str(number), model) for number, model in left}
+        run.fork(lambda case, name: ours_opens(case, *opened[name]), opened)
 
 
 def one_kill(case: Case, number: int) -> None:
     root = case.scratch / "store"
     model = Model(Named())
-    flush = case.draw.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
-    config = writer.config(flush)
+    config = writer.config(flush_type(case))
     for turn in range(case.draw.choice([1, 1, 2])):
-        prefix = f"k{turn}"
-        model.known.prefixes.add(prefix)
-        victim = Victim.forked(lambda acks, p=prefix: _write(root, acks, case, p, config))
+        victim = start(case, root, model, f"k{turn}", config)
         victim.open.wait()
         time.sleep(case.draw.uniform(0, 0.3))
-        _, said = victim.kill()
-        learn(model, said)
-    again = case.draw.choice([config, None])
-    check_reopened(case, root, model, config=again, modes=case.draw.choice(MODES))
+        learn(model, victim.kill()[1])
+    reopened(case, root, model, config)
+
+
+def one_kill_of_theirs(case: Case, number: int, to: Path) -> Model:
+    from faults import theirs
+
+    root = case.scratch / "store"
+    model = Model(Named())
+    flush = flush_type(case)
+    theirs.write_and_kill(case, root, model, "k~2000~4", flush)
+    invariants.copy(root, to)
+    checker = theirs.Checker()
+    try:
+        checker.check(case, root, copy.deepcopy(model), flush, "after~2000~4")
+    finally:
+        checker.close()
+    return model
+
+
+def ours_opens(case: Case, root: Path, model: Model) -> None:
+    sizes = rmqstore.StoreConfig(
+        mapped_file_size_commit_log=64 << 10,
+        mapped_file_size_consume_queue=400,
+        max_hash_slot_num=100,
+        max_index_num=400,
+    )
+    again = case.draw.choice([sizes, None])
+    check_reopened(case, root, model, config=again, more="after~2000~4")
+    shutil.rmtree(root)
+
+
+@campaign("kill-again", cases=200, slice=5)
+def kill_again(run: Run) -> None:
+    """Killed, and killed again up to four times while it recovers."""
+    run.fork(one_recovery, range(run.cases))
+
+
+def one_recovery(case: Case, number: int) -> None:
+    model = Model(Named())
+    config = writer.config(flush_type(case))
+    root = killed_store(case, model, config, 0.2)
+    for turn in range(case.draw.randint(1, 4)):
+        victim = start(case, root, model, f"n{turn}", config)
+        time.sleep(case.draw.uniform(0, 0.02))
+        learn(model, victim.kill()[1])
+    reopened(case, root, model, config)
+
+
+def kill_points() -> list[str]:
+    """The named points of the code, in order."""
+    return sorted(
+        {
+            name
+            for path in SOURCES.rglob("*.p[xy][dix]")
+            for name in re.findall(r'KILL_POINT\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+        }
+    )
+
+
+@campaign("kill-points", cases=20, slice=1, needs_faults=True)
+def kill_at_points(run: Run) -> None:
+    """Killed at each named point of the code so many times, the first at its first passing."""
+    points = kill_points()
+    if len(points) < 20:
+        run.violation("error", "-", f"only {len(points)} kill points are in the sources: {points}")
+    items = [f"{point}:{turn}" for point in points for turn in range(run.cases)]
+    died = run.fork(one_point, items)
+    met = {item.rpartition(":")[0] for item, at in zip(items, died, strict=False) if at}
+    if not run.only_case:
+        for point in sorted(set(points) - met):
+            run.violation("error", point, "this point of the code was never passed")
+
+
+def one_point(case: Case, item: str) -> bool:
+    """Whether the writer came to the point."""
+    point, _, turn = item.rpartition(":")
+    model = Model(Named())
+    config = writer.config(flush_type(case))
+    root = killed_store(case, model, config, 0.1, torn=1 if turn == "0" else 0.5)
+    count = 1 if int(turn) % 2 == 0 else case.draw.randint(1, PASSINGS)
+    plan = f"{point}:{count}"
+    victim = start(case, root, model, "p", config, POINT_SECONDS, RMQ_KILL_AT=plan)
+    status, said = victim.wait()
+    learn(model, said)
+    if status not in {0, -signal.SIGKILL}:
+        case.violation("error", f"the writer ended by itself: {status}")
+    reopened(case, root, model, config)
+    return status != 0

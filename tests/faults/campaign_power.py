@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
+import shutil
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import rmqstore
+from faults import invariants
 from faults.framework import Case, Run, campaign
 from faults.model import Model, Named, learn
 from faults.power_image import Recording
@@ -35,7 +39,7 @@ class Setting:
     sizes: dict[str, Any]
     limits: str  # behind each prefix of names: longest body and number of queues
     fresh: bool  # the directory is made by the store itself, and its parents as well
-    seconds: float
+    acks: int  # lines that are read before the cut
 
     @classmethod
     def of(cls, case: Case, number: int) -> Setting:
@@ -59,7 +63,7 @@ class Setting:
             sizes=sizes,
             fresh=draw.random() < 0.3,
             limits=f"~{draw.choice([300, 3000])}~{draw.choice([4, 16])}",
-            seconds=draw.choice([0.1, 0.5, 1.0]) * draw.uniform(0.3, 1.5),
+            acks=draw.choice([30, 200, 500]) + draw.randrange(50),
         )
 
     @property
@@ -67,16 +71,35 @@ class Setting:
         return {**self.sizes, "flush_disk_type": self.flush}
 
 
-@campaign("power", cases=5000, slice=20)
+@campaign("power", cases=5000, slice=20, theirs=True)
 def power(run: Run) -> None:
+    """Images of cut stores; those of the real 4.9.3 are opened by itself and by ours."""
     library = build_shim(run.scratch)
-    runs = run.number(100, 2)
-    images = max(1, run.cases // runs // 2)  # of each of the two cuts of a run
+    if run.wants("ours"):
+        runs = run.number(100, 2)
+        images = max(1, run.cases // runs // 2)  # of each of the two cuts of a run
 
-    def work(case: Case, number: int) -> None:
-        one_run(case, number, library, images)
+        def work(case: Case, number: int) -> None:
+            one_run(case, number, library, images)
 
-    run.fork(work, range(runs), counts=False, seconds=1200)
+        run.fork(work, range(runs), counts=False, seconds=1200)
+    if run.wants("theirs"):
+        stores = run.scratch / "theirs"
+        images = run.number(20, 4)
+
+        def of_theirs(case: Case, number: int) -> tuple[Model, str]:
+            return one_run_of_theirs(case, number, library, stores / str(number), images)
+
+        left = run.fork(
+            of_theirs, range(run.number(10, 2)), column="theirs", counts=False, seconds=600
+        )
+        opened = {
+            f"theirs-{number}-{image}": (stores / str(number) / str(image) / STORE, told)
+            for number, told in enumerate(left)
+            if told is not None
+            for image in range(images)
+        }
+        run.fork(lambda case, name: ours_opens(case, *opened[name]), opened)
 
 
 def one_run(case: Case, number: int, library: Path, images: int) -> None:
@@ -87,7 +110,7 @@ def one_run(case: Case, number: int, library: Path, images: int) -> None:
     model = Model(Named())
     for cut in range(2):
         recording = write_and_cut(case, cut, setting, library, top, model)
-        expected = model if setting.flush == "SYNC_FLUSH" else model.durable()
+        expected = durable(model, setting.flush)
 
         def work(
             inner: Case, image: int, recording: Recording = recording, expected: Model = expected
@@ -99,6 +122,62 @@ def one_run(case: Case, number: int, library: Path, images: int) -> None:
             top = case.scratch / "again"
             recording.image(case.draw, top, "strict")
             model = expected
+
+
+def durable(model: Model, flush: str) -> Model:
+    """What a cut cannot take: all that is acknowledged, or all that was told to be flushed.
+
+    With either, of what was under way a record may be gone and one behind it be there.
+    """
+    return replace(model, gaps=True) if flush == "SYNC_FLUSH" else model.flushed_part()
+
+
+def one_run_of_theirs(
+    case: Case, number: int, library: Path, to: Path, images: int
+) -> tuple[Model, str]:
+    """The real store loses power; what is expected of the images, and how it flushed."""
+    from faults import theirs
+
+    flush = ["ASYNC_FLUSH", "SYNC_FLUSH"][number % 2]
+    top = case.scratch / "top"
+    (top / STORE).mkdir(parents=True)
+    model = Model(Named())
+    recording = Recording.begin(top, case.scratch / "shadow")
+    preloaded = recording.environment(library)
+    os.environ.update(preloaded)
+    theirs.write_and_kill(case, top / STORE, model, "t~2000~8", flush)
+    for name in preloaded:
+        del os.environ[name]
+    recording.end()
+    expected = durable(model, flush)
+    checker = theirs.Checker()
+    to.mkdir(parents=True)
+    try:
+        for image in range(images):
+            # It never syncs a directory: what POSIX promises would leave nothing of it.
+            recording.image(case.draw, to / str(image), "ext4")
+            copied = invariants.copy(to / str(image), case.scratch / f"image{image}") / STORE
+            case.count()
+            checker.check(case, copied, copy.deepcopy(expected), flush, "after~2000~8")
+    finally:
+        checker.close()
+    return expected, flush
+
+
+def ours_opens(case: Case, root: Path, told: tuple[Model, str]) -> None:
+    if not any((root / "commitlog").glob("*")):
+        return
+    model, flush = told
+    sizes = rmqstore.StoreConfig(
+        mapped_file_size_commit_log=64 << 10,
+        mapped_file_size_consume_queue=400,
+        max_hash_slot_num=100,
+        max_index_num=400,
+        flush_disk_type=flush,
+    )
+    again = case.draw.choice([sizes, None])
+    check_reopened(case, root, model, config=again, more="after~2000~8")
+    shutil.rmtree(root)
 
 
 def write_and_cut(
@@ -113,8 +192,8 @@ def write_and_cut(
         lambda acks: [top / STORE, acks, seed, prefix, config],
         **recording.environment(library),
     )
-    victim.open.wait()
-    time.sleep(setting.seconds)
+    victim.wait_for_lines(setting.acks)
+    time.sleep(case.draw.uniform(0, 0.01))
     status, said = victim.kill()
     if status != -9:
         case.violation("error", f"the writer ended by itself: {status}, {bytes(said[-2000:])!r}")

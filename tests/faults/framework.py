@@ -169,7 +169,7 @@ class Run:
         items: Iterable[Any],
         *,
         column: str = "ours",
-        seconds: float = 60,
+        seconds: float = 120,
         memory: int = 16 << 30,
         jobs: int | None = None,
         counts: bool = True,

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def check(
     """Look at an open store; without ``losses`` what is lost is only returned."""
     seen = Seen()
     _read_queues(store, model, seen, tell, where)
+    judge(seen, model, tell, where=where, losses=losses)
+    if keys:
+        _check_keys(store, seen, tell, where)
+    if store.mode != "r" and store.stats()["flushed_position"] < model.flushed:
+        flushed = store.stats()["flushed_position"]
+        tell("I8", f"{where}: flushed up to {flushed}, once told {model.flushed}")
+    return seen
+
+
+def judge(seen: Seen, model: Model, tell: Tell, *, where: str, losses: bool = True) -> None:
+    """What was seen of a store, against what is expected."""
     _check_sent(seen, model, tell, where)
     if seen.gaps and not model.gaps:
         tell("I3", f"{where}: {len(seen.gaps)} gaps: {seen.gaps[:EXAMPLES]}")
@@ -59,12 +71,6 @@ def check(
     if seen.lost and losses:
         examples = [(place, _short(seen.messages.get(place))) for place in seen.lost[:EXAMPLES]]
         tell("I1", f"{where}: {len(seen.lost)} of {len(model.acked)} lost: {examples}")
-    if keys:
-        _check_keys(store, seen, tell, where)
-    if store.mode != "r" and store.stats()["flushed_position"] < model.flushed:
-        flushed = store.stats()["flushed_position"]
-        tell("I8", f"{where}: flushed up to {flushed}, once told {model.flushed}")
-    return seen
 
 
 def _short(message: Any) -> str:
@@ -182,14 +188,17 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     )
 
 
-def check_closed(root: Path, tell: Tell, *, slot_num: int | None = None) -> None:
+def check_closed(
+    root: Path, tell: Tell, deleted: Container[str] = (), *, slot_num: int | None = None
+) -> None:
     """Check the files of a closed store with the slow codec: I3 and I4 by other eyes."""
     if not oracle_store.is_clean(root):
         tell("I5", "closed, and abort is there")
     try:
-        oracle_store.check_store(root, slot_num=slot_num)
+        oracle_store.check_store(root, slot_num=slot_num, deleted=deleted)
     except (AssertionError, oracle_store.OracleError, ValueError, OSError) as error:
-        tell("I3", f"the slow codec: {error!r}")
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        tell("I3", f"the slow codec: {error!r} at {place.line}")
 
 
 def copy_file(source: Path, to: Path) -> None:

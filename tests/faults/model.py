@@ -66,9 +66,10 @@ class Model:
     gaps: bool = False
     leaving: dict[str, set[Content]] = field(default_factory=dict)  # of topics being deleted
     dead: set[Content] = field(default_factory=set)  # of topics that were deleted
+    deleted_topics: set[str] = field(default_factory=set)  # or were being deleted, once
 
-    def durable(self) -> Model:
-        """What of it a power cut cannot take: records are flushed whole."""
+    def flushed_part(self) -> Model:
+        """What of it lies below the flushed position: records are flushed whole."""
         acked = {
             place: (content, at)
             for place, (content, at) in self.acked.items()
@@ -78,6 +79,7 @@ class Model:
 
     def deleting(self, topic: str) -> None:
         """From now on its messages need not be there any more."""
+        self.deleted_topics.add(topic)
         for place, (content, _) in list(self.acked.items()):
             if place[0] == topic:
                 del self.acked[place]

@@ -166,7 +166,8 @@ class Recording:
             found = self.files.get(entry[1])
             with path.open("wb") as file:
                 if found is not None:
-                    _write(file.fileno(), found, own, draw)
+                    # A store's files get their length at once; others grow as they are written.
+                    _write(file.fileno(), found, own, draw, grows=not path.name.isdigit())
 
     def everything_new(self) -> int:
         """How many pages are not durable: 0 means that a cut changes no bytes."""
@@ -204,7 +205,7 @@ def _compare(durable: Path | None, now: Path | None) -> Bytes:
     return Bytes(old, new[differ].copy(), differ, durable_size, size)
 
 
-def _write(fd: int, found: Bytes, share: float, draw: random.Random) -> None:
+def _write(fd: int, found: Bytes, share: float, draw: random.Random, *, grows: bool) -> None:
     random_of = np.random.default_rng(draw.getrandbits(64))
     count = len(found.differ)
     pages = found.durable.copy()
@@ -213,7 +214,7 @@ def _write(fd: int, found: Bytes, share: float, draw: random.Random) -> None:
     new[torn] &= random_of.random((int(torn.sum()), PART)) < 0.5
     pages[found.differ] = np.where(new[:, :, None], found.now, found.durable[found.differ])
     low, high = sorted((found.durable_size, found.size))
-    size = draw.choice([low, high, draw.randint(low, high)])
+    size = draw.choice([low, high, draw.randint(low, high) if grows else high])
     flat = pages.reshape(-1)[:size]
     used = np.flatnonzero(pages.any(axis=(1, 2)))
     for first, last in _runs(used):

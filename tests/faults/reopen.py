@@ -93,7 +93,7 @@ def check_reopened(
         invariants.check(store, model, tell, where="after more puts")
     invariants.check_files(files, root, tell, gone=gone)
     if slow:
-        invariants.check_closed(root, tell, slot_num=slot_num)
+        invariants.check_closed(root, tell, model.deleted_topics, slot_num=slot_num)
     closed = invariants.contents(root)
     with opened(case, "the second opening", root, "r+", config=config) as store:
         if store is not None:

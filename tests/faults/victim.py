@@ -26,6 +26,8 @@ class Victim:
         self.pipe = reading
         self.said = bytearray()
         self.open = threading.Event()
+        self.lines = 0
+        self.more = threading.Condition()
         self.reader = threading.Thread(target=self._read)
         self.reader.start()
 
@@ -60,9 +62,20 @@ class Victim:
     def _read(self) -> None:
         while data := os.read(self.pipe, 1 << 16):
             self.said += data
+            with self.more:
+                self.lines += data.count(b"\n")
+                self.more.notify_all()
             if not self.open.is_set() and b"open\n" in self.said.splitlines(keepends=True):
                 self.open.set()
         self.open.set()
+        with self.more:
+            self.lines = 1 << 60
+            self.more.notify_all()
+
+    def wait_for_lines(self, count: int) -> None:
+        """Until it has said so many lines, or ended."""
+        with self.more:
+            self.more.wait_for(lambda: self.lines >= count)
 
     def kill(self) -> tuple[int, bytes]:
         """End it: its exit code and what it said."""
