@@ -185,6 +185,17 @@ def test_a_queue_without_a_number(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_queue_id_below_zero_has_no_number(tmp_path: Path) -> None:
+    """It is no place before the first queue of the topic's."""
+    with rmqstore.CommitLog(tmp_path / "commitlog", file_size=65536, mode="a") as part:
+        part.append([rmqstore.encode_record("Topic1", b"x", queue_id=-1)])
+    log = _core.LogMove(tmp_path / "commitlog", 65536)
+    log.number("Topic1", 0, 5)
+    with (tmp_path / "copy").open("w+b") as file, pytest.raises(rmqstore.StoreCorruptError):
+        log.copy(0, 65536, file.fileno(), 0, 0, -1)
+    log.close()
+
+
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
     file_size = 20_000
     records = [oracle.encode_record("t", bytes(900)) for _ in range(100)]

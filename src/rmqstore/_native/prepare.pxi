@@ -57,6 +57,9 @@ cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
     """Have the file that begins at ``start`` ready."""
     cdef MappedFile *made = NULL
     pthread_mutex_lock(&store.prepare_mutex)
+    if store.next_file != NULL and store.next_file.start != start:
+        mapped_file_release(store.next_file)     # the writer had made that one itself by then
+        store.next_file = NULL
     if store.next_file == NULL and file_set_stop(&store.log) == start \
             and file_set_make(&store.log, start, &made) == 0:
         madvise(made.base, <size_t>min(made.size, POPULATE_FIRST), MADV_POPULATE_WRITE)

@@ -135,7 +135,7 @@ cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noe
 cdef inline Queue *queue_find(Topic *topic, int32_t queue_id) noexcept nogil:
     cdef Queue **queues
     cdef Queue *queue
-    if queue_id < load_room(&topic.queue_room):
+    if <uint32_t>queue_id < <uint32_t>load_room(&topic.queue_room):    # a negative one is none
         queues = load_queue_array(&topic.queues)
         return load_queue(&queues[queue_id])
     if queue_id < QUEUES_DIRECT:
