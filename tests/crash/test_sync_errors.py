@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import threading
 import time
 
@@ -77,3 +79,35 @@ def test_no_call_that_begins_after_a_failure_was_told_is_acknowledged(tmp_path, 
     assert max(begun) < min(told)
     with pytest.raises(rmqstore.StoreFailedError):
         store.close()
+
+
+class Interrupt(Exception):
+    """What the signal's handler raises."""
+
+
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_a_signal_ends_the_wait_for_the_dispatch(tmp_path, monkeypatch, call):
+    store = rmqstore.open(tmp_path / "store", "a", config=writer.config("ASYNC_FLUSH"))
+    held, go_on = os.pipe()
+    monkeypatch.setenv("RMQ_HOLD_AT", f"before-unit:{held}")
+    store.put("Topic1", b"x", queue_id=0)
+
+    def interrupt(number, frame):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(Interrupt):
+            getattr(store, call)()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not store.closed
+    monkeypatch.delenv("RMQ_HOLD_AT")
+    os.write(go_on, b"x")
+    store.close()
+    os.close(held)
+    os.close(go_on)
+    with rmqstore.open(tmp_path / "store", "r") as store:
+        assert store.recovery.clean
+        assert store["Topic1"][0][0].body == b"x"

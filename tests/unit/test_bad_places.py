@@ -435,3 +435,41 @@ def test_a_store_cannot_be_made_on_a_full_disk(tmp_path):
         (disk / "filler").unlink()
         with rmqstore.open(disk / "store", "a", config=CONFIG) as store:
             assert store.put("Topic1", b"x", queue_id=0).queue_offset == 0
+
+
+@pytest.mark.parametrize("place", ["consumequeue", "index"])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_full_disk_under_queues_or_index_alone(tmp_path, flush, place):
+    """Puts stop, reading what is not in its queue yet says why, and all goes on by itself."""
+    config = CONFIG.replace(flush_disk_type=flush)
+    root = tmp_path / "store"
+    (root / place).mkdir(parents=True)
+    acknowledged = 0
+    with mount(root / place, "-t", "tmpfs", "-o", "size=1m", "tmpfs") as disk:
+        filler = fill(disk, 64 << 10)
+        store = rmqstore.open(root, "a", config=config)
+        with pytest.raises(PutError) as raised:  # noqa: PT012 - one of many
+            for _ in range(20_000):
+                store.put_many("Topic1", [b"x" * 100] * 50, queue_id=0, keys="key")
+                acknowledged += 50
+        acknowledged += raised.value.stored
+        assert (raised.value.status, raised.value.errno) == (PutStatus.DISK_FULL, errno.ENOSPC)
+        assert store.stats()["dispatch_behind_bytes"] > 0
+        # Units are written before the keys of a batch: the last message may be in its queue.
+        last = acknowledged - 1 if place == "consumequeue" else acknowledged
+        with pytest.raises(OSError, match=r"dispatch .* \d+ bytes behind") as behind:
+            store.get("Topic1", 0, last)
+        assert behind.value.errno == errno.ENOSPC
+        assert behind.value.filename.startswith(str(root / place))
+        assert store.get("Topic1", 0, 0, 1).messages[0].body == b"x" * 100
+        with pytest.raises(PutError):
+            store.put("Topic1", b"refused", queue_id=0)
+        filler.unlink()
+        end = time.monotonic() + PATIENCE
+        while store.stats()["dispatch_behind_bytes"] and time.monotonic() < end:
+            time.sleep(0.01)
+        assert store.put("Topic1", b"after", queue_id=0).queue_offset == acknowledged
+        assert store.get("Topic1", 0, acknowledged).messages[0].body == b"after"
+        assert len(store["Topic1"][0]) == acknowledged + 1
+        store.close()
+        oracle_store.check_store(root)

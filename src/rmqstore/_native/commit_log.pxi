@@ -68,7 +68,9 @@ cdef int64_t log_roll(Store *store) noexcept nogil:
         return rc
     if file != NULL and wrote < next_start:
         if wrote + RECORD_BLANK_BYTES - file.start > atomic_get(&file.reserved):
-            rc = mapped_file_reserve(file, file.fd, wrote + RECORD_BLANK_BYTES - file.start)
+            # Not beside the preparer: where blocks are had by writing, it would write what it
+            # read before the filler.
+            rc = log_reserve(store, wrote + RECORD_BLANK_BYTES)
             if rc < 0:
                 mapped_file_release(following)
                 return rc
@@ -157,9 +159,9 @@ cdef inline int64_t log_append(
             pthread_mutex_unlock(&store.put_lock)
             return rc
     rc = atomic_get(&store.failed)
-    if unlikely(rc != 0):
+    if unlikely(rc != 0 or atomic_get(&store.stalled) != 0):
         pthread_mutex_unlock(&store.put_lock)
-        return E_FAILED
+        return E_FAILED if rc != 0 else E_STALLED
     now = max(wall_millis(), store.last_store_timestamp)
     store.last_store_timestamp = now
     physical_offset = atomic_peek(&store.log.wrote)
@@ -215,6 +217,8 @@ cdef int64_t log_append_many(
             rc = log_make_room(store, drafts[done].size, &at)
         if rc == 0 and unlikely(atomic_get(&store.failed) != 0):
             rc = E_FAILED
+        if rc == 0 and unlikely(atomic_get(&store.stalled) != 0):
+            rc = E_STALLED
         if rc < 0:
             places[done].store_timestamp = rc
             break

@@ -178,6 +178,7 @@ cdef inline int64_t dispatch_record(
         KILL_POINT("before-unit")
         rc = dispatch_unit(store, queue, record, said.code)
         if rc < 0:
+            store.stalled_at = queue.files.directory
             return rc
     if store.indexes.enabled and says & (SAYS_KEYS | SAYS_ROLLBACK):
         note_key(store, record, KEYLESS)
@@ -308,6 +309,7 @@ cdef int64_t dispatch_keys(Store *store) noexcept nogil:
             if rc < 0:
                 break
     if rc < 0:
+        store.stalled_at = b"index"
         atomic_set(&store.stalled, rc)
         return rc
     pending.count = 0

@@ -167,6 +167,12 @@ cdef class Engine:
             raise status_error(E_FORKED, NULL, self._path)
         if calls_inside(0) > 0:
             raise RuntimeError(f"{self._path}: closed from within a call of this thread")
+        if store_enter(store) == 0:
+            try:
+                if store.writable and not store.settings.draft:
+                    wait_for_dispatch(store, &rc)    # a signal leaves the store open
+            finally:
+                store_leave(store)
         with nogil:
             rc = store_close(store)
         if rc == E_CLOSED:
@@ -349,6 +355,17 @@ cdef class Engine:
         store_leave(store)
         check(rc, NULL, self._path)
         return found
+
+
+cdef int wait_for_dispatch(Store *store, int64_t *status) except -1:
+    """Let the dispatch reach the log's end; in slices, for the sake of signals."""
+    cdef int64_t stalled_at_ns = 0
+    status[0] = E_TIMEOUT
+    while status[0] == E_TIMEOUT and not atomic_get(&store.stopping):
+        with nogil:
+            status[0] = close_dispatch(store, monotonic_ns() + WAIT_SLICE_NS, &stalled_at_ns)
+        PyErr_CheckSignals()
+    return 0
 
 
 cdef int enter_deleted(Store *store, str name, int64_t offset) except -1:

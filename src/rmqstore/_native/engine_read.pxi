@@ -117,6 +117,10 @@ cdef class ReadingEngine(WritingEngine):
             if rc < 0:
                 got_clear(&got)
                 raise self.read_error(store, rc, &got)
+            if got.count == 0 and got.status >= GET_OFFSET_OVERFLOW_BADLY \
+                    and got.status != GET_OFFSET_TOO_SMALL and dispatch_is_stalled(store):
+                got_clear(&got)
+                raise stalled_error(store, self._path)
         finally:
             store_leave(store)
         return types.GetResult(STATUSES[got.status], got_messages(&got, self.max_body),

@@ -231,8 +231,15 @@ cdef class WritingEngine(Engine):
         cdef Store *store
         store_writable(self)
         store = self.store
-        with nogil:
-            rc = store_flush(store)
+        try:
+            with nogil:
+                rc = flush_log_now(store)
+            if rc == 0:
+                wait_for_dispatch(store, &rc)
+            if rc == 0:
+                with nogil:
+                    rc = flush_queues_now(store, True)
+        finally:
             store_leave(store)
         if rc < 0 and atomic_get(&store.stalled) == rc:
             raise write_error(self, E_STALLED)

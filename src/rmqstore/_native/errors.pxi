@@ -55,6 +55,19 @@ cdef object status_error(int64_t status, Failure *failure, str root):
     return errors.StoreError(f"{path}: {what or 'failed'} ({status})")
 
 
+cdef object stalled_error(Store *store, str root):
+    """Nothing is found where dispatch is behind the log, for want of space or memory."""
+    cdef int64_t stalled = atomic_get(&store.stalled)
+    cdef int64_t behind = atomic_get(&store.log.wrote) - atomic_get(&store.dispatched)
+    path = root
+    if store.stalled_at != NULL:
+        path = os_path.join(root, store.stalled_at.decode("utf-8", "replace"))
+    what = f"the dispatch to queues and index is {behind} bytes behind the log"
+    if -4096 < stalled < 0:
+        return OSError(-stalled, f"{what}: {strerror(-stalled)}", path)
+    return errors.StoreError(f"{path}: {what}: no memory")
+
+
 cdef int64_t check(int64_t status, Failure *failure, str root) except? -1:
     """``status`` if it is 0 or more, else raise."""
     if status >= 0:

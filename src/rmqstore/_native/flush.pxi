@@ -103,13 +103,24 @@ cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept
 
 
 cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
-    """Wait until everything below ``stop`` is dispatched."""
+    """Wait until everything below ``stop`` is dispatched: 0, E_TIMEOUT or what broke the store.
+
+    Where dispatch waits for disk space, it is given the time of a few tries.
+    """
     if atomic_get(&store.dispatched) >= stop:
         return 0
+    if atomic_get(&store.stalled) != 0:
+        until_ns = min(until_ns, monotonic_ns() + STALLED_NS)
     if store.settings.sync_flush and atomic_get(&store.log.flushed) < stop:
         worker_call(&store.flush_log)
     worker_wake(&store.reput)
     return gate_wait(&store.visible, &store.dispatched, stop, &store.failed, until_ns)
+
+
+cdef bint dispatch_is_stalled(Store *store) noexcept nogil:
+    """Whether there are messages in the log that wait for disk space to get into their queues."""
+    return store.writable and atomic_get(&store.stalled) != 0 \
+        and atomic_get(&store.dispatched) < atomic_get(&store.log.wrote)
 
 
 cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:

@@ -258,6 +258,7 @@ cdef int64_t store_close(Store *store) noexcept nogil:
     Log, queues, index, checkpoint, then `abort`: each is on the disk before the next.
     """
     cdef int64_t rc = 0
+    cdef int64_t stalled_at_ns = 0
     if not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
         return E_CLOSED
     while atomic_get(&store.in_use) > 0:     # calls that are inside end first
@@ -268,7 +269,7 @@ cdef int64_t store_close(Store *store) noexcept nogil:
         if atomic_get(&store.failed) == 0:
             rc = flush_log_now(store)
         if rc == 0 and not atomic_get(&store.stopping):
-            rc = close_dispatch(store)
+            rc = close_dispatch(store, INT64_MAX, &stalled_at_ns)
         store_stop(store)
         if rc == 0 and atomic_get(&store.dispatched) < atomic_get(&store.log.wrote):
             atomic_set(&store.stopping, 0)   # the threads had ended before: at interpreter exit
@@ -291,28 +292,22 @@ cdef int64_t store_close(Store *store) noexcept nogil:
     return rc
 
 
-cdef int64_t close_dispatch(Store *store) noexcept nogil:
-    """Let the dispatch reach the end of the log; it may be kept from it by a full disk."""
+cdef int64_t close_dispatch(
+    Store *store, int64_t until_ns, int64_t *stalled_at_ns,
+) noexcept nogil:
+    """Let the dispatch reach the end of the log; it may be kept from it by a full disk.
+
+    E_TIMEOUT if it is not there by ``until_ns``. ``stalled_at_ns`` is 0 before the first call.
+    """
     cdef int64_t rc = E_TIMEOUT
-    cdef int64_t stalled_since = 0
-    while rc == E_TIMEOUT:
+    while rc == E_TIMEOUT and monotonic_ns() < until_ns:
         rc = wait_visible(store, atomic_get(&store.log.wrote), monotonic_ns() + 100000000)
         if atomic_get(&store.stalled) == 0:
-            stalled_since = 0
-        elif stalled_since == 0:
-            stalled_since = monotonic_ns()
-        elif monotonic_ns() - stalled_since > 1000000000:
+            stalled_at_ns[0] = 0
+        elif stalled_at_ns[0] == 0:
+            stalled_at_ns[0] = monotonic_ns()
+        elif monotonic_ns() - stalled_at_ns[0] > 1000000000:
             return atomic_get(&store.stalled)
-    return rc
-
-
-cdef int64_t store_flush(Store *store) noexcept nogil:
-    """flush(): log, dispatch, queues, index, checkpoint."""
-    cdef int64_t rc = flush_log_now(store)
-    if rc == 0:
-        rc = close_dispatch(store)
-    if rc == 0:
-        rc = flush_queues_now(store, True)
     return rc
 
 

@@ -20,6 +20,7 @@ cdef enum:
     POPULATE_FIRST = 256 << 10
     POPULATE_MOST = 32 << 20
     FLUSH_ALL_NS = 500000000
+    STALLED_NS = 150000000       # a stalled dispatch tries again each 50 ms
 
 
 # StoreConfig, as far as the core acts on it. Times in ns, sizes in bytes.
@@ -106,6 +107,7 @@ cdef struct Store:
     atomic_i64 state
     atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
     atomic_i64 stalled           # -errno while dispatch cannot go on for lack of space
+    const char *stalled_at       # the directory that it waits for; set before stalled is
     atomic_i64 stopping
     atomic_i64 in_use            # calls that are inside
     int64_t fork_generation
