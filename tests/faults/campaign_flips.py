@@ -12,7 +12,7 @@ from typing import Any
 
 import rmqstore
 from faults import damage, tiny
-from faults.damage import BYTE_FORMS, Damage
+from faults.damage import BYTE_FORMS, FILE_FORMS, Damage
 from faults.framework import Case, Run, campaign
 from faults.model import Place
 from faults.tiny import Files, Image
@@ -105,6 +105,8 @@ class Trial:
         if files is None:
             return
         self.case.count()
+        if self.damage.form in FILE_FORMS:  # what there was before is not there any more
+            shutil.rmtree(self.root, ignore_errors=True)
         spelled = "" if configured else ", no config"
         for mode, corruption in (("r", "raise"), ("r+", "raise"), ("r+", "fill")):
             self.mode = f"{mode} {corruption}{spelled}"
@@ -121,21 +123,21 @@ class Trial:
             if mode == "r+" and seen.refused is None and corruption == "raise":
                 break  # there was nothing to fill
 
-    def allowed(self, mode: str) -> set[Place]:
-        """What may be lost: records that are hit; to who only reads, units that are hit, too."""
+    def allowed(self) -> set[Place]:
+        """What may be lost: records that are hit, and those whose units are."""
         hits = self.damage.hits(self.image)
         return {
             place
             for place, (start, stop) in self.image.spans.items()
             if any(start < last and first < stop for first, last in hits)
-        } | (self.damage.units(self.image) if mode == "r" else set())
+        } | self.damage.units(self.image)
 
     def check(self, seen: Seen, mode: str, corruption: str) -> None:
         if seen.refused is not None:
             if not self.may_refuse(seen.refused, mode, corruption):
                 self.wrong("refused", f"{type(seen.refused).__name__}: {seen.refused}")
             return
-        allowed = self.allowed(mode)
+        allowed = self.allowed()
         lost = self.image.messages.keys() - seen.good
         if not lost <= allowed:
             some = sorted(lost - allowed)
