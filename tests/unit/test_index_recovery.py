@@ -364,3 +364,15 @@ def test_entries_of_lost_records_came_back(stores, tmp_path, mode):
     with rmqstore.open(tmp_path / "next", mode) as store:
         assert_every_key(store, places)
         assert store.query("Topic1", "k200") == []
+
+
+def test_what_was_put_without_an_index_is_entered_later(tmp_path):
+    config = CONFIG.replace(message_index_enable=False)
+    fill(tmp_path / "store", 0).close()
+    with rmqstore.open(tmp_path / "store", "r+", config=config) as store:
+        for number in range(50):
+            store.put("Topic1", b"x", keys=f"unindexed{number}")
+    places = log_places(tmp_path / "store")
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(tmp_path / "store", mode, config=CONFIG) as store:
+            assert_every_key(store, places)

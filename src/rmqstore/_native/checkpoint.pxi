@@ -120,7 +120,8 @@ cdef int64_t checkpoint_write(
         put_i64(mark + 16, dispatched)
         put_i64(mark + 24, queues)
         put_i64(mark + 32, <int64_t>digest)
-        put_i64(mark + 40, index_set_end(&store.indexes))
+        # Without an index the next opening is to enter what this one did not.
+        put_i64(mark + 40, index_set_end(&store.indexes) if store.indexes.enabled else -1)
         put_i64(mark + 48, index_set_entries(&store.indexes))
         put_i64(mark + 56, logics)
         put_i64(mark + 64, last_record)

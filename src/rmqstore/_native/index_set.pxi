@@ -9,6 +9,7 @@ cdef struct IndexSet:
     int root
     bint writable
     IndexSizes hint              # slots and entries as a checkpoint has them, 0: none
+    int64_t size_up_at           # when the files may be asked for their sizes once more
     bint mended                  # files were set aside or given their length: believe none
     bint vouched                 # "r": a clean close left them, as the watermark says, or an owner
     int64_t set_aside            # files that went to the quarantine
@@ -104,6 +105,9 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
     cdef int64_t i, fd, file
     cdef int64_t odd = 0
     cdef int64_t odd_size = 0
+    cdef int64_t began = monotonic_ns()
+    if began < indexes.size_up_at:
+        return 0
     if indexes.slot_num > 0:
         indexes.hint.slot_num = indexes.slot_num
         indexes.hint.entry_num = indexes.entry_num
@@ -128,7 +132,12 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         close(<int>file)
     closedir(directory)
     if indexes.slot_num == 0:
+        for i in range(count if indexes.writable and PLANTED("a11") else 0):
+            if choices[i].sound < choices[i].files:
+                return fail(failure, E_INCOMPATIBLE, "index", "the sizes cannot be told", -1, 0, 0)
         index_choose_sizes(choices, count, &indexes.slot_num, &indexes.entry_num)
+        # A search that was in vain is not made at each call.
+        indexes.size_up_at = monotonic_ns() + 50 * (monotonic_ns() - began)
         return 0
     if not indexes.writable or odd == 0:
         return 0

@@ -57,7 +57,7 @@ cdef int64_t recover_index(
     if indexes.count == 0:
         return log_first(store)
     if not cut and checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
-            and index_set_end(indexes) >= checkpoint.mark.index_end:
+            and 0 <= checkpoint.mark.index_end <= index_set_end(indexes):
         return max(key_end, checkpoint.mark.dispatched)
     return max(key_end, log_first(store))
 
