@@ -196,6 +196,40 @@ def test_s42_a_directory_without_permission(root):
     assert oracle_store.snapshot(root) == before
 
 
+def test_s42_a_killed_store_whose_directory_may_not_be_changed(tmp_path):
+    """There is no checkpoint yet, and none can be made: the error says why."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    code = """
+        import logging, os, sys, rmqstore
+        root = sys.argv[1]
+        config = rmqstore.StoreConfig.small()
+        child = os.fork()
+        if child == 0:
+            rmqstore.open(root, "a", config=config).put("Topic1", b"x", queue_id=0)
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.path.exists(root + "/abort") and not os.path.exists(root + "/checkpoint")
+        rmqstore.open(root, "r").close()  # so that all modules are there
+        os.system(f"chown -R 65534 {root}; chmod 0555 {root}")
+        os.setgid(65534), os.setuid(65534)
+        store = rmqstore.open(root, "r+", config=config)
+        try:
+            store.flush()
+        except rmqstore.StoreFailedError as error:
+            cause = error.__cause__
+            print(type(cause).__name__, cause.filename == root + "/checkpoint")
+            print("Permission denied" in str(error))
+        print(len(store["Topic1"][0]))
+    """
+    for path in tmp_path.parents:
+        if os.fspath(path).startswith("/tmp/"):
+            path.chmod(path.stat().st_mode | 0o555)
+    tmp_path.chmod(0o755)
+    done = run(code, tmp_path / "store")
+    assert done.stdout.split() == [b"PermissionError", b"True", b"True", b"1"], done.stderr
+
+
 def test_s42_few_descriptors(tmp_path):
     """Many more queues than there may be open files."""
     code = """

@@ -29,9 +29,15 @@ cdef object status_error(int64_t status, Failure *failure, str root):
     if status == E_FAILED:
         if offset >= 0:
             what = f"{what}, at offset {offset}"
-        return errors.StoreFailedError(
+        cause = None
+        if failure != NULL and -4096 < failure.status < 0:
+            cause = OSError(-failure.status, strerror(-failure.status), path)
+            what = f"{what}: {cause.strerror}"
+        failed = errors.StoreFailedError(
             f"{path}: {what or 'an earlier sync failed'}: the store takes nothing more until it "
             "is opened again")
+        failed.__cause__ = cause
+        return failed
     if status == E_READ_ONLY:
         return errors.ReadOnlyStoreError(f"{root}: opened with mode 'r'")
     if status == E_NOT_FOUND:
