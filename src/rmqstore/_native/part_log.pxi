@@ -127,7 +127,7 @@ cdef class LogPart:
                     f"the record takes {view.len} bytes; a file of {store.log.file_size} holds "
                     f"{store.log.file_size - RECORD_BLANK_BYTES}",
                     status=types.PutStatus.MESSAGE_ILLEGAL)
-            check(rc, NULL, self.path)
+            check(rc, &store.failure if rc == E_FAILED else NULL, self.path)
         finally:
             PyBuffer_Release(&view)
         return offset
@@ -212,6 +212,8 @@ cdef int64_t append_encoded(
         put_i64(at + RECORD_PHYSICAL_OFFSET, offset[0])
         if record_checksum_at(at, record) >= 0:
             record_write_checksum(at, size)
+        rc = log_written(store, store.current, offset[0], size)
+    if rc == 0:
         store.last_store_timestamp = max(store.last_store_timestamp, record.store_timestamp)
         atomic_set_strict(&store.log.wrote, offset[0] + size)
     pthread_mutex_unlock(&store.put_lock)
