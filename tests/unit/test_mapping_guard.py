@@ -194,6 +194,40 @@ def test_a_queue_or_an_index_that_is_cut_ends_the_service(tmp_path, what):
         lost(told["find"], told["name"])
 
 
+def test_the_parts_by_themselves(tmp_path):
+    told = survivor(
+        tmp_path,
+        """
+        record = rmqstore.encode_record("T", b"x" * 1000)
+        log = rmqstore.CommitLog("log", file_size=1 << 20, mode="a")
+        log.append([record] * 100)
+        cut("log/" + "0" * 20, 0)
+        tell("append", lambda: log.append([record] * 100))
+        tell("again", lambda: log.append([record]))
+        tell("records", lambda: list(log.records()))
+        tell("flush", lambda: log.flush())
+        queue = rmqstore.ConsumeQueue("queue", mode="a")
+        queue.put_unit(0, 100, 7, 0)
+        cut("queue/" + "0" * 20, 0)
+        tell("unit", lambda: queue.put_unit(100, 100, 7, 300))
+        tell("units", lambda: bytes(queue.units(0, 1)))
+        index = rmqstore.IndexFile("20260101000000000", hash_slot_num=99, index_num=999, mode="a")
+        index.put_key("T#a", 0, 0)
+        cut("20260101000000000", 0)
+        tell("key", lambda: index.put_key("T#b", 1, 1))
+        tell("select", lambda: index.select_phy_offset("T#a"))
+        """,
+    )
+    failed(told["append"], "log/")
+    failed(told["again"], "log/")
+    lost(told["flush"], "log/")
+    lost(told["records"], "log/")
+    for name in ("unit", "units"):
+        lost(told[name], "queue/")
+    for name in ("key", "select"):
+        lost(told[name], "20260101000000000")
+
+
 def test_threads_at_work_while_files_are_cut(tmp_path):
     told = survivor(
         tmp_path,

@@ -347,8 +347,11 @@ cdef class ReadingEngine(WritingEngine):
                     raise status_error(rc if rc < 0 else E_REMOVED, NULL, self._path)
                 memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
                        <size_t>(rc * UNIT_BYTES))
-                slice_release(&slice)
                 at += rc
+                rc = slice_lost(&slice)
+                slice_release(&slice)
+                if rc < 0:
+                    raise status_error(rc, NULL, self._path)
             return memory
         finally:
             store_leave(store)

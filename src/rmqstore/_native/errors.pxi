@@ -6,6 +6,7 @@ cdef object status_error(int64_t status, Failure *failure, str root):
     cdef str what = ""
     cdef str values = ""
     cdef int64_t offset = -1
+    cdef int64_t lost_at = -1
     if failure != NULL and failure.status != 0:
         if failure.path[0]:
             path = os_path.join(root, failure.path.decode("utf-8", "replace"))
@@ -14,7 +15,10 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         if failure.actual or failure.expected:
             values = f" ({failure.actual}, not {failure.expected})"
     if status == E_LOST:
-        path = os_path.join(root, loss_noted(&offset).decode("utf-8", "replace"))
+        noted = loss_noted(&lost_at).decode("utf-8", "replace")
+        if lost_at >= 0:                     # else another thread met it, and left the failure
+            path = os_path.join(root, noted)
+            offset = lost_at
         return OSError(EIO, f"{LOSS_TEXT.decode('ascii')}, at offset {offset}", path)
     if -4096 < status < 0:
         error = OSError(-status, f"{what or strerror(-status)}: {strerror(-status)}", path)

@@ -206,6 +206,8 @@ cdef int64_t append_encoded(
     cdef int64_t size = record.size
     pthread_mutex_lock(&store.put_lock)
     rc = log_make_room(store, size, &at)
+    if rc == 0 and atomic_get(&store.failed) != 0:
+        rc = E_FAILED
     if rc == 0:
         offset[0] = atomic_peek(&store.log.wrote)
         memcpy(at, data, <size_t>size)

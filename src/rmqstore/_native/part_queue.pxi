@@ -166,6 +166,8 @@ cdef class QueuePart:
                     memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
                            <size_t>(rc * UNIT_BYTES))
                     at += rc
+                    if slice_lost(&slice) < 0:
+                        rc = E_LOST
                 slice_release(&slice)
             atomic_add(&self.in_use, -1)
         if rc <= 0:
