@@ -39,7 +39,7 @@ from libc.stdint cimport (
 )
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport (
-    memchr, memcmp, memcpy, memset, strchr, strcmp, strlen, strncmp, strrchr,
+    memchr, memcmp, memcpy, memmove, memset, strchr, strcmp, strlen, strncmp, strrchr,
 )
 from rmqstore._native.arrow_c cimport *
 from rmqstore._native.catomic cimport *
@@ -128,6 +128,7 @@ include "_native/scan.pxi"
 include "_native/quarantine.pxi"
 include "_native/recover_scan.pxi"
 include "_native/recover_log.pxi"
+include "_native/recover_units.pxi"
 include "_native/recover_queues.pxi"
 include "_native/index_rebuild.pxi"
 include "_native/recover_index.pxi"

@@ -7,7 +7,10 @@ damage. Damage is what has a good unit behind it.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -188,8 +191,28 @@ def test_a_record_of_which_the_front_is_there(newest):
         assert_there(store, newest)
 
 
+@pytest.fixture
+def owned(newest):
+    """Hold the store's lock, as an owner does: what is missing is not told from the log then."""
+    with (newest.root / "lock").open("r+b") as file:
+        fcntl.fcntl(file, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        yield
+
+
 @pytest.mark.parametrize("back", [1, 3])
-def test_damage_is_what_a_good_unit_follows(newest, back):
+def test_damage_without_an_owner_is_told_from_the_log(newest, back):
+    """As a recovery makes the unit anew."""
+    topic, queue_id = newest.place
+    unit = newest.unit(back)
+    newest.write_unit(unit[:7] + bytes([unit[7] ^ 1]) + unit[8:], back)
+    for mode in ("r", "r+"):
+        with rmqstore.open(newest.root, mode) as store:
+            assert len(list(store[topic][queue_id])) == newest.count
+    assert newest.unit(back) == unit
+
+
+@pytest.mark.parametrize("back", [1, 3])
+def test_damage_is_what_a_good_unit_follows(newest, owned, back):
     """The same bytes as the end's are an error in the middle, and only where they are read."""
     topic, queue_id = newest.place
     at = newest.count - 1 - back

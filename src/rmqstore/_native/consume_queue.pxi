@@ -7,6 +7,16 @@ cdef enum:
     QUEUE_WINDOW = 256 << 10     # bytes of blocks reserved at a time
     EXT_ADDRESS = -2147483649    # a tags code from here down is a place in consumequeue_ext
 
+# Units told from the log, from ``start`` on: what the files do not have, or have wrong. Whole
+# before anybody sees it, and never changed or freed after that while the queue lives.
+cdef struct Derived:
+    Derived *older               # what it took the place of
+    char *units
+    int64_t start
+    int64_t count
+    int64_t room
+
+
 cdef struct Queue:
     Topic *topic
     Queue *next_made
@@ -19,12 +29,23 @@ cdef struct Queue:
     atomic_i64 names_dirty       # 1: its directories have to be synced
     int64_t next_offset          # the next message's queue offset; behind the put lock
     atomic_i64 looked_at         # "r": monotonic ns of the last look for the end
-    char *derived_kept           # the same, once the files have them
-    char *derived                # "r": units told from the log, from derived_start on
-    int64_t derived_start
-    int64_t derived_count
-    int64_t derived_room
+    Derived *derived             # "r": published; NULL where the files tell everything
+    Derived *derived_kept        # all that were ever published, newest first
+    Derived *making              # while it is made: not to be seen yet
+    char *run                    # LogUnits: units of a run, from run_start on
+    int64_t run_start
+    int64_t run_count
+    int64_t run_room
+    int64_t floor                # recovery: units from here on count once their records are met
+    int64_t first_offset         # recovery: the first unit whose record is good, and where it is
+    int64_t first_physical       # INT64_MOST: none; records before it are of an earlier life
+    int64_t life_start           # recovery: records below are of an earlier life of the topic
+    int64_t survey_next          # recovery: the queue offset that follows along the log
+    int64_t survey_restart       # where one began again, which the next record has to confirm
+    int64_t survey_restart_next
     bint completed               # units were written while the store was opened
+    bint listed                  # its directory was seen
+    bint deleted                 # "r": what lies there is of a topic that was deleted
     int32_t id
 
 
@@ -57,8 +78,24 @@ cdef Queue *queue_new(
 cdef void queue_destroy(Queue *queue) noexcept nogil:
     mapped_file_release(queue.current)
     file_set_destroy(&queue.files)
-    free(queue.derived if queue.derived != NULL else queue.derived_kept)
+    derived_free(queue.derived_kept)
+    derived_free(queue.making)
+    free(queue.run)
     free(queue)
+
+
+cdef extern from *:
+    Derived *load_derived "load_pointer"(Derived **at) noexcept nogil
+    void store_derived "store_pointer"(Derived **at, Derived *value) noexcept nogil
+
+
+cdef void derived_free(Derived *derived) noexcept nogil:
+    cdef Derived *older
+    while derived != NULL:
+        older = derived.older
+        free(derived.units)
+        free(derived)
+        derived = older
 
 
 cdef inline void unit_write(
@@ -260,19 +297,40 @@ cdef int64_t queue_units(
     Queue *queue, int64_t queue_offset, int64_t count, Slice *slice,
 ) noexcept nogil:
     """Up to ``count`` units of one file; their number. Whether they are published is not asked."""
-    cdef int64_t rc
+    cdef Derived *derived = load_derived(&queue.derived)
     memset(slice, 0, sizeof(Slice))
-    if queue.derived != NULL and queue_offset >= queue.derived_start:
-        count = min(count, queue.derived_start + queue.derived_count - queue_offset)
+    if derived != NULL and queue_offset >= derived.start:
+        count = min(count, derived.start + derived.count - queue_offset)
         if count <= 0:
             return 0
-        slice.data = queue.derived + (queue_offset - queue.derived_start) * UNIT_BYTES
+        slice.data = derived.units + (queue_offset - derived.start) * UNIT_BYTES
         slice.length = count * UNIT_BYTES
         return count
-    if queue.derived != NULL:                # the files' part ends where the derived one begins
-        count = min(count, queue.derived_start - queue_offset)
+    if derived != NULL:                      # the files' part ends where the derived one begins
+        count = min(count, derived.start - queue_offset)
+    return queue_file_units(queue, queue_offset, count, slice)
+
+
+cdef int64_t queue_file_units(
+    Queue *queue, int64_t queue_offset, int64_t count, Slice *slice,
+) noexcept nogil:
+    """As queue_units, of what the files have."""
+    cdef int64_t rc
     rc = file_set_read(&queue.files, queue_offset * UNIT_BYTES, count * UNIT_BYTES, slice)
     return rc if rc < 0 else rc // UNIT_BYTES
+
+
+cdef int64_t queue_file_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
+    """As queue_unit_at, of what the files have."""
+    cdef Slice slice
+    cdef int64_t rc = queue_file_units(queue, queue_offset, 1, &slice)
+    if rc == 1:
+        unit_read(slice.data, unit)
+        rc = 0
+    elif rc == 0:
+        rc = E_NOT_FOUND
+    slice_release(&slice)
+    return rc
 
 
 cdef int64_t queue_unit_at(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
@@ -348,7 +406,7 @@ cdef int64_t queue_used_units(Queue *queue) noexcept nogil:
         high = low + min(per_file, queue.files.slots[index].length // UNIT_BYTES)
         while low < high:
             middle = (low + high) // 2
-            rc = queue_unit_at(queue, middle, &unit)
+            rc = queue_file_unit(queue, middle, &unit)
             if rc < 0 and rc != E_NOT_FOUND:
                 return rc
             if rc == 0 and unit.size > 0 and unit.physical_offset >= 0:

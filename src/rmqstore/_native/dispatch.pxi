@@ -190,22 +190,23 @@ cdef inline int64_t dispatch_record(
 cdef inline int64_t dispatch_unit(
     Store *store, Queue *queue, const Record *record, int64_t code,
 ) noexcept nogil:
-    """The unit of a record, at exactly its place. While recovering a gap is only reported."""
+    """The unit of a record, at exactly its place."""
     cdef int64_t rc
-    if record.queue_offset > atomic_peek(&queue.max_offset) \
-            and atomic_peek(&store.state) == STATE_OPENING and not store.recovery.full_dispatch:
-        return E_REMOVED
+    if unlikely(atomic_peek(&store.state) == STATE_OPENING):
+        rc = recover_unit(store, queue, record, code)
+        if rc > 0:
+            store.recovery.units_written += rc
+            if not queue.completed:
+                queue.completed = True
+                store.recovery.queues_rebuilt += 1
+        return min(rc, 0)
     if not offset_is_likely(queue, record.queue_offset, record.physical_offset):
         atomic_add(&store.skipped, 1)
         return 0
     rc = queue_put_unit(queue, record.queue_offset, record.physical_offset, record.size, code)
     if rc > 0:
         store.recovery.units_written += rc
-        if not queue.completed and atomic_peek(&store.state) == STATE_OPENING:
-            queue.completed = True
-            store.recovery.queues_rebuilt += 1
-        rc = 0
-    return rc
+    return min(rc, 0)
 
 
 cdef inline bint offset_is_likely(

@@ -205,7 +205,7 @@ cdef class Engine:
         rc = store_enter(store)
         if rc < 0:
             raise status_error(rc, NULL, self._path)
-        if not store.writable and not store.derived and not store.owned_elsewhere:
+        if not store.writable and not store.owned_elsewhere and not atomic_get(&store.derived):
             with nogil:
                 rc = derive_if_needed(store)
             if rc < 0:
@@ -222,6 +222,8 @@ cdef class Engine:
             end = log_end(store)
         ranges = []
         for i in range(store.recovery.damage_count):
+            if not store.recovery.damages[i].mended:
+                continue                     # only read: nothing was done about it
             ranges.append((
                 "cut" if store.recovery.damages[i].tail else "filled",
                 store.recovery.damages[i].start, store.recovery.damages[i].stop,
@@ -401,10 +403,8 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
 
     Records that are in the log by then are not dispatched any more. Returns its end.
     """
-    cdef char path[FAILURE_PATH_BYTES]
     cdef Queue *queue
     cdef int64_t rc = 0
-    cdef int64_t left
     pthread_mutex_lock(&store.queue_flush_mutex)
     pthread_mutex_lock(&store.put_lock)
     pthread_mutex_lock(&store.dispatch_mutex)
@@ -413,17 +413,24 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
     while queue != NULL and rc >= 0:
         rc = queue_delete(queue)
         queue = queue.next_made
+    if rc >= 0:                              # the dispatch may make it anew as soon as it can
+        rc = remove_topic_directory(store, topic)
     pthread_mutex_unlock(&store.dispatch_mutex)
     pthread_mutex_unlock(&store.put_lock)
     pthread_mutex_unlock(&store.queue_flush_mutex)
     queued_forget(store)
-    snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
-    if rc >= 0:
-        left = remove_directory_below(store.root, path)
-        rc = 0 if left == -ENOENT or left == -ENOTEMPTY else left
-    if rc >= 0:
-        rc = sync_directory(store.root, "consumequeue")
     return rc if rc < 0 else topic.deleted_before
+
+
+cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
+    """Remove the topic's directory, empty by now, and make that durable."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t rc
+    snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
+    rc = remove_directory_below(store.root, path)
+    if rc < 0 and rc != -ENOENT and rc != -ENOTEMPTY:
+        return rc
+    return sync_directory(store.root, "consumequeue")
 
 
 cdef int64_t queue_delete(Queue *queue) noexcept nogil:

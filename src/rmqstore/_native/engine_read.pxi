@@ -160,7 +160,7 @@ cdef class ReadingEngine(WritingEngine):
         with nogil:
             log_look(store)
             rc = log_record(store, offset, 0, &found, &field)
-            if rc == E_CORRUPT and not store.writable and offset >= log_end(store):
+            if rc == E_CORRUPT and not_recovered(store, offset):
                 rc = E_NOT_FOUND
             store_leave(store)
         if rc > 0:

@@ -202,29 +202,29 @@ cdef inline int64_t walk_unit(LogWalk *walk, const Record *record) noexcept nogi
                             walk.store.settings.queue_file_size, False)
         if queue == NULL:
             return E_NO_MEMORY
-    if queue.derived_count and (
-            record.queue_offset != queue.derived_start + queue.derived_count
-            or queue.derived_count * UNIT_BYTES >= RUN_BYTES_MOST
+    if queue.run_count and (
+            record.queue_offset != queue.run_start + queue.run_count
+            or queue.run_count * UNIT_BYTES >= RUN_BYTES_MOST
             or record.queue_offset * UNIT_BYTES % queue.files.file_size == 0):
         rc = walk_close_run(walk, queue)
         if rc < 0:
             return rc
-    if queue.derived == NULL:
+    if queue.run == NULL:
         rc = walk_touch(walk, queue)
         if rc < 0:
             return rc
-    if queue.derived_count == queue.derived_room:
+    if queue.run_count == queue.run_room:
         grown = <char *>realloc(
-            queue.derived, <size_t>((queue.derived_room * 2 + 64) * UNIT_BYTES))
+            queue.run, <size_t>((queue.run_room * 2 + 64) * UNIT_BYTES))
         if grown == NULL:
             return E_NO_MEMORY
-        queue.derived = grown
-        queue.derived_room = queue.derived_room * 2 + 64
-    if queue.derived_count == 0:
-        queue.derived_start = record.queue_offset
-    unit_write(queue.derived + queue.derived_count * UNIT_BYTES, record.physical_offset,
+        queue.run = grown
+        queue.run_room = queue.run_room * 2 + 64
+    if queue.run_count == 0:
+        queue.run_start = record.queue_offset
+    unit_write(queue.run + queue.run_count * UNIT_BYTES, record.physical_offset,
                record.size, walk.said.code)
-    queue.derived_count += 1
+    queue.run_count += 1
     walk.units += 1
     walk.bytes += UNIT_BYTES
     return 0
@@ -249,7 +249,7 @@ cdef int64_t walk_close_run(LogWalk *walk, Queue *queue) noexcept nogil:
     """Move a queue's run to those of the slice; the queue keeps its place among the touched."""
     cdef UnitRun *grown
     cdef UnitRun *run
-    if queue.derived_count == 0:
+    if queue.run_count == 0:
         return 0
     if walk.run_count == walk.run_room:
         grown = <UnitRun *>realloc(
@@ -259,15 +259,15 @@ cdef int64_t walk_close_run(LogWalk *walk, Queue *queue) noexcept nogil:
         walk.runs = grown
         walk.run_room = walk.run_room * 2 + 64
     run = &walk.runs[walk.run_count]
-    run.units = <char *>malloc(<size_t>(queue.derived_count * UNIT_BYTES))
+    run.units = <char *>malloc(<size_t>(queue.run_count * UNIT_BYTES))
     if run.units == NULL:
         return E_NO_MEMORY
-    memcpy(run.units, queue.derived, <size_t>(queue.derived_count * UNIT_BYTES))
+    memcpy(run.units, queue.run, <size_t>(queue.run_count * UNIT_BYTES))
     run.queue = queue
-    run.first = queue.derived_start
-    run.count = queue.derived_count
+    run.first = queue.run_start
+    run.count = queue.run_count
     walk.run_count += 1
-    queue.derived_count = 0
+    queue.run_count = 0
     return 0
 
 
@@ -278,9 +278,9 @@ cdef int64_t walk_close_runs(LogWalk *walk, int64_t status) noexcept nogil:
         rc = walk_close_run(walk, walk.touched[i])
         if rc < 0:
             return rc
-        free(walk.touched[i].derived)
-        walk.touched[i].derived = NULL
-        walk.touched[i].derived_room = 0
+        free(walk.touched[i].run)
+        walk.touched[i].run = NULL
+        walk.touched[i].run_room = 0
     walk.touched_count = 0
     return status
 

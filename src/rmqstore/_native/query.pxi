@@ -182,8 +182,30 @@ cdef int64_t query_index(
 
 
 cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
-    """An index that is only read may point where the log no longer has that record."""
-    return not store.writable and offset >= log_end(store)
+    """Whether the log no longer has the record that an entry of the index points to."""
+    if not_recovered(store, offset):
+        return True
+    return lies_inside_record(store, offset)
+
+
+cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
+    """Whether a recovery of a store that is only read would leave no record there."""
+    return not store.writable and (offset >= log_end(store) or never_synced(store, offset))
+
+
+cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
+    """Whether a record, such as the filler of a lost range, goes across an offset of the log."""
+    cdef Cursor cursor
+    cdef Record record
+    cdef const char *data = NULL
+    cdef int64_t at
+    cursor_init(&cursor, store, log_boundary(store, offset), offset)
+    cursor.check_crc = False
+    while cursor_next(&cursor, &record, &data) > 0:
+        pass
+    at = cursor.at
+    cursor_close(&cursor)
+    return at > offset
 
 
 cdef int64_t query_log(

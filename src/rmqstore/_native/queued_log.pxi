@@ -194,7 +194,8 @@ cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:
             at = queue_first_at_or_after(queue, offset + 1, low, atomic_get(&queue.max_offset))
             if at > low and queue_unit_at(queue, at - 1, &unit) == 0 \
                     and not unit_is_blank(&unit) and boundary < unit.physical_offset <= offset \
-                    and unit_is_good(store, queue, at - 1):
+                    and (load_derived(&queue.derived) != NULL
+                         or unit_is_good(store, queue, at - 1)):
                 boundary = unit.physical_offset
             queue = queue.next_made
         topic = load_topic(&topic.next_made)

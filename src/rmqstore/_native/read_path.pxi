@@ -179,9 +179,9 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
     cdef Found found
     cdef int64_t field
     cdef bint torn
-    if queue_unit_at(queue, queue_offset, &unit) < 0 or unit.size <= 0 or unit_is_blank(&unit):
+    if queue_file_unit(queue, queue_offset, &unit) < 0 or unit.size <= 0 or unit_is_blank(&unit):
         return False
-    if queue_offset > 0 and queue_unit_at(queue, queue_offset - 1, &before) == 0 \
+    if queue_offset > 0 and queue_file_unit(queue, queue_offset - 1, &before) == 0 \
             and not unit_is_blank(&before) and before.physical_offset >= unit.physical_offset:
         return False
     if queue_record(store, queue, queue_offset, &unit, &found, &field) <= 0:
@@ -212,23 +212,47 @@ cdef int64_t record_tags_code(const char *data, const Record *record) noexcept n
     return tags_code(&properties.tags)
 
 
-cdef int64_t queue_look_derived(Store *store, Queue *queue) noexcept nogil:
+cdef int64_t queue_look_derived(Store *store, Queue *queue, Derived *derived) noexcept nogil:
     """A queue told from the log is read from its files again once an owner has written them."""
-    cdef int64_t last
-    cdef char *derived
+    cdef int64_t rc = 0
     if monotonic_ns() - atomic_get(&queue.looked_at) < 100000000:
         return 0
     pthread_mutex_lock(&store.look_mutex)
     atomic_set(&queue.looked_at, monotonic_ns())
-    derived = queue.derived
-    last = queue.derived_start + queue.derived_count - 1
-    if derived != NULL and file_set_list(&queue.files, NULL) > 0:
-        queue.derived = NULL                 # who reads it now may go on: it is freed at the end
-        queue.derived_kept = derived
-        if queue_used_units(queue) <= last or not unit_is_good(store, queue, last):
-            queue.derived = derived
+    if load_derived(&queue.derived) == derived and file_set_list(&queue.files, NULL) > 0:
+        rc = files_have_derived(store, queue, derived)
+        if rc == 1:                          # who reads it now may go on: it is freed at the end
+            store_derived(&queue.derived, NULL)
     pthread_mutex_unlock(&store.look_mutex)
-    return 0
+    return min(rc, 0)
+
+
+cdef int64_t files_have_derived(Store *store, Queue *queue, const Derived *derived) noexcept nogil:
+    """1 if the files say the same by now, or an owner went on behind it in another way."""
+    cdef Slice units
+    cdef Unit unit
+    cdef Unit last
+    cdef int64_t stop = derived.start + derived.count
+    cdef int64_t at = derived.start
+    cdef int64_t rc
+    cdef int64_t used = queue_used_units(queue)
+    if used < 0:
+        return used
+    unit_read(derived.units + (derived.count - 1) * UNIT_BYTES, &last)
+    if used > stop and queue_file_unit(queue, used - 1, &unit) == 0 \
+            and unit.physical_offset > last.physical_offset \
+            and unit_is_good(store, queue, used - 1):
+        return 1
+    while used >= stop and at < stop:
+        rc = queue_file_units(queue, at, min(stop - at, FLOOR_UNITS), &units)
+        if rc > 0 and memcmp(units.data, derived.units + (at - derived.start) * UNIT_BYTES,
+                             <size_t>(rc * UNIT_BYTES)) != 0:
+            rc = 0
+        slice_release(&units)
+        if rc <= 0:
+            return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+        at += rc
+    return at >= stop
 
 
 cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
@@ -238,10 +262,11 @@ cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
     are not good (half written, or left over from a broker's own recovery) are stepped back.
     """
     cdef int64_t used, known, rc
+    cdef Derived *derived = load_derived(&queue.derived)
     if store.writable:
         return 0
-    if queue.derived != NULL:
-        return queue_look_derived(store, queue)
+    if derived != NULL:
+        return queue_look_derived(store, queue, derived)
     pthread_mutex_lock(&store.look_mutex)
     # Units name files of the log that came since, and the minimum is where the log begins now.
     if not listed and monotonic_ns() - atomic_get(&store.log.listed_at) > 100000000:

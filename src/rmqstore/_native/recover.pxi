@@ -84,7 +84,9 @@ cdef int64_t recover_mend(
     rc = recover_dispatch(store, checkpoint, known, full, fill, key_start, failure)
     if rc < 0:
         return rc
-    recover_next_offsets(store)
+    rc = recover_ends(store, failure)
+    if rc < 0:
+        return rc
     if checkpoint.stale:                     # or the next recovery would believe the old one
         rc = flush_queues_now(store, True)
         if rc < 0:
@@ -117,7 +119,7 @@ cdef void recover_check_mark(Store *store, Checkpoint *checkpoint) noexcept nogi
     else:
         end = log_first(store)
     atomic_set(&store.log.wrote, 0)
-    file_set_reopen(&store.log, True)
+    file_set_reopen(&store.log, store.writable)
     # It ended there, or a filler took the rest of its file.
     if end != mark.dispatched and (end < 0 or mark.dispatched % store.log.file_size
                                    or mark.dispatched - end >= store.log.file_size
@@ -204,8 +206,7 @@ cdef int64_t recover_dispatch(
     # Without a watermark nothing tells that no queue has lost units: the whole log does.
     if full or not known:
         start = first
-        store.recovery.full_dispatch = True
-        rc = recover_below(store, fill, failure)
+        rc = recover_from_first(store, fill, failure)
         if rc < 0:
             return rc
     atomic_set(&store.dispatched, min(max(start, first), end))
@@ -213,11 +214,17 @@ cdef int64_t recover_dispatch(
         store.last_record = checkpoint.mark.last_record
     rc = dispatch_until(store, end)
     if rc == E_REMOVED and not store.recovery.full_dispatch:
-        store.recovery.full_dispatch = True
-        rc = recover_below(store, fill, failure)
+        rc = recover_from_first(store, fill, failure)
+        if rc < 0:
+            return rc
+        rc = dispatch_until(store, end)
+    if rc == E_CONTRADICTION:
+        rc = survey_lives(store)
         if rc == 0:
-            atomic_set(&store.dispatched, first)
-            rc = dispatch_until(store, end)
+            rc = recover_from_first(store, fill, failure)
+        if rc < 0:
+            return fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
+        rc = dispatch_until(store, end)
     if rc < 0:
         if rc == E_CORRUPT and store.failure.status != 0:
             failure[0] = store.failure
@@ -228,23 +235,14 @@ cdef int64_t recover_dispatch(
     return 0
 
 
-cdef void recover_next_offsets(Store *store) noexcept nogil:
-    """A message put next goes behind its queue's end; the dispatch may have moved beginnings."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
-    cdef int64_t first
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            queue.next_offset = atomic_get(&queue.max_offset)
-            if queue.files.count:
-                first = queue_first_at_or_after(
-                    queue, log_first(store), queue.files.slots[0].start // UNIT_BYTES,
-                    queue.next_offset)
-                if first >= 0:
-                    atomic_set(&queue.min_offset, first)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+cdef int64_t recover_from_first(Store *store, bint fill, Failure *failure) noexcept nogil:
+    """Have the whole log dispatched, and believe no unit whose record is still there."""
+    cdef int64_t rc = recover_below(store, fill, failure)
+    if rc < 0:
+        return rc
+    store.recovery.full_dispatch = True
+    atomic_set(&store.dispatched, log_first(store))
+    return recover_floors(store, log_first(store), False, failure)
 
 
 cdef int64_t make_directories(Store *store) noexcept nogil:

@@ -10,9 +10,21 @@ cdef int64_t recover_find_end(
     Failure *failure,
 ) noexcept nogil:
     """Examine the log and decide about it; nothing on the disk changes. Returns its end."""
+    cdef int64_t rc
+    cdef int64_t end = recover_examine(store, checkpoint, was_clean, full, failure)
+    if end < 0:
+        return end
+    rc = damages_decide(store, fill, failure)
+    return rc if rc < 0 else end
+
+
+cdef int64_t recover_examine(
+    Store *store, const Checkpoint *checkpoint, bint was_clean, bint full, Failure *failure,
+) noexcept nogil:
+    """Examine the log's window, or all of it where nothing tells that it need not be."""
     cdef Window window
     cdef int64_t first = file_set_start(&store.log)
-    cdef int64_t start, end, i
+    cdef int64_t start
     window.stop = file_set_stop(&store.log)
     if checkpoint.mark.valid:
         start = checkpoint.mark.dispatched
@@ -28,11 +40,7 @@ cdef int64_t recover_find_end(
     window.crc_from = start
     # Without a watermark queues and index are completed from the whole log.
     window.start = start if checkpoint.mark.valid else first
-    end = log_examine(store, &window, failure)
-    if end < 0:
-        return end
-    i = damages_decide(store, fill, failure)
-    return i if i < 0 else end
+    return log_examine(store, &window, failure)
 
 
 cdef int64_t recover_log(
@@ -105,6 +113,16 @@ cdef int64_t recover_below(
     Store *store, bint fill, Failure *failure,
 ) noexcept nogil:
     """Before the whole log is dispatched: examine and mend what lies below the window."""
+    cdef int64_t rc = examine_below(store, failure)
+    if rc > 0:
+        rc = damages_decide(store, fill, failure)
+        if rc >= 0:
+            rc = log_mend(store, failure)
+    return rc
+
+
+cdef int64_t examine_below(Store *store, Failure *failure) noexcept nogil:
+    """1 after the part of the log that lies below the window was examined; 0 if there is none."""
     cdef Window window
     cdef int64_t rc
     memset(&window, 0, sizeof(Window))
@@ -115,9 +133,7 @@ cdef int64_t recover_below(
     if window.start >= window.stop:
         return 0
     rc = log_examine(store, &window, failure)
-    if rc >= 0:
-        rc = damages_decide(store, fill, failure)
-    return log_mend(store, failure) if rc >= 0 else rc
+    return rc if rc < 0 else 1
 
 
 cdef int64_t recover_window(
@@ -152,6 +168,6 @@ cdef int64_t recover_window(
         rc = 0
     else:
         i = 0
-    file_set_reopen(&store.log, True)
+    file_set_reopen(&store.log, store.writable)
     atomic_set(&store.log.wrote, 0)
     return rc if rc < 0 else store.log.slots[i].start

@@ -1,4 +1,5 @@
-# Opening, second part: the queues that are there, cut where they say more than the log.
+# Opening, second part: the queues that are there; which of their units are believed, and what
+# is left of them once the log was dispatched.
 #
 # Source: store/ConsumeQueue.java recover, truncateDirtyLogicFiles, correctMinOffset;
 #         store/DefaultMessageStore.java loadConsumeQueue
@@ -74,6 +75,7 @@ cdef int64_t load_topic_queues(
             closedir(directory)
             return fail(failure, E_NO_MEMORY, name, "no memory", -1, 0, 0)
         queue.files.open_files = &store.open_files
+        queue.listed = True
         count += 1
     closedir(directory)
     return count
@@ -128,24 +130,19 @@ cdef int64_t tell_queue_size(Store *store, Failure *failure) noexcept nogil:
 cdef int64_t recover_queues(
     Store *store, const Checkpoint *checkpoint, bint full, Failure *failure,
 ) noexcept nogil:
-    """Set every queue's ends, cutting units that point past the log or to other records.
+    """Set every queue's end to the units that need no second look; the dispatch goes on there.
 
-    Returns 1 if the queues are as the watermark's digest says, else 0.
+    Returns 1 if up to the watermark the queues are as its digest says, else 0.
     """
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef int64_t mark = log_first(store)
     cdef int64_t rc, queues
     cdef uint64_t digest
-    cdef int64_t mark = checkpoint.mark.dispatched if checkpoint.mark.valid else 0
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            rc = recover_queue(store, queue, mark if not full else 0, failure)
-            if rc < 0:
-                return rc
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
-    if not checkpoint.mark.valid or mark > atomic_get(&store.log.wrote):
+    if checkpoint.mark.valid and not full:
+        mark = checkpoint.mark.dispatched
+    rc = recover_floors(store, mark, checkpoint.mark.valid and checkpoint.mark.clean, failure)
+    if rc < 0:
+        return rc
+    if not checkpoint.mark.valid or full or mark > atomic_get(&store.log.wrote):
         return 0
     rc = queues_digest(store, mark, &digest, &queues)
     if rc < 0:
@@ -153,69 +150,163 @@ cdef int64_t recover_queues(
     return digest == checkpoint.mark.digest and queues == checkpoint.mark.queues
 
 
-cdef int64_t recover_queue(
-    Store *store, Queue *queue, int64_t mark, Failure *failure,
+cdef int64_t recover_floors(
+    Store *store, int64_t limit, bint closed, Failure *failure,
 ) noexcept nogil:
-    """Find the end of one queue, make what is behind it empty, and find its beginning."""
-    cdef char path[FAILURE_PATH_BYTES]
+    """Find every queue's floor: units up to ``limit``, a log offset, are believed.
+
+    ``closed``: the watermark is that of a clean close, and the units before it were synced.
+    """
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t rc
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            rc = recover_floor(store, queue, limit, closed and store.recovery.clean)
+            if rc < 0:
+                return fail(failure, rc, queue.files.directory, "the queue cannot be read", -1,
+                            0, 0)
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return 0
+
+
+cdef int64_t recover_floor(
+    Store *store, Queue *queue, int64_t limit, bint closed,
+) noexcept nogil:
+    """Set one queue's end to its floor."""
+    cdef int64_t last_end = 0
+    cdef int64_t floor = 0
+    queue.files.unclean = not store.recovery.clean
+    queue.first_physical = INT64_MOST
+    queue.first_offset = 0
+    derived_free(queue.making)
+    queue.making = NULL
+    if queue_is_of_deleted(queue):
+        if not queue.files.writable:
+            queue.deleted = True
+        else:
+            floor = queue_delete(queue)
+            if floor == 0:
+                floor = remove_topic_directory(store, queue.topic)
+        if floor < 0:
+            return floor
+    elif queue.files.count:
+        floor = -1
+        if closed:
+            floor = queue_floor_closed(queue, limit, &last_end)
+        if floor == -1:
+            floor = queue_floor(store, queue, limit, &last_end)
+        if floor < 0:
+            return floor
+    queue.floor = floor
+    atomic_set(&queue.last_end, last_end)
+    atomic_set(&queue.files.wrote, floor * UNIT_BYTES)
+    atomic_set(&queue.files.flushed, floor * UNIT_BYTES)
+    atomic_set(&queue.max_offset, floor)
+    if store.recovery.full_dispatch and not queue.deleted:
+        return recover_first_unit(store, queue)
+    return 0
+
+
+cdef int64_t queue_floor_closed(
+    Queue *queue, int64_t limit, int64_t *last_end,
+) noexcept nogil:
+    """The floor of a queue that was closed cleanly, by bisection; -1 where it takes a walk."""
     cdef Unit unit
-    cdef Found found
-    cdef int64_t field, used, first
-    cdef int64_t rc = 0
-    cdef int64_t end = atomic_get(&store.log.wrote)
+    cdef int64_t used = queue_used_units(queue)
+    if used <= 0 or queue_file_unit(queue, used - 1, &unit) < 0 or unit_is_blank(&unit) \
+            or unit.physical_offset < 0 or unit.physical_offset > limit - unit.size:
+        return -1
+    last_end[0] = unit.physical_offset + unit.size
+    return used
+
+
+cdef bint queue_is_of_deleted(Queue *queue) noexcept nogil:
+    """Whether the files are of a topic that was deleted: a power cut may undo that they went."""
+    cdef Unit unit
+    cdef int64_t at = file_set_start(&queue.files) // UNIT_BYTES
+    cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
+    if queue.topic.deleted_before == 0 or queue.files.count == 0:
+        return False
+    memset(&unit, 0, sizeof(Unit))
+    for at in range(at, at + per_file):
+        if queue_file_unit(queue, at, &unit) < 0:
+            return False
+        if unit.size > 0 and not unit_is_blank(&unit):
+            return unit.physical_offset < queue.topic.deleted_before
+    return False
+
+
+cdef int64_t recover_ends(Store *store, Failure *failure) noexcept nogil:
+    """After the dispatch: what lies behind the queues' ends goes, and their beginnings are told.
+
+    A message put next goes behind its queue's end.
+    """
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t rc
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            rc = recover_end(store, queue)
+            if rc < 0:
+                return fail(failure, rc, queue.files.directory, "the queue cannot be completed",
+                            -1, 0, 0)
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return 0
+
+
+cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
+    cdef int64_t rc, first, stop, floor
     if queue.files.count == 0:
-        rc = file_set_list(&queue.files, failure)
+        queue.next_offset = 0
+        return 0
+    rc = recover_tail(store, queue)
+    if rc == 0:
+        rc = queue_cut(queue, atomic_get(&queue.max_offset))
+    if rc < 0:
+        return rc
+    first = queue.files.slots[0].start // UNIT_BYTES
+    stop = max(first, atomic_get(&queue.max_offset))
+    queue.next_offset = stop
+    atomic_set(&queue.max_offset, stop)
+    atomic_set(&queue.files.wrote, stop * UNIT_BYTES)
+    floor = min(queue.floor, atomic_get(&queue.files.flushed) // UNIT_BYTES)
+    if not store.recovery.clean:
+        rc = queue_redirty(queue, floor, stop)
         if rc < 0:
             return rc
-    if queue.files.count == 0:
-        return 0
-    used = queue_used_units(queue)
-    first = queue.files.slots[0].start // UNIT_BYTES
-    while used > first:
-        rc = queue_unit_at(queue, used - 1, &unit)
-        if rc < 0:
-            used = rc
-            break
-        if unit_is_blank(&unit):
-            if queue_skip_blanks(queue, first, used, &unit) == used:
-                break                        # a queue that begins here keeps its numbering
-            used -= 1
-            continue
-        if unit.physical_offset + unit.size <= end:
-            # Below the watermark the units were good; else a stale one may look like one.
-            if unit.physical_offset < mark or unit.physical_offset < log_first(store):
-                break
-            rc = queue_record(store, queue, used - 1, &unit, &found, &field)
-            if rc > 0:
-                slice_release(&found.slice)
-                break
-        used -= 1
-    if used >= 0:
-        rc = queue_cut(queue, used)
-    if used < 0 or rc < 0:
-        file_name(path, queue.files.directory, queue.files.slots[0].start)
-        return fail(failure, min(used, rc), path, "the queue cannot be read", -1, 0, 0)
-    if used > first:
-        queue_unit_at(queue, used - 1, &unit)
-        if not unit_is_blank(&unit):
-            atomic_set(&queue.last_end, unit.physical_offset + unit.size)
-    elif first:
-        used = first
-    queue.next_offset = used
-    atomic_set(&queue.files.wrote, used * UNIT_BYTES)
-    atomic_set(&queue.files.flushed, used * UNIT_BYTES)
-    atomic_set(&queue.max_offset, used)
-    rc = queue_first_at_or_after(queue, log_first(store), first, used)
-    if rc >= 0:
-        atomic_set(&queue.min_offset, rc)
-        if not store.recovery.clean:
-            rc = queue_first_at_or_after(queue, mark, first, used)
-    if rc < 0:
-        return fail(failure, rc, queue.files.directory, "the queue cannot be read", -1, 0, 0)
-    if not store.recovery.clean:             # units behind the watermark may never have been synced
-        atomic_set(&queue.files.flushed, min(rc, used) * UNIT_BYTES)
         atomic_set(&queue.names_dirty, 1)
-        queue.files.unclean = True
+    atomic_set(&queue.files.flushed,
+               min(stop, atomic_get(&queue.files.flushed) // UNIT_BYTES) * UNIT_BYTES)
+    first = queue_first_at_or_after(queue, log_first(store), first, stop)
+    if first < 0:
+        return first
+    atomic_set(&queue.min_offset, first)
+    return 0
+
+
+cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept nogil:
+    """Have the pages of units [start, stop) written once more.
+
+    They may be in the page cache alone, and after a failed sync they count as clean there.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t at = start * UNIT_BYTES
+    cdef int64_t end, rc
+    while at < stop * UNIT_BYTES:
+        rc = file_set_hold(&queue.files, at, &file)
+        if rc < 0:
+            return rc
+        end = min(stop * UNIT_BYTES, file.start + file.size)
+        atomic_set(&file.name_dirty, 1)
+        touch_pages(file.base, at - file.start, end - file.start)
+        at = end
+        mapped_file_release(file)
+    atomic_set(&queue.files.flushed, start * UNIT_BYTES)
     return 0
 
 

@@ -34,7 +34,7 @@ cdef int64_t log_examine(Store *store, const Window *window, Failure *failure) n
             rc = wrote
         else:
             fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
-    file_set_reopen(&store.log, True)
+    file_set_reopen(&store.log, store.writable)
     return rc
 
 
@@ -51,7 +51,7 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
     while True:
         cursor.check_crc = store.settings.check_crc and cursor.at >= window.crc_from
         rc = cursor_next(&cursor, &record, &data)
-        if rc > 0 and record.magic == MAGIC_MESSAGE_V2:
+        if rc > 0 and record.magic == MAGIC_MESSAGE_V2 and store.writable:
             rc = fail(failure, E_VERSION, "commitlog",
                       "a record of RocketMQ 5: open with 'r'", cursor.at - rc, 0, 0)
         elif rc > 0 and cursor.at - rc >= window.durable \
@@ -335,7 +335,7 @@ cdef int64_t queues_end(Store *store) noexcept nogil:
                     and not unit_is_blank(&unit) and unit.physical_offset >= 0 \
                     and unit.physical_offset < file_set_stop(&store.log):
                 end = max(end, unit.physical_offset + max(unit.size, 0))
-            file_set_reopen(&queue.files, True)
+            file_set_reopen(&queue.files, store.writable)
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
     return end

@@ -1,0 +1,455 @@
+# Completing queues from the log: the unit of a record at exactly its place.
+#
+# What lies in a queue's files behind its floor may never have been synced: any page or sector
+# of it may be zeros. A unit there counts once its own record is met in the log; the rest is
+# made anew, or blank where no record names the place. Who only reads does the same in memory,
+# so that it sees what a recovery would leave.
+#
+# Source: store/ConsumeQueue.java putMessagePositionInfo, correctMinOffset
+
+cdef enum:
+    FLOOR_UNITS = 4096           # looked at together
+
+
+cdef int64_t queue_floor(
+    Store *store, Queue *queue, int64_t limit, int64_t *last_end,
+) noexcept nogil:
+    """The queue offset behind the leading units that need no second look; -errno.
+
+    Each begins where its predecessor's record ends, or later, and ends at or below ``limit``,
+    a log offset.  Blank units count up to the last other one, or where there is no other.
+    """
+    cdef Slice units
+    cdef Unit unit
+    cdef int64_t at = file_set_start(&queue.files) // UNIT_BYTES
+    cdef int64_t floor = at
+    cdef int64_t low = queue.topic.deleted_before
+    cdef int64_t rc, i
+    cdef bint blank = True                   # none but blank ones so far
+    last_end[0] = 0
+    while True:
+        rc = queue_file_units(queue, at, FLOOR_UNITS, &units)
+        if rc == E_NOT_FOUND or rc == E_REMOVED or rc == 0:
+            slice_release(&units)
+            rc = file_set_next_start(&queue.files, at * UNIT_BYTES)
+            if rc < 0 or queue.files.writable:
+                return floor
+            at = rc // UNIT_BYTES            # who only reads goes on behind a file that is gone
+            continue
+        if rc < 0:
+            return rc
+        for i in range(rc):
+            unit_read(units.data + i * UNIT_BYTES, &unit)
+            if unit_is_blank(&unit):
+                if blank:
+                    floor = at + i + 1
+                continue
+            if unit.size <= 0 or unit.physical_offset < max(low, last_end[0]) \
+                    or unit.physical_offset > limit - unit.size:
+                slice_release(&units)
+                return floor
+            blank = False
+            last_end[0] = unit.physical_offset + unit.size
+            floor = at + i + 1
+        slice_release(&units)
+        at += rc
+
+
+cdef int64_t recovered_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
+    """The unit that is there as of now: 0, E_NOT_FOUND, or -errno."""
+    cdef Derived *making = queue.making
+    cdef int64_t rc
+    if making != NULL and making.start <= queue_offset < making.start + making.count:
+        unit_read(making.units + (queue_offset - making.start) * UNIT_BYTES, unit)
+        return 0
+    rc = queue_file_unit(queue, queue_offset, unit)
+    return E_NOT_FOUND if rc == E_REMOVED else rc
+
+
+cdef int64_t unit_holds(
+    Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
+) noexcept nogil:
+    """1 if a unit's record checks and names its place, and lies behind its predecessor's; 0."""
+    cdef Unit before
+    cdef Found found
+    cdef int64_t rc, field
+    if unit.size == 0 and PLANTED("a2"):
+        return 1
+    if unit.size <= 0 or unit_is_blank(unit) \
+            or unit.physical_offset < max(queue.life_start, queue.topic.deleted_before) \
+            or (not store.writable and never_synced(store, unit.physical_offset)):
+        return 0
+    if 0 < queue_offset <= atomic_peek(&queue.max_offset):
+        rc = recovered_unit(queue, queue_offset - 1, &before)
+        if rc < 0 and rc != E_NOT_FOUND:
+            return rc
+        if rc == 0 and before.size > 0 and not unit_is_blank(&before) \
+                and before.physical_offset >= unit.physical_offset:
+            return 0
+    rc = queue_record(store, queue, queue_offset, unit, &found, &field)
+    if rc > 0:
+        slice_release(&found.slice)
+        return 1
+    return rc if -4096 < rc < 0 or rc == E_NO_MEMORY else 0
+
+
+cdef int64_t recover_unit(
+    Store *store, Queue *queue, const Record *record, int64_t code,
+) noexcept nogil:
+    """Place the unit of a record: 1 if it was missing or wrong, 0 if not, or a status.
+
+    E_REMOVED: records before it have to be met as well.  E_CONTRADICTION: two records name
+    the place, and which one is right has to be told from the whole log.
+    """
+    cdef Unit unit
+    cdef int64_t at = record.queue_offset
+    cdef int64_t physical_offset = record.physical_offset
+    cdef int64_t end = atomic_peek(&queue.max_offset)
+    cdef int64_t rc
+    cdef bint same = False
+    if physical_offset < queue.life_start or (
+            physical_offset < queue.first_physical < INT64_MOST and at >= queue.first_offset) or (
+            physical_offset > queue.first_physical and at < queue.first_offset):
+        return 0                             # of an earlier life, or not what it says
+    if at > end:
+        # The unit at the end names the record, and the record another place: one is damaged.
+        rc = recovered_unit(queue, end, &unit)
+        if rc == 0 and unit.physical_offset == physical_offset and unit.size == record.size:
+            return 0
+        if not store.recovery.full_dispatch:
+            return E_REMOVED
+    rc = recovered_unit(queue, at, &unit)
+    if rc < 0 and rc != E_NOT_FOUND:
+        return rc
+    if rc == 0:
+        same = unit.physical_offset == physical_offset and unit.size == record.size and (
+            unit.tags_code == code or unit_code_is_given(queue, &unit))
+    if rc == 0 and unit.physical_offset != physical_offset and not PLANTED("a5"):
+        rc = unit_holds(store, queue, at, &unit)
+        if rc == 1 and unit.physical_offset < physical_offset and not store.surveyed:
+            return E_CONTRADICTION
+        if rc != 0:
+            return min(rc, 0)
+    if not same and not offset_is_likely(queue, at, physical_offset):
+        atomic_add(&store.skipped, 1)
+        return 0
+    if not same:
+        unit.physical_offset = physical_offset
+        unit.size = record.size
+        unit.tags_code = code
+    rc = recover_reach(store, queue, at)
+    if rc == 0:
+        rc = recover_write(queue, at, &unit, same)
+    if rc < 0:
+        return rc
+    if at >= end:
+        atomic_set(&queue.last_end, physical_offset + record.size)
+        atomic_set(&queue.files.wrote, (at + 1) * UNIT_BYTES)
+        atomic_set(&queue.max_offset, at + 1)
+    return not same
+
+
+cdef int64_t recover_reach(
+    Store *store, Queue *queue, int64_t queue_offset,
+) noexcept nogil:
+    """Have every place between the queue's end, or its beginning, and ``queue_offset`` filled."""
+    cdef Unit unit
+    cdef int64_t at = atomic_peek(&queue.max_offset)
+    cdef int64_t stop = queue_offset
+    cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
+    cdef int64_t rc
+    if queue.files.count == 0 and at == 0 and queue.making == NULL:
+        if queue.files.writable:             # only the part of the first file before it
+            at = queue_offset - queue_offset % per_file
+        else:
+            at = queue_offset
+        atomic_set(&queue.min_offset, queue_offset)
+        atomic_set(&queue.files.flushed, at * UNIT_BYTES)
+    elif queue.files.count and queue_offset < queue.files.slots[0].start // UNIT_BYTES:
+        # Files in front of the first one: the nearest first, so that none is ever missing.
+        stop = queue.files.slots[0].start // UNIT_BYTES
+        at = stop
+        while queue.files.writable and at > queue_offset:
+            at -= per_file
+            rc = queue_use_file(queue, at * UNIT_BYTES)
+            if rc < 0:
+                return rc
+        at = min(at, queue_offset)
+    while at < stop:
+        rc = recovered_unit(queue, at, &unit)
+        if rc < 0 and rc != E_NOT_FOUND:
+            return rc
+        if rc == 0 and not unit_is_blank(&unit):
+            rc = unit_holds(store, queue, at, &unit)
+            if rc == 0:
+                rc = unit_names_damage(store, &unit)
+            if rc < 0:
+                return rc
+            rc = rc - 1
+        if rc != 0:
+            unit.physical_offset = 0
+            unit.size = UNIT_BLANK_SIZE
+            unit.tags_code = 0
+        rc = recover_write(queue, at, &unit, rc == 0)
+        if rc < 0:
+            return rc
+        at += 1
+    return 0
+
+
+cdef bint unit_names_damage(Store *store, const Unit *unit) noexcept nogil:
+    """Whether a unit of a store that is only read names damage, to be met where it is read.
+
+    A recovery would refuse it; what a power cut left, it fills without a word.
+    """
+    cdef Damage *damage
+    cdef int64_t i
+    for i in range(store.recovery.damage_count if not store.writable and unit.size > 0 else 0):
+        damage = &store.recovery.damages[i]
+        if damage.kind == DAMAGE_BYTES and damage.start <= unit.physical_offset \
+                and unit.physical_offset <= damage.stop - unit.size:
+            return True
+    return False
+
+
+cdef int64_t recover_write(
+    Queue *queue, int64_t queue_offset, const Unit *unit, bint same,
+) noexcept nogil:
+    """Have a unit at its place, in the file or in memory; ``same``: the file has it already."""
+    cdef int64_t rc
+    if not queue.files.writable:
+        return derived_set(queue, queue_offset, unit, same)
+    if same:
+        return 0
+    rc = queue_set_unit(queue, queue_offset, unit.physical_offset, unit.size, unit.tags_code)
+    if rc == 0:
+        atomic_set(&queue.files.flushed,
+                   min(atomic_get(&queue.files.flushed), queue_offset * UNIT_BYTES))
+    return rc
+
+
+cdef int64_t derived_set(
+    Queue *queue, int64_t queue_offset, const Unit *unit, bint same,
+) noexcept nogil:
+    """Keep a unit in memory: the first that the files do not have, and all from there on."""
+    cdef Derived *making = queue.making
+    cdef int64_t rc
+    if making == NULL:
+        if same:
+            return 0
+        making = <Derived *>calloc(1, sizeof(Derived))
+        if making == NULL:
+            return E_NO_MEMORY
+        making.start = min(queue_offset, max(queue.floor, atomic_peek(&queue.max_offset)))
+        queue.making = making
+        rc = derived_grow(making, max(queue_offset, atomic_peek(&queue.max_offset)))
+        if rc < 0:
+            return rc
+        rc = derived_copy(queue, making, making.start,
+                          max(queue_offset, atomic_peek(&queue.max_offset)))
+        if rc < 0:
+            return rc
+        making.count = max(queue_offset, atomic_peek(&queue.max_offset)) - making.start
+    elif queue_offset < making.start:
+        rc = derived_begin_earlier(queue, making, queue_offset)
+        if rc < 0:
+            return rc
+    rc = derived_grow(making, queue_offset + 1)
+    if rc < 0:
+        return rc
+    unit_write(making.units + (queue_offset - making.start) * UNIT_BYTES, unit.physical_offset,
+               unit.size, unit.tags_code)
+    making.count = max(making.count, queue_offset + 1 - making.start)
+    return 0
+
+
+cdef int64_t derived_grow(Derived *derived, int64_t stop) noexcept nogil:
+    """Have room for units up to the queue offset ``stop``."""
+    cdef int64_t units = stop - derived.start
+    cdef char *grown
+    if units <= derived.room:
+        return 0
+    grown = <char *>realloc(derived.units, <size_t>((units * 2 + 64) * UNIT_BYTES))
+    if grown == NULL:
+        return E_NO_MEMORY
+    derived.units = grown
+    derived.room = units * 2 + 64
+    return 0
+
+
+cdef int64_t derived_copy(
+    Queue *queue, Derived *derived, int64_t start, int64_t stop,
+) noexcept nogil:
+    """Take [start, stop) over from the files; what they do not have is blank."""
+    cdef Unit unit
+    cdef int64_t rc
+    while start < stop:
+        rc = queue_file_unit(queue, start, &unit)
+        if rc < 0 and rc != E_NOT_FOUND and rc != E_REMOVED:
+            return rc
+        if rc < 0 or unit.size <= 0:
+            unit.physical_offset = 0
+            unit.size = UNIT_BLANK_SIZE
+            unit.tags_code = 0
+        unit_write(derived.units + (start - derived.start) * UNIT_BYTES, unit.physical_offset,
+                   unit.size, unit.tags_code)
+        start += 1
+    return 0
+
+
+cdef int64_t derived_begin_earlier(
+    Queue *queue, Derived *derived, int64_t start,
+) noexcept nogil:
+    """Move the beginning down to the queue offset ``start``."""
+    cdef int64_t more = derived.start - start
+    cdef int64_t was = derived.start
+    cdef int64_t rc = derived_grow(derived, was + derived.count + more)
+    if rc < 0:
+        return rc
+    memmove(derived.units + more * UNIT_BYTES, derived.units,
+            <size_t>(derived.count * UNIT_BYTES))
+    derived.start = start
+    derived.count += more
+    return derived_copy(queue, derived, start, was)
+
+
+cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
+    """After the walk: keep what lies behind the queue's end and is its own all the same.
+
+    That is by multi-dispatch, from records of other queues.
+    """
+    cdef Unit unit
+    cdef int64_t at = atomic_peek(&queue.max_offset)
+    cdef int64_t stop = queue_stop(queue, at)
+    cdef int64_t end = atomic_get(&store.log.wrote)
+    cdef int64_t rc
+    if stop < 0:
+        return stop
+    while at < stop:
+        rc = recovered_unit(queue, at, &unit)
+        if rc < 0 and rc != E_NOT_FOUND:
+            return rc
+        if rc == 0 and 0 < unit.size <= end and unit.physical_offset <= end - unit.size \
+                and unit.physical_offset >= atomic_peek(&queue.last_end):
+            rc = unit_holds(store, queue, at, &unit)
+            if rc < 0:
+                return rc
+            if rc:
+                rc = recover_reach(store, queue, at)
+                if rc == 0:
+                    rc = recover_write(queue, at, &unit, True)
+                if rc < 0:
+                    return rc
+                atomic_set(&queue.last_end, unit.physical_offset + unit.size)
+                atomic_set(&queue.max_offset, at + 1)
+        at += 1
+    return 0
+
+
+cdef int64_t queue_stop(Queue *queue, int64_t first) noexcept nogil:
+    """The queue offset behind the last byte in the files that is not zero; at least ``first``."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef MappedFile plain
+    cdef int64_t fd, start, from_byte, last
+    cdef int64_t i = queue.files.count
+    while i > 0:
+        i -= 1
+        start = queue.files.slots[i].start
+        if start + queue.files.file_size <= first * UNIT_BYTES:
+            break
+        file_name(path, queue.files.directory, start)
+        fd = sys_open_file(queue.files.root, path, O_RDONLY, &status)
+        if fd < 0:
+            if fd == -ENOENT and not queue.files.writable:
+                continue
+            return fd
+        memset(&plain, 0, sizeof(MappedFile))
+        plain.fd = <int>fd
+        plain.size = min(queue.files.file_size, status.st_size)
+        from_byte = max(0, first * UNIT_BYTES - start)
+        last = mapped_file_last_used(&plain, from_byte) if from_byte < plain.size else from_byte
+        close(<int>fd)
+        if last < 0:
+            return last
+        if last > from_byte:
+            return (start + last + UNIT_BYTES - 1) // UNIT_BYTES
+    return first
+
+
+cdef int64_t recover_first_unit(Store *store, Queue *queue) noexcept nogil:
+    """Tell the first good unit: records before it that name a later place are no more its own."""
+    cdef Unit unit
+    cdef int64_t at = file_set_start(&queue.files) // UNIT_BYTES
+    cdef int64_t stop = queue_stop(queue, at)
+    cdef int64_t rc
+    queue.first_offset = 0
+    queue.first_physical = INT64_MOST
+    if PLANTED("a4"):
+        return 0
+    while at < stop:
+        rc = recovered_unit(queue, at, &unit)
+        if rc < 0 and rc != E_NOT_FOUND:
+            return rc
+        if rc == 0:
+            rc = at < queue.floor and unit.size > 0 and not unit_is_blank(&unit) \
+                and unit.physical_offset >= queue.life_start
+            if not rc:
+                rc = unit_holds(store, queue, at, &unit)
+            if rc < 0:
+                return rc
+            if rc:
+                queue.first_offset = at
+                queue.first_physical = unit.physical_offset
+                return 0
+        at += 1
+    return 0
+
+
+cdef int64_t survey_lives(Store *store) noexcept nogil:
+    """Walk the whole log for queues that began again, when their topic was deleted and remade.
+
+    Along the log the queue offsets of one life increase. One that falls back is the beginning
+    of a new life if the queue's next record follows it; alone it is a record whose QUEUEOFFSET
+    is damaged. A life begins with the queue offset 0.
+    """
+    cdef Cursor cursor
+    cdef Record record
+    cdef Said said
+    cdef Queue *queue
+    cdef const char *data
+    cdef int64_t rc, says
+    cursor_init(&cursor, store, log_first(store),
+                atomic_get(&store.log.wrote) if store.writable else INT64_MOST)
+    cursor.check_crc = False
+    store.surveyed = True
+    said.topic = NULL
+    while True:
+        rc = cursor_next(&cursor, &record, &data)
+        if rc == E_CORRUPT:
+            rc = cursor_resync(&cursor)
+            if rc > 0:
+                continue
+        if rc <= 0:
+            break
+        says = record_says(&store.table, &store.settings, data, &record, &said)
+        if says < 0:
+            rc = says
+            break
+        queue = queue_find(said.topic, record.queue_id) if says & SAYS_UNIT else NULL
+        if queue != NULL:
+            survey_record(queue, &record)
+    cursor_close(&cursor)
+    return min(rc, 0)
+
+
+cdef void survey_record(Queue *queue, const Record *record) noexcept nogil:
+    cdef int64_t at = record.queue_offset
+    if at >= queue.survey_next or 0 < at == queue.survey_restart_next:
+        if at == 1 and queue.survey_restart_next == 1:
+            queue.life_start = queue.survey_restart
+        queue.survey_next = at + 1
+        queue.survey_restart_next = 0
+    else:
+        queue.survey_restart = record.physical_offset
+        queue.survey_restart_next = at + 1
