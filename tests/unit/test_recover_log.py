@@ -187,6 +187,21 @@ def test_damage_across_the_end_of_a_file(root):
     assert_second_is_a_no_op(root)
 
 
+@pytest.mark.parametrize("what", ["queue", "queues and config"])
+def test_damage_that_is_met_because_queues_are_missing(root, what):
+    """A closed store, whose log is checked from its end on only, until the queues need all."""
+    record = records(root)[40]
+    flip(root, record.physical_offset + 5)
+    whole = read(root).keys() - {("Topic1", record.queue_id, record.queue_offset)}
+    shutil.rmtree(root / "consumequeue" / "Topic1" / ("1" if what == "queue" else "."))
+    with pytest.raises(StoreCorruptError, match="good records lie behind"):
+        rmqstore.open(root, "r+", config=CONFIG)
+    assert not (root / "abort").exists()
+    with rmqstore.open(root, "r+", config=CONFIG, on_corruption="fill") as store:
+        assert bodies(store).keys() == whole
+        assert [m.start for m in store.recovery.ranges] == [record.physical_offset]
+
+
 # The end of the log
 
 

@@ -90,6 +90,7 @@ cdef int64_t recover_force(
     cdef int64_t at = start
     cdef int64_t rc = 0
     cdef int64_t fd, end, file_start
+    cdef MappedFile *file = NULL
     store.log.unclean = True
     atomic_set(&store.log.flushed, start)
     while at < stop and rc == 0:
@@ -97,6 +98,8 @@ cdef int64_t recover_force(
         end = min(stop, file_start + store.log.file_size)
         fd = log_open_file(store, file_start)
         rc = min(fd, 0)
+        if PLANTED("a13") and file_set_hold(&store.log, at, &file) == 0:
+            touch_pages(file.base, at - file_start, end - file_start)
         if fd >= 0:
             rc = rewrite_data(<int>fd, at - file_start, end - file_start)
             close(<int>fd)
