@@ -204,7 +204,7 @@ IMAGES: dict[str, Image] = {}
 DAMAGES: dict[str, list[Damage]] = {}  # by the image's name
 
 
-@campaign("flips", cases=75_000, slice=1200)
+@campaign("flips", cases=75_000, slice=1200, theirs=True)
 def flips(run: Run) -> None:
     """Every byte of small stores in three ways, their sectors, pages, lengths and files.
 
@@ -212,11 +212,21 @@ def flips(run: Run) -> None:
     """
     logging.disable(logging.CRITICAL)
     images, checksummed = run.fork(make_images, ["images"], counts=False)[0]
+    if run.wants("theirs"):
+        image = next(image for image in images if image.name == "closed-broker")
+        run.fork(
+            lambda case, count: their_cases(case, image, count),
+            [run.number(240, 8)],
+            column="theirs",
+            counts=False,
+            seconds=1200,
+        )
+    if not run.wants("ours"):
+        return
     if not checksummed:
         run.not_run("records with a checksum of their own")
     for image in images:
-        everything = [*damage.range_damages(image), *damage.file_damages(image)]
-        everything += damage.byte_damages(image)
+        everything = damages(image)
         draw = random.Random(f"{run.seed} {image.name}")
         share = run.cases / len(images) / len(everything)
         IMAGES[image.name] = image
@@ -230,6 +240,31 @@ def flips(run: Run) -> None:
             image, start = name.split(":")
             singles = [f"{image}:{int(start) + at}" for at in range(CHUNK)]
             run.fork(single, singles, counts=False, seconds=LIMIT, memory=MEMORY)
+
+
+def damages(image: Image) -> list[Damage]:
+    return [
+        *damage.range_damages(image),
+        *damage.file_damages(image),
+        *damage.byte_damages(image),
+    ]
+
+
+def their_cases(case: Case, image: Image, count: int) -> None:
+    """A sample over the files: a checkpoint of 4 KiB is not most of what there is."""
+    from faults.their_flips import TheirTrials
+
+    by_file: dict[str, list[Damage]] = {}
+    for one in damages(image):
+        by_file.setdefault(one.name, []).append(one)
+    trials = TheirTrials(case, image)
+    try:
+        for number in range(count):
+            signal.setitimer(signal.ITIMER_REAL, 60)
+            files = sorted(by_file)
+            trials.run(case.draw.choice(by_file[files[number % len(files)]]))
+    finally:
+        trials.close()
 
 
 def make_images(case: Case, _: str) -> tuple[list[Image], bool]:
