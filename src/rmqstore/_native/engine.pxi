@@ -339,6 +339,7 @@ cdef class Engine:
         cdef Topic *topic
         cdef Queue *queue
         cdef int64_t rc = 0
+        cdef bint there
         found = {}
         with nogil:
             rc = look_for_queues(store)
@@ -347,8 +348,9 @@ cdef class Engine:
             ids = []
             queue = load_queue(&topic.first_queue)
             while queue != NULL:
-                # A queue that was deleted has neither files nor messages.
-                if not store.writable or queue.files.count or queue.next_offset:
+                with nogil:
+                    there = not store.writable or queue_is_used(store, queue)
+                if there:
                     ids.append(queue.id)
                 queue = queue.next_made
             if ids or atomic_get(&topic.write_queue_nums) > 0:
@@ -368,6 +370,15 @@ cdef int wait_for_dispatch(Store *store, int64_t *status) except -1:
             status[0] = close_dispatch(store, monotonic_ns() + WAIT_SLICE_NS, &stalled_at_ns)
         PyErr_CheckSignals()
     return 0
+
+
+cdef bint queue_is_used(Store *store, Queue *queue) noexcept nogil:
+    """Whether a writing store's queue has anything: one that was deleted has nothing."""
+    cdef int64_t next_offset
+    pthread_mutex_lock(&store.put_lock)
+    next_offset = queue.next_offset
+    pthread_mutex_unlock(&store.put_lock)
+    return next_offset > 0 or file_set_count(&queue.files) > 0
 
 
 cdef int enter_deleted(Store *store, str name, int64_t offset) except -1:
