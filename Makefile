@@ -14,6 +14,7 @@
 #   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
 #   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
 #                    ONLY=kill,power for some, SEED and CASE to repeat one; make test has a slice
+#   make faults-proof known defects put back one at a time, and which campaign finds each
 #   make interop crash-long coverage venv clean
 #
 # ARGS is handed to pytest: make test ARGS="-k index -x"
@@ -36,7 +37,7 @@ SITE := $(CURDIR)/build/site
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long faults spark-faults \
+.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long faults faults-proof spark-faults \
     pipeline bench-spark venv clean FORCE
 
 demo: $(V)/demo.stamp
@@ -71,6 +72,11 @@ faults: $(V)/test.stamp build/site/faults/stamp build/site/asan/stamp
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults RMQSTORE_ASAN_PATH=$(SITE)/asan PYTHONPATH=$(SITE)/faults:tests $(V)/bin/python -m faults \
 	    --scale "$(SCALE)" --jobs "$(JOBS)" --seed "$(SEED)" --only "$(ONLY)" --case "$(CASE)" \
 	    --scratch build/faults
+
+# Known defects, put back one at a time: the campaigns in whose reach they are must find them.
+faults-proof: $(V)/test.stamp build/site/plants/stamp
+	RMQSTORE_FAULTS_PATH=$(SITE)/plants PYTHONPATH=$(SITE)/plants:tests $(V)/bin/python \
+	    -m faults.proof --seed "$(SEED)" --only "$(ONLY)"
 
 spark-faults: $(V)/test.stamp
 	RMQSTORE_SPARK_FAULTS=100 $(V)/bin/pytest tests/spark/test_faults.py $(ARGS)

@@ -169,6 +169,8 @@ cdef inline int64_t log_append(
     place.queue_offset = queue.next_offset
     place.store_timestamp = now
     KILL_POINT("before-copy")
+    if PLANTED("unit-before-record"):
+        atomic_set_strict(&store.log.wrote, physical_offset + size)
     for i in range(count):
         record_write(at, &drafts[i], physical_offset, queue.next_offset + i, now)
         at += drafts[i].size

@@ -108,7 +108,7 @@ cdef class Engine:
             note_open_store(store)
         try:
             deleted = read_deleted() if PLANTED("a12") else None
-            if writable:
+            if writable and not PLANTED("lock-after-load"):
                 self.wait_for_lock(store, timeout, &failure)
             if deleted is None:
                 deleted = read_deleted()
@@ -127,6 +127,8 @@ cdef class Engine:
                 store_drop(store)
             raise status_error(rc, &failure, path)
         self.store = store
+        if writable and PLANTED("lock-after-load"):
+            self.wait_for_lock(store, timeout, &failure)
 
     cdef int wait_for_lock(self, Store *store, double timeout, Failure *failure) except -1:
         """Take the lock; in slices, for the sake of signals."""

@@ -148,7 +148,9 @@ cdef int64_t flush_queues_now(Store *store, bint thorough) noexcept nogil:
         KILL_POINT("before-index-sync")
         rc = flush_indexed_log(store) if thorough else 0
         if rc == 0:
-            rc = index_set_flush(&store.indexes, not thorough, atomic_get(&store.log.flushed))
+            rc = index_set_flush(&store.indexes,
+                                 not thorough or PLANTED("index-not-synced-at-close"),
+                                 atomic_get(&store.log.flushed))
         if rc < 0 and not is_passing(rc):
             store_broke(store, rc, "index", "an index file cannot be forced to the disk")
         rc = min(rc, 0)

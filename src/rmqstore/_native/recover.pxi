@@ -35,11 +35,13 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
         end = recover_find_end(store, &checkpoint, was_clean, full, fill, failure)
         if end < 0:
             return end
-    rc = abort_create(store)
+    rc = 0 if PLANTED("abort-after-first-change") else abort_create(store)
     if rc < 0:
         return fail(failure, rc, "abort", "cannot be made", -1, 0, 0)
     KILL_POINT("recover-after-abort")
     rc = recover_mend(store, &checkpoint, end, was_clean, full, fill, failure)
+    if PLANTED("abort-after-first-change"):
+        abort_create(store)
     store.recovery.seconds_ns = monotonic_ns() - began
     return rc
 

@@ -1,0 +1,49 @@
+"""Known defects that can be put back, and the campaigns that must find each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[2] / "src" / "rmqstore"
+
+# Each campaign that is named must find the defect by itself.
+REACH: dict[str, tuple[str, ...]] = {
+    "ack-before-sync": ("power",),
+    "retry-failed-sync": ("syncs",),
+    "checkpoint-before-queues": ("power",),
+    "no-directory-sync-after-roll": ("power",),
+    "no-erase-of-cut-tail": ("kill",),
+    "abort-after-first-change": ("machine",),
+    "queue-offset-used-by-refused-put": ("calls",),
+    "unit-before-record": ("kill", "machine"),
+    "index-not-synced-at-close": ("power",),
+    "lock-after-load": ("machine",),
+    "unlink-held-mapping": ("machine",),
+    "a1": ("flips",),
+    "a2": ("power",),
+    "a3": ("machine",),
+    "a4": ("machine",),
+    "a5": ("flips",),
+    "a6": ("flips",),
+    "a7": ("power", "machine"),
+    "a8": ("flips",),
+    "a10": ("power",),
+    "a10-enomem": ("syncs",),
+    "a12": ("machine",),
+    "a14": ("machine",),
+    "a15": ("machine",),
+    "a18": ("power",),
+}
+# What no campaign can find, by its nature: why.
+OUT_OF_REACH: dict[str, str] = {}
+
+
+def planted() -> set[str]:
+    """The names that the sources ask for."""
+    return {
+        name
+        for path in SOURCES.rglob("*.p[xy]*")
+        if path.suffix in {".py", ".pxi", ".pxd"} and path.name != "faults.pxd"
+        for name in re.findall(r"""(?i:planted)\(["']([^"']+)["']\)""", path.read_text("utf-8"))
+    }
