@@ -19,6 +19,9 @@ SECONDS = 30  # that it goes on where nobody kills it
 DELETED = ["Gone1", "Gone2"]
 
 
+_report = threading.excepthook
+
+
 class PowerWriter(Writer):
     def tell_flushed(self, draw: random.Random) -> None:
         while True:
@@ -47,14 +50,18 @@ class PowerWriter(Writer):
                 self.say(f"deleted {topic}")
 
 
-def main(root: str, acks: str, seed: str, prefix: str, config: str) -> None:
+def write(root: str, acks: int, seed: int, prefix: str, config: Any) -> None:
+    """Write until the end of this process, which is some time off."""
     import rmqstore
 
-    say = int(acks)
-    os.write(say, b"opening\n")
-    store = rmqstore.open(root, "a", config=rmqstore.StoreConfig(**json.loads(config)))
-    os.write(say, b"open\n")
-    writer = PowerWriter(store, say, int(seed), prefix)
+    # A disk that went away ends a thread.
+    threading.excepthook = lambda args: (
+        None if isinstance(args.exc_value, OSError | rmqstore.StoreError) else _report(args)
+    )
+    os.write(acks, b"opening\n")
+    store = rmqstore.open(root, "a", config=config)
+    os.write(acks, b"open\n")
+    writer = PowerWriter(store, acks, seed, prefix)
     until = time.monotonic() + SECONDS
     targets: list[tuple[Any, tuple[Any, ...]]] = [
         (writer.run, (number, until)) for number in range(THREADS)
@@ -65,6 +72,13 @@ def main(root: str, acks: str, seed: str, prefix: str, config: str) -> None:
         threading.Thread(target=work, args=arguments, daemon=True).start()
     time.sleep(SECONDS)
     os._exit(0)
+
+
+def main(root: str, acks: str, seed: str, prefix: str, config: str) -> None:
+    import rmqstore
+
+    chosen = rmqstore.StoreConfig(**json.loads(config))
+    write(root, int(acks), int(seed), prefix, chosen)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ class Victim:
 
     def _read(self) -> None:
         while data := os.read(self.pipe, 1 << 16):
-            self.said += data
             with self.more:
+                self.said += data
                 self.lines += data.count(b"\n")
                 self.more.notify_all()
             if not self.open.is_set() and b"open\n" in self.said.splitlines(keepends=True):
@@ -76,6 +76,10 @@ class Victim:
         """Until it has said so many lines, or ended."""
         with self.more:
             self.more.wait_for(lambda: self.lines >= count)
+
+    def said_so_far(self) -> bytes:
+        with self.more:
+            return bytes(self.said)
 
     def kill(self) -> tuple[int, bytes]:
         """End it: its exit code and what it said."""
