@@ -1,0 +1,109 @@
+"""What the campaigns rest on: deaths and hangs are counted, and images hold what they must."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from crash.checks import environment
+from faults.campaign_power import build_shim
+from faults.framework import CAMPAIGNS, Case, Run, campaign
+from faults.power_image import Recording
+
+pytestmark = [pytest.mark.crash]
+
+WRITE = """
+import mmap, os
+os.chdir({top!r})
+os.mkdir("made")
+with open("made/synced", "wb") as file:
+    file.truncate(8192)
+    os.fsync(file.fileno())
+directory = os.open("made", os.O_RDONLY)
+os.fsync(directory)
+top = os.open(".", os.O_RDONLY)
+os.fsync(top)
+with open("made/synced", "r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+    view[0:4] = b"kept"
+    view.flush(0, 4096)
+    view[4096:4100] = b"late"
+with open("made/unsynced", "wb") as file:
+    file.write(b"x" * 100)
+os.rename("made/unsynced", "made/renamed")
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    @campaign("self-test", cases=8, slice=4)
+    def nothing(run: Run) -> None:
+        pass
+
+    yield Run(CAMPAIGNS["self-test"], tmp_path, seed="1")
+    del CAMPAIGNS["self-test"]
+
+
+def behave(case: Case, how: str) -> str:
+    if how == "raise":
+        raise ValueError(how)
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        time.sleep(60)
+    if how == "lose":
+        case.violation("I1", "lost")
+    if how == "eat":
+        bytearray(4 << 30)
+    return how
+
+
+def test_what_goes_wrong_in_a_child_is_counted(run):
+    ways = ["fine", "raise", "die", "hang", "lose", "eat"]
+    results = run.fork(behave, ways, seconds=5, memory=2 << 30)
+    assert results == ["fine", None, None, None, "lose", None]
+    found = {violation.case: violation.kind for violation in run.column("ours").violations}
+    expected = {"raise": "error", "die": "died", "hang": "hung", "lose": "I1", "eat": "error"}
+    assert found == expected
+    assert run.column("ours").cases == len(ways)
+    assert run.column("ours").counts() == "I1:1 died:1 hung:1 error:2"
+
+
+def test_cases_within_a_case_are_named_and_counted(run):
+    def outer(case: Case, number: int) -> None:
+        case.fork(behave, ["fine", "lose"])
+
+    run.fork(outer, [1, 2], counts=False)
+    assert run.column("ours").cases == 4
+    assert sorted(v.case for v in run.column("ours").violations) == ["1/lose", "2/lose"]
+
+
+def test_images_of_a_cut_have_what_was_synced_and_any_of_the_rest(tmp_path):
+    top = tmp_path / "top"
+    top.mkdir()
+    recording = Recording.begin(top, tmp_path / "shadow")
+    extra = recording.environment(build_shim(tmp_path))
+    script = WRITE.format(top=str(top))
+    subprocess.run([sys.executable, "-c", script], env=environment(**extra), check=True, timeout=60)
+    recording.end()
+    seen = set()
+    for number in range(60):
+        image = tmp_path / f"image{number}"
+        recording.image(random.Random(number), image, "strict")
+        synced = (image / "made" / "synced").read_bytes()
+        assert synced[:4] == b"kept"
+        assert len(synced) == 8192
+        assert synced[4096:4100] in {b"late", bytes(4)}
+        names = tuple(sorted(path.name for path in (image / "made").iterdir()))
+        seen.add((synced[4096:4100], names))
+    assert {late for late, _ in seen} == {b"late", bytes(4)}
+    assert {names for _, names in seen} == {
+        ("synced",),
+        ("synced", "unsynced"),
+        ("renamed", "synced"),
+    }
