@@ -102,6 +102,24 @@ cdef inline int64_t log_written(
     return E_FAILED
 
 
+cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexcept nogil:
+    """Make a file of the log, without a name yet, whose length is on the disk.
+
+    Else a sync of the directory for another file could let this one's name last without it: an
+    empty file in the middle of the log.  As any failed sync, one here is final.
+    """
+    cdef int64_t rc = file_set_make(&store.log, start, made)
+    if rc < 0:
+        return rc
+    rc = sys_sync(made[0].fd)
+    if rc < 0:
+        mapped_file_release(made[0])
+        made[0] = NULL
+        store_broke(store, rc, "commitlog", "")
+        return E_FAILED if atomic_get(&store.state) == STATE_OPEN else rc
+    return 0
+
+
 cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexcept nogil:
     """The file that begins at ``start``, held for the writer: there already, made ahead, or new."""
     cdef MappedFile *made = NULL
@@ -118,7 +136,7 @@ cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexc
         store.next_file = NULL
     pthread_mutex_unlock(&store.prepare_mutex)
     if made == NULL:
-        rc = file_set_make(&store.log, start, &made)
+        rc = log_make_file(store, start, &made)
         if rc < 0:
             return rc
     mapped_file_hold(made)

@@ -61,7 +61,7 @@ cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
         mapped_file_release(store.next_file)     # the writer had made that one itself by then
         store.next_file = NULL
     if store.next_file == NULL and file_set_stop(&store.log) == start \
-            and file_set_make(&store.log, start, &made) == 0:
+            and log_make_file(store, start, &made) == 0:
         madvise(made.base, <size_t>min(made.size, POPULATE_FIRST), MADV_POPULATE_WRITE)
         store.next_file = made
     pthread_mutex_unlock(&store.prepare_mutex)
