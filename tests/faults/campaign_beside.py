@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -55,6 +56,7 @@ def own(case: Case, root: Path, told: Path, config: Any, life: int) -> None:
     while time.monotonic() < until:
         work.write_once(draw, [f"o{life}.{number + i}" for i in range(12)])
         number += 12
+        time.sleep(0.003)
         if number % 10 == 0:
             for one in range(8):
                 store.put(DELETED, BODY, queue_id=one % 2, keys=f"d-{life}-{number}-{one}")
@@ -163,4 +165,5 @@ def one_beside(case: Case, number: int) -> None:
 @campaign("beside", cases=100, slice=4)
 def beside(run: Run) -> None:
     """An owner of three lives, most of them ended by SIGKILL, and two readers all the time."""
+    logging.disable(logging.CRITICAL)
     run.fork(one_beside, range(run.cases), seconds=2 * LIMIT)
