@@ -48,6 +48,25 @@ def test_a_sync_is_never_tried_again(tmp_path, monkeypatch, flush, number):
     assert (tmp_path / "store" / "abort").exists()
 
 
+def test_a_deleted_topic_whose_directory_cannot_be_synced_is_final(tmp_path, monkeypatch):
+    """The core's only sync of it; those of the files in config/ are Python's."""
+    config = writer.config("ASYNC_FLUSH").replace(
+        flush_interval_commit_log=600_000, flush_interval_consume_queue=600_000
+    )
+    store = rmqstore.open(tmp_path / "store", "a", config=config)
+    store.create_topic("gone", 1)
+    store.put("gone", b"good", queue_id=0)
+    store.flush()
+    monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1:{errno.EIO}+")
+    with pytest.raises(rmqstore.StoreFailedError, match="consumequeue"):
+        store.delete_topic("gone")
+    monkeypatch.delenv("RMQ_FAIL_AT")
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.put("Topic1", b"after", queue_id=0)
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.close()
+
+
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_no_call_that_begins_after_a_failure_was_told_is_acknowledged(tmp_path, monkeypatch, flush):
     config = writer.config(flush).replace(flush_interval_commit_log=5)

@@ -333,7 +333,7 @@ cdef class Engine:
             with nogil:
                 rc = topic_delete(store, found)
         store_leave(store)
-        return check(rc, NULL, self._path)
+        return check(rc, &store.failure if rc == E_FAILED else NULL, self._path)
 
     def _queue_files(self):
         """``{topic: [queue ids]}`` of the queues that exist."""
@@ -443,7 +443,11 @@ cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
     rc = remove_directory_below(store.root, path)
     if rc < 0 and rc != -ENOENT and rc != -ENOTEMPTY:
         return rc
-    return sync_directory(store.root, "consumequeue")
+    rc = sync_directory(store.root, "consumequeue")
+    if rc == 0 or is_passing(rc):
+        return rc
+    store_broke(store, rc, "consumequeue", "the directory cannot be forced to the disk")
+    return E_FAILED
 
 
 cdef int64_t queue_delete(Queue *queue) noexcept nogil:
