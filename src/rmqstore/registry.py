@@ -33,8 +33,9 @@ class TopicRegistry:
         Directory of the store.
     lenient : bool
         Go without a file that is torn: for who only reads.
-    sync_failed : callable
-        Called with the error of a sync that failed; raises what the caller gets.
+    sync_failed : callable, optional
+        Called with the error of a sync that failed; raises what the caller gets.  Without it,
+        as for who only reads, that is the error itself.
 
     Attributes
     ----------
@@ -46,7 +47,7 @@ class TopicRegistry:
     """
 
     def __init__(
-        self, root: str, *, lenient: bool, sync_failed: Callable[[SyncError], Never]
+        self, root: str, *, lenient: bool, sync_failed: Callable[[SyncError], Never] | None = None
     ) -> None:
         self._root = root
         self._sync_failed = sync_failed
@@ -125,7 +126,7 @@ class TopicRegistry:
         except BaseException as error:
             if not isinstance(error, ReplacedError):
                 restore()
-            if isinstance(error, SyncError):
+            if isinstance(error, SyncError) and self._sync_failed is not None:
                 self._sync_failed(error)
             raise
 
