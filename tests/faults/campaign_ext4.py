@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crash import writer
+from faults.campaign_power import DELETED
 from faults.framework import Case, Run, campaign
 from faults.model import Model, Named, learn
 from faults.power_writer import write
@@ -124,7 +125,9 @@ def one_shutdown(case: Case, number: int) -> None:
             return
         again = case.draw.choice([config, None])
         modes = case.draw.choice([("r", "r+"), ("r+",)])
-        check_reopened(case, root, expected, config=again, modes=modes, more="after~3000~8")
+        check_reopened(
+            case, root, expected, config=again, modes=modes, more="after~3000~8", gone=DELETED
+        )
     case.note("acknowledged", len(model.acked))
 
 

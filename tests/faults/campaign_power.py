@@ -21,6 +21,7 @@ from faults.reopen import check_reopened
 from faults.victim import Victim
 
 SHIM = Path(__file__).parent / "power_shim.c"
+DELETED = r"consumequeue/Gone[12]/"  # queues of topics that the writer deletes
 STORE = Path("made", "for", "store")  # below the recorded directory: its parents are new as well
 
 
@@ -213,4 +214,12 @@ def one_image(case: Case, recording: Recording, expected: Model, setting: Settin
         return
     config = case.draw.choice([None, rmqstore.StoreConfig(**setting.fields)])
     modes = case.draw.choice([("r", "r+"), ("r", "r+"), ("r+",)])
-    check_reopened(case, root, expected, config=config, modes=modes, more="after" + setting.limits)
+    check_reopened(
+        case,
+        root,
+        expected,
+        config=config,
+        modes=modes,
+        more="after" + setting.limits,
+        gone=DELETED,
+    )

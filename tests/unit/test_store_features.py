@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 
 import pytest
@@ -54,7 +55,9 @@ def test_a_deleted_topic_stays_deleted(tmp_path):
         with rmqstore.open(root, mode, verify=verify) as store:
             assert [m.body for m in store["orders"][0]] == [b"new"] * 10
             assert len(store.query("orders", "k7")) == 1
+    shutil.rmtree(root / "index")
     with rmqstore.open(root, "r+") as store:
+        assert len(store.query("orders", "k7", index_only=True)) == 1
         assert store.put("orders", b"next", queue_id=0).queue_offset == 10
         with pytest.raises(rmqstore.TopicNotFoundError):
             store.delete_topic("unknown")

@@ -142,8 +142,9 @@ cdef inline int64_t record_says(
             if topic == NULL:
                 return E_NO_MEMORY
         said.topic = topic
+    # Whoever deletes a topic deletes its queues: its records are found by key all the same.
     if topic != NULL and record.physical_offset < topic.deleted_before:
-        return 0
+        return SAYS_KEYS
     if transaction == SYS_PREPARED:
         return SAYS_KEYS
     if topic == NULL or record.queue_id < 0 or record.queue_offset < 0 \
