@@ -67,6 +67,7 @@ import atexit
 from codecs import register_error
 from collections.abc import Mapping
 from os import fsdecode, fsencode, makedirs, path as os_path, strerror
+from re import compile as compile_pattern
 
 from rmqstore import arrays, bodies, errors, times, types
 

@@ -27,6 +27,7 @@ CONFIGS: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
     "small": (SMALL, {}),
     "small-sync": (SMALL, {"flush_disk_type": "SYNC_FLUSH"}),
     "default-v6": ({}, {"store_host": "[2001:db8::a:b]:10911"}),
+    "checksum": (SMALL, {"record_checksum": True}),
 }
 FIELDS = {
     "mappedFileSizeCommitLog": "mapped_file_size_commit_log",
@@ -34,7 +35,7 @@ FIELDS = {
     "maxHashSlotNum": "max_hash_slot_num",
     "maxIndexNum": "max_index_num",
 }
-MESSAGES = {"small": 6000, "small-sync": 1500, "default-v6": 1500}
+MESSAGES = {"small": 6000, "small-sync": 1500, "default-v6": 1500, "checksum": 1500}
 
 TOPICS = ["Topic1", "orders", "a_b-c%1|2"]
 FEW = "few"  # gets so little that each of its queues has one file

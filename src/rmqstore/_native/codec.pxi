@@ -102,7 +102,7 @@ def string_hash(text):
 def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0, flag=0,
                   sys_flag=0, born_timestamp=0, born_host="127.0.0.1:0", store_timestamp=0,
                   store_host="127.0.0.1:0", reconsume_times=0, prepared_transaction_offset=0,
-                  properties=b""):
+                  properties=b"", record_checksum=False):
     """Return the bytes of one commit log record.
 
     Parameters
@@ -120,6 +120,9 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
         ``"ip:port"`` or ``"[v6]:port"``.
     properties : bytes or mapping of str to str, optional
         The stored string, or what it is made of.
+    record_checksum : bool, optional
+        End the record with RocketMQ 5's checksum of all of it, the property ``__CRC32#``; one
+        that ``properties`` ends with is replaced.
 
     Returns
     -------
@@ -161,6 +164,12 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
     if host_bytes("store_host", store_host, draft.store_host) == HOST_V6_BYTES:
         draft.sys_flag |= SYS_STORE_HOST_V6
     stored = stored_properties(properties)
+    if record_checksum:
+        stored = CHECKSUM_PROPERTY.sub(b"", stored)
+        if stored and not stored.endswith(b"\x02"):
+            stored += b"\x02"
+        stored += bytes(CHECKSUM_PROPERTY_BYTES)     # filled in once the rest is there
+        draft.checksum = True
     draft.properties = stored
     draft.properties_length = len(stored)
     if draft.properties_length > PROPERTIES_MAX_BYTES:
@@ -179,6 +188,10 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
     finally:
         PyBuffer_Release(&view)
     return record
+
+
+# The checksum of another record, as the last property.
+CHECKSUM_PROPERTY = compile_pattern(rb"(?s)(?:\A|(?<=\x02))__CRC32#\x01[^\x02]*\x02?\Z")
 
 
 cdef bytes stored_properties(object properties):

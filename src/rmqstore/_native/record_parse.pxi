@@ -174,6 +174,8 @@ cdef int64_t record_check(
         checked = record_checksum_at(data, record)
         if checked >= 0 and not record_checksum_matches(data, record, checked):
             return FIELD_CHECKSUM
+        if checked < 0 and record_checksum_is_damaged(data, record):
+            return FIELD_CHECKSUM
     return FIELD_NONE
 
 
@@ -192,6 +194,33 @@ cdef inline int64_t record_checksum_at(const char *data, const Record *record) n
             or memcmp(data + at, b"__CRC32#\x01", 9) != 0:
         return -1
     return at
+
+
+cdef inline bint record_checksum_is_damaged(const char *data, const Record *record) noexcept nogil:
+    """Whether the record ends with such a checksum but for one byte of what is around the digits.
+
+    Without the name or the end the property would not be found, and the damage pass for a
+    record that never had one.  Or the end of it never reached the disk and is zeros.
+    """
+    cdef const char *at = data + record.size - CHECKSUM_PROPERTY_BYTES
+    cdef const char *fixed = b"__CRC32#\x01"
+    cdef int64_t i, there
+    cdef int64_t differing = at[CHECKSUM_PROPERTY_BYTES - 1] != PROPERTY_VALUE_END
+    if record.properties_length < CHECKSUM_PROPERTY_BYTES or (
+            record.properties_length > CHECKSUM_PROPERTY_BYTES
+            and data[record.size - CHECKSUM_PROPERTY_BYTES - 1] != PROPERTY_VALUE_END):
+        return False
+    there = last_nonzero(at, CHECKSUM_PROPERTY_BYTES) + 1
+    if 0 < there < CHECKSUM_PROPERTY_BYTES - 1 and memcmp(at, fixed, <size_t>min(there, 9)) == 0:
+        return True
+    for i in range(9):
+        differing += at[i] != fixed[i]
+        if differing > 1:
+            return False
+    for i in range(9, CHECKSUM_PROPERTY_BYTES - 1):
+        if not 48 <= at[i] <= 57:
+            return False
+    return True
 
 
 cdef bint record_checksum_matches(
