@@ -69,7 +69,7 @@ def killed_store(case: Case, model: Model, config: Any, seconds: float, torn: fl
     root = case.scratch / "store"
     victim = start(case, root, model, "base", config)
     victim.open.wait()
-    time.sleep(case.draw.uniform(0, seconds))
+    time.sleep(case.draw.uniform(seconds / 4, seconds))
     learn(model, victim.kill()[1])
     if case.draw.random() < torn:
         checks.tear(root)
@@ -185,12 +185,21 @@ def kill_at_points(run: Run) -> None:
             run.violation("error", point, "this point of the code was never passed")
 
 
+def lose_index(root: Path) -> None:
+    """Remove the oldest index file but for the last, so that it is made anew."""
+    for path in sorted((root / "index").glob("*"))[:-1][:1]:
+        path.unlink()
+
+
 def one_point(case: Case, item: str) -> bool:
     """Whether the writer came to the point."""
     point, _, turn = item.rpartition(":")
     model = Model(Named())
     config = writer.config(flush_type(case))
-    root = killed_store(case, model, config, 0.1, torn=1 if turn == "0" else 0.5)
+    seconds = 0.6 if "index-swap" in point else 0.1
+    root = killed_store(case, model, config, seconds, torn=1 if turn == "0" else 0.5)
+    if "index-swap" in point:
+        lose_index(root)
     count = 1 if int(turn) % 2 == 0 else case.draw.randint(1, PASSINGS)
     plan = f"{point}:{count}"
     victim = start(case, root, model, "p", config, POINT_SECONDS, RMQ_KILL_AT=plan)

@@ -5,7 +5,8 @@ of each; a file's length is the new or the old one; changes of names that no syn
 has followed are undone from some point on.  ``journal`` says how names become durable:
 
 ``"strict"``  by a sync of their directory alone, which is all that POSIX promises;
-``"ext4"``    a sync of a directory or of a new file makes every earlier change of names durable.
+``"ext4"``    a sync of a directory or of a new file makes every earlier change of names durable,
+              and a file that has a name has the length that it was given.
 """
 
 from __future__ import annotations
@@ -167,7 +168,9 @@ class Recording:
             with path.open("wb") as file:
                 if found is not None:
                     # A store's files get their length at once; others grow as they are written.
-                    _write(file.fileno(), found, own, draw, grows=not path.name.isdigit())
+                    at_once = path.name.isdigit()
+                    size = _length(found, draw, at_once=at_once, kept=at_once and journal == "ext4")
+                    _write(file.fileno(), found, own, size, draw)
 
     def everything_new(self) -> int:
         """How many pages are not durable: 0 means that a cut changes no bytes."""
@@ -205,7 +208,15 @@ def _compare(durable: Path | None, now: Path | None) -> Bytes:
     return Bytes(old, new[differ].copy(), differ, durable_size, size)
 
 
-def _write(fd: int, found: Bytes, share: float, draw: random.Random, *, grows: bool) -> None:
+def _length(found: Bytes, draw: random.Random, *, at_once: bool, kept: bool) -> int:
+    """The length after the cut: that before or after the change, or where it grew one between."""
+    low, high = sorted((found.durable_size, found.size))
+    if kept:
+        return high
+    return draw.choice([low, high, high if at_once else draw.randint(low, high)])
+
+
+def _write(fd: int, found: Bytes, share: float, size: int, draw: random.Random) -> None:
     random_of = np.random.default_rng(draw.getrandbits(64))
     count = len(found.differ)
     pages = found.durable.copy()
@@ -213,8 +224,6 @@ def _write(fd: int, found: Bytes, share: float, draw: random.Random, *, grows: b
     torn = random_of.random(count) < TORN
     new[torn] &= random_of.random((int(torn.sum()), PART)) < 0.5
     pages[found.differ] = np.where(new[:, :, None], found.now, found.durable[found.differ])
-    low, high = sorted((found.durable_size, found.size))
-    size = draw.choice([low, high, draw.randint(low, high) if grows else high])
     flat = pages.reshape(-1)[:size]
     used = np.flatnonzero(pages.any(axis=(1, 2)))
     for first, last in _runs(used):
