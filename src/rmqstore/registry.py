@@ -113,6 +113,13 @@ class TopicRegistry:
 
         self._save(lambda: self._deleted_file.save({"topics": self.deleted}), restore)
 
+    def lower_deletions(self, log_end: int) -> None:
+        """Have no deletion noted behind the log's end: records put next begin there."""
+        if any(offset > log_end for offset in self.deleted.values()):
+            lowered = {name: min(offset, log_end) for name, offset in self.deleted.items()}
+            self._deleted_file.save({"topics": lowered})
+            self.deleted.update(lowered)
+
     def _restore(self, name: str, before: TopicConfig | None) -> None:
         if before is None:
             self._table.remove(name)

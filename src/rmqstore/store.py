@@ -119,6 +119,8 @@ class MessageStore(ScanningEngine, AsyncEngine):
 
     def _finish_opening(self, chosen: StoreConfig) -> None:
         """Read what Python keeps of the store: topics, sizes, what recovery did."""
+        if self.mode != "r":
+            self._registry.lower_deletions(self._recovery()["log_end"])
         for topic in self._registry:
             self._set_topic(topic.topic_name, topic.write_queue_nums)
         log_size, queue_size, slots, entries = self._sizes()
@@ -283,7 +285,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
                     write_queue_nums=queue_nums,
                 )
             )
-        self._set_topic(name, queue_nums)
+            self._set_topic(name, queue_nums)
         return self[name]
 
     def _make_topic(self, topic: str) -> None:
@@ -299,7 +301,14 @@ class MessageStore(ScanningEngine, AsyncEngine):
                 )
             else:
                 queue_nums = entry.write_queue_nums
-        self._set_topic(topic, max(1, queue_nums))
+            self._set_topic(topic, max(1, queue_nums))
+
+    def _remake_topic(self, topic: str, physical_offset: int) -> None:
+        """Make a topic that was deleted before a message at a log offset; called by the core."""
+        with self._registry.lock:  # a deletion that has begun is done by now
+            deleted = physical_offset < self._registry.deleted.get(topic, 0)
+        if not deleted:
+            self._make_topic(topic)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic's queues and its entry in ``topics.json``.
@@ -326,12 +335,16 @@ class MessageStore(ScanningEngine, AsyncEngine):
         if name not in self.topics:
             raise TopicNotFoundError(f"{self.path}: no topic {name!r}")
         with self._registry.lock:
+            log_end = self._flush_log()
             self._registry.remove(name)
             self._set_topic(name, 0)
             # On the disk before the first file goes: a recovery from the log would bring the
-            # queues back else.
-            self._registry.note_deleted(name, self.stats()["wrote_position"])
-            self._registry.note_deleted(name, self._delete_queues(name))
+            # queues back else. Never ahead of the log there: what is put after a power cut would
+            # lie below the note.
+            self._registry.note_deleted(name, log_end)
+            log_end = self._delete_queues(name)
+            self._flush_log()
+            self._registry.note_deleted(name, log_end)
 
     # Find
 

@@ -19,6 +19,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     end = recover_examine(store, &checkpoint, store.recovery.clean, False, NULL)
     if end < 0:
         return end
+    lower_deletions(store, end)
     rc = list_queues(store)
     if rc == 0:
         rc = recover_queues(store, &checkpoint, False, NULL)

@@ -306,6 +306,10 @@ cdef class Engine:
         """Make an unknown topic; what MessageStore does with topics.json."""
         self._set_topic(topic, self._config.default_topic_queue_nums)
 
+    def _remake_topic(self, topic, physical_offset):
+        """Make a topic whose deletion came before the message at a log offset."""
+        self._make_topic(topic)
+
     def _check_writable(self):
         """Raise unless the store is open for writing here."""
         store_writable(self)

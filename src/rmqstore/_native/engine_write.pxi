@@ -247,6 +247,22 @@ cdef class WritingEngine(Engine):
             raise status_error(E_FAILED if atomic_get(&store.failed) else rc, &store.failure,
                                self._path)
 
+    def _flush_log(self):
+        """Force the log alone to the disk; the offset up to which it is there."""
+        cdef int64_t rc
+        cdef int64_t flushed
+        cdef Store *store
+        store_writable(self)
+        store = self.store
+        with nogil:
+            rc = flush_log_now(store)
+        flushed = atomic_get(&store.log.flushed)
+        store_leave(store)
+        if rc < 0:
+            raise status_error(E_FAILED if atomic_get(&store.failed) else rc, &store.failure,
+                               self._path)
+        return flushed
+
     def wait_durable(self, physical_offset=None, timeout=None):
         """Wait until the log is on the disk.
 

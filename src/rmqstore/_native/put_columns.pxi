@@ -199,7 +199,26 @@ cdef PutManyResult put_rows(
                                       monotonic_ns() + store.settings.sync_flush_timeout)
             else:
                 worker_call(&store.flush_log)
+    keep_topics(engine, &input.rows, stored, physical_offset)
     return finish_rows(engine, result, stored, stop, status)
+
+
+cdef int keep_topics(
+    Engine engine, const Rows *rows, int64_t stored, const int64_t *physical_offset,
+) except -1:
+    """keep_topic for the rows that are in the log."""
+    cdef Topic *last = NULL
+    cdef Topic *topic
+    cdef int64_t row = stored
+    while row > 0:
+        row -= 1
+        topic = rows.topics[0 if rows.one_topic else row]
+        if topic != last:
+            keep_topic(engine, topic, physical_offset[row])
+        if rows.one_topic:
+            break
+        last = topic
+    return 0
 
 
 cdef PutManyResult finish_rows(

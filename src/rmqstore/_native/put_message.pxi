@@ -80,6 +80,17 @@ cdef Topic *writable_topic(Engine engine, object topic) except NULL:
     return found
 
 
+cdef int keep_topic(Engine engine, Topic *topic, int64_t physical_offset) except -1:
+    """Have an entry again for a topic that was deleted before a message of it was appended.
+
+    Before the message is acknowledged: where a queue exists, topics.json has its topic, and the
+    note of the deletion is on the disk.
+    """
+    if unlikely(atomic_peek(&topic.write_queue_nums) == 0) and not topic.schedule:
+        engine._remake_topic(topic.name[:topic.length].decode("ascii"), physical_offset)
+    return 0
+
+
 cdef Queue *writable_queue(Engine engine, Topic *topic, int64_t queue_id) except NULL:
     cdef Store *store = engine.store
     cdef Queue *queue = queue_find(topic, <int32_t>queue_id)
@@ -248,6 +259,7 @@ cdef int append_and_wait(
     result._count = count
     memcpy(result.host, store.settings.store_host, HOST_V6_BYTES)
     result.v6 = store.settings.store_host_length == HOST_V6_BYTES
+    keep_topic(engine, queue.topic, result.place.physical_offset)
     if store.settings.sync_flush:
         if wait:
             wait_acknowledged(engine, result)

@@ -267,6 +267,11 @@ cdef PutManyResult append_batches(Engine engine, list batches, int64_t count, bi
                                       monotonic_ns() + store.settings.sync_flush_timeout)
             else:
                 worker_call(&store.flush_log)
+    row = 0
+    for batch in batches:
+        done = min(batch.rows.count, stored - row)
+        keep_topics(engine, &batch.rows, done, physical_offset + row)
+        row += done
     return finish_rows(engine, result, stored, stop, status)
 
 

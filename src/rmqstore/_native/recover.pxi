@@ -65,6 +65,7 @@ cdef int64_t recover_mend(
         rc = recover_log(store, end, was_clean, failure)
         if rc < 0:
             return rc
+    lower_deletions(store, atomic_get(&store.log.wrote))
     if checkpoint.mark.valid and checkpoint.mark.dispatched > atomic_get(&store.log.wrote):
         checkpoint.mark.valid = False        # cut below it: its word is not good any more
         checkpoint.stale = True

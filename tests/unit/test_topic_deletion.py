@@ -1,0 +1,154 @@
+"""Topics deleted and made again, through power cuts, kills and other threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+import rmqstore
+
+SLOW = 100_000_000  # ms: only what is asked for is flushed
+LOG_SIZE = 1 << 20
+CONFIG = rmqstore.StoreConfig.small(
+    mapped_file_size_commit_log=LOG_SIZE,
+    mapped_file_size_consume_queue=20_000,
+    flush_interval_commit_log=SLOW,
+    flush_interval_consume_queue=SLOW,
+    flush_commit_log_thorough_interval=SLOW,
+    flush_consume_queue_thorough_interval=SLOW,
+)
+
+
+def in_child(work):
+    """Run ``work`` in a child that ends by SIGKILL, as a process that dies in the middle."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def deletions(root):
+    return json.loads((root / "rmqstore-deleted.json").read_text())["topics"]
+
+
+def topics_in(root):
+    return set(json.loads((root / "config" / "topics.json").read_text())["topicConfigTable"])
+
+
+def cut(root, position):
+    """Take from the log what lies behind a position in its only file."""
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.truncate(position)
+        file.truncate(LOG_SIZE)
+
+
+def test_the_note_is_never_ahead_of_the_log(tmp_path):
+    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
+        store.put_many("orders", [b"old %d" % n for n in range(50)], queue_id=0)
+        assert store.stats()["flushed_position"] == 0
+        store.delete_topic("orders")
+        assert deletions(tmp_path / "store")["orders"] <= store.stats()["flushed_position"]
+
+
+@pytest.mark.parametrize("config", [CONFIG, None])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_log_that_ends_below_the_note(tmp_path, config, killed):
+    """The log's end was lost: what is put to the topic made again is seen, and goes on being."""
+    root = tmp_path / "store"
+
+    def work():
+        store = rmqstore.open(root, "a", config=CONFIG)
+        store.put("others", b"stays", queue_id=0)
+        store.flush()
+        with root.joinpath("end").open("w") as file:
+            file.write(str(store.stats()["wrote_position"]))
+        store.put_many("orders", [b"old %d" % n for n in range(50)], queue_id=0)
+        store.delete_topic("orders")
+
+    in_child(work)
+    end = int((root / "end").read_text())
+    cut(root, end)
+    assert deletions(root)["orders"] > end
+    with rmqstore.open(root) as store:
+        assert "orders" not in store
+        assert [m.body for m in store["others"][0]] == [b"stays"]
+
+    def go_on():
+        store = rmqstore.open(root, "r+", config=config)
+        assert deletions(root)["orders"] == end
+        assert store.put("orders", b"new", queue_id=0).queue_offset == 0
+        assert store.get("orders", 0, 0).messages[0].body == b"new"
+        if killed:
+            store.flush()
+        else:
+            store.close()
+
+    in_child(go_on)
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode) as store:
+            assert [m.body for m in store["orders"][0]] == [b"new"]
+            assert [m.body for m in store["others"][0]] == [b"stays"]
+
+
+def test_deleted_while_a_message_is_put(tmp_path):
+    """The message comes after the deletion: the topic is made again for it, in its file as well."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        store.put("orders", b"old", queue_id=0)
+
+        def keys():
+            store.delete_topic("orders")
+            yield "key"
+
+        done = store.put("orders", b"new", queue_id=0, keys=keys())
+        assert done.queue_offset == 0
+        assert [m.body for m in store["orders"][0]] == [b"new"]
+        assert "orders" in topics_in(root)
+    with rmqstore.open(root) as store:
+        assert [m.body for m in store["orders"][0]] == [b"new"]
+
+
+@pytest.mark.parametrize("rows", ["put_many", "put_table"])
+def test_deleted_while_rows_are_put(tmp_path, rows):
+    """Each row comes before the deletion and is gone, or after it and is seen."""
+    pyarrow = pytest.importorskip("pyarrow")
+    root = tmp_path / "store"
+    count = 20_000
+    bodies = [b"%d" % n for n in range(count)]
+    table = pyarrow.table({"topic": ["orders"] * count, "body": bodies, "queue_id": [0] * count})
+    outcomes = set()
+    with rmqstore.open(root, "a", config=rmqstore.StoreConfig.small()) as store:
+        for _ in range(20):
+            results = []
+
+            def put(results=results):
+                if rows == "put_table":
+                    results.append(store.put_table(table))
+                else:
+                    results.append(store.put_many("orders", bodies, queue_id=0))
+
+            store.put("orders", b"first", queue_id=0)
+            writer = threading.Thread(target=put)
+            before = store.stats()["wrote_position"]
+            writer.start()
+            while store.stats()["wrote_position"] == before:
+                pass
+            store.delete_topic("orders")
+            writer.join()
+            note = deletions(root)["orders"]
+            places = [int(at) for at in results[0].physical_offset]
+            expected = [b"%d" % n for n, at in enumerate(places) if at >= note]
+            outcomes.add(bool(expected))
+            assert ("orders" in topics_in(root)) == bool(expected)
+            assert ("orders" in store) == bool(expected)
+            if expected:
+                assert [m.body for m in store["orders"][0]] == expected
+    assert True in outcomes
