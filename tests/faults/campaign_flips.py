@@ -48,12 +48,11 @@ def look(store: Any, image: Image) -> Seen:
             seen.errors.append(error)
             continue
         for message in found:
-            where = (topic, queue_id, queue_offset)
             fields = tiny.all_of(message)
-            if fields == image.messages.get(where):
-                seen.good.add(where)
-            elif message.queue_offset == queue_offset or where in image.messages:
-                seen.other[where] = fields
+            if fields == image.messages.get(place):
+                seen.good.add(place)
+            elif message.queue_offset == queue_offset:  # else the place was passed over
+                seen.other[place] = fields
     shared = {key for place in places - seen.good for key in image.keys.get(place, ())}
     for place in seen.good:
         offset = image.spans[place][0]

@@ -263,3 +263,24 @@ def test_a_topic_made_again_in_a_broker_store(tmp_path, old, new, closed, lost):
             if mode == "r+":
                 assert store.put("orders", b"next", queue_id=0).queue_offset == new
                 expected.append(b"next")
+
+
+def test_a_queue_that_begins_with_a_later_file_is_recovered(tmp_path):
+    """As when a flipped queue id names a queue that was not there: its first unit is not 0."""
+    config = CONFIG.replace(mapped_file_size_consume_queue=3 * UNIT)
+    root = tmp_path / "store"
+
+    def work():
+        store = rmqstore.open(root, "a", config=config)
+        for n in range(6):
+            store.put("orders", b"%d" % n, queue_id=0, uniq_key=False)
+        last = store.put("orders", b"last", queue_id=0, uniq_key=False).physical_offset
+        store.flush()
+        with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(last + 12)
+            file.write(struct.pack(">i", 9))
+
+    in_child(work)
+    with rmqstore.open(root, "r+", config=config) as store:
+        assert [m.body for m in store["orders"][0]] == [b"%d" % n for n in range(6)]
+        assert store.get("orders", 9, 6, 1).messages[0].body == b"last"

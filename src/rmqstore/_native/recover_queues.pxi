@@ -285,7 +285,8 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
     queue.next_offset = stop
     atomic_set(&queue.max_offset, stop)
     atomic_set(&queue.files.wrote, stop * UNIT_BYTES)
-    floor = min(queue.floor, atomic_get(&queue.files.flushed) // UNIT_BYTES)
+    # Nothing lies below the first file; a queue that was made just now may begin with a later one.
+    floor = max(first, min(queue.floor, atomic_get(&queue.files.flushed) // UNIT_BYTES))
     if not store.recovery.clean:
         rc = queue_redirty(queue, floor, stop)
         if rc < 0:
