@@ -191,8 +191,9 @@ class Life:
 
     def do_changing(self, draw: random.Random) -> None:
         """Bodies that change while they are put: what is in the log has its checksum."""
-        with changing_memory(1024) as body:
-            for name in self.names(8):
+        with changing_memory(3500) as body:
+            for name in self.names(16):
+                time.sleep(0.0005)  # whoever changes it has a turn
                 m = message_of(name)
                 key = f"{name}!"
                 put = self.store.put(m["topic"], body, queue_id=m["queue_id"], keys=key)

@@ -189,6 +189,8 @@ cdef inline int64_t log_append(
     KILL_POINT("before-copy")
     if PLANTED("unit-before-record"):
         atomic_set_strict(&store.log.wrote, physical_offset + size)
+        log_appended(store, physical_offset + size)
+        usleep(100)
     for i in range(count):
         record_write(at, &drafts[i], physical_offset, queue.next_offset + i, now)
         at += drafts[i].size
