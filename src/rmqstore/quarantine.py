@@ -20,7 +20,7 @@ from pathlib import Path
 from rmqstore import opening, paths
 from rmqstore._core import filler_record, log_pieces
 from rmqstore.config import StoreConfig
-from rmqstore.spark.locking import locked
+from rmqstore.locking import locked
 from rmqstore.syncing import sync_path
 
 __all__ = ["SavedRange", "restore", "saved_ranges"]
@@ -149,7 +149,7 @@ def restore(path: str | os.PathLike[str], *, config: StoreConfig | None = None) 
         pass  # recovered, and closed: the log ends where its last record does
     log = _log_of(path, config)
     with locked(os.fspath(path), 0.0):
-        found = []
+        found: list[SavedRange] = []
         for each, pieces in _walk(log):
             if each.restorable and not any(done.restorable for done in found):
                 _distrust(log.root)

@@ -17,8 +17,8 @@ import pytest
 import rmqstore
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.config import StoreConfig
+from rmqstore.locking import is_owned
 from rmqstore.spark.lagging import Lag, LagListener, QueueLag, lag
-from rmqstore.spark.locking import is_owned
 from rmqstore.spark.stream_groups import keep_progress
 from stream_model import Query, fill, options
 

@@ -111,11 +111,17 @@ cdef int64_t fuzz_record(Fuzz *fuzz) noexcept nogil:
     cdef const char *data = fuzz_place(fuzz, fuzz.data, length)
     rc = record_parse(data, length, room, &record, &field)
     if rc == 0:
-        return FUZZ_TAKEN if record.size == room else fuzz_broke(fuzz, "a filler of another size than the room")
+        if record.size != room:
+            return fuzz_broke(fuzz, "a filler of another size than the room")
+        return FUZZ_TAKEN
     if rc == E_NOT_FOUND:
-        return FUZZ_REFUSED if length < record.size <= room else fuzz_broke(fuzz, "more bytes are wanted than there are")
+        if not length < record.size <= room:
+            return fuzz_broke(fuzz, "more bytes are wanted than there are")
+        return FUZZ_REFUSED
     if rc < 0:
-        return FUZZ_REFUSED if rc == E_CORRUPT and field != FIELD_NONE else fuzz_broke(fuzz, "refused without a field, or with another status")
+        if rc != E_CORRUPT or field == FIELD_NONE:
+            return fuzz_broke(fuzz, "refused without a field, or with another status")
+        return FUZZ_REFUSED
     if rc != record.size or rc > length or rc < RECORD_FIXED_BYTES:
         return fuzz_broke(fuzz, "the size is not the record's")
     if record.body_length < 0 or record.topic_length < 0 or record.properties_length < 0 \
@@ -203,7 +209,9 @@ cdef int64_t fuzz_index(Fuzz *fuzz) noexcept nogil:
         return fuzz_broke(fuzz, "the header cannot be read")
     if not 1 <= atomic_get(&index.count) <= index.entry_num:
         return fuzz_broke(fuzz, "a count that cannot be")
-    for i in range(3):
+    i = 0
+    while i < 3:
+        i += 1
         hash = get_i32(fuzz.data + INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * index.slot_num
                        + INDEX_ENTRY_BYTES * fuzz_below(fuzz, index.entry_num))
         hash = java_abs_hash(<int32_t>hash)

@@ -64,7 +64,7 @@ cdef int64_t copy_data(
 
 
 cdef int64_t rewrite_data(int fd, int64_t start, int64_t stop) noexcept nogil:
-    """Write what [start, stop) of a file holds once more, so that it is dirty; no hole is filled."""
+    """Write what [start, stop) of a file holds once more: it is dirty then; no hole is filled."""
     cdef int64_t data_stop, rc
     while start < stop:
         start = next_data(fd, start, stop, &data_stop)
@@ -102,7 +102,9 @@ cdef int64_t quarantine_make(Store *store, int64_t offset, char *name) noexcept 
     return fd
 
 
-cdef int64_t quarantine_save(Store *store, int fd, int64_t file_start, Damage *damage) noexcept nogil:
+cdef int64_t quarantine_save(
+    Store *store, int fd, int64_t file_start, Damage *damage,
+) noexcept nogil:
     """Save the bytes of a damaged range, in a file of the range's length, and sync them."""
     cdef int64_t rc
     cdef int64_t target = quarantine_make(store, damage.start, damage.saved)

@@ -150,7 +150,8 @@ cdef int take_map(
             or schema.n_children != 1:
         return refuse_format(column, code)
     entry = schema_child(schema, 0)
-    if entry == NULL or entry.format == NULL or strcmp(entry.format, b"+s") != 0 or entry.n_children != 2 or (
+    if entry == NULL or entry.format == NULL or strcmp(entry.format, b"+s") != 0 \
+            or entry.n_children != 2 or (
             code[1] != c'm' and not (is_named(schema_child(entry, 0), b"key")
                                      and is_named(schema_child(entry, 1), b"value"))):
         return refuse_format(column, code)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from rmqstore import paths
 from rmqstore.errors import StoreCorruptError, StoreError
+from rmqstore.locking import open_for_writing
 from rmqstore.spark import swapping
 from rmqstore.spark.ledger import Intent, Job, Ledger
-from rmqstore.spark.locking import open_for_writing
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.staging import (
     StagedFile,

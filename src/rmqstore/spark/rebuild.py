@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqstore import _core, opening, paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
-from rmqstore.spark.locking import locked
+from rmqstore.locking import locked
 from rmqstore.spark.log_ranges import (
     LogPlan,
     RangeReport,

@@ -14,6 +14,7 @@ from pathlib import Path
 from rmqstore import opening
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
+from rmqstore.locking import locked, open_for_writing
 from rmqstore.spark import swapping
 from rmqstore.spark.committing import (
     foreign_entries,
@@ -24,7 +25,6 @@ from rmqstore.spark.committing import (
     roll_forward,
 )
 from rmqstore.spark.ledger import Intent, Job, Ledger, is_earlier, last_change
-from rmqstore.spark.locking import locked, open_for_writing
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.staging import StagedFile
 from rmqstore.spark.write_options import Limits, WriteOptions, limits_in_force

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from rmqstore.errors import StoreError
+from rmqstore.locking import wait_until_free
 from rmqstore.spark import committing, replacing
 from rmqstore.spark.ledger import (
     Job,
@@ -31,7 +32,6 @@ from rmqstore.spark.ledger import (
     stream_directory,
     stream_ending,
 )
-from rmqstore.spark.locking import wait_until_free
 from rmqstore.spark.options import OptionError
 from rmqstore.spark.staging import Rules, StagedFile, stage
 from rmqstore.spark.worker_errors import told_plainly

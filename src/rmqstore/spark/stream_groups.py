@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rmqstore import paths
 from rmqstore.brokerfiles.offsets import OffsetTable
-from rmqstore.spark.locking import is_owned
+from rmqstore.locking import is_owned
 
 __all__ = ["keep_progress"]
 
