@@ -106,6 +106,7 @@ include "_native/dispatch.pxi"
 include "_native/checkpoint.pxi"
 # ---- reading
 include "_native/read_path.pxi"
+include "_native/reading_look.pxi"
 include "_native/read_ahead.pxi"
 include "_native/log_cursor.pxi"
 include "_native/get_messages.pxi"

@@ -43,6 +43,9 @@ cdef struct Queue:
     int64_t survey_next          # recovery: the queue offset that follows along the log
     int64_t survey_restart       # where one began again, which the next record has to confirm
     int64_t survey_restart_next
+    int64_t bad_start            # "r": units [bad_start, bad_stop) at the end were not good
+    int64_t bad_stop
+    int64_t bad_log_stop         # while the log's files ended there
     bint completed               # units were written while the store was opened
     bint listed                  # its directory was seen
     bint deleted                 # "r": what lies there is of a topic that was deleted

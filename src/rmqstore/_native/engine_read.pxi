@@ -127,6 +127,8 @@ cdef class ReadingEngine(WritingEngine):
                                got.next_offset, got.min_offset, got.max_offset)
 
     cdef object read_error(self, Store *store, int64_t rc, Got *got):
+        if rc == E_CORRUPT and got.unit_is_bad:
+            return corrupt_unit(self._path, &got.queue.files, got.bad_offset, got.field)
         if rc == E_CORRUPT:
             return corrupt_record(self._path, store.log.file_size, got.bad_offset, got.field)
         return status_error(rc, &store.failure, self._path)

@@ -134,11 +134,8 @@ cdef class ScanPass:
     cdef object failure(self, int64_t status):
         cdef Scan *scan = &self.scan
         if status == E_CORRUPT and scan.removed_queue != NULL:
-            start = scan.bad_offset - scan.bad_offset % scan.removed_queue.files.file_size
-            return errors.StoreCorruptError(
-                os_path.join(self.engine._path, fsdecode(scan.removed_queue.files.directory),
-                             f"{start:020d}"),
-                scan.bad_offset - start, record_field_name(scan.field).decode("ascii"))
+            return corrupt_unit(self.engine._path, &scan.removed_queue.files, scan.bad_offset,
+                                scan.field)
         if status == E_CORRUPT:
             return corrupt_record(self.engine._path, scan.store.log.file_size, scan.bad_offset,
                                   scan.field)

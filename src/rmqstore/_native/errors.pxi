@@ -97,6 +97,14 @@ cdef object corrupt_record(str root, int64_t log_file_size, int64_t offset, int6
         path, offset, record_field_name(field).decode("ascii"))
 
 
+cdef object corrupt_unit(str root, const FileSet *files, int64_t at, int64_t field):
+    """A unit, at byte ``at`` of its queue, that cannot be, or whose file is missing."""
+    cdef int64_t start = at - at % files.file_size
+    return errors.StoreCorruptError(
+        os_path.join(root, fsdecode(files.directory), f"{start:020d}"), at - start,
+        record_field_name(field).decode("ascii"))
+
+
 cdef object text_of(const char *data, int64_t length):
     """Text as Java decodes it: U+FFFD for what is not UTF-8."""
     return PyUnicode_DecodeUTF8(data, length, b"rmqstore.java")

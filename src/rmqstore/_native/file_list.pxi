@@ -75,6 +75,7 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
             rc = index if index < 0 else rc
         else:
             files.slots[index].length = status.st_size
+            file_slot_check(files, index, &status)
     closedir(directory)
     for index in range(files.count):
         if files.slots[index].length < 0:
@@ -86,6 +87,19 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
     atomic_set(&files.listed_at, monotonic_ns())
     pthread_mutex_unlock(&files.mutex)
     return rc if rc < 0 else kept
+
+
+cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
+    """Who only reads lets go of an open file whose name another one has by now.
+
+    As long as it is open no other file has its inode number. Under the mutex.
+    """
+    cdef MappedFile *file = files.slots[index].file
+    if file == NULL or files.writable or PLANTED("a16") or (
+            file.device == status.st_dev and file.inode == status.st_ino):
+        return
+    mapped_file_release(file)
+    files.slots[index].file = NULL
 
 
 cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:

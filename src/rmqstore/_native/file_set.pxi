@@ -121,6 +121,17 @@ cdef void file_set_init(
     files.writable = writable
 
 
+cdef void file_set_clear(FileSet *files) noexcept nogil:
+    """Forget every file: the directory is gone. Who holds one keeps it."""
+    cdef int64_t i
+    pthread_mutex_lock(&files.mutex)
+    for i in range(files.count):
+        mapped_file_release(files.slots[i].file)
+    files.count = 0
+    atomic_set(&files.listed_at, monotonic_ns())
+    pthread_mutex_unlock(&files.mutex)
+
+
 cdef void file_set_destroy(FileSet *files) noexcept nogil:
     cdef int64_t i
     if files.open_files != NULL:

@@ -31,13 +31,15 @@ cdef struct Got:
     int64_t min_offset
     int64_t max_offset
     int64_t bad_offset           # of the log, where a record did not check
+    Queue *queue                 # that was read; NULL: none
+    bint unit_is_bad             # it names no place of the log; bad_offset is its byte
     int64_t field
 
 
 cdef inline bint tags_code_passes(const TagFilter *tags, int64_t code) noexcept nogil:
-    """Java compares the low 32 bits."""
+    """Java compares the low 32 bits; of an ext address they tell nothing, and the tag decides."""
     cdef int64_t i
-    if tags.count == 0:
+    if tags.count == 0 or code <= EXT_ADDRESS:
         return True
     for i in range(tags.count):
         if <int32_t>code == <int32_t>tags.codes[i]:
@@ -131,15 +133,21 @@ cdef int64_t get_messages(
                 max_messages = got.count     # ends both loops
                 break
             rc = queue_record(store, queue, at, &unit, &found, &got.field)
-            if rc == E_REMOVED or rc == E_NOT_FOUND:
-                if not removed and get_removed(store, queue, at, got):
+            if (rc == E_REMOVED or rc == E_NOT_FOUND) and not removed:
+                if get_removed(store, queue, at, got):
                     slice_release(&units)
                     return 0
-                removed = True
+                removed = True               # or its file came just now
+                rc = queue_record(store, queue, at, &unit, &found, &got.field)
+            if rc == E_NOT_FOUND and not unit_is_inside(store, &unit):
+                got.field = FIELD_QUEUE
+                got.unit_is_bad = True
+                rc = E_CORRUPT
+            if rc == E_REMOVED or rc == E_NOT_FOUND:
                 at += 1
                 continue
             if rc < 0:
-                got.bad_offset = unit.physical_offset
+                got.bad_offset = at * UNIT_BYTES if got.unit_is_bad else unit.physical_offset
                 if slice_lost(&units) < 0:   # the unit itself was none
                     rc = E_LOST
                 slice_release(&units)
@@ -164,6 +172,12 @@ cdef int64_t get_messages(
     return 0
 
 
+cdef bint unit_is_inside(Store *store, const Unit *unit) noexcept nogil:
+    """Whether a unit names a place of the log, be it one whose file is missing."""
+    return 0 <= unit.physical_offset < (
+        atomic_get(&store.log.wrote) if store.writable else file_set_stop(&store.log))
+
+
 cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept nogil:
     """Whether retention took what is at ``at`` since the minimum was read; it is read anew.
 
@@ -184,6 +198,7 @@ cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept
 cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) noexcept nogil:
     """Min and max as of now; a reader that reaches the head waits for what was put before."""
     cdef int64_t rc
+    got.queue = queue
     if store.writable:
         if queue == NULL or reach > atomic_get(&queue.max_offset):
             # What cannot become visible is not waited for: a store that failed can be read.

@@ -238,9 +238,8 @@ cdef int64_t source_next(
 
 
 cdef bint unit_may_pass(const ScanFilter *filter, const Lane *lane) noexcept nogil:
-    """What the unit tells of the record's tags; a time or an ext address tells nothing."""
+    """What the unit tells of the record's tags; a time tells nothing."""
     return filter.tags.count == 0 or lane.queue.topic.schedule \
-        or lane.unit.tags_code <= EXT_ADDRESS \
         or tags_code_passes(&filter.tags, lane.unit.tags_code)
 
 

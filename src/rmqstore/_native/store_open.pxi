@@ -320,15 +320,12 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
         return rc
     if rc == 0:
         return fail(failure, E_NOT_FOUND, "commitlog", "there is no log file", -1, 0, 0)
-    rc = file_set_tell_size(&store.log, 1)
-    file_set_align(&store.log, rc if rc > 0 else store.settings.log_file_size)
+    store.log.file_size = store.settings.log_file_size
+    reading_take_log_size(store)
     rc = load_queues(store, failure)
     if rc < 0:
         return rc
-    rc = tell_queue_size(store, NULL)
-    if rc >= UNIT_BYTES:
-        store.settings.queue_file_size = rc
-    reading_set_queue_size(store)
+    reading_take_queue_size(store)
     fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
     if fd >= 0:
         store.owned_elsewhere = sys_lock_owner(<int>fd) > 0
@@ -352,14 +349,3 @@ cdef void reading_list_index(Store *store) noexcept nogil:
         close(<int>fd)
     store.indexes.vouched = store.owned_elsewhere or (
         fd == -ENOENT and index_is_vouched(&store.indexes, &checkpoint.mark))
-
-
-cdef void reading_set_queue_size(Store *store) noexcept nogil:
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            file_set_align(&queue.files, store.settings.queue_file_size)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)

@@ -155,6 +155,8 @@ cdef struct Store:
     atomic_i64 scanned_records   # by scans
     atomic_i64 scanned_bytes
     bint told_sizes              # no configuration: sizes as the files tell them
+    bint log_size_read           # "r": a file has told the size; until then one has to come
+    bint queue_size_read
     # flush
     Gate durable
     Gate visible
