@@ -75,6 +75,7 @@ cdef Queue *queue_new(
     queue.id = queue_id
     file_set_init(&queue.files, root, directory, file_size, writable)
     queue.files.window = QUEUE_WINDOW
+    queue.files.derived = topic != NULL      # by itself there is no log to make it anew from
     return queue
 
 

@@ -23,6 +23,8 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     rc = list_queues(store)
     if rc == 0:
         rc = recover_queues(store, &checkpoint, False, NULL)
+    if rc == 1 and has_short_queue(store):   # the digest does not see all that a file lost
+        rc = 0
     if rc == 1 and not PLANTED("a7"):
         rc = derive_walk(store, checkpoint.mark.dispatched, end)
         if rc == 0:
@@ -50,6 +52,22 @@ cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
         if rc == 0:
             rc = derive_walk(store, log_first(store), end)
     return rc
+
+
+cdef bint has_short_queue(Store *store) noexcept nogil:
+    """Whether a queue's file has lost its end, which a recovery would make anew."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t i
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            for i in range(queue.files.count):
+                if queue.files.slots[i].length < queue.files.file_size:
+                    return True
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    return False
 
 
 cdef int64_t list_queues(Store *store) noexcept nogil:

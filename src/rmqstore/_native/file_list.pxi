@@ -207,13 +207,13 @@ cdef void file_set_align(FileSet *files, int64_t file_size) noexcept nogil:
 cdef int64_t file_set_validate(FileSet *files, bint complete, Failure *failure) noexcept nogil:
     """Before writing: every file has the size, none is missing.
 
-    A short last file is completed where ``complete`` is set.  Returns the number of short
-    files that were found.
+    Short files that may be completed are, where ``complete`` is set.  Returns their number.
     """
     cdef char path[FAILURE_PATH_BYTES]
-    cdef stat_t status
     cdef FileSlot *slot
-    cdef int64_t i, fd, rc
+    cdef int64_t i, rc
+    cdef int64_t short_files = 0
+    cdef int64_t used = file_set_used_files(files)
     for i in range(files.count):
         slot = &files.slots[i]
         file_name(path, files.directory, slot.start)
@@ -226,20 +226,39 @@ cdef int64_t file_set_validate(FileSet *files, bint complete, Failure *failure) 
                         -1, slot.start, files.slots[i - 1].start + files.file_size)
         if slot.length == files.file_size:
             continue
-        if slot.length > files.file_size or i != files.count - 1:
+        if slot.length > files.file_size or (i < used - 1 and not files.derived):
             return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
                         -1, slot.length, files.file_size)
-        if not complete:
-            return 1
-        fd = sys_open_file(files.root, path, O_RDWR, &status)
-        if fd < 0:
-            return fail(failure, fd, path, "cannot be opened", -1, 0, 0)
-        rc = sys_truncate(<int>fd, files.file_size)
-        if rc == 0:
-            rc = sys_sync(<int>fd)
-        close(<int>fd)
-        if rc < 0:
-            return fail(failure, rc, path, "a short last file cannot be completed", -1, 0, 0)
+        short_files += 1
+        if complete:
+            rc = file_set_complete(files, slot, path)
+            if rc < 0:
+                return fail(failure, rc, path, "a short file cannot be completed", -1, 0, 0)
+    return short_files
+
+
+cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:
+    """The number of files up to the last that has a length.
+
+    A broker names two log files ahead, and a power cut may leave the names alone.
+    """
+    cdef int64_t used = files.count
+    while used > 1 and files.slots[used - 1].length == 0:
+        used -= 1
+    return used
+
+
+cdef int64_t file_set_complete(FileSet *files, FileSlot *slot, const char *path) noexcept nogil:
+    """Give a short file its full length, durably."""
+    cdef stat_t status
+    cdef int64_t rc
+    cdef int64_t fd = sys_open_file(files.root, path, O_RDWR, &status)
+    if fd < 0:
+        return fd
+    rc = sys_truncate(<int>fd, files.file_size)
+    if rc == 0:
+        rc = sys_sync(<int>fd)
+    close(<int>fd)
+    if rc == 0:
         slot.length = files.file_size
-        return 1
-    return 0
+    return rc

@@ -51,7 +51,7 @@ cdef int64_t recover_mend(
     Failure *failure,
 ) noexcept nogil:
     """Make log, queues and index what they are to be; `abort` is on the disk."""
-    cdef int64_t key_start
+    cdef int64_t key_start, completed
     cdef bint known
     cdef int64_t rc = make_directories(store)
     if rc < 0:
@@ -70,12 +70,13 @@ cdef int64_t recover_mend(
         checkpoint.mark.valid = False        # cut below it: its word is not good any more
         checkpoint.stale = True
     KILL_POINT("recover-after-log")
-    rc = recover_complete_queues(store, failure)
-    if rc >= 0:
+    completed = recover_complete_queues(store, failure)
+    rc = min(completed, 0)
+    if rc == 0:
         rc = recover_queues(store, checkpoint, full, failure)
     if rc < 0:
         return rc
-    known = rc == 1
+    known = rc == 1 and completed == 0       # the digest does not see all that a file lost
     KILL_POINT("recover-after-queues")
     key_start = recover_index(store, checkpoint, known and checkpoint.mark.clean and was_clean,
                               full, failure)
@@ -176,19 +177,21 @@ cdef int64_t recover_look(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t recover_complete_queues(Store *store, Failure *failure) noexcept nogil:
-    """Give each queue's short last file its full length."""
+    """Give the queues' short files their full length; how many there were."""
     cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
     cdef int64_t rc
+    cdef int64_t completed = 0
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
             rc = file_set_validate(&queue.files, True, failure)
             if rc < 0:
                 return rc
+            completed += rc
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
-    return 0
+    return completed
 
 
 cdef int64_t recover_dispatch(
