@@ -104,6 +104,7 @@ include "_native/prepare.pxi"
 include "_native/flush.pxi"
 include "_native/dispatch.pxi"
 include "_native/checkpoint.pxi"
+include "_native/topic_deletion.pxi"
 # ---- reading
 include "_native/read_path.pxi"
 include "_native/reading_look.pxi"

@@ -77,6 +77,12 @@ class TopicRegistry:
             if paths.is_topic_name(entry.topic_name):
                 yield entry
 
+    def listed(self) -> list[str] | None:
+        """Return the names in ``topics.json``; ``None`` if it is missing or was torn."""
+        if self._table.file.loaded_from != self._table.file.path:
+            return None
+        return [entry.topic_name for entry in self]
+
     def get(self, name: str) -> TopicConfig | None:
         """Return a topic's entry."""
         return self._table.get(name)
@@ -113,12 +119,16 @@ class TopicRegistry:
 
         self._save(lambda: self._deleted_file.save({"topics": self.deleted}), restore)
 
-    def lower_deletions(self, log_end: int) -> None:
-        """Have no deletion noted behind the log's end: records put next begin there."""
-        if any(offset > log_end for offset in self.deleted.values()):
-            lowered = {name: min(offset, log_end) for name, offset in self.deleted.items()}
-            self._deleted_file.save({"topics": lowered})
-            self.deleted.update(lowered)
+    def settle(self, log_end: int, gone: list[str]) -> None:
+        """Have no deletion noted behind the log's end, where records are put next; note others.
+
+        ``gone``: topics that a broker deleted, which does not note it.
+        """
+        settled = {name: min(offset, log_end) for name, offset in self.deleted.items()}
+        settled.update(dict.fromkeys(gone, log_end))
+        if settled != self.deleted:
+            self._deleted_file.save({"topics": settled})
+            self.deleted.update(settled)
 
     def _restore(self, name: str, before: TopicConfig | None) -> None:
         if before is None:

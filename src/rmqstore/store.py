@@ -103,12 +103,12 @@ class MessageStore(ScanningEngine, AsyncEngine):
             self.close()
             raise
 
-    def _read_topics(self) -> dict[str, int]:
+    def _read_topics(self) -> tuple[dict[str, int], list[str] | None]:
         """Read the files of topics; called by the core, in writing modes with the lock held."""
         self._registry = TopicRegistry(
             self.path, lenient=self.mode == "r", sync_failed=self._sync_failed
         )
-        return self._registry.deleted
+        return self._registry.deleted, self._registry.listed()
 
     def _sync_failed(self, error: SyncError) -> Never:
         """Take nothing more, and say why."""
@@ -120,7 +120,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
     def _finish_opening(self, chosen: StoreConfig) -> None:
         """Read what Python keeps of the store: topics, sizes, what recovery did."""
         if self.mode != "r":
-            self._registry.lower_deletions(self._recovery()["log_end"])
+            self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
             self._set_topic(topic.topic_name, topic.write_queue_nums)
         log_size, queue_size, slots, entries = self._sizes()

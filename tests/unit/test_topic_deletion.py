@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
+import time
 
 import pytest
 
@@ -13,6 +15,7 @@ import rmqstore
 
 SLOW = 100_000_000  # ms: only what is asked for is flushed
 LOG_SIZE = 1 << 20
+PATIENCE = 60
 CONFIG = rmqstore.StoreConfig.small(
     mapped_file_size_commit_log=LOG_SIZE,
     mapped_file_size_consume_queue=20_000,
@@ -150,5 +153,102 @@ def test_deleted_while_rows_are_put(tmp_path, rows):
             assert ("orders" in topics_in(root)) == bool(expected)
             assert ("orders" in store) == bool(expected)
             if expected:
+                until = time.monotonic() + PATIENCE
+                while store.stats()["dispatch_behind_bytes"] and time.monotonic() < until:
+                    time.sleep(0.001)  # a busy machine may take longer than a read waits
                 assert [m.body for m in store["orders"][0]] == expected
     assert True in outcomes
+
+
+def broker_like(root):
+    """Take away what a broker's store does not have: our watermark and our note of deletions."""
+    page = bytearray((root / "checkpoint").read_bytes())
+    page[2048:] = bytes(len(page) - 2048)
+    (root / "checkpoint").write_bytes(page)
+    for name in ("rmqstore-deleted.json", "rmqstore-deleted.json.bak"):
+        (root / name).unlink(missing_ok=True)
+
+
+def broker_deletes(root, topic):
+    """Do as a broker that cleans up a topic: its queues and its entry go, and no more."""
+    shutil.rmtree(root / "consumequeue" / topic)
+    path = root / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    del table["topicConfigTable"][topic]
+    path.write_text(json.dumps(table))
+
+
+@pytest.fixture
+def without_orders(tmp_path):
+    """A closed store as a broker leaves it after a topic was deleted, and where its records are."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        places = [
+            store.put("orders", b"old %d" % n, queue_id=n % 2, keys=f"k{n}").physical_offset
+            for n in range(20)
+        ]
+        store.put("others", b"other", queue_id=0)
+    broker_like(root)
+    broker_deletes(root, "orders")
+    return root, places
+
+
+@pytest.mark.parametrize("verify", ["tail", "full"])
+@pytest.mark.parametrize("index", [True, False])
+def test_a_broker_deleted_a_topic(without_orders, verify, index):
+    """It does not come back, not after a kill either; its records are in the log as before."""
+    root, places = without_orders
+    if not index:
+        shutil.rmtree(root / "index")
+
+    def look(mode):
+        with rmqstore.open(root, mode, verify=verify if mode != "r" else "tail") as store:
+            assert list(store) == ["others"]
+            assert not (root / "consumequeue" / "orders").exists()
+            assert [m.body for m in store["others"][0]] == [b"other"]
+            assert store.at(places[3]).body == b"old 3"
+            assert [m.physical_offset for m in store.query("orders", "k7")] == [places[7]]
+
+    for mode in ("r", "r+", "r+", "r"):
+        look(mode)
+    (root / "abort").touch()
+    for mode in ("r", "r+", "r"):
+        look(mode)
+    with rmqstore.open(root, "r+") as store:
+        assert store.put("orders", b"new", queue_id=1).queue_offset == 0
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode) as store:
+            assert [m.body for m in store["orders"][1]] == [b"new"]
+            assert len(store["orders"][0]) == 0
+
+
+@pytest.mark.parametrize("doubt", ["killed", "no topics.json", "torn", "listed", "a queue", "own"])
+def test_a_topic_without_queues_is_shown_where_in_doubt(without_orders, doubt):
+    root, _ = without_orders
+    path = root / "config" / "topics.json"
+    names = ["orders"]
+    if doubt == "killed":
+        (root / "abort").touch()
+    elif doubt == "no topics.json":
+        for file in path.parent.glob("topics.json*"):
+            file.unlink()
+    elif doubt == "torn":
+        shutil.copy(path, path.with_suffix(".json.bak"))
+        path.write_text("{")
+    elif doubt == "listed":
+        table = json.loads(path.read_text())
+        table["topicConfigTable"]["orders"] = {"topicName": "orders"}
+        path.write_text(json.dumps(table))
+    elif doubt == "a queue":
+        (root / "consumequeue" / "orders" / "1").mkdir(parents=True)
+    else:
+        names = ["RMQ_SYS_TRACE_TOPIC", "%RETRY%group"]
+        for name in names:
+            with rmqstore.open(root, "r+") as store:
+                store.put_many(name, [b"old %d" % n for n in range(0, 20, 2)], queue_id=0)
+            broker_like(root)
+            broker_deletes(root, name)
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode) as store:
+            for name in names:
+                assert [m.body for m in store[name][0]] == [b"old %d" % n for n in range(0, 20, 2)]

@@ -20,6 +20,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     if end < 0:
         return end
     lower_deletions(store, end)
+    tell_gone_topics(store, end)
     rc = list_queues(store)
     if rc == 0:
         rc = recover_queues(store, &checkpoint, False, NULL)
@@ -228,6 +229,7 @@ cdef int64_t derive_if_needed(Store *store) noexcept nogil:
     pthread_mutex_lock(&store.derive_mutex)
     if not atomic_get(&store.derived):
         rc = derive_units(store)
+        topics_told_gone(store)
         atomic_set(&store.derived, 1)
     pthread_mutex_unlock(&store.derive_mutex)
     return rc

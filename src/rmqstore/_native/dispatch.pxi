@@ -144,6 +144,8 @@ cdef inline int64_t record_says(
         said.topic = topic
     # Whoever deletes a topic deletes its queues: its records are found by key all the same.
     if topic != NULL and record.physical_offset < topic.deleted_before:
+        if record.physical_offset >= topic.noted_before:
+            topic.gone = True
         return SAYS_KEYS
     if transaction == SYS_PREPARED:
         return SAYS_KEYS

@@ -70,11 +70,12 @@ cdef class Engine:
             store_leave_behind(store)
 
     def _open(self, str path, str mode, object config, bint told, bint fill, bint full,
-              double timeout, object read_deleted, bint draft=False):
+              double timeout, object read_topics, bint draft=False):
         """Open the directory; ``told``: sizes as the files tell them.
 
-        ``read_deleted()``: topics that were deleted, and the log offset as of then. It is called
-        once the lock is held, so that what it reads is what the last owner wrote last.
+        ``read_topics()``: topics that were deleted, with the log offset as of then, and the names
+        in topics.json, or None if that cannot be believed. It is called once the lock is held, so
+        that what it reads is what the last owner wrote last.
         ``draft``: what is put goes into the log alone, for who copies it from there; nothing is
         forced to the disk.
         """
@@ -107,13 +108,16 @@ cdef class Engine:
         if not PLANTED("a15"):
             note_open_store(store)
         try:
-            deleted = read_deleted() if PLANTED("a12") else None
+            known = read_topics() if PLANTED("a12") else None
             if writable and not PLANTED("lock-after-load"):
                 self.wait_for_lock(store, timeout, &failure)
-            if deleted is None:
-                deleted = read_deleted()
+            if known is None:
+                known = read_topics()
+            deleted, listed = known
             for name, offset in deleted.items():
                 enter_deleted(store, name, offset)
+            if listed is not None:
+                enter_listed(store, listed)
         except BaseException:
             store_drop(store)
             raise
@@ -339,6 +343,18 @@ cdef class Engine:
         store_leave(store)
         return check(rc, &store.failure if rc == E_FAILED else NULL, self._path)
 
+    def _gone_topics(self):
+        """Topics of which a recovery met records and brought back no queue."""
+        cdef Store *store = self.entered()
+        cdef Topic *topic = load_topic(&store.table.first)
+        names = []
+        while topic != NULL:
+            if topic.gone:
+                names.append(topic.name[:topic.length].decode("ascii"))
+            topic = load_topic(&topic.next_made)
+        store_leave(store)
+        return names
+
     def _queue_files(self):
         """``{topic: [queue ids]}`` of the queues that exist."""
         cdef Store *store = self.entered()
@@ -387,18 +403,6 @@ cdef bint queue_is_used(Store *store, Queue *queue) noexcept nogil:
     return next_offset > 0 or file_set_count(&queue.files) > 0
 
 
-cdef int enter_deleted(Store *store, str name, int64_t offset) except -1:
-    """Records of a deleted topic below ``offset`` do not bring its queues back."""
-    cdef int64_t length = 0
-    cdef const char *data = utf8_of("topic", name, &length)
-    cdef Topic *topic
-    if topic_name_good(data, length):
-        topic = topic_enter(&store.table, data, length)
-        if topic != NULL:
-            topic.deleted_before = offset
-    return 0
-
-
 cdef int64_t store_open_writing(
     Store *store, bint full, bint fill, Failure *failure,
 ) noexcept nogil:
@@ -413,77 +417,6 @@ cdef int64_t store_open_writing(
     elif made_abort and (rc < -4095 or not store.recovery.changed):
         abort_remove(store)                  # refused: what was mended until then stays good
     return rc
-
-
-cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
-    """Empty every queue of a topic and unlink its files, while neither send nor dispatch runs.
-
-    Records that are in the log by then are not dispatched any more. Returns its end.
-    """
-    cdef Queue *queue
-    cdef int64_t rc = 0
-    pthread_mutex_lock(&store.queue_flush_mutex)
-    pthread_mutex_lock(&store.put_lock)
-    pthread_mutex_lock(&store.dispatch_mutex)
-    topic.deleted_before = atomic_get(&store.log.wrote)
-    queue = topic.first_queue
-    while queue != NULL and rc >= 0:
-        rc = queue_delete(queue)
-        queue = queue.next_made
-    if rc >= 0:                              # the dispatch may make it anew as soon as it can
-        rc = remove_topic_directory(store, topic)
-    pthread_mutex_unlock(&store.dispatch_mutex)
-    pthread_mutex_unlock(&store.put_lock)
-    pthread_mutex_unlock(&store.queue_flush_mutex)
-    queued_forget(store)
-    return rc if rc < 0 else topic.deleted_before
-
-
-cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
-    """Remove the topic's directory, empty by now, and make that durable."""
-    cdef char path[FAILURE_PATH_BYTES]
-    cdef int64_t rc
-    snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
-    rc = remove_directory_below(store.root, path)
-    if rc < 0 and rc != -ENOENT and rc != -ENOTEMPTY:
-        return rc
-    rc = sync_directory(store.root, "consumequeue")
-    if rc == 0 or is_passing(rc):
-        return rc
-    store_broke(store, rc, "consumequeue", "the directory cannot be forced to the disk")
-    return E_FAILED
-
-
-cdef int64_t queue_delete(Queue *queue) noexcept nogil:
-    """Forget a queue's units and unlink its files and directory; who reads keeps what it holds."""
-    cdef char path[FAILURE_PATH_BYTES]
-    cdef int64_t i, rc
-    atomic_set(&queue.max_offset, 0)
-    atomic_set(&queue.min_offset, 0)
-    atomic_set(&queue.last_end, 0)
-    queue.next_offset = 0
-    mapped_file_release(queue.current)
-    queue.current = NULL
-    pthread_mutex_lock(&queue.files.mutex)
-    rc = 0
-    for i in range(queue.files.count):
-        file_name(path, queue.files.directory, queue.files.slots[i].start)
-        if PLANTED("unlink-held-mapping") and queue.files.slots[i].file != NULL \
-                and atomic_get(&queue.files.slots[i].file.holds) > 1:
-            mapped_file_release(queue.files.slots[i].file)
-        mapped_file_release(queue.files.slots[i].file)
-        rc = min(rc, sys_unlink(queue.files.root, path))
-    queue.files.count = 0
-    pthread_mutex_unlock(&queue.files.mutex)
-    atomic_set(&queue.files.wrote, 0)
-    atomic_set(&queue.files.flushed, 0)
-    if rc == 0:
-        rc = remove_directory_below(queue.files.root, queue.files.directory)
-    return 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
-
-
-cdef int64_t remove_directory_below(int root, const char *path) noexcept nogil:
-    return 0 if unlinkat(root, path, AT_REMOVEDIR) == 0 else -errno
 
 
 def _at_exit():

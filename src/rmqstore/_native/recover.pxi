@@ -66,6 +66,7 @@ cdef int64_t recover_mend(
         if rc < 0:
             return rc
     lower_deletions(store, atomic_get(&store.log.wrote))
+    tell_gone_topics(store, atomic_get(&store.log.wrote))
     if checkpoint.mark.valid and checkpoint.mark.dispatched > atomic_get(&store.log.wrote):
         checkpoint.mark.valid = False        # cut below it: its word is not good any more
         checkpoint.stale = True
@@ -91,6 +92,7 @@ cdef int64_t recover_mend(
     rc = recover_ends(store, failure)
     if rc < 0:
         return rc
+    topics_told_gone(store)
     if checkpoint.stale:                     # or the next recovery would believe the old one
         rc = flush_queues_now(store, True)
         if rc < 0:

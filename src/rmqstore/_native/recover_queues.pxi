@@ -239,17 +239,6 @@ cdef bint queue_is_of_deleted(Queue *queue) noexcept nogil:
     return False
 
 
-cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
-    """Take no record behind the log's end for one of a topic that was deleted.
-
-    What the note of a deletion names may not be in the log any more: records put next come below.
-    """
-    cdef Topic *topic = load_topic(&store.table.first)
-    while topic != NULL and not PLANTED("a4"):
-        topic.deleted_before = min(topic.deleted_before, end)
-        topic = load_topic(&topic.next_made)
-
-
 cdef int64_t recover_ends(Store *store, Failure *failure) noexcept nogil:
     """After the dispatch: what lies behind the queues' ends goes, and their beginnings are told.
 

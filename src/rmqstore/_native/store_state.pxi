@@ -115,6 +115,7 @@ cdef struct Store:
     bint left_behind
     bint emptied                 # closed, and everything but this struct let go
     bint writable
+    bint topics_listed           # topics.json could be read: each Topic.entered is told
     bint owned_elsewhere         # "r": another process has the store open
     int root
     int lock

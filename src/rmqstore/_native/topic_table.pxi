@@ -24,6 +24,9 @@ cdef struct Topic:
     Queue *far_queues            # ids that no array should reach for
     Queue *first_queue           # all of them, in the order in which they came
     int64_t deleted_before       # records below this log offset are of a topic that was deleted
+    int64_t noted_before         # the same, as rmqstore-deleted.json has it
+    bint entered                 # topics.json had it when the store was opened
+    bint gone                    # records behind noted_before were not brought back
     bint schedule                # SCHEDULE_TOPIC_XXXX: tags codes are times
     int32_t length
     char name[TOPIC_MAX_BYTES + 1]
@@ -38,6 +41,7 @@ cdef struct TopicTable:
     int64_t retired_count
     atomic_i64 topics
     atomic_i64 queues
+    int64_t gone_before          # above 0: a topic met for the first time is gone up to here
 
 
 cdef extern from *:
@@ -104,6 +108,25 @@ cdef inline Topic *topic_find(TopicTable *table, const char *name, int64_t lengt
     return NULL
 
 
+cdef bint topic_is_kept(const Topic *topic) noexcept nogil:
+    """Whether a topic may be missing in topics.json: those that brokers make for themselves."""
+    return topic.schedule or topic.name[0] == 37 \
+        or strncmp(topic.name, "RMQ_SYS_", 8) == 0 or strncmp(topic.name, "rmq_sys_", 8) == 0 \
+        or strncmp(topic.name, "TRANS_CHECK_MAX_TIME_TOPIC", 26) == 0
+
+
+cdef void topic_ask_gone(Topic *topic, int64_t end) noexcept nogil:
+    """Have no queues made for records below ``end`` of a topic without an entry or a queue."""
+    cdef Queue *queue = load_queue(&topic.first_queue)
+    if topic.entered or topic_is_kept(topic):
+        return
+    while queue != NULL:
+        if queue.listed:
+            return
+        queue = queue.next_made
+    topic.deleted_before = end
+
+
 cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noexcept nogil:
     """Find or make the entry of a topic; NULL without memory. ``length`` is at most 127."""
     cdef uint32_t hash = topic_hash(name, length)
@@ -120,6 +143,8 @@ cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noe
             topic.key_hash = java_hash_utf8(b"#", 1, java_hash_utf8(name, length, 0))
             topic.schedule = length == SCHEDULE_TOPIC_LENGTH \
                 and memcmp(name, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) == 0
+            if table.gone_before > 0:
+                topic_ask_gone(topic, table.gone_before)
             topic.next = slot[0]
             store_topic(slot, topic)
             if table.last == NULL:

@@ -212,11 +212,15 @@ class _Stage:
         return _Segment(str(own), tuple(pieces.found))
 
 
+def _no_topics() -> tuple[dict[str, int], list[str] | None]:
+    return {}, None
+
+
 class _Draft(_core.ReadingEngine):
     """A log that is put to as a store is; it has no queues, no topics and no promise to last."""
 
     def __init__(self, directory: Path, config: StoreConfig) -> None:
-        self._open(str(directory), "a", config, False, False, False, 0.0, dict, True)
+        self._open(str(directory), "a", config, False, False, False, 0.0, _no_topics, True)
 
     def _make_topic(self, topic: str) -> None:
         self._set_topic(topic, 1)
