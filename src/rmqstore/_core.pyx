@@ -32,7 +32,7 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZ
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.errno cimport (
     EACCES, EAGAIN, EDQUOT, EEXIST, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC,
-    ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EXDEV, errno,
+    ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EXDEV, errno,
 )
 from libc.stdint cimport (
     INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, int16_t,
@@ -106,6 +106,7 @@ include "_native/dispatch.pxi"
 include "_native/checkpoint.pxi"
 include "_native/topic_deletion.pxi"
 # ---- reading
+include "_native/unreadable.pxi"
 include "_native/read_path.pxi"
 include "_native/reading_look.pxi"
 include "_native/read_ahead.pxi"

@@ -45,6 +45,7 @@ cdef struct Queue:
     int64_t survey_restart_next
     int64_t bad_start            # "r": units [bad_start, bad_stop) at the end were not good
     int64_t bad_stop
+    int64_t unreadable           # "r": why it cannot be read, -errno; 0: it can
     int64_t bad_log_stop         # while the log's files ended there
     bint completed               # units were written while the store was opened
     bint listed                  # its directory was seen

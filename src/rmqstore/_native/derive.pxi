@@ -72,7 +72,7 @@ cdef bint has_short_queue(Store *store) noexcept nogil:
 
 
 cdef int64_t list_queues(Store *store) noexcept nogil:
-    """List the files of every queue; one that cannot be read is met where it is asked for."""
+    """List the files of every queue; one that cannot be read is an error where it is read."""
     cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
     cdef int64_t rc
@@ -80,7 +80,9 @@ cdef int64_t list_queues(Store *store) noexcept nogil:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
             rc = file_set_list(&queue.files, NULL)
-            if rc == E_NO_MEMORY:
+            queue.unreadable = 0
+            rc = queue_note_unreadable(queue, rc)
+            if rc == E_NO_MEMORY or rc == -EMFILE or rc == -ENFILE:
                 return rc
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
@@ -177,7 +179,9 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
     if queue == NULL:
         return E_NO_MEMORY
     queue.files.open_files = &store.open_files
-    return min(recover_unit(store, queue, record, said.code), 0)
+    if queue.unreadable:
+        return 0
+    return min(queue_note_unreadable(queue, recover_unit(store, queue, record, said.code)), 0)
 
 
 cdef int64_t derive_ends(Store *store) noexcept nogil:
@@ -188,7 +192,9 @@ cdef int64_t derive_ends(Store *store) noexcept nogil:
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
-            rc = derive_end(store, queue)
+            rc = 0
+            if not queue.unreadable:
+                rc = queue_note_unreadable(queue, derive_end(store, queue))
             if rc < 0:
                 return rc
             queue = queue.next_made

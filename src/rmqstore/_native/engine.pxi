@@ -216,7 +216,7 @@ cdef class Engine:
                 rc = derive_if_needed(store)
             if rc < 0:
                 store_leave(store)
-                raise status_error(rc, NULL, self._path)
+                raise unreadable_error(store, NULL, rc, self._path)
         return store
 
     def _recovery(self):

@@ -131,7 +131,7 @@ cdef class ReadingEngine(WritingEngine):
             return corrupt_unit(self._path, &got.queue.files, got.bad_offset, got.field)
         if rc == E_CORRUPT:
             return corrupt_record(self._path, store.log.file_size, got.bad_offset, got.field)
-        return status_error(rc, &store.failure, self._path)
+        return unreadable_error(store, got.queue, rc, self._path)
 
     def at(self, physical_offset):
         """Return the message whose record begins at a byte of the commit log.
@@ -171,7 +171,7 @@ cdef class ReadingEngine(WritingEngine):
             raise corrupt_record(self._path, store.log.file_size, offset, field)
         if rc == 0 or rc == E_NOT_FOUND or rc == E_REMOVED:
             raise errors.MessageNotFoundError(f"{self._path}: no message at {offset}")
-        raise status_error(rc, NULL, self._path)
+        raise unreadable_error(store, NULL, rc, self._path)
 
     def query(self, topic, key, *, max_num=None, begin=None, end=None, index_only=False):
         """Find the messages of a topic that have a key.
@@ -325,7 +325,7 @@ cdef class ReadingEngine(WritingEngine):
             with nogil:
                 rc = queue_bounds(store, queue, INT64_MOST, &got)
             if rc < 0:
-                raise status_error(rc, &store.failure, self._path)
+                raise unreadable_error(store, queue, rc, self._path)
             return got.min_offset, got.max_offset
         finally:
             store_leave(store)
@@ -346,7 +346,7 @@ cdef class ReadingEngine(WritingEngine):
                     rc = queue_units(queue, at, stop - at, &slice)
                 if rc <= 0:
                     slice_release(&slice)
-                    raise status_error(rc if rc < 0 else E_REMOVED, NULL, self._path)
+                    raise unreadable_error(store, queue, rc if rc < 0 else E_REMOVED, self._path)
                 memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
                        <size_t>(rc * UNIT_BYTES))
                 at += rc
@@ -379,6 +379,7 @@ cdef class ReadingEngine(WritingEngine):
                 return -1
             if rc <= 0:
                 got.bad_offset = unit.physical_offset
+                got.queue = queue
                 raise self.read_error(store, rc, &got)
             time = found.record.store_timestamp
             slice_release(&found.slice)

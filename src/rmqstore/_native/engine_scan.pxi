@@ -117,7 +117,7 @@ cdef class ScanPass:
             if rc == PASS_ROWS:
                 return True
             if rc < 0:
-                raise status_error(rc, &self.scan.store.failure, self.engine._path)
+                raise unreadable_error(self.scan.store, NULL, rc, self.engine._path)
             if rc == PASS_ENDED:
                 self.end()
                 return False
@@ -147,7 +147,7 @@ cdef class ScanPass:
                 scan.removed_queue.id, scan.removed_offset, scan.min_offset)
         if status == E_VERSION and scan.error != NULL:
             return <object>scan.error
-        return status_error(status, NULL, self.engine._path)
+        return unreadable_error(scan.store, NULL, status, self.engine._path)
 
     def next_batch(self):
         """Return the next rows as a ``ColumnBatch``, None at the end."""

@@ -203,6 +203,8 @@ cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) n
         if queue == NULL or reach > atomic_get(&queue.max_offset):
             # What cannot become visible is not waited for: a store that failed can be read.
             wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + 1000000000)
+    elif queue != NULL and queue.unreadable:
+        return queue.unreadable
     elif queue != NULL and (reach > atomic_get(&queue.max_offset)
                             or monotonic_ns() - atomic_get(&queue.files.listed_at) > 100000000):
         rc = queue_look(store, queue, False)

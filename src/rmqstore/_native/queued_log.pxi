@@ -87,7 +87,8 @@ cdef int64_t log_is_tiled(Store *store, int64_t start, int64_t stop) noexcept no
         # What a light queue has is there by multi-dispatch, from a record of another queue.
         while queue != NULL and rc >= 0 and not (
                 topic.length > 5 and memcmp(topic.name, b"%LMQ%", 5) == 0):
-            rc = tiles_add(&tiles, queue, store.log.file_size)
+            # What a queue has that cannot be read is not known.
+            rc = tiles_add(&tiles, queue, store.log.file_size) if not queue.unreadable else E_REMOVED
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
     if rc >= 0:

@@ -178,6 +178,8 @@ cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
     cdef Derived *derived = load_derived(&queue.derived)
     if store.writable:
         return 0
+    if queue.unreadable:
+        return queue.unreadable
     if derived != NULL:
         rc = queue_look_derived(store, queue, derived)
         if rc < 0 or load_derived(&queue.derived) != NULL:

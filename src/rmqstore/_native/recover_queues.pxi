@@ -48,11 +48,13 @@ cdef int64_t load_topic_queues(
     cdef Queue *queue
     cdef int64_t queue_id
     cdef int64_t count = 0
+    cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t fd = sys_open_directory(parent, name)
+    snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", name)
     if fd == -ENOTDIR or fd == -ELOOP or fd == -ENOENT:
         return 0
     if fd < 0:
-        return fail(failure, fd, name, "the topic's directory cannot be opened", -1, 0, 0)
+        return fail(failure, fd, path, "the topic's directory cannot be opened", -1, 0, 0)
     directory = fdopendir(<int>fd)
     if directory == NULL:
         close(<int>fd)
@@ -163,7 +165,10 @@ cdef int64_t recover_floors(
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
-            rc = recover_floor(store, queue, limit, closed and store.recovery.clean)
+            rc = 0
+            if not queue.unreadable:
+                rc = recover_floor(store, queue, limit, closed and store.recovery.clean)
+                rc = queue_note_unreadable(queue, rc)
             if rc < 0:
                 return fail(failure, rc, queue.files.directory, "the queue cannot be read", -1,
                             0, 0)
