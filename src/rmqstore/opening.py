@@ -48,7 +48,8 @@ def open(
         ``"raise"``, or in writing modes ``"fill"``: damage below what was durable becomes one
         filler record, and its bytes are saved.
     verify : str, optional
-        ``"tail"`` checks the recovery window, ``"full"`` every record and unit.
+        ``"tail"`` checks the recovery window, ``"full"`` every record and unit. With mode
+        ``"r"`` nothing is refused: ``recovery.notes`` and a warning tell what was found.
     timeout : float, optional
         Seconds to wait for the lock.
 

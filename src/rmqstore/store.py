@@ -7,6 +7,7 @@ Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import logging
 import os
@@ -44,6 +45,7 @@ Mode = Literal["r", "r+", "a"]
 _log = logging.getLogger("rmqstore")
 _MESSAGE_ID_LENGTHS = (32, 56)
 _OFFSET_HEX = 16
+_UNITS_SHOWN = 8
 
 
 class MessageStore(ScanningEngine, AsyncEngine):
@@ -99,6 +101,8 @@ class MessageStore(ScanningEngine, AsyncEngine):
         )
         try:
             self._finish_opening(chosen)
+            if mode == "r" and verify == "full":
+                self._verify_reading()
         except BaseException:
             self.close()
             raise
@@ -167,6 +171,28 @@ class MessageStore(ScanningEngine, AsyncEngine):
             log_end=found["log_end"],
             notes=tuple(notes),
             ranges=ranges,
+        )
+
+    def _verify_reading(self) -> None:
+        """Check everything, change nothing, and note in ``recovery`` what was found."""
+        records, units, ranges, queues = self._verify()
+        notes = [f"bytes {start} to {stop} of the log are no good record" for start, stop in ranges]
+        for directory, offsets, status in queues:
+            if status:
+                notes.append(f"{directory} cannot be read: {os.strerror(-status)}")
+            else:
+                shown = ", ".join(map(str, offsets[:_UNITS_SHOWN]))
+                more = ", ..." if len(offsets) > _UNITS_SHOWN else ""
+                notes.append(
+                    f"{len(offsets)} units of {directory} contradict the log, "
+                    f"at queue offsets {shown}{more}"
+                )
+        for note in notes:
+            _log.warning("%s: %s", self.path, note)
+        checked = f"{records} records and {units} units were checked"
+        notes.append(checked if notes else f"{checked}: nothing was found")
+        self.recovery = dataclasses.replace(
+            self.recovery, records_checked=records, notes=(*self.recovery.notes, *notes)
         )
 
     def _recovered(self, found: tuple[str, int, int, int, str, str]) -> RecoveredRange:

@@ -1,4 +1,4 @@
-"""Files of a queue that may not be read: an error that names them, never a queue without messages."""
+"""Files of a queue that may not be read: an error that names them, never "no messages"."""
 
 from __future__ import annotations
 

@@ -251,6 +251,47 @@ cdef class Engine:
         store_leave(store)
         return found
 
+    def _verify(self):
+        """Check the whole log, and every unit against its record; nothing is changed.
+
+        ``(records, units, ranges, queues)``: how many were checked, what is no good record,
+        and for queues that are not as they should be directory, queue offsets, and -errno or 0.
+        """
+        cdef Store *store = self.entered()
+        cdef Topic *topic
+        cdef Queue *queue
+        cdef Verified found
+        cdef int64_t rc
+        cdef list queues = []
+        memset(&found, 0, sizeof(Verified))
+        try:
+            with nogil:
+                rc = verify_log(store, &found)
+            topic = load_topic(&store.table.first) if rc >= 0 else NULL
+            while topic != NULL:
+                queue = load_queue(&topic.first_queue)
+                while queue != NULL:
+                    with nogil:
+                        rc = verify_queue(store, queue, &found)
+                    if rc == E_NO_MEMORY:
+                        raise MemoryError()
+                    if rc < 0 or found.units.count:
+                        queues.append((fsdecode(queue.files.directory),
+                                       [found.units.items[i] for i in range(found.units.count)],
+                                       min(rc, 0)))
+                    queue = queue.next_made
+                topic = load_topic(&topic.next_made)
+                PyErr_CheckSignals()
+            if rc < 0 and not queues:
+                raise unreadable_error(store, NULL, rc, self._path)
+            ranges = [(found.ranges.items[2 * i], found.ranges.items[2 * i + 1])
+                      for i in range(found.ranges.count // 2)]
+        finally:
+            free(found.ranges.items)
+            free(found.units.items)
+            store_leave(store)
+        return found.records, found.checked_units, ranges, queues
+
     def _sizes(self):
         """File sizes in force: log, queue, slots, entries."""
         cdef Store *store = self.entered()
