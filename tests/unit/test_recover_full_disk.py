@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import oracle_store
+import rmqstore
 from crash.checks import environment
 from damaged import flip, killed, make, records
 
@@ -114,3 +115,88 @@ def test_our_killed_store(tmp_path, kind):
         assert_log_is_not_in_the_way(opened(root))
         (root.parent / "rest").unlink()
         assert opened(root) == f"opened {count}\n"
+
+
+QUEUES = 3
+COUNT = 3000
+GO_ON = """
+    import sys, time, rmqstore
+    from pathlib import Path
+    root = Path(sys.argv[1])
+    with rmqstore.open(root, "r+") as store:
+        assert store.stats()["dispatch_behind_bytes"] > 0
+        for n in range(3):
+            try:
+                store.put("orders", b"refused", queue_id=n)
+                raise SystemExit("a put was taken")
+            except rmqstore.PutError as error:
+                assert error.status == rmqstore.PutStatus.DISK_FULL, error
+        (root / "consumequeue" / "rest").unlink()
+        until = time.monotonic() + 30
+        while store.stats()["dispatch_behind_bytes"] and time.monotonic() < until:
+            time.sleep(0.01)
+        places = [store.put("orders", b"next", queue_id=n).queue_offset for n in range(3)]
+        print("opened", places)
+"""
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+@pytest.mark.parametrize("lost", ["all", "tail"])
+def test_no_space_for_queues(tmp_path, kind, lost):
+    """The store opens, dispatch waits, and goes on by itself: nothing is missing, nothing twice."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    root = tmp_path / "store"
+    config = rmqstore.StoreConfig.small(
+        mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=8000
+    )
+    with rmqstore.open(root, "a", config=config) as store:
+        for n in range(COUNT):
+            store.put("orders", b"%d" % n, queue_id=n % QUEUES)
+    killed(root)
+    mount = root / "consumequeue"
+    aside = tmp_path / "aside"
+    mount.rename(aside)
+    mount.mkdir()
+    if kind == "tmpfs":
+        arguments = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"]
+    else:
+        image = tmp_path / "image"
+        with image.open("wb") as file:
+            file.truncate(4 << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        arguments = ["-o", "loop", str(image)]
+    done = subprocess.run(["mount", *arguments, mount], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"mount: {done.stderr.decode().strip()}")
+    try:
+        if lost == "tail":
+            shutil.copytree(aside, mount, dirs_exist_ok=True)
+            for queue_id in range(QUEUES):
+                files = sorted((mount / "orders" / str(queue_id)).iterdir())
+                for file in files[1:]:
+                    file.unlink()
+        with (mount / "rest").open("wb") as file:
+            size = 1 << 20
+            while size >= 512:
+                try:
+                    os.write(file.fileno(), b"\xff" * size)
+                except OSError:
+                    size //= 2
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(GO_ON), str(root)],
+            env=environment(),
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"opened {[COUNT // QUEUES] * QUEUES}\n"
+        for mode in ("r", "r+"):
+            with rmqstore.open(root, mode) as store:
+                for queue_id in range(QUEUES):
+                    expected = [b"%d" % n for n in range(queue_id, COUNT, QUEUES)]
+                    assert [m.body for m in store["orders"][queue_id]] == [*expected, b"next"]
+    finally:
+        subprocess.run(["umount", "-l", str(mount)], check=True)

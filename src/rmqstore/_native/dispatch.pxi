@@ -195,7 +195,8 @@ cdef inline int64_t dispatch_unit(
 ) noexcept nogil:
     """The unit of a record, at exactly its place."""
     cdef int64_t rc
-    if unlikely(atomic_peek(&store.state) == STATE_OPENING):
+    if unlikely(atomic_peek(&store.state) == STATE_OPENING
+                or record.physical_offset < store.recovering_until):
         rc = recover_unit(store, queue, record, code)
         if rc > 0:
             store.recovery.units_written += rc

@@ -90,8 +90,15 @@ cdef int64_t recover_mend(
     if rc < 0:
         return rc
     rc = recover_ends(store, failure)
+    if rc == E_LOST and store.recovering_until:
+        failure.status = 0                   # a hole in a queue's file: it takes a block to read it
+        return fail(failure, -ENOSPC, "consumequeue", "the dispatch of the log failed", -1, 0, 0)
     if rc < 0:
         return rc
+    if store.recovering_until:
+        rc = recover_next_offsets(store)
+        if rc < 0:
+            return fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
     topics_told_gone(store)
     if checkpoint.stale:                     # or the next recovery would believe the old one
         rc = flush_queues_now(store, True)
@@ -233,6 +240,10 @@ cdef int64_t recover_dispatch(
         if rc < 0:
             return fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
         rc = dispatch_until(store, end)
+    if rc == -ENOSPC or rc == -EDQUOT:
+        rc = recover_stall(store, end, fill, failure)
+        if rc > 0:
+            return 0
     if rc < 0:
         if rc == E_CORRUPT and store.failure.status != 0:
             failure[0] = store.failure
@@ -241,6 +252,65 @@ cdef int64_t recover_dispatch(
     if store.indexes.enabled:
         atomic_set(&store.indexes.dispatched, end)
     return 0
+
+
+cdef int64_t recover_stall(
+    Store *store, int64_t end, bint fill, Failure *failure,
+) noexcept nogil:
+    """Have the open store dispatch what finds no space now: 1, or 0 if there was space after all.
+
+    It goes on by a recovery's rules, which ask the whole log: nobody tells then that records
+    before the ones at hand are missing, or that two contradict each other.
+    """
+    cdef int64_t rc = 0
+    if not store.surveyed:
+        rc = survey_lives(store)
+    if rc == 0:
+        rc = recover_from_first(store, fill, failure)
+    if rc == 0:
+        rc = dispatch_until(store, end)
+    if rc != -ENOSPC and rc != -EDQUOT:
+        return rc
+    atomic_set(&store.stalled, rc)
+    store.recovering_until = end
+    return 1
+
+
+cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
+    """Have messages that are put next go behind those whose units wait for disk space."""
+    cdef Cursor cursor
+    cdef Record record
+    cdef Said said
+    cdef Queue *queue
+    cdef const char *data
+    cdef int64_t rc, says
+    cursor_init(&cursor, store, atomic_get(&store.dispatched), atomic_get(&store.log.wrote))
+    cursor.check_crc = False
+    said.topic = NULL
+    while True:
+        rc = cursor_next(&cursor, &record, &data)
+        if rc <= 0:
+            break
+        says = record_says(&store.table, &store.settings, data, &record, &said)
+        queue = NULL
+        if says >= 0 and says & SAYS_UNIT:
+            queue = queue_enter(&store.table, said.topic, record.queue_id, store.root,
+                                store.settings.queue_file_size, True)
+            if queue == NULL:
+                says = E_NO_MEMORY
+        if says < 0:
+            rc = says
+            break
+        if queue == NULL:
+            continue
+        queue.files.open_files = &store.open_files
+        if record.physical_offset >= queue.life_start and record.queue_offset >= queue.next_offset \
+                and (queue.next_offset == 0 or gap_is_likely(
+                    record.queue_offset - queue.next_offset,
+                    record.physical_offset - atomic_peek(&queue.last_end))):
+            queue.next_offset = record.queue_offset + 1
+    cursor_close(&cursor)
+    return min(rc, 0)
 
 
 cdef int64_t recover_from_first(Store *store, bint fill, Failure *failure) noexcept nogil:

@@ -108,6 +108,7 @@ cdef struct Store:
     atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
     atomic_i64 stalled           # -errno while dispatch cannot go on for lack of space
     const char *stalled_at       # the directory that it waits for; set before stalled is
+    int64_t recovering_until     # log offset below which dispatch goes by a recovery's rules
     atomic_i64 stopping
     atomic_i64 in_use            # calls that are inside
     int64_t fork_generation
