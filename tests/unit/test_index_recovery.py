@@ -376,3 +376,36 @@ def test_what_was_put_without_an_index_is_entered_later(tmp_path):
     for mode in ("r", "r+", "r"):
         with rmqstore.open(tmp_path / "store", mode, config=CONFIG) as store:
             assert_every_key(store, places)
+
+
+@pytest.mark.parametrize("missing", [0, 1, -1])
+def test_the_keys_of_a_deleted_topic_are_made_anew(tmp_path, missing):
+    """Its records are found by key as long as the log has them, by 4.9.3 as well."""
+    root = tmp_path / "store"
+    store = fill(root, 0)
+    store.put("others", b"stays", queue_id=0, keys="k")
+    store.delete_topic("Topic1")
+    store.close()
+    index_files(root)[missing].unlink()
+    rmqstore.open(root, "r+").close()
+    oracle_store.check_store(root, slot_num=SLOTS, deleted={"Topic1"})
+
+
+@pytest.mark.parametrize(("sectors", "body"), [(1, 0), (5, 0), (1, 2000), (100, 2000)])
+def test_entries_of_records_that_a_power_cut_took(tmp_path, sectors, body):
+    """They are no hits: the other records of the key are found."""
+    root = tmp_path / "store"
+    with fill(tmp_path / "first", body) as store:
+        shutil.copytree(store.path, root)
+    (root / "checkpoint").unlink()
+    places = log_places(root)
+    at = places["Topic1", "k201" if sectors < 100 else "k399"][0] // 512 * 512 + 512
+    poke(root / "commitlog" / f"{0:020d}", at, bytes(512 * sectors))
+    found = []
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode) as store:
+            found.append(
+                {key: [m.physical_offset for m in store.query(*key)] for key in sorted(places)}
+            )
+    assert found[0] == found[1] == found[2]
+    assert sum(map(len, found[0].values())) > sum(map(len, places.values())) * 0.9

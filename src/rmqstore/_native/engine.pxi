@@ -406,13 +406,15 @@ cdef class Engine:
         found = {}
         with nogil:
             rc = look_for_queues(store)
+            if rc == 0:                      # which of them a recovery would make or remove
+                rc = derive_if_needed(store)
         topic = load_topic(&store.table.first)
         while topic != NULL:
             ids = []
             queue = load_queue(&topic.first_queue)
             while queue != NULL:
                 with nogil:
-                    there = not store.writable or queue_is_used(store, queue)
+                    there = queue_is_used(store, queue) if store.writable else not queue.deleted
                 if there:
                     ids.append(queue.id)
                 queue = queue.next_made

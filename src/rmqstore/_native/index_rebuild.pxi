@@ -137,7 +137,7 @@ cdef int64_t gap_enter_record(
     cdef int64_t entered = 0
     cdef int64_t offset = record.physical_offset
     cdef int32_t key_hash
-    if not record_needs_keys(gap.store, data, record, &said):
+    if not record_needs_keys(data, record, &said):
         return 0
     key_hash = next_key_hash(data, record, &said, &at)
     while key_hash != KEYLESS and rc >= 0:

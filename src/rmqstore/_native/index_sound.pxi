@@ -163,15 +163,9 @@ cdef int64_t index_slots_fit(IndexFile *index, const int32_t *heads) noexcept no
     return rc
 
 
-cdef bint record_needs_keys(
-    Store *store, const char *data, const Record *record, Said *said,
-) noexcept nogil:
+cdef bint record_needs_keys(const char *data, const Record *record, Said *said) noexcept nogil:
     """Whether the index has entries for a record, if it has keys."""
-    cdef Topic *topic
     if (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
-        return False
-    topic = topic_find(&store.table, data + record.topic_at, record.topic_length)
-    if topic != NULL and record.physical_offset < topic.deleted_before:
         return False
     said.topic = NULL
     store_properties(data + record.properties_at, record.properties_length, &said.properties)
@@ -224,7 +218,7 @@ cdef int64_t index_compare(
         while group < count and entry_offset(&reader, group) == at:
             group += 1
         # Of the first and the last record the neighbours may have some keys.
-        if record_needs_keys(store, data, &record, &said) and not (
+        if record_needs_keys(data, &record, &said) and not (
                 group_has_keys(&reader, number, group, data, &record, &said) if begin < at < end
                 else group_is_of(&reader, number, group, data, &record, &said)):
             break

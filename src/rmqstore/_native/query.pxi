@@ -190,6 +190,8 @@ cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
 
 cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
     """Whether a recovery of a store that is only read would leave no record there."""
+    if not store.writable:
+        derive_if_needed(store)              # which tells the damages that a recovery would mend
     return not store.writable and (offset >= log_end(store) or never_synced(store, offset))
 
 
@@ -247,6 +249,8 @@ cdef int64_t query_log(
         rc = log_record(store, found_at.items[found_at.count], 0, &found, &field)
         if rc > 0:
             rc = query_add(store, query, &found, got, hits)
+        elif rc == E_CORRUPT and not_recovered(store, found_at.items[found_at.count]):
+            rc = 0
         elif rc == E_CORRUPT:
             got.field = field
             got.bad_offset = found_at.items[found_at.count]
