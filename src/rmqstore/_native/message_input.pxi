@@ -104,7 +104,7 @@ cdef int refuse_separators(str argument, const char *data, int64_t length) excep
                 "\\x01 or \\x02", status=types.PutStatus.MESSAGE_ILLEGAL)
     if has_zero_run(data, length):
         raise errors.MessageIllegalError(
-            f"argument '{argument}' has {TORN_BYTES} times \\x00 in a row, or ends with one; a "
+            f"argument '{argument}' has {TORN_BYTES} times \\x00 in a row; it may have fewer: a "
             "recovery takes that for a torn record", status=types.PutStatus.MESSAGE_ILLEGAL)
     return 0
 

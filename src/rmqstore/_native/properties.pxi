@@ -93,11 +93,9 @@ cdef void store_properties(
 
 
 cdef bint has_zero_run(const char *data, int64_t length) noexcept nogil:
-    """TORN_BYTES zeros in a row, or one that ends it: not to be told from what a power cut tore."""
+    """TORN_BYTES zeros in a row: not to be told from what a power cut tore."""
     cdef int64_t i
     cdef int64_t run = 0
-    if length > 0 and data[length - 1] == 0:
-        return True
     if length < TORN_BYTES:
         return False
     for i in range(length):

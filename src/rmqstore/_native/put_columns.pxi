@@ -59,8 +59,8 @@ cdef class RowInput:
             row = row_with_separator(&column.view, self.rows.count)
         if row >= 0:
             raise errors.MessageIllegalError(
-                f"argument '{argument}' has \\x01, \\x02, {TORN_BYTES} times \\x00 or \\x00 at "
-                f"its end in row {row}, which it may not contain",
+                f"argument '{argument}' has \\x01, \\x02 or {TORN_BYTES} times \\x00 in row {row}, "
+                "which it may not contain",
                 status=types.PutStatus.MESSAGE_ILLEGAL)
         return 0
 

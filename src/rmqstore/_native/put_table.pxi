@@ -32,7 +32,7 @@ cdef int refuse_row(
 ) except -1:
     """Raise for what table_check found; the message names column and row."""
     cdef str at = f"row {batch.first_row + row}"
-    cdef str separators = f"\\x01, \\x02, {TORN_BYTES} times \\x00 in a row or \\x00 at the end"
+    cdef str separators = f"\\x01, \\x02 or {TORN_BYTES} times \\x00 in a row"
     cdef dict names = {
         ROW_BAD_TAGS: "tags", ROW_BAD_KEYS: "keys", ROW_BAD_UNIQUE: "uniq_key",
         ROW_OTHER_TAGS: "tags", ROW_OTHER_KEYS: "keys", ROW_OTHER_UNIQUE: "uniq_key",

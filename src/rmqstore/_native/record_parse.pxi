@@ -237,8 +237,8 @@ cdef bint record_is_torn(
     """Whether a sector of topic or properties never reached the disk: it is zero from end to end.
 
     BODYCRC says nothing about them, and the lengths lie elsewhere.  Asked only of a record that
-    may never have been synced.  No topic has NULs, and put refuses properties that end with one
-    or have TORN_BYTES in a row.
+    may never have been synced.  No topic has NULs, and put refuses texts with TORN_BYTES in a
+    row.  What it cannot tell are properties whose last text ends with NULs that begin a sector.
     """
     cdef int64_t place = record.physical_offset % file_size
     return text_is_torn(data + record.topic_at, place + record.topic_at,
