@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -169,3 +171,35 @@ def test_bad_units_at_the_end_are_looked_at_once(tmp_path):
             put(owner, 3)
             time.sleep(LISTED)
             assert len(shown(reader)) == 8
+
+
+def test_threads_on_a_store_that_was_killed(tmp_path):
+    """While an owner comes and writes the queues that were told from the log."""
+    path = tmp_path / "store"
+    with rmqstore.open(path, "a", config=CONFIG) as owner:
+        for n in range(4 * PER_FILE):
+            owner.put("t", b"%d" % n, queue_id=0)
+    killed(path)
+    shutil.rmtree(path / "consumequeue/t")
+    with rmqstore.open(path) as reader, ThreadPoolExecutor(3) as pool:
+        ended = threading.Event()
+
+        def read():
+            rounds = 0
+            while rounds < 3 or not ended.is_set():
+                found = shown(reader)
+                assert [found[n] for n in range(4 * PER_FILE)] == [
+                    b"%d" % n for n in range(4 * PER_FILE)
+                ]
+                rounds += 1
+
+        reads = [pool.submit(read) for _ in range(3)]
+        try:
+            with rmqstore.open(path, "r+", config=CONFIG) as owner:
+                for _ in range(5):
+                    put(owner, PER_FILE)
+                    time.sleep(LISTED)
+        finally:
+            ended.set()
+        for each in reads:
+            each.result()
