@@ -121,6 +121,8 @@ class Trial:
                 shutil.rmtree(self.root)
             if mode == "r+" and seen.refused is None and corruption == "raise":
                 break  # there was nothing to fill
+        if self.damage.form in FILE_FORMS:  # nor is there afterwards what it made
+            shutil.rmtree(self.root, ignore_errors=True)
 
     def allowed(self) -> set[Place]:
         """What may be lost: records that are hit, and those whose units are."""
