@@ -202,6 +202,40 @@ def test_damage_that_is_met_because_queues_are_missing(root, what):
         assert [m.start for m in store.recovery.ranges] == [record.physical_offset]
 
 
+def test_a_refusal_because_queues_lost_units_changes_no_index_file(root):
+    """The watermark of an unclean exit is good, but the digest of the queues is another."""
+    record = records(root)[40]
+    flip(root, record.physical_offset + 5)
+    (root / "abort").touch()
+    queue = root / "consumequeue" / "Topic1" / "1"
+    for path in sorted(queue.iterdir())[-1:]:
+        path.write_bytes(bytes(path.stat().st_size))
+    for path in (root / "index").iterdir():
+        with path.open("r+b") as file:
+            file.seek(28)
+            file.write(bytes(12))  # slots and entries that are used
+    assert_refused(root)
+
+
+def test_damage_that_is_met_because_the_index_is_missing(root):
+    """Below the watermark the queues lack nothing: a lost index is no reason to refuse."""
+    every = records(root)
+    whole = read(root)
+    for number in (40, 41, 90):
+        flip(root, every[number].physical_offset + 5)
+    shutil.rmtree(root / "index")
+    hit = {("Topic1", every[n].queue_id, every[n].queue_offset) for n in (40, 41, 90)}
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        assert store.recovery.ranges == ()
+        assert bodies(store).keys() == whole.keys() - hit
+        for number, record in enumerate(every):
+            if number not in (40, 41, 90):
+                assert [hit.physical_offset for hit in store.query("Topic1", f"k{number}")] == [
+                    record.physical_offset
+                ]
+    assert_second_is_a_no_op(root)
+
+
 # The end of the log
 
 

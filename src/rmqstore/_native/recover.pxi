@@ -35,6 +35,9 @@ cdef int64_t recover_store(Store *store, bint full, bint fill, Failure *failure)
         end = recover_find_end(store, &checkpoint, was_clean, full, fill, failure)
         if end < 0:
             return end
+        rc = recover_foresee(store, &checkpoint, end, was_clean, full, fill, failure)
+        if rc < 0:
+            return rc
     rc = 0 if PLANTED("abort-after-first-change") else abort_create(store)
     if rc < 0:
         return fail(failure, rc, "abort", "cannot be made", -1, 0, 0)
@@ -228,6 +231,10 @@ cdef int64_t recover_dispatch(
     if checkpoint.mark.valid:
         store.last_record = checkpoint.mark.last_record
     rc = dispatch_until(store, end)
+    while rc == E_CORRUPT and known and atomic_get(&store.dispatched) < checkpoint.mark.dispatched:
+        rc = dispatch_past_damage(store, checkpoint.mark.dispatched)
+        if rc == 0:
+            rc = dispatch_until(store, end)
     if rc == E_REMOVED and not store.recovery.full_dispatch:
         rc = recover_from_first(store, fill, failure)
         if rc < 0:
@@ -310,6 +317,29 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
                     record.physical_offset - atomic_peek(&queue.last_end))):
             queue.next_offset = record.queue_offset + 1
     cursor_close(&cursor)
+    return min(rc, 0)
+
+
+cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
+    """Go on behind a damaged record below the watermark, whose queues lack nothing.
+
+    The dispatch is there only because an index file does not hold.
+    """
+    cdef Cursor cursor
+    cdef int64_t bad = store.failure.offset
+    cdef int64_t rc
+    if store.failure.status != E_CORRUPT or not atomic_get(&store.dispatched) <= bad < mark:
+        return E_CORRUPT
+    memset(&store.failure, 0, sizeof(Failure))
+    rc = dispatch_until(store, bad)          # the batch may have begun before it
+    if rc < 0:
+        return rc
+    cursor_init(&cursor, store, bad, mark)
+    cursor.check_crc = False
+    rc = cursor_resync(&cursor)
+    cursor_close(&cursor)
+    if rc >= 0:
+        atomic_set(&store.dispatched, bad + rc if rc else mark)
     return min(rc, 0)
 
 

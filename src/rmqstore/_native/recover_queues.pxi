@@ -152,6 +152,59 @@ cdef int64_t recover_queues(
     return digest == checkpoint.mark.digest and queues == checkpoint.mark.queues
 
 
+cdef int64_t recover_foresee(
+    Store *store, const Checkpoint *checkpoint, int64_t end, bint was_clean, bint full, bint fill,
+    Failure *failure,
+) noexcept nogil:
+    """Decide about all of the log where queues have lost units: nothing has been changed yet.
+
+    After a clean exit none has, as long as no file is damaged.
+    """
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef uint64_t digest
+    cdef int64_t queues
+    cdef int64_t rc = 0
+    cdef bint known = was_clean or checkpoint.mark.dispatched <= end
+    if full or not checkpoint.mark.valid:
+        return 0                             # the whole log was examined
+    atomic_set(&store.log.wrote, end)
+    while topic != NULL and known and rc >= 0:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL and known and rc >= 0:
+            rc = file_set_validate(&queue.files, False, failure)
+            known = rc == 0
+            if rc == 0 and not was_clean:
+                rc = foresee_floor(store, queue, checkpoint.mark.dispatched)
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+    if rc >= 0 and known and not was_clean:
+        rc = queues_digest(store, checkpoint.mark.dispatched, &digest, &queues)
+        known = digest == checkpoint.mark.digest and queues == checkpoint.mark.queues
+    atomic_set(&store.log.wrote, 0)
+    if rc < 0:
+        return fail(failure, rc, "consumequeue", "cannot be read", -1, 0, 0)
+    if not known:
+        rc = examine_below(store, failure)
+        if rc > 0:
+            rc = damages_decide(store, fill, failure)
+    return min(rc, 0)
+
+
+cdef int64_t foresee_floor(Store *store, Queue *queue, int64_t limit) noexcept nogil:
+    """Set one queue's end as recover_floor will, from descriptors that only read."""
+    cdef int64_t last_end = 0
+    cdef int64_t floor = 0
+    file_set_reopen(&queue.files, False)
+    if queue.files.count and not queue_is_of_deleted(queue):
+        floor = queue_floor(store, queue, limit, &last_end)
+    file_set_reopen(&queue.files, store.writable)
+    atomic_set(&queue.last_end, last_end)
+    atomic_set(&queue.files.wrote, max(0, floor) * UNIT_BYTES)
+    atomic_set(&queue.max_offset, max(0, floor))
+    return min(floor, 0)
+
+
 cdef int64_t recover_floors(
     Store *store, int64_t limit, bint closed, Failure *failure,
 ) noexcept nogil:
