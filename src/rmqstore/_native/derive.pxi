@@ -21,9 +21,20 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
         return end
     lower_deletions(store, end)
     tell_gone_topics(store, end)
-    rc = list_queues(store)
+    # What a recovery asks for the log's end finds it there while the queues are derived.
+    atomic_set(&store.log.wrote, end)
+    rc = derive_queues(store, &checkpoint, end)
+    atomic_set(&store.log.wrote, 0)
+    return rc
+
+
+cdef int64_t derive_queues(
+    Store *store, const Checkpoint *checkpoint, int64_t end,
+) noexcept nogil:
+    """From the watermark on where the queues are as it says, else from the log's first record."""
+    cdef int64_t rc = list_queues(store)
     if rc == 0:
-        rc = recover_queues(store, &checkpoint, False, NULL)
+        rc = recover_queues(store, checkpoint, False, NULL)
     if rc == 1 and has_short_queue(store):   # the digest does not see all that a file lost
         rc = 0
     if rc == 1 and not PLANTED("a7"):
