@@ -282,28 +282,19 @@ cdef int64_t queue_floor_closed(
 
 
 cdef bint queue_is_of_deleted(Queue *queue) noexcept nogil:
-    """Whether the files are of a topic that was deleted: a power cut may undo that they went.
-
-    One that has nothing says as little of the topic made again: what the log has is dispatched.
-    """
+    """Whether the files are of a topic that was deleted: a power cut may undo that they went."""
     cdef Unit unit
-    cdef int64_t rc
-    cdef bint empty = queue.files.count == 1
     cdef int64_t at = file_set_start(&queue.files) // UNIT_BYTES
     cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
     if queue.topic.deleted_before == 0 or queue.files.count == 0:
         return False
     memset(&unit, 0, sizeof(Unit))
     for at in range(at, at + per_file):
-        rc = queue_file_unit(queue, at, &unit)
-        if rc == E_NOT_FOUND:                # who only reads may meet a short file
-            break
-        if rc < 0:
+        if queue_file_unit(queue, at, &unit) < 0:
             return False
         if unit.size > 0 and not unit_is_blank(&unit):
             return unit.physical_offset < queue.topic.deleted_before
-        empty = empty and unit.size == 0
-    return empty
+    return False
 
 
 cdef int64_t recover_ends(Store *store, Failure *failure) noexcept nogil:
