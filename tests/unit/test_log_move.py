@@ -229,7 +229,9 @@ def test_what_is_put_to_a_draft_is_a_log_alone(tmp_path: Path) -> None:
     config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=20_000)
     draft = Draft()
     (tmp_path / "draft").mkdir()
-    draft._open(str(tmp_path / "draft"), "a", config, False, False, False, 0.0, dict, True)
+    draft._open(
+        str(tmp_path / "draft"), "a", config, False, False, False, 0.0, lambda: ({}, None), True
+    )
     for number in range(100):
         draft.put("orders", bytes(900), queue_id=number % 3)
     assert _core.queue_ends(draft) == {"orders": {0: 34, 1: 33, 2: 33}}

@@ -26,7 +26,7 @@ cdef struct FileSet:
     bint keep_opened         # so does a file that is opened: who holds one has its descriptor
     bint aligned             # files whose name is no multiple of the size are passed over
     bint unclean             # names of the files may not be on the disk yet
-    bint derived             # what a file has lost is made anew: none is too short
+    bint derived             # a file that is empty is made anew, wherever it is
     FileSlot *slots
     int64_t count
     int64_t capacity
