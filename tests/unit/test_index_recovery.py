@@ -218,6 +218,25 @@ def test_a_damaged_file_of_a_large_log_that_was_closed(stores, tmp_path, form, m
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("at", [0, 4, 16], ids=["hash", "offset", "predecessor"])
+def test_the_last_entry_is_damaged_and_its_record_goes_on_in_the_next_file(
+    stores, tmp_path, at, mode
+):
+    root = copy(stores, "small-closed", tmp_path)
+    places = log_places(root)
+    last = ENTRIES_AT + 20 * (ENTRIES - 1)
+    split = [
+        path
+        for path, after in pairwise(index_files(root))
+        if path.read_bytes()[last + 4 : last + 12]
+        == after.read_bytes()[ENTRIES_AT + 24 : ENTRIES_AT + 32]
+    ]
+    assert split
+    flip(split[0], last + at, 1)
+    assert_found(root, mode, CONFIG, places)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
 def test_a_chain_that_is_met_broken(stores, tmp_path, mode):
     """In a large log that was closed nobody looks before: its part of the log is searched then."""
     places = log_places(stores["large-closed"])

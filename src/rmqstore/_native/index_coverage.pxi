@@ -124,6 +124,7 @@ cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
     cdef Found found
     cdef int64_t rc, start, stop, field
     cdef bint whole
+    cdef bint joined = True                  # the file before has all that it is to have
     cdef int64_t i = index_set_count(&store.indexes)
     while i > 0 and store.indexes.enabled:
         i -= 1
@@ -132,6 +133,7 @@ cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
             break
         if not index_is_usable(store, index):
             index_close(index)
+            joined = False
             continue
         if index.file.base == NULL:
             index_load_header(index)
@@ -141,7 +143,11 @@ cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
         whole = atomic_get(&index.state) != INDEX_PATCHED
         index_close(index)
         if rc <= 1:
+            joined = joined and whole
             continue
+        if not joined:
+            start += 1                       # keys of its first record may have been lost there
+        joined = whole
         rc = log_record(store, stop, 0, &found, &field)
         if rc > 0:
             stop += rc if whole else 0       # else the last record's keys may not all be there

@@ -95,6 +95,8 @@ cdef int64_t query_run(
             else:
                 stop = newer
         rc = 0
+        if index != NULL and newer == begins and atomic_get(&index.state) == INDEX_PATCHED:
+            newer += 1                       # what it lost may be of the record that goes on there
         if i == 0 and atomic_get(&store.indexes.dispatched) > stop:
             stop = atomic_get(&store.indexes.dispatched)
         if not query.index_only and stop < newer:
