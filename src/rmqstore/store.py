@@ -26,6 +26,7 @@ from rmqstore.errors import (
     StoreCorruptError,
     TopicNotFoundError,
 )
+from rmqstore.lookups import key_column, offset_of
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
 from rmqstore.syncing import SyncError
@@ -43,8 +44,6 @@ __all__ = ["MessageStore", "Mode"]
 Mode = Literal["r", "r+", "a"]
 
 _log = logging.getLogger("rmqstore")
-_MESSAGE_ID_LENGTHS = (32, 56)
-_OFFSET_HEX = 16
 _UNITS_SHOWN = 8
 
 
@@ -402,7 +401,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         """
         if not isinstance(id, str):
             raise TypeError(f"argument 'id' is {id!r}; it may be a str")
-        offset = _offset_of(id)
+        offset = offset_of(id)
         if offset is not None:
             try:
                 return self.at(offset)
@@ -451,7 +450,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         -----
         Source: ``store/DefaultMessageStore.java queryMessage``.
         """
-        return self._query_many(topic, _key_column(keys), max_num, begin, end, index_only)
+        return self._query_many(topic, key_column(keys), max_num, begin, end, index_only)
 
     def locate_many(
         self,
@@ -492,26 +491,5 @@ class MessageStore(ScanningEngine, AsyncEngine):
         -----
         Source: ``store/index/IndexService.java queryOffset``.
         """
-        hits, count, starts = self._locate(
-            topic, _key_column(keys), max_num, begin, end, index_only
-        )
+        hits, count, starts = self._locate(topic, key_column(keys), max_num, begin, end, index_only)
         return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)
-
-
-def _key_column(keys: Iterable[str]) -> object:
-    """Return many keys as the core takes them: an Arrow array, or a list."""
-    if isinstance(keys, str):
-        raise TypeError(f"argument 'keys' is {keys!r}; it may be an iterable of str")
-    return keys if hasattr(keys, "__arrow_c_array__") else list(keys)
-
-
-def _offset_of(message_id: str) -> int | None:
-    """Return the physical offset that a store message id names, None if it is none."""
-    if len(message_id) not in _MESSAGE_ID_LENGTHS or not message_id.isascii():
-        return None
-    try:
-        bytes.fromhex(message_id)
-    except ValueError:
-        return None
-    offset = int(message_id[-_OFFSET_HEX:], 16)
-    return offset if offset < 1 << 63 else None

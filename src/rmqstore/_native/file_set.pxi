@@ -351,57 +351,6 @@ cdef int64_t file_set_read(
     return rc
 
 
-cdef int64_t file_set_start(FileSet *files) noexcept nogil:
-    """First offset there is a file for; 0 without files."""
-    cdef int64_t start = 0
-    pthread_mutex_lock(&files.mutex)
-    if files.count:
-        start = files.slots[0].start
-    pthread_mutex_unlock(&files.mutex)
-    return start
-
-
-cdef int64_t file_set_count(FileSet *files) noexcept nogil:
-    cdef int64_t count
-    pthread_mutex_lock(&files.mutex)
-    count = files.count
-    pthread_mutex_unlock(&files.mutex)
-    return count
-
-
-cdef int64_t file_set_start_of(FileSet *files, int64_t index) noexcept nogil:
-    """First offset of the file with that number, or E_NOT_FOUND."""
-    cdef int64_t start = E_NOT_FOUND
-    pthread_mutex_lock(&files.mutex)
-    if index < files.count:
-        start = files.slots[index].start
-    pthread_mutex_unlock(&files.mutex)
-    return start
-
-
-cdef int64_t file_set_stop(FileSet *files) noexcept nogil:
-    """Offset after the last file; 0 without files."""
-    cdef int64_t stop = 0
-    pthread_mutex_lock(&files.mutex)
-    if files.count:
-        stop = files.slots[files.count - 1].start + files.file_size
-    pthread_mutex_unlock(&files.mutex)
-    return stop
-
-
-cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
-    """Start of the first file after the one that has ``offset``, or E_NOT_FOUND."""
-    cdef int64_t i
-    cdef int64_t found = E_NOT_FOUND
-    pthread_mutex_lock(&files.mutex)
-    for i in range(files.count):
-        if files.slots[i].start > offset:
-            found = files.slots[i].start
-            break
-    pthread_mutex_unlock(&files.mutex)
-    return found
-
-
 cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noexcept nogil:
     """Make a file that has no name yet, full length, its first window reserved, mapped."""
     cdef char path[FAILURE_PATH_BYTES]

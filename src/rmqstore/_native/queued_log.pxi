@@ -88,7 +88,9 @@ cdef int64_t log_is_tiled(Store *store, int64_t start, int64_t stop) noexcept no
         while queue != NULL and rc >= 0 and not (
                 topic.length > 5 and memcmp(topic.name, b"%LMQ%", 5) == 0):
             # What a queue has that cannot be read is not known.
-            rc = tiles_add(&tiles, queue, store.log.file_size) if not queue.unreadable else E_REMOVED
+            rc = E_REMOVED
+            if not queue.unreadable:
+                rc = tiles_add(&tiles, queue, store.log.file_size)
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
     if rc >= 0:
