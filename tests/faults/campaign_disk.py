@@ -231,12 +231,18 @@ def open_full(case: Any, root: Path, config: Any, model: Model) -> None:
     with rmqstore.open(root, "r", config=config) as store:
         invariants.check(store, model, case.violation, where='"r" on a full disk')
     try:
-        with rmqstore.open(root, "r+", config=config) as store:
-            invariants.check(
-                store, model, case.violation, where='"r+" on a full disk', losses=False, keys=False
-            )
+        store = rmqstore.open(root, "r+", config=config)
     except (OSError, rmqstore.StoreError) as error:
         case.violation("refused", f'"r+" on a full disk: {error!r}')
+        return
+    invariants.check(
+        store, model, case.violation, where='"r+" on a full disk', losses=False, keys=False
+    )
+    try:
+        store.close()
+    except OSError as error:  # what is missing in queues and index is made by the next opening
+        if error.errno != errno.ENOSPC or not str(error.filename).startswith(str(root)):
+            case.violation("error", f'"r+" on a full disk, at close: {error!r}')
 
 
 class Told:

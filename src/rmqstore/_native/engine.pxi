@@ -179,11 +179,15 @@ cdef class Engine:
                     wait_for_dispatch(store, &rc)    # a signal leaves the store open
             finally:
                 store_leave(store)
+        stalled = atomic_get(&store.stalled)
+        behind = stalled_error(store, self._path) if stalled else None
         with nogil:
             rc = store_close(store)
         if rc == E_CLOSED:
             return
         failure = store.failure
+        if rc < 0 and rc == stalled:
+            raise behind
         if rc < 0:
             raise status_error(rc, &failure, self._path)
 
