@@ -55,7 +55,7 @@ def _fuzz(str target, list seeds not None, uint64_t seed, int64_t first, int64_t
     """
     cdef FuzzTarget *table = fuzz_target(target)
     cdef Fuzz fuzz
-    cdef int64_t number
+    cdef int64_t number = first
     cdef int64_t rc = 0
     cdef int64_t taken = 0
     try:

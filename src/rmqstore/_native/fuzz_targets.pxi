@@ -73,6 +73,7 @@ cdef int64_t fuzz_properties(Fuzz *fuzz, const char *data, int64_t length) noexc
     cdef int64_t word_length
     cdef int64_t at = 0
     cdef int64_t words = 0
+    memset(&last, 0, sizeof(Property))
     last.value_length = -1
     while property_next(data, length, &at, &entry):
         if entry.name < data or entry.name_length < 1 or entry.value_length < 1 \

@@ -178,6 +178,7 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
     cdef Found found
     cdef int64_t field
     cdef bint torn
+    memset(&unit, 0, sizeof(Unit))
     if queue_file_unit(queue, queue_offset, &unit) < 0 or unit.size <= 0 or unit_is_blank(&unit):
         return False
     if queue_offset > 0 and queue_file_unit(queue, queue_offset - 1, &before) == 0 \

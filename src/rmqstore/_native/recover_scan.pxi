@@ -204,7 +204,7 @@ cdef int64_t damage_is_lost(Store *store, Damage *damage) noexcept nogil:
     cdef bint unknown = False
     while at < damage.stop and rc > 0:
         memset(head, 0, sizeof(head))
-        rc = log_peek(store, at, min(damage.stop - at, sizeof(head)), head)
+        rc = log_peek(store, at, min(damage.stop - at, <int64_t>sizeof(head)), head)
         if rc < 0:
             return rc
         size = get_i32(head + RECORD_SIZE)

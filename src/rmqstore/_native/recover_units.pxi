@@ -283,6 +283,7 @@ cdef int64_t derived_copy(
     """Take [start, stop) over from the files; what they do not have is blank."""
     cdef Unit unit
     cdef int64_t rc
+    memset(&unit, 0, sizeof(Unit))
     while start < stop:
         rc = queue_file_unit(queue, start, &unit)
         if rc < 0 and rc != E_NOT_FOUND and rc != E_REMOVED:
