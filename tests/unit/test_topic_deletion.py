@@ -129,7 +129,9 @@ def test_deleted_while_rows_are_put(tmp_path, rows):
     table = pyarrow.table({"topic": ["orders"] * count, "body": bodies, "queue_id": [0] * count})
     outcomes = set()
     with rmqstore.open(root, "a", config=rmqstore.StoreConfig.small()) as store:
-        for _ in range(20):
+        for turn in range(500):
+            if turn >= 20 and True in outcomes:
+                break  # the deletion has come between two rows
             results = []
 
             def put(results=results):
