@@ -130,3 +130,49 @@ def test_a_signal_ends_the_wait_for_the_dispatch(tmp_path, monkeypatch, call):
     with rmqstore.open(tmp_path / "store", "r") as store:
         assert store.recovery.clean
         assert store["Topic1"][0][0].body == b"x"
+
+
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_a_log_that_cannot_be_opened_to_sync_it_does_not_hang(tmp_path, monkeypatch, call):
+    """With SYNC_FLUSH the dispatch waits for the sync, and the sync for a descriptor."""
+    monkeypatch.setenv("RMQ_FAIL_AT", f"open:1000000:{errno.EMFILE}")
+    config = writer.config("SYNC_FLUSH").replace(sync_flush_timeout=300)
+    store = rmqstore.open(tmp_path / "store", "a", config=config)
+    size = config.mapped_file_size_commit_log
+    while store.stats()["wrote_position"] < size - 20_000:
+        store.put("Topic1", bytes(16 << 10), queue_id=0)
+    held, go_on = os.pipe()
+    monkeypatch.setenv("RMQ_HOLD_AT", f"before-log-sync:{held}")
+    told: list[Exception] = []
+
+    def put() -> None:
+        try:
+            store.put("Topic1", b"late" * 5120, queue_id=0)
+        except rmqstore.PutError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    while store.stats()["wrote_position"] < size:
+        time.sleep(0.001)
+    monkeypatch.setenv("RMQ_FAIL_AT", f"open:1:{errno.EMFILE}+")  # the new file's directory
+    monkeypatch.delenv("RMQ_HOLD_AT")
+    os.close(go_on)
+    thread.join()
+    os.close(held)
+    assert [error.status for error in told] == [rmqstore.PutStatus.FLUSH_DISK_TIMEOUT]
+    if call == "flush":  # which the flush itself meets, or the wait for the dispatch
+        began = time.monotonic()
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            store.flush()
+        assert time.monotonic() < began + 30
+        monkeypatch.delenv("RMQ_FAIL_AT")
+        store.flush()
+        store.close()
+    else:
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            store.close()
+        monkeypatch.delenv("RMQ_FAIL_AT")
+    with rmqstore.open(tmp_path / "store", "r+") as store:
+        assert store.recovery.clean == (call == "flush")
+        assert store["Topic1"][0][-1].body == b"late" * 5120

@@ -223,7 +223,7 @@ def count_calls(case: Case, item: str) -> int:
 def plans_of(run: Run, calls: dict[str, tuple[int, ...]]) -> list[str]:
     """Every call of the workload, in each way; once with each state and rhythm, in turn."""
     logging.disable(logging.CRITICAL)
-    images = run.fork(make_images, ["images"], counts=False)[0]
+    images = run.fork(make_images, ["images"], counts=False, chosen=False)[0]
     IMAGES.update({image.name: image for image in images})
     if run.only_case:
         return [run.only_case]

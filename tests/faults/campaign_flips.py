@@ -212,7 +212,7 @@ def flips(run: Run) -> None:
     Ours and a broker's, closed, killed and cut; a sample of the bytes where there are too many.
     """
     logging.disable(logging.CRITICAL)
-    images, checksummed = run.fork(make_images, ["images"], counts=False)[0]
+    images, checksummed = run.fork(make_images, ["images"], counts=False, chosen=False)[0]
     if run.wants("theirs"):
         image = next(image for image in images if image.name == "closed-broker")
         run.fork(

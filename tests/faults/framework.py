@@ -173,14 +173,16 @@ class Run:
         memory: int = 16 << 30,
         jobs: int | None = None,
         counts: bool = True,
+        chosen: bool = True,
     ) -> list[Any]:
         """Call ``work(case, item)`` for each item in a child of its own; what the calls returned.
 
         A child that is ended by a signal, takes longer than ``seconds`` or raises is a violation,
         and returned None.  ``memory`` limits its address space.  Without ``counts`` only what the
-        work counts itself, by ``case.count`` or ``case.fork``, are cases.
+        work counts itself, by ``case.count`` or ``case.fork``, are cases.  Without ``chosen``
+        every item is run, also where one case alone is to be repeated: it needs what they make.
         """
-        wanted, _, inner = self.only_case.partition("/")
+        wanted, _, inner = self.only_case.partition("/") if chosen else ("", "", "")
         pending = [(str(item), item) for item in items if wanted in {"", str(item)}]
         tally = self.column(column)
         results: list[Any] = [None] * len(pending)

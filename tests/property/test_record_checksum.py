@@ -97,6 +97,8 @@ def test_another_records_checksum_is_replaced(properties: dict[str, str]) -> Non
     "end",
     [
         b"__CRC32\x010123456789\x02",
+        b"__CRC32X\x010123456789\x02",
+        b"__CRC_2#\x010000000000\x02",
         b"__CRC33!\x010123456789\x02",
         b"a\x01__CRC32#\x02",
         b"__CRC32#\x01012345678\x02",

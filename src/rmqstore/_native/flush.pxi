@@ -22,6 +22,7 @@ cdef int64_t flush_log_now(Store *store) noexcept nogil:
             KILL_POINT("before-log-sync")
             rc = file_set_flush(&store.log, target)
             KILL_POINT("after-log-sync")
+            atomic_set(&store.unflushed, min(rc, 0))
             if rc < 0 and not is_passing(rc):
                 store_broke(store, rc, "commitlog", "the commit log cannot be forced to the disk")
             elif rc >= 0:

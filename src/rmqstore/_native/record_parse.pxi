@@ -200,7 +200,8 @@ cdef inline bint record_checksum_is_damaged(const char *data, const Record *reco
     """Whether the record ends with such a checksum but for one byte of what is around the digits.
 
     Without the name or the end the property would not be found, and the damage pass for a
-    record that never had one.  Or the end of it never reached the disk and is zeros.
+    record that never had one.  That the digits match tells it from a property that is like it.
+    Or the end of it never reached the disk and is zeros.
     """
     cdef const char *at = data + record.size - CHECKSUM_PROPERTY_BYTES
     cdef const char *fixed = b"__CRC32#\x01"
@@ -217,10 +218,7 @@ cdef inline bint record_checksum_is_damaged(const char *data, const Record *reco
         differing += at[i] != fixed[i]
         if differing > 1:
             return False
-    for i in range(9, CHECKSUM_PROPERTY_BYTES - 1):
-        if not 48 <= at[i] <= 57:
-            return False
-    return True
+    return record_checksum_matches(data, record, record.size - CHECKSUM_PROPERTY_BYTES)
 
 
 cdef bint record_checksum_matches(

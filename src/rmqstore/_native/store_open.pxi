@@ -297,17 +297,23 @@ cdef int64_t close_dispatch(
 ) noexcept nogil:
     """Let the dispatch reach the end of the log; it may be kept from it by a full disk.
 
-    E_TIMEOUT if it is not there by ``until_ns``. ``stalled_at_ns`` is 0 before the first call.
+    With SYNC_FLUSH it goes no further than the log is forced to the disk, which may want a
+    descriptor that is not to be had.  E_TIMEOUT if it is not there by ``until_ns``.
+    ``stalled_at_ns`` is 0 before the first call.
     """
     cdef int64_t rc = E_TIMEOUT
+    cdef int64_t kept
     while rc == E_TIMEOUT and monotonic_ns() < until_ns:
         rc = wait_visible(store, atomic_get(&store.log.wrote), monotonic_ns() + 100000000)
-        if atomic_get(&store.stalled) == 0:
+        kept = atomic_get(&store.stalled)
+        if kept == 0 and store.settings.sync_flush:
+            kept = atomic_get(&store.unflushed)
+        if kept == 0:
             stalled_at_ns[0] = 0
         elif stalled_at_ns[0] == 0:
             stalled_at_ns[0] = monotonic_ns()
         elif monotonic_ns() - stalled_at_ns[0] > 1000000000:
-            return atomic_get(&store.stalled)
+            return kept
     return rc
 
 
