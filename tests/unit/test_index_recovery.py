@@ -385,6 +385,29 @@ def test_entries_of_lost_records_came_back(stores, tmp_path, mode):
         assert store.query("Topic1", "k200") == []
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_newest_files_lost_pages(tmp_path, apart):
+    """Of the one before the end is as it was long ago, and the last one holds in part."""
+    root = tmp_path / "store"
+    sizes = CONFIG.replace(max_hash_slot_num=6 * SLOTS, max_index_num=6 * ENTRIES)
+    first = fill(tmp_path / "first", 0, sizes)
+    early = index_files(tmp_path / "first")[0].read_bytes()
+    for number in range(COUNT):
+        first.put("Topic1", b"more", keys=f"more{number}")
+    first.flush()
+    shutil.copytree(first.path, root)
+    first.close()
+    name, last = index_files(root)
+    name.write_bytes(early)
+    CONTENT["last entries zero"](last)
+    if not apart:  # no file's name lies between them
+        last.rename(last.with_name(str(int(name.name) + 1)))
+    places = log_places(root)
+    with rmqstore.open(root, "r+") as store:
+        assert_every_key(store, places)
+    oracle_store.check_store(root)
+
+
 def test_what_was_put_without_an_index_is_entered_later(tmp_path):
     config = CONFIG.replace(message_index_enable=False)
     fill(tmp_path / "store", 0).close()

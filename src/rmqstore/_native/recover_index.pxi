@@ -203,11 +203,34 @@ cdef int64_t index_mend_newest(
                 store.recovery.index_files_rebuilt += 1
             cut = rc == MEND_CUT or atomic_get(&files[i].count) <= 1
             atomic_set(&files[i].state, INDEX_SOUND)
-            if atomic_get(&files[i].count) > 1:
+            if rc >= 0 and atomic_get(&files[i].count) > 1:
+                rc = index_join(store, before, files[i])
+                cut = cut or atomic_get(&files[i].count) <= 1
                 before = files[i]
         if rc < 0:
             return rc
     return 1 if cut else 0
+
+
+cdef int64_t index_join(Store *store, IndexFile *before, IndexFile *index) noexcept nogil:
+    """Have what lies between two of the newest files in the index; 0, or why it is not.
+
+    The dispatch goes on behind the second: where no file fits between them that one begins anew.
+    """
+    cdef IndexGap gap
+    cdef int64_t rc
+    memset(&gap, 0, sizeof(IndexGap))
+    gap.store = store
+    gap.before = before
+    gap.after = index
+    rc = index_fill_gap(&gap)
+    if rc == E_FULL:
+        memset(index.file.base + INDEX_HEADER_BYTES, 0,
+               <size_t>(index.slot_num * INDEX_SLOT_BYTES))
+        index_mend_empty(index, gap.newest)
+        atomic_set(&index.flushed_count, 0)
+        return 0
+    return 0 if rc == -ENOSPC or rc == -EDQUOT or is_passing(rc) else rc
 
 
 cdef enum:
