@@ -134,8 +134,8 @@ def one_shutdown(case: Case, number: int) -> None:
 def write_pages(at: Path, stop: threading.Event, draw: random.Random) -> None:
     """Have the system write single pages, in no order, as it does when memory is short."""
     while not stop.wait(0.002):
-        files = [path for path in at.rglob("*") if path.name.isdigit() and path.is_file()]
-        with contextlib.suppress(OSError, IndexError):
+        with contextlib.suppress(OSError, IndexError):  # directories of deleted topics go away
+            files = [path for path in at.rglob("*") if path.name.isdigit() and path.is_file()]
             path = draw.choice(files)
             descriptor = os.open(path, os.O_RDWR)
             try:

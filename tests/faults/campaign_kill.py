@@ -86,7 +86,7 @@ def reopened(case: Case, root: Path, model: Model, config: Any) -> None:
 def kill(run: Run) -> None:
     """SIGKILL at a random moment, on a directory that may have seen one before.
 
-    What a killed 4.9.3 leaves is opened by itself and by ours.
+    What a killed 4.9.3 leaves is opened by itself and by ours; and some of ours by it.
     """
     if run.wants("ours"):
         run.fork(one_kill, range(run.cases))
@@ -101,9 +101,27 @@ def kill(run: Run) -> None:
         left = [(number, model) for number, model in enumerate(models) if model is not None]
         opened = {f"theirs-{number}": (stores / str(number), model) for number, model in left}
         run.fork(lambda case, name: ours_opens(case, *opened[name]), opened)
+        they_open(run)
 
 
-def one_kill(case: Case, number: int) -> None:
+def they_open(run: Run) -> None:
+    """I6: some stores that ours recovered are opened by the real 4.9.3."""
+    from faults import theirs
+
+    def keep(case: Case, to: Path) -> theirs.Recovered:
+        model, config = one_kill(case, to.name)
+        (case.scratch / "store").rename(to)
+        return theirs.Recovered(to, config, model)
+
+    def work(case: Case, name: str) -> None:
+        kept = case.fork(keep, [case.scratch / str(at) for at in range(run.number(10, 2))])
+        theirs.see_ours(case, [one for one in kept if one is not None])
+
+    run.fork(work, [f"I6-{at}" for at in range(run.number(3, 1))], counts=False, seconds=300)
+
+
+def one_kill(case: Case, number: object) -> tuple[Model, Any]:
+    """What is expected now, and the configuration."""
     root = case.scratch / "store"
     model = Model(Named())
     config = writer.config(flush_type(case))
@@ -113,6 +131,7 @@ def one_kill(case: Case, number: int) -> None:
         time.sleep(case.draw.uniform(0, 0.3))
         learn(model, victim.kill()[1])
     reopened(case, root, model, config)
+    return model, config
 
 
 def one_kill_of_theirs(case: Case, number: int, to: Path) -> Model:

@@ -74,7 +74,10 @@ class Setting:
 
 @campaign("power", cases=5000, slice=20, theirs=True)
 def power(run: Run) -> None:
-    """Images of cut stores; those of the real 4.9.3 are opened by itself and by ours."""
+    """Images of cut stores.
+
+    Those of the real 4.9.3 are opened by itself and by ours, and some of ours by it.
+    """
     library = build_shim(run.scratch)
     if run.wants("ours"):
         runs = run.number(100, 2)
@@ -101,11 +104,34 @@ def power(run: Run) -> None:
             for image in range(images)
         }
         run.fork(lambda case, name: ours_opens(case, *opened[name]), opened)
+        they_open(run, library)
 
 
-def one_run(case: Case, number: int, library: Path, images: int) -> None:
-    """Two power cuts; the second run begins with what the first left."""
+def they_open(run: Run, library: Path) -> None:
+    """I6: some stores that ours recovered are opened by the real 4.9.3."""
+    from faults import theirs
+
+    def work(case: Case, name: str) -> None:
+        keep = case.scratch / "kept"
+        keep.mkdir()
+        number = int(name.removeprefix("I6-"))
+        kept = one_run(case, number, library, run.number(5, 2), keep)
+        theirs.see_ours(case, [theirs.Recovered(root, *told) for root, told in kept.items()])
+
+    names = [f"I6-{number}" for number in range(run.number(10, 2))]
+    run.fork(work, names, counts=False, seconds=600)
+
+
+def one_run(
+    case: Case, number: int, library: Path, images: int, keep: Path | None = None
+) -> dict[Path, tuple[rmqstore.StoreConfig, Model]]:
+    """Two power cuts; the second run begins with what the first left.
+
+    The recovered stores are moved into ``keep``: their settings and what is expected of them.
+    """
+    kept: dict[Path, tuple[rmqstore.StoreConfig, Model]] = {}
     setting = Setting.of(case, number)
+    config = rmqstore.StoreConfig(**setting.fields)
     top = case.scratch / "top"
     (top / STORE if not setting.fresh else top).mkdir(parents=True)
     model = Model(Named())
@@ -114,15 +140,22 @@ def one_run(case: Case, number: int, library: Path, images: int) -> None:
         expected = durable(model, setting.flush)
 
         def work(
-            inner: Case, image: int, recording: Recording = recording, expected: Model = expected
-        ) -> None:
-            one_image(inner, recording, expected, setting)
+            inner: Case, image: str, recording: Recording = recording, expected: Model = expected
+        ) -> tuple[Path, Model] | None:
+            top = inner.scratch / "image"
+            there = one_image(inner, top, recording, expected, setting)
+            if keep is None or not there:
+                return None
+            top.rename(keep / image)
+            return keep / image / STORE, expected
 
-        case.fork(work, [f"{cut}.{image}" for image in range(images)], seconds=120)
+        found = case.fork(work, [f"{cut}.{image}" for image in range(images)], seconds=120)
+        kept |= {told[0]: (config, told[1]) for told in found if told is not None}
         if cut == 0:
             top = case.scratch / "again"
             recording.image(case.draw, top, "strict")
             model = expected
+    return kept
 
 
 def durable(model: Model, flush: str) -> Model:
@@ -204,14 +237,16 @@ def write_and_cut(
     return recording
 
 
-def one_image(case: Case, recording: Recording, expected: Model, setting: Setting) -> None:
-    top = case.scratch / "image"
+def one_image(
+    case: Case, top: Path, recording: Recording, expected: Model, setting: Setting
+) -> bool:
+    """Whether there is a store in the image, which is now recovered and closed."""
     recording.image(case.draw, top, case.draw.choice(["strict", "strict", "ext4"]))
     root = top / STORE
     if not root.is_dir() or not any((root / "commitlog").glob("*")):
         if expected.acked:
             case.violation("I1", f"{len(expected.acked)} acknowledged, and there is no log")
-        return
+        return False
     config = case.draw.choice([None, rmqstore.StoreConfig(**setting.fields)])
     modes = case.draw.choice([("r", "r+"), ("r", "r+"), ("r+",)])
     check_reopened(
@@ -223,3 +258,4 @@ def one_image(case: Case, recording: Recording, expected: Model, setting: Settin
         more="after" + setting.limits,
         gone=DELETED,
     )
+    return True

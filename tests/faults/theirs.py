@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rmqstore
 from crash.writer import placed
 from faults.framework import Case
-from faults.invariants import Seen, Tell, check_files, judge, sizes
-from faults.model import Model, Named, content_of
+from faults.invariants import EXAMPLES, Seen, Tell, check, check_files, judge, sizes
+from faults.model import Model, Named, Place, content_of
+from interop import compare, writers
 from interop.driver import Driver, DriverError
+from oracle import FILLER_UNIT
 
 SIZES = {
     "mappedFileSizeCommitLog": 64 << 10,
@@ -144,3 +148,76 @@ class Checker:
             check_files(files, root, tell)
         except DriverError as error:
             tell("hung" if "time" in str(error) else "died", str(error)[:2000])
+
+
+# ---- I6: what ours recovered, opened by the real store
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A store that ours recovered and closed, and what is expected of it."""
+
+    root: Path
+    config: rmqstore.StoreConfig
+    model: Model
+
+
+def see_ours(case: Case, stores: list[Recovered]) -> None:
+    with Driver() as driver:
+        for store in stores:
+            sees_the_same(case, driver, store)
+
+
+def sees_the_same(case: Case, driver: Driver, recovered: Recovered) -> None:
+    """Whether 4.9.3 opens a store and shows what ours does, and ours the same afterwards."""
+    root, config, model = recovered.root, recovered.config, recovered.model
+
+    def tell(text: str) -> None:
+        case.violation("I6", f"{root}: {text}")
+
+    def ours(where: str) -> dict[Place, Any]:
+        with rmqstore.open(root, "r") as store:
+            return check(store, model, case.violation, where=f"{root}, {where}").messages
+
+    before = ours("before 4.9.3")
+    files = {name: size for name, size in sizes(root).items() if (root / name).stat().st_blocks}
+    own = {theirs: getattr(config, name) for theirs, name in writers.FIELDS.items()}
+    opened = driver.open(root, {**own, "flushDiskType": config.flush_disk_type}, timeout=PATIENCE)
+    if not opened["start"]:
+        tell(f"load() is false: {driver.log()[-1000:]}")
+        return
+    units = [unit for unit in driver.dump() if unit[3:6] != FILLER_UNIT]
+    found = {unit[:3]: unit for unit in units}
+    if len(found) < len(units):
+        tell(f"{len(units)} units, of {len(found)} places")
+    if names := sorted(before.keys() ^ found.keys()):
+        tell(f"{len(names)} places are not in both: {names[:EXAMPLES]}")
+    common = [found[place] for place in before.keys() & found.keys()]
+    differing = [unit for unit in common if not is_the_same(before[unit[:3]], unit.record)]
+    if differing:
+        tell(f"{len(differing)} differ: {differing[:EXAMPLES]}")
+    keys, pairs = compare.keys_of([unit for unit in common if unit.record is not None])
+    lost = [
+        (pair, wanted)
+        for (pair, wanted), hits in zip(keys.items(), driver.locate(list(keys)), strict=True)
+        if {hit for hit in hits if pair in pairs.get(hit, ())} != set(wanted)
+    ]
+    if lost:
+        tell(f"{len(lost)} of {len(keys)} keys are not found: {lost[:EXAMPLES]}")
+    if not driver.shutdown():
+        tell("shut down, and abort is there")
+    check_files(files, root, case.violation)
+    after = ours("after 4.9.3")
+    if names := sorted(before.keys() ^ after.keys()):
+        tell(f"ours shows {len(names)} other places afterwards: {names[:EXAMPLES]}")
+    case.note("I6: stores that 4.9.3 opened")
+    case.note("I6: messages compared", len(common))
+    case.note("I6: keys compared", len(keys))
+
+
+def is_the_same(message: Any, record: dict[str, Any] | None) -> bool:
+    try:
+        compare.message(message, record or {}, Counter())
+    except (AssertionError, KeyError):
+        return False
+    return True
