@@ -116,7 +116,9 @@ def they_open(run: Run, library: Path) -> None:
         keep.mkdir()
         number = int(name.removeprefix("I6-"))
         kept = one_run(case, number, library, run.number(5, 2), keep)
-        theirs.see_ours(case, [theirs.Recovered(root, *told) for root, told in kept.items()])
+        theirs.see_ours(
+            case, [theirs.Recovered(root, *told, cut=True) for root, told in kept.items()]
+        )
 
     names = [f"I6-{number}" for number in range(run.number(10, 2))]
     run.fork(work, names, counts=False, seconds=600)

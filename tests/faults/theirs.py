@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,7 @@ class Recovered:
     root: Path
     config: rmqstore.StoreConfig
     model: Model
+    cut: bool = False  # by a power cut: a queue's file may be there, and its only records gone
 
 
 def see_ours(case: Case, stores: list[Recovered]) -> None:
@@ -175,23 +176,37 @@ def sees_the_same(case: Case, driver: Driver, recovered: Recovered) -> None:
     def tell(text: str) -> None:
         case.violation("I6", f"{root}: {text}")
 
-    def ours(where: str) -> dict[Place, Any]:
+    def ours(where: str, model: Model) -> dict[Place, Any]:
         with rmqstore.open(root, "r") as store:
             return check(store, model, case.violation, where=f"{root}, {where}").messages
 
-    before = ours("before 4.9.3")
+    before = ours("before 4.9.3", model)
     files = {name: size for name, size in sizes(root).items() if (root / name).stat().st_blocks}
     own = {theirs: getattr(config, name) for theirs, name in writers.FIELDS.items()}
     opened = driver.open(root, {**own, "flushDiskType": config.flush_disk_type}, timeout=PATIENCE)
     if not opened["start"]:
         tell(f"load() is false: {driver.log()[-1000:]}")
         return
-    units = [unit for unit in driver.dump() if unit[3:6] != FILLER_UNIT]
+    dumped = driver.dump()
+    # Of a queue whose file is there and has nothing it takes the first place for a unit.
+    ghosts = {unit[:3] for unit in dumped if recovered.cut and unit[3:6] == (0, 0, 0)}
+    units = [unit for unit in dumped if unit[3:6] != FILLER_UNIT and unit[:3] not in ghosts]
     found = {unit[:3]: unit for unit in units}
     if len(found) < len(units):
         tell(f"{len(units)} units, of {len(found)} places")
-    if names := sorted(before.keys() ^ found.keys()):
-        tell(f"{len(names)} places are not in both: {names[:EXAMPLES]}")
+    # It enters anew what lies behind the newest unit of any queue, of topics that are gone as well.
+    newest = max((message.physical_offset for message in before.values()), default=-1)
+    came_back = {
+        place
+        for place, unit in found.items()
+        if place not in before
+        and place[0] in model.deleted_topics
+        and unit.physical_offset > newest
+    }
+    if names := sorted((before.keys() ^ found.keys()) - came_back):
+        lacks = [place for place in names if place in before]
+        extra = [(place, found[place].physical_offset) for place in names if place in found]
+        tell(f"4.9.3 lacks {len(lacks)}: {lacks[:EXAMPLES]}, has as well {extra[:EXAMPLES]}")
     common = [found[place] for place in before.keys() & found.keys()]
     differing = [unit for unit in common if not is_the_same(before[unit[:3]], unit.record)]
     if differing:
@@ -207,12 +222,13 @@ def sees_the_same(case: Case, driver: Driver, recovered: Recovered) -> None:
     if not driver.shutdown():
         tell("shut down, and abort is there")
     check_files(files, root, case.violation)
-    after = ours("after 4.9.3")
-    if names := sorted(before.keys() ^ after.keys()):
+    after = ours("after 4.9.3", replace(model, dead=set()) if came_back else model)
+    if names := sorted((before.keys() ^ after.keys()) - came_back):
         tell(f"ours shows {len(names)} other places afterwards: {names[:EXAMPLES]}")
     case.note("I6: stores that 4.9.3 opened")
     case.note("I6: messages compared", len(common))
     case.note("I6: keys compared", len(keys))
+    case.note("I6: empty queues in which 4.9.3 sees a unit of zeros", len(ghosts))
 
 
 def is_the_same(message: Any, record: dict[str, Any] | None) -> bool:
