@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import struct
 import subprocess
 import sys
 import textwrap
@@ -98,3 +100,40 @@ def test_the_command_line_says_so_in_one_line(tmp_path):
         assert done.returncode == 4, (command, done.stdout, done.stderr)
         assert "consumequeue/bad/0" in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("configured", [True, False])
+@pytest.mark.parametrize(("expired", "place"), [(0, -1), (0, -(2**60)), (2, -1), (2, 7)])
+def test_a_unit_that_points_below_the_log_hides_none_before_it(
+    tmp_path, mode, configured, expired, place
+):
+    """Where a queue begins is told by its units: they ascend, and one of them is damaged."""
+    sizes = rmqstore.StoreConfig(
+        mapped_file_size_commit_log=2048,
+        mapped_file_size_consume_queue=2000,
+        max_hash_slot_num=50,
+        max_index_num=200,
+    )
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=sizes) as store:
+        for number in range(100):
+            store.put("T", b"%d" % number, queue_id=0)
+    for path in sorted((root / "commitlog").iterdir())[:expired]:
+        path.unlink()
+    with rmqstore.open(root, "r") as store:
+        first = store["T"][0].min_offset
+    assert first > 0 if expired else first == 0
+    queue = root / "consumequeue" / "T" / "0" / f"{0:020d}"
+    whole = queue.read_bytes()
+    for at in {first + 1, first + 2, 49, 50, 60, 74, 87}:
+        data = bytearray(whole)
+        struct.pack_into(">q", data, 20 * at, place)
+        queue.write_bytes(data)
+        with rmqstore.open(root, mode, config=sizes if configured else None) as store:
+            assert store["T"][0].min_offset == first, at
+            for number in range(first, 100):
+                if number != at:
+                    assert store["T"][0][number].body == b"%d" % number
+            with contextlib.suppress(rmqstore.StoreCorruptError):
+                assert store.get("T", 0, at, 1).next_offset > at

@@ -356,7 +356,8 @@ cdef int64_t queue_first_at_or_after(
 ) noexcept nogil:
     """First queue offset in [low, stop) whose record begins at or after ``physical_offset``.
 
-    ``stop`` if there is none.  A blank unit counts as the one after it.
+    ``stop`` if there is none.  A blank unit counts as the one after it; a damaged one that
+    names a place below 0 is no end of what lies before it.
     """
     cdef int64_t high = stop
     cdef int64_t middle, probe
@@ -366,7 +367,7 @@ cdef int64_t queue_first_at_or_after(
         probe = queue_skip_blanks(queue, middle, stop, &unit)
         if probe < 0:
             return probe
-        if probe == stop or unit.physical_offset >= physical_offset:
+        if probe == stop or not 0 <= unit.physical_offset < physical_offset:
             high = middle
         else:
             low = probe + 1

@@ -232,7 +232,7 @@ cdef int64_t derive_end(Store *store, Queue *queue) noexcept nogil:
         queue.making = NULL
     end = max(first, end) if not queue.deleted else 0
     atomic_set(&queue.max_offset, end)
-    rc = queue_first_at_or_after(queue, log_first(store), min(first, end), end)
+    rc = queue_first_kept(store, queue, min(first, end), end)
     if rc >= 0:
         atomic_set(&queue.min_offset, rc)
     return 0 if rc == E_REMOVED else min(rc, 0)

@@ -174,9 +174,11 @@ cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
         while queue != NULL:
             stop = atomic_get(&queue.max_offset)
             at = queue_first_at_or_after(queue, offset, atomic_get(&queue.min_offset), stop)
-            if 0 <= at < stop and queue_unit_at(queue, at, &unit) == 0 \
-                    and not unit_is_blank(&unit):
-                found = min(found, unit.physical_offset)
+            while 0 <= at < stop and queue_unit_at(queue, at, &unit) == 0:
+                if not unit_is_blank(&unit) and unit.physical_offset >= offset:
+                    found = min(found, unit.physical_offset)
+                    break
+                at += 1                      # a damaged one
             queue = queue.next_made
         topic = load_topic(&topic.next_made)
     return found

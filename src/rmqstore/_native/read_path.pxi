@@ -194,6 +194,25 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
     return not torn
 
 
+cdef int64_t queue_first_kept(
+    Store *store, Queue *queue, int64_t low, int64_t stop,
+) noexcept nogil:
+    """First queue offset in [low, stop) whose record the log still has; ``stop`` if there is none.
+
+    Units ascend.  One that points below the log behind one whose record is there is damaged, and
+    hides nothing before it.
+    """
+    cdef int64_t start = log_first(store)
+    cdef int64_t first = queue_first_at_or_after(queue, start, low, stop)
+    cdef int64_t earlier
+    while first > low + 1:
+        earlier = queue_first_at_or_after(queue, start, low, first - 1)
+        if not 0 <= earlier < first - 1 or not unit_is_good(store, queue, earlier):
+            break
+        first = earlier
+    return first
+
+
 cdef bint code_is_half_written(int64_t stored, int64_t wanted) noexcept nogil:
     """Whether a code differs by bytes that are still zero, and by no others."""
     cdef int64_t shift = 0

@@ -189,9 +189,8 @@ cdef int64_t queue_look(Store *store, Queue *queue, bint listed) noexcept nogil:
     if rc == 0:
         rc = queue_find_end(store, queue)
     if rc == 0 and queue.files.count:
-        first = queue_first_at_or_after(
-            queue, log_first(store), queue.files.slots[0].start // UNIT_BYTES,
-            atomic_get(&queue.max_offset))
+        first = queue_first_kept(store, queue, queue.files.slots[0].start // UNIT_BYTES,
+                                 atomic_get(&queue.max_offset))
         if first >= 0:
             atomic_set(&queue.min_offset, first)
         elif first != E_REMOVED:

@@ -341,7 +341,7 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
         atomic_set(&queue.names_dirty, 1)
     atomic_set(&queue.files.flushed,
                min(stop, atomic_get(&queue.files.flushed) // UNIT_BYTES) * UNIT_BYTES)
-    first = queue_first_at_or_after(queue, log_first(store), first, stop)
+    first = queue_first_kept(store, queue, first, stop)
     if first < 0:
         return first
     atomic_set(&queue.min_offset, first)
