@@ -20,19 +20,20 @@ STORES = {"ours": "ours", "theirs": "4.9.3"}
 
 
 def cell(run: Run, column: str) -> str:
-    if column not in run.columns:
-        return "-"
-    tally = run.columns[column]
-    return f"{tally.cases:,}: {tally.counts()}" if tally.cases or tally.violations else "-"
+    """Cases and violations, and what was not run: which is not what was passed."""
+    parts = []
+    tally = run.columns.get(column)
+    if tally is not None and (tally.cases or tally.violations):
+        parts.append(f"{tally.cases:,}: {tally.counts()}")
+    if reasons := run.reasons.get(column):
+        parts.append("not run: " + ", ".join(reasons))
+    return "; ".join(parts) or "-"
 
 
 def table(runs: list[Run]) -> str:
     rows = [["scenario", "cases: violations, ours", "the real 4.9.3", "seconds"]]
     for run in runs:
-        ours, theirs = cell(run, "ours"), cell(run, "theirs")
-        if run.reasons:
-            ours = ("" if ours == "-" else ours + "; ") + "not run: " + ", ".join(run.reasons)
-        rows.append([run.name, ours, theirs, f"{run.seconds:,.0f}"])
+        rows.append([run.name, cell(run, "ours"), cell(run, "theirs"), f"{run.seconds:,.0f}"])
     widths = [max(len(row[at]) for row in rows) for at in range(4)]
     lines = [
         f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:<{widths[2]}}  {d:>{widths[3]}}".rstrip()

@@ -21,7 +21,7 @@ from rmqstore import _core
 SYSTEM = Path(__file__).parents[2] / "src" / "rmqstore" / "_native" / "system.pxd"
 LIMIT = 20  # seconds of a case
 NEVER = 1 << 40
-# The ways in which a call may fail; "sync" has a campaign of its own.
+# The ways in which a call may fail; "sync" has a campaign of its own, campaign_syncs.
 CALLS = {
     "open": (errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EIO),
     "fstat": (errno.EIO,),
@@ -36,7 +36,6 @@ CALLS = {
     "linkat": (errno.ENOSPC, errno.EIO, errno.EROFS),
     "lock": (errno.EIO, errno.ENOLCK),
 }
-SYNC_ERRNOS = (errno.EIO, errno.ENOSPC, errno.ENOMEM, errno.EMFILE)
 # Those of the os module, through which the files in config/ are written.
 PYTHON_CALLS = {
     "os.open": (errno.EMFILE, errno.EACCES, errno.EIO),
@@ -77,9 +76,23 @@ class PythonFaults:
         return self.real(*arguments, **options)
 
 
+def work(root: Path, out: Path, plan: Plan) -> tuple[int, int]:
+    """Do the workload; how many calls of the plan's kind were made, and how many failed."""
+    variant, call, count, way = plan
+    worker = Worker(root, out, variant, lambda: counts()[1])
+    if call.startswith("os."):
+        faults = PythonFaults(call, count, way, worker.out)
+        counts = lambda: (faults.passed, faults.failed)  # noqa: E731
+    else:
+        os.environ["RMQ_FAIL_AT"] = f"{call}:{count}:{way}"
+        counts = _core.fault_counts
+    worker.run()
+    os.environ.pop("RMQ_FAIL_AT", None)
+    return counts()
+
+
 def work_in_child(case: Case, root: Path, plan: Plan) -> tuple[Path, int, int, int]:
     """The worker's output, its exit status, calls of the kind that were made, and that failed."""
-    variant, call, count, way = plan
     out = case.scratch / "told"
     out.unlink(missing_ok=True)
     reading, writing = os.pipe()
@@ -87,16 +100,7 @@ def work_in_child(case: Case, root: Path, plan: Plan) -> tuple[Path, int, int, i
     if child == 0:
         try:
             signal.alarm(LIMIT)
-            worker = Worker(root, out, variant, lambda: counts()[1])
-            if call.startswith("os."):
-                faults = PythonFaults(call, count, way, worker.out)
-                counts = lambda: (faults.passed, faults.failed)  # noqa: E731
-            else:
-                os.environ["RMQ_FAIL_AT"] = f"{call}:{count}:{way}"
-                counts = _core.fault_counts
-            worker.run()
-            os.environ.pop("RMQ_FAIL_AT", None)
-            passed, failed = counts()
+            passed, failed = work(root, out, plan)
             with os.fdopen(writing, "w") as pipe:
                 pipe.write(f"{passed} {failed}")
             os._exit(0)
@@ -125,11 +129,16 @@ def plan_of(name: str) -> Plan:
     return variant, call, int(count), way
 
 
-def one_call(case: Case, item: str) -> None:
-    plan = plan_of(item)
+def described(plan: Plan) -> str:
     variant, call, count, way = plan
     name = f"{variant}: {call} number {count} fails with {errno.errorcode[int(way.rstrip('+'))]}"
-    name += " and all later ones" if way.endswith("+") else ""
+    return name + (" and all later ones" if way.endswith("+") else "")
+
+
+def one_call(case: Case, item: str) -> None:
+    plan = plan_of(item)
+    variant, call, *_ = plan
+    name = described(plan)
     root = case.scratch / "store"
     image = IMAGES.get(variant.state)
     small_work.begin(root, image)
@@ -185,7 +194,7 @@ def check_after(
             tell("I1", "the log is gone")
         return
     invariants.check_files(files, root, tell)
-    named = _Named(case, tell)
+    named = Named(case, tell)
     reopen.check_reopened(
         named,
         root,
@@ -197,7 +206,7 @@ def check_after(
     )
 
 
-class _Named:
+class Named:
     """The case, whose violations say which call failed."""
 
     def __init__(self, case: Case, tell: Any) -> None:
@@ -255,11 +264,4 @@ def calls(run: Run) -> None:
     known = set(re.findall(r'FAULT\("([^"]+)"\)', SYSTEM.read_text(encoding="utf-8")))
     assert known == {*CALLS, "sync"}, known ^ {*CALLS, "sync"}
     plans = plans_of(run, CALLS | PYTHON_CALLS)
-    run.fork(one_call, plans, seconds=60)
-
-
-@campaign("syncs", cases=500, slice=30, needs_faults=True)
-def syncs(run: Run) -> None:
-    """The n-th sync fails: nothing is acknowledged from then on, and nothing lost of before."""
-    plans = plans_of(run, {"sync": SYNC_ERRNOS, "os.fsync": SYNC_ERRNOS[:2]})
     run.fork(one_call, plans, seconds=60)

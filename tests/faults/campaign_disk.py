@@ -253,12 +253,13 @@ class Told:
         self.draw = case.draw
 
 
-@campaign("disk-full", cases=60, slice=6)
+@campaign("disk-full", cases=60, slice=6, theirs=True)
 def disk_full(run: Run) -> None:
     """Under each part of the store; it goes on without a restart, or is opened full."""
     logging.disable(logging.CRITICAL)
     if reason := may_mount():
         run.not_run(reason)
+        run.not_run(reason, "theirs")
         return
     names = [
         f"{part}-{kind}-{number}"
@@ -266,4 +267,10 @@ def disk_full(run: Run) -> None:
         for part in PARTS
         for kind in [("tmpfs", "ext4")[number % 2]]
     ]
-    run.fork(one_disk, names[: run.cases], seconds=2 * LIMIT)
+    if run.wants("ours"):
+        run.fork(one_disk, names[: run.cases], seconds=2 * LIMIT)
+    if run.wants("theirs"):
+        from faults.their_disks import one_disk as one_of_theirs
+
+        some = names[: run.number(6, 1)]
+        run.fork(one_of_theirs, some, column="theirs", seconds=2 * LIMIT)

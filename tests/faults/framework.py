@@ -131,7 +131,7 @@ class Run:
         self.only_case = only_case
         self.cases = self.number(campaign.cases, campaign.slice)
         self.columns = {"ours": Tally()}
-        self.reasons: list[str] = []  # why it, or a part of it, could not be run
+        self.reasons: dict[str, list[str]] = {}  # by column: why it, or a part of it, was not run
         self.seconds = 0.0
         self.kept = 0
 
@@ -150,7 +150,7 @@ class Run:
             return False
         missing = [tool for tool in TOOLS if shutil.which(tool) is None]
         if column == "theirs" and missing:
-            self.not_run(f"4.9.3: no {' and no '.join(missing)}")
+            self.not_run(f"no {' and no '.join(missing)}", "theirs")
             return False
         return True
 
@@ -160,8 +160,9 @@ class Run:
     def violation(self, kind: str, case: object, text: str) -> None:
         self.column("ours").violation(kind, case, text)
 
-    def not_run(self, reason: str) -> None:
-        self.reasons.append(reason)
+    def not_run(self, reason: str, column: str = "ours") -> None:
+        if self.only_column in {"", column}:
+            self.reasons.setdefault(column, []).append(reason)
 
     def fork(
         self,

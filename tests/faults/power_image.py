@@ -135,7 +135,6 @@ class Recording:
 
     def _tree_after(self, draw: random.Random, journal: str) -> dict[str, dict[str, Entry]]:
         """The names after the cut: the pending changes are undone from some point on."""
-        tree = {folder: dict(names) for folder, names in self.tree.items()}
         changes = self._changes(journal)
         pending = [change for change in changes if not change.durable]
         way = draw.choice(["all", "none", "suffix", "suffix", "by directory"])
@@ -148,11 +147,26 @@ class Recording:
         else:
             count = {"all": len(pending), "none": 0}.get(way, draw.randint(0, len(pending)))
             kept = {id(change) for change in pending[:count]}
+        return self._tree_of(changes, kept)
+
+    def _tree_of(self, changes: list[Change], kept: set[int]) -> dict[str, dict[str, Entry]]:
+        """The names with the durable changes, and those kept of the others."""
+        tree = {folder: dict(names) for folder, names in self.tree.items()}
         for change in changes:
             if change.durable or id(change) in kept:
                 for (folder, name), entry in change.names:
                     tree.setdefault(folder, {})[name] = entry
         return tree
+
+    def synced(self, to: Path, journal: str) -> None:
+        """Make the directory with what was synced, and nothing else."""
+        tree = self._tree_of(self._changes(journal), set())
+        for path, entry in _walk(tree, id_of(self.top), to):
+            if entry[0] == "d":
+                path.mkdir()
+                continue
+            found = self.files.get(entry[1])
+            path.write_bytes(found.durable.tobytes()[: found.durable_size] if found else b"")
 
     def image(self, draw: random.Random, to: Path, journal: str) -> None:
         """Make one of the directories that the cut may have left."""

@@ -97,7 +97,8 @@ class Worker:
     """The workload; what it is told goes into a file, a line at once.
 
     ``ack NUMBER QUEUE_ID QUEUE_OFFSET PHYSICAL_OFFSET``, ``raised WHERE CLASS ERRNO TEXT``,
-    ``deleted``, ``late WHERE``: acknowledged though a call had failed long before.
+    ``flushed POSITION``, ``deleted``, ``late WHERE``: acknowledged though a call had failed long
+    before.
     """
 
     def __init__(self, root: Path, out: Path, variant: Variant, failed: Any) -> None:
@@ -146,6 +147,10 @@ class Worker:
     def take(self, first: int = 0) -> int:
         number, self.number = self.number, self.number + 1
         return number + first
+
+    def flush(self) -> None:
+        self.guarded("flush", self.store.flush)
+        self.tell("flushed", self.store.stats()["flushed_position"])
 
     def delete_topic(self) -> bool:
         self.store.delete_topic(DELETED_TOPIC)
@@ -197,7 +202,7 @@ class Worker:
         self.put(2000)
         self.put(2000)
         self.put_batch(3)
-        self.guarded("flush", store.flush)
+        self.flush()
         self.guarded("get", store.get, tiny.TOPIC, 0, 0, 10)
         self.put(1000)  # a topic that is made for it
         self.put_many(8)
@@ -210,7 +215,7 @@ class Worker:
         self.guarded("scan", lambda: sum(1 for _ in store.scan()))
         time.sleep(0.012 if v.fast else 0)
         self.put_many(4)
-        self.guarded("flush", store.flush)
+        self.flush()
         self.guarded("close", store.close)
         self.guarded("close-again", store.close)
 
@@ -235,6 +240,8 @@ def learn(model: Model, out: Path) -> Told:
         elif word == "raised":
             where, kind, number_text, text = [*rest.split(" ", 3), ""][:4]
             told.raised.append((where, kind, number_text, text))
+        elif word == "flushed":
+            model.flushed = max(model.flushed, int(rest))
         elif word == "late":
             told.late.append(rest)
         elif word == "deleted":

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from crash.checks import environment
+from faults.__main__ import cell
 from faults.campaign_power import build_shim
 from faults.framework import CAMPAIGNS, Case, Run, campaign
 from faults.power_image import Recording
@@ -107,3 +108,21 @@ def test_images_of_a_cut_have_what_was_synced_and_any_of_the_rest(tmp_path):
         ("synced", "unsynced"),
         ("renamed", "synced"),
     }
+    alone = tmp_path / "alone"
+    recording.synced(alone, "strict")
+    assert [path.name for path in (alone / "made").iterdir()] == ["synced"]
+    assert (alone / "made" / "synced").read_bytes() == b"kept" + bytes(8188)
+
+
+def test_what_is_not_run_is_told_in_its_column(run):
+    run.not_run("no way", "theirs")
+    assert (cell(run, "ours"), cell(run, "theirs")) == ("-", "not run: no way")
+    run.case(3)
+    run.not_run("a part")
+    assert cell(run, "ours") == "3: 0; not run: a part"
+
+
+def test_what_the_cases_need_is_made_when_one_of_them_is_repeated(run):
+    run.only_case = "lose"
+    assert run.fork(behave, ["fine"], counts=False, chosen=False) == ["fine"]
+    assert run.fork(behave, ["fine", "lose"]) == ["lose"]
