@@ -28,3 +28,33 @@ def mount(target, *arguments):
         yield target
     finally:
         subprocess.run(["umount", "-l", str(target)], check=True)
+
+
+@contextmanager
+def disk(target, kind, mebibytes):
+    """A file system of that size: tmpfs, or ext4 in an image beside ``target``."""
+    if kind == "tmpfs":
+        arguments = ["-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs"]
+    else:
+        image = target.with_suffix(".img")
+        with image.open("wb") as file:
+            file.truncate(mebibytes << 20)
+        subprocess.run(
+            ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image], check=True
+        )
+        arguments = ["-o", "loop", str(image)]
+    with mount(target, *arguments):
+        yield target
+
+
+def fill_up(directory):
+    """Take every free block of a file system; the file that does."""
+    path = directory / "rest"
+    with path.open("wb", buffering=0) as file:
+        size = 1 << 20
+        while size >= 512:
+            try:
+                file.write(b"\xff" * size)
+            except OSError:
+                size //= 2
+    return path

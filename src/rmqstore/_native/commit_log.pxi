@@ -47,9 +47,7 @@ cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
     cdef int64_t rc
     # One at a time: where blocks are had by writing pages over, two would undo each other.
     pthread_mutex_lock(&store.prepare_mutex)
-    rc = mapped_file_reserve(file, file.fd, stop - file.start + LOG_WINDOW)
-    if rc == -ENOSPC:
-        rc = mapped_file_reserve(file, file.fd, stop - file.start)
+    rc = mapped_file_reserve_ahead(file, file.fd, stop - file.start, LOG_WINDOW)
     pthread_mutex_unlock(&store.prepare_mutex)
     return rc
 

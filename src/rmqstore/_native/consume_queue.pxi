@@ -213,9 +213,7 @@ cdef int64_t queue_reserve(Queue *queue, int64_t stop) noexcept nogil:
     fd = sys_open_file(queue.files.root, path, O_RDWR, &status)
     if fd < 0:
         return fd
-    rc = mapped_file_reserve(queue.current, <int>fd, stop + QUEUE_WINDOW)
-    if rc == -ENOSPC:                        # the last few blocks may still be had
-        rc = mapped_file_reserve(queue.current, <int>fd, stop)
+    rc = mapped_file_reserve_ahead(queue.current, <int>fd, stop, QUEUE_WINDOW)
     close(<int>fd)
     return rc
 

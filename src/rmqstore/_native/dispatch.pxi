@@ -300,7 +300,9 @@ cdef int64_t dispatch_keys(Store *store) noexcept nogil:
     cdef PendingKey *key
     cdef int64_t rc = 0
     cdef int64_t i
-    for i in range(pending.count):
+    if unlikely(atomic_get(&store.indexes.waiting) != 0):
+        rc = index_set_resume(store)
+    for i in range(pending.count if rc == 0 else 0):
         key = &pending.keys[i]
         if key.key_hash == KEYLESS:          # the first of each record
             rc = index_set_roll(&store.indexes)
@@ -350,7 +352,7 @@ cdef void *reput_run(void *argument) noexcept nogil:
 
 cdef void dispatch_stalled(Store *store, int64_t status) noexcept nogil:
     """Without space or memory it is tried again; anything else ends the store's service."""
-    if status == -ENOSPC or status == -EDQUOT or is_passing(status):
+    if lacks_space(status) or is_passing(status):
         atomic_set(&store.stalled, status)
     else:
         atomic_set(&store.stalled, 0)

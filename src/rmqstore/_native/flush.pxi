@@ -87,7 +87,7 @@ cdef void check_names(Store *store) noexcept nogil:
                     "the log's file was removed by somebody else while the store was open")
     mapped_file_release(file)
     index = index_set_hold(&store.indexes, 0)
-    if index != NULL and mapped_file_unlinked(index.file) != 0:
+    if index != NULL and index_unlinked(index) != 0:
         store_broke(store, E_REMOVED, "index",
                     "the index file was removed by somebody else while the store was open")
     index_close(index)

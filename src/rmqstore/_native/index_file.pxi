@@ -33,6 +33,7 @@ cdef struct IndexFile:
     int32_t *heads               # newest entry of each slot as the entries tell it, or NULL
     char patched_from[INDEX_HEADER_BYTES]    # with heads: the header that was not believed
     char name[INDEX_NAME_DIGITS + 1]
+    int root                     # of a set: where index/<name> is opened again; -1: never closed
 
 cdef enum:
     NAME_SYNCED = 0
@@ -77,6 +78,8 @@ cdef int64_t index_read(
     if index.file.base != NULL:
         memcpy(into, index.file.base + at, <size_t>length)
         return mapped_file_lost(index.file, at, at + length)
+    if index.file.fd < 0:                    # why there is none
+        return index.file.fd
     rc = sys_read(index.file.fd, into, length, at)
     if rc < 0:
         return rc
@@ -142,13 +145,48 @@ cdef inline char *index_slot(IndexFile *index, int32_t key_hash) noexcept nogil:
     return index.file.base + INDEX_HEADER_BYTES + (key_hash % index.slot_num) * INDEX_SLOT_BYTES
 
 
+cdef int64_t index_open_again(IndexFile *index) noexcept nogil:
+    """A descriptor of a file of a set, for the caller to close or to keep."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef int64_t fd
+    snprintf(path, FAILURE_PATH_BYTES, "index/%s", <char *>index.name)
+    fd = sys_open_file(index.root, path, O_RDWR if index.file.base != NULL else O_RDONLY, &status)
+    if fd >= 0 and (status.st_dev != index.file.device or status.st_ino != index.file.inode):
+        close(<int>fd)
+        return E_REMOVED                     # another file has the name by now
+    return E_REMOVED if fd == -ENOENT else fd
+
+
 cdef int64_t index_reserve(IndexFile *index, int64_t number) noexcept nogil:
     """Blocks for the entries up to ``number`` and a window more."""
     cdef int64_t stop = index_entry_at(index, number + 1)
-    cdef int64_t rc = mapped_file_reserve(index.file, index.file.fd, stop + INDEX_WINDOW)
-    if rc == -ENOSPC:
-        rc = mapped_file_reserve(index.file, index.file.fd, stop)
+    cdef int64_t fd = index.file.fd
+    cdef int64_t rc
+    if fd < 0:
+        fd = index_open_again(index)
+        if fd < 0:
+            return fd
+    rc = mapped_file_reserve_ahead(index.file, <int>fd, stop, INDEX_WINDOW)
+    if index.file.fd < 0:
+        close(<int>fd)
     return rc
+
+
+cdef int64_t index_stat(IndexFile *index, stat_t *status) noexcept nogil:
+    """What there is under the name of a file of a set."""
+    cdef char path[FAILURE_PATH_BYTES]
+    snprintf(path, FAILURE_PATH_BYTES, "index/%s", <char *>index.name)
+    return 0 if fstatat(index.root, path, status, AT_SYMLINK_NOFOLLOW) == 0 else -errno
+
+
+cdef int64_t index_unlinked(IndexFile *index) noexcept nogil:
+    """1 if somebody removed a file of a set, or put another one in its place."""
+    cdef stat_t status
+    cdef int64_t rc = index_stat(index, &status)
+    if rc < 0:
+        return 1 if rc == -ENOENT else rc
+    return status.st_ino != index.file.inode or status.st_dev != index.file.device
 
 
 cdef inline int64_t index_seconds(int64_t begin, int64_t store_timestamp) noexcept nogil:
@@ -332,18 +370,17 @@ cdef int64_t index_open_file(
         close(<int>fd)
         return E_NO_MEMORY
     atomic_set(&index.holds, 1)
+    index.root = -1
     index.slot_num = slot_num
     index.entry_num = entry_num
     copy_text(index.name, INDEX_NAME_DIGITS + 1, name + 1 if name != NULL else path)
-    rc = 0
-    if writable:
+    rc = index_load_header(index)            # read, not mapped: its page may have no block yet
+    if rc == 0 and writable:
         rc = mapped_file_map(index.file, root, path)
-    if rc == 0:
-        rc = index_load_header(index)
     if rc == 0 and writable:
         # Slots are hit anywhere, so all of them get their blocks now.
-        rc = mapped_file_reserve(
-            index.file, <int>fd, index_entry_at(index, atomic_peek(&index.count)))
+        rc = mapped_file_reserve_ahead(
+            index.file, <int>fd, index_entry_at(index, atomic_peek(&index.count)), 0)
     if rc < 0:
         index_close(index)
         return rc
@@ -395,11 +432,15 @@ cdef int64_t index_make_file(
 
 cdef int64_t index_flush(IndexFile *index) noexcept nogil:
     """Force the file to the disk; the number of syncs."""
+    cdef stat_t status
     cdef int64_t count = atomic_get(&index.count)
     cdef int64_t rc
     if count == atomic_get(&index.flushed_count) and count > 1:
         return 0
     rc = mapped_file_sync(index.file, 0, index_entry_at(index, count))
+    if rc == 0 and index.root >= 0 and index_stat(index, &status) == 0 \
+            and status.st_size < index_entry_at(index, count):
+        rc = note_loss(index.file, status.st_size)
     if rc < 0:
         return rc
     atomic_set(&index.flushed_count, count)

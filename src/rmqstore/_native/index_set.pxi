@@ -16,11 +16,15 @@ cdef struct IndexSet:
     pthread_mutex_t check_mutex  # one thread checks the files of a set that is only read
     bint enabled                 # messageIndexEnable, and the files are usable
     IndexFile **files
+    int64_t open                 # "r": descriptors that the files keep, and how many may be
+    int64_t open_most
     int64_t count
     int64_t room
     int64_t slot_num
     int64_t entry_num
     atomic_i64 listed_at
+    atomic_i64 waiting           # 1: the files are checked and mended when there is space
+    int64_t try_at               # monotonic ns of the next try
     IndexFile *last              # the dispatch thread's own: keys go there
     int64_t known_end            # records before it have been entered in some file
     atomic_i64 full_timestamp    # end time of the newest full file that is on the disk
@@ -65,7 +69,51 @@ cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil
         at -= 1
     indexes.files[at] = index
     indexes.count += 1
+    index.root = indexes.root
+    if not indexes.writable:
+        indexes.open += 1
+        index_set_close_unused(indexes, index)
+    elif index.file.fd >= 0:                 # the mapping stays
+        close(index.file.fd)
+        index.file.fd = -1
     return 0
+
+
+cdef void index_set_close_unused(IndexSet *indexes, const IndexFile *but) noexcept nogil:
+    """"r": close the descriptors of all files that only the set holds, if there are too many.
+
+    Not that of the file ``but``. Under the mutex, without which nobody can get a hold.
+    """
+    cdef IndexFile *index
+    cdef int64_t i
+    for i in range(indexes.count if indexes.open > indexes.open_most else 0):
+        index = indexes.files[i]
+        if index != but and index.file.fd >= 0 and atomic_get(&index.holds) == 1:
+            close(index.file.fd)
+            index.file.fd = -1
+            indexes.open -= 1
+
+
+cdef void index_set_open_again(IndexSet *indexes, IndexFile *index) noexcept nogil:
+    """"r": have the descriptor of a file open, or in its place why not. Under the mutex."""
+    cdef int64_t fd
+    if index.file.fd >= 0:
+        return
+    fd = index_open_again(index)
+    if fd == E_REMOVED:                      # so until the directory is listed anew
+        atomic_set(&index.state, INDEX_BROKEN)
+        fd = -EBADF
+    index.file.fd = <int>fd
+    if fd >= 0:
+        indexes.open += 1
+        index_set_close_unused(indexes, index)
+
+
+cdef void index_set_let_go(IndexSet *indexes, IndexFile *index) noexcept nogil:
+    """Drop the set's hold on a file that leaves it. Under the mutex."""
+    if not indexes.writable and index.file.fd >= 0:
+        indexes.open -= 1
+    index_close(index)
 
 
 cdef bint index_name_good(const char *name) noexcept nogil:
@@ -230,10 +278,12 @@ cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
             or status.st_ino != index.file.inode
         # One that is written meanwhile is looked at anew.
         if not gone and index.heads != NULL and i == indexes.count - 1:
+            index_set_open_again(indexes, index)
+        if not gone and index.heads != NULL and i == indexes.count - 1:
             gone = index_read(index, 0, INDEX_HEADER_BYTES, header) == 0 \
                 and memcmp(header, index.patched_from, INDEX_HEADER_BYTES) != 0
         if gone:
-            index_close(index)
+            index_set_let_go(indexes, index)
         else:
             indexes.files[kept] = index
             kept += 1
@@ -312,7 +362,7 @@ cdef void index_set_remove(IndexSet *indexes, const char *name) noexcept nogil:
     pthread_mutex_lock(&indexes.mutex)
     for i in range(indexes.count):
         if strcmp(indexes.files[i].name, name) == 0:
-            index_close(indexes.files[i])
+            index_set_let_go(indexes, indexes.files[i])
         else:
             indexes.files[kept] = indexes.files[i]
             kept += 1
@@ -326,6 +376,8 @@ cdef IndexFile *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil
     pthread_mutex_lock(&indexes.mutex)
     if newest < indexes.count:
         index = indexes.files[indexes.count - 1 - newest]
+        if not indexes.writable:
+            index_set_open_again(indexes, index)
         atomic_add(&index.holds, 1)
     pthread_mutex_unlock(&indexes.mutex)
     return index
@@ -407,7 +459,7 @@ cdef int64_t index_set_flush(
     cdef int64_t i = 0
     cdef bint names = False
     cdef bint ahead
-    if not indexes.writable:
+    if not indexes.writable or atomic_get(&indexes.waiting):
         return 0
     while True:
         index = index_set_hold(indexes, i)

@@ -32,7 +32,8 @@ cdef inline const char *entry_reader_at(EntryReader *reader, int64_t number) noe
     """Entry ``number``; NULL if it cannot be read."""
     if number < reader.first or number >= reader.first + reader.got:
         reader.first = number
-        reader.got = min(ENTRIES_READ, reader.index.entry_num - number)
+        # Behind its entries a mapped file may have no blocks.
+        reader.got = min(ENTRIES_READ, atomic_get(&reader.index.count) - number)
         if reader.got <= 0 or index_read(
                 reader.index, index_entry_at(reader.index, number),
                 reader.got * INDEX_ENTRY_BYTES, reader.buffer) < 0:

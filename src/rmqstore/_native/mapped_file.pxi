@@ -38,11 +38,16 @@ cdef extern from *:
     char *strdup(const char *text) noexcept nogil
 
 
+cdef enum:
+    PAGE_BYTES = 4096
+    FOLIO_BYTES = 256 << 10      # of pages that the page cache may keep, and write, as one
+
+
 cdef struct MappedFile:
     char *base               # first mapped byte; NULL: read with pread
     int64_t size             # bytes a file of its kind has
     int64_t start            # offset of its first byte in the set
-    int fd                   # -1: closed after mapping
+    int fd                   # below 0: closed after mapping
     atomic_i64 holds         # 1 for the set + 1 a user; unmapped at 0
     atomic_i64 reserved      # bytes from the start on that have blocks on the disk
     atomic_i64 name_dirty    # 1: the directory has to be synced before the name lasts
@@ -58,6 +63,10 @@ cdef struct Slice:
     int64_t length
     MappedFile *file         # held, or NULL
     char *owned              # a private copy, or NULL
+
+
+cdef inline bint lacks_space(int64_t status) noexcept nogil:
+    return status == -ENOSPC or status == -EDQUOT
 
 
 cdef MappedFile *mapped_file_new(
@@ -139,12 +148,12 @@ cdef int64_t note_loss(MappedFile *file, int64_t offset) noexcept nogil:
 cdef int64_t mapped_file_reserve(MappedFile *file, int fd, int64_t stop) noexcept nogil:
     """Blocks for all bytes below ``stop``, so that no store through the mapping can fault.
 
+    Whole pages of them: where a block is less, a store into a page asks for all of its blocks.
     A file system without fallocate is told by -EOPNOTSUPP, and the bytes are written instead.
     """
     cdef int64_t have = atomic_get(&file.reserved)
     cdef int64_t rc
-    if stop > file.size:
-        stop = file.size
+    stop = min((stop + PAGE_BYTES - 1) & ~<int64_t>(PAGE_BYTES - 1), file.size)
     if stop <= have:
         return 0
     rc = sys_reserve(fd, have, stop - have)
@@ -155,14 +164,41 @@ cdef int64_t mapped_file_reserve(MappedFile *file, int fd, int64_t stop) noexcep
     return rc
 
 
+cdef int64_t mapped_file_reserve_ahead(
+    MappedFile *file, int fd, int64_t stop, int64_t window,
+) noexcept nogil:
+    """Blocks for all bytes below ``stop``, and for a window more if there are any left.
+
+    A store into a page asks for the blocks of all pages that the cache keeps together with it.  So
+    windows end at multiples of that; and where there are not enough blocks for one, the pages are
+    asked for here, where the want of space is told instead of a fault.
+    """
+    cdef int64_t have = atomic_get(&file.reserved)
+    cdef int64_t start
+    cdef int64_t rc = mapped_file_reserve(
+        file, fd, (stop + window + FOLIO_BYTES - 1) & ~<int64_t>(FOLIO_BYTES - 1))
+    if not lacks_space(rc):
+        return rc
+    rc = mapped_file_reserve(file, fd, stop)
+    if rc < 0:
+        return rc
+    stop = atomic_get(&file.reserved)
+    start = max(have, (stop - 1) & ~<int64_t>(FOLIO_BYTES - 1))
+    if stop > start and madvise(file.base + start, <size_t>(stop - start),
+                                MADV_POPULATE_WRITE) != 0 and errno == EFAULT:
+        atomic_set(&file.reserved, have)
+        return -ENOSPC
+    return 0
+
+
 cdef int64_t mapped_file_write_over(int fd, int64_t start, int64_t stop) noexcept nogil:
     """Write every page of a range with what it holds, so that it has blocks."""
-    cdef char page[4096]
+    cdef char page[PAGE_BYTES]
     cdef int64_t at = start
     cdef int64_t rc, part
     while at < stop:
-        part = min(4096 - (at & 4095), stop - at)
-        memset(page, 0, 4096)
+        part = min(PAGE_BYTES - (at & (PAGE_BYTES - 1)), stop - at)
+        memset(page, 0, PAGE_BYTES)
         rc = sys_read(fd, page, part, at)
         if rc < 0:
             return rc

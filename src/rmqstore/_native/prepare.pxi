@@ -29,7 +29,8 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
     position = wrote - file.start
     if atomic_get(&file.reserved) < min(file.size, position + LOG_WINDOW // 2):
         pthread_mutex_lock(&store.prepare_mutex)
-        mapped_file_reserve(file, file.fd, min(file.size, position + LOG_WINDOW))
+        mapped_file_reserve(file, file.fd,
+                            (position + LOG_WINDOW) & ~<int64_t>(FOLIO_BYTES - 1))
         pthread_mutex_unlock(&store.prepare_mutex)
     # Pages ahead of the writer: few at first, more the faster it comes.
     if store.populated < wrote:

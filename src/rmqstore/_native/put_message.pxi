@@ -38,7 +38,7 @@ cdef object write_error(Engine engine, int64_t status):
             f"{engine._path}: consume queues and index cannot be written: "
             f"{strerror(-stalled) if stalled > -4096 else 'no memory'}",
             status=types.PutStatus.DISK_FULL, errno=-stalled if stalled > -4096 else None)
-    if status == -ENOSPC or status == -EDQUOT:
+    if lacks_space(status):
         return errors.PutError(
             f"{engine._path}: the commit log cannot grow: {strerror(-status)}",
             status=types.PutStatus.DISK_FULL, errno=-status)

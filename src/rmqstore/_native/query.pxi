@@ -52,8 +52,12 @@ cdef bint record_has_key(
 
 
 cdef int64_t query_head(Store *store) noexcept nogil:
-    """The end of what can be found now."""
-    return atomic_get(&store.dispatched) if store.writable else log_end(store)
+    """The end of what can be found now: while dispatch waits for space, of what may be read."""
+    if not store.writable:
+        return log_end(store)
+    if atomic_get(&store.stalled) != 0:
+        return atomic_get(&store.log.flushed if store.settings.sync_flush else &store.log.wrote)
+    return atomic_get(&store.dispatched)
 
 
 cdef int64_t query_run(

@@ -247,7 +247,7 @@ cdef int64_t recover_dispatch(
         if rc < 0:
             return fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
         rc = dispatch_until(store, end)
-    if rc == -ENOSPC or rc == -EDQUOT:
+    if lacks_space(rc):
         rc = recover_stall(store, end, fill, failure)
         if rc > 0:
             return 0
@@ -276,7 +276,7 @@ cdef int64_t recover_stall(
         rc = recover_from_first(store, fill, failure)
     if rc == 0:
         rc = dispatch_until(store, end)
-    if rc != -ENOSPC and rc != -EDQUOT:
+    if not lacks_space(rc):
         return rc
     atomic_set(&store.stalled, rc)
     store.recovering_until = end

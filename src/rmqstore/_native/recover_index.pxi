@@ -26,14 +26,65 @@ cdef int64_t recover_size_index(
 cdef int64_t recover_index(
     Store *store, const Checkpoint *checkpoint, bint trusted, bint full, Failure *failure,
 ) noexcept nogil:
-    """Open the index files and mend them; the log offset from which keys must be dispatched."""
+    """Open the index files and mend them; the log offset from which keys must be dispatched.
+
+    Without space for that the dispatch does it, before it enters a key.
+    """
+    cdef int64_t rc
+    if not store.indexes.enabled:
+        return atomic_get(&store.log.wrote)
+    rc = recover_index_files(store, checkpoint, trusted, full, failure)
+    if not lacks_space(rc):
+        return rc
+    failure.status = 0
+    index_set_wait(&store.indexes)
+    return log_first(store)
+
+
+cdef void index_set_wait(IndexSet *indexes) noexcept nogil:
+    """No file is asked for a key, or forced to the disk, before it was checked and mended."""
+    cdef int64_t i
+    for i in range(indexes.count):
+        atomic_set(&indexes.files[i].state, INDEX_BROKEN)
+    indexes.last = NULL
+    indexes.known_end = 0
+    atomic_set(&indexes.waiting, 1)
+
+
+cdef int64_t index_set_resume(Store *store) noexcept nogil:
+    """Check and mend the files that waited for space; -ENOSPC if there is none yet.
+
+    The dispatch has got no further meanwhile than where it has to enter keys from.
+    """
+    cdef IndexSet *indexes = &store.indexes
+    cdef Checkpoint checkpoint
+    cdef Failure failure
+    cdef int64_t began = monotonic_ns()
+    cdef int64_t rc
+    if began < indexes.try_at:
+        return -ENOSPC
+    memset(&checkpoint, 0, sizeof(Checkpoint))
+    memset(&failure, 0, sizeof(Failure))
+    rc = recover_index_files(store, &checkpoint, False, False, &failure)
+    if lacks_space(rc):
+        index_set_wait(indexes)
+        # What came before it may be long: all of the log read.
+        indexes.try_at = monotonic_ns() + 10 * (monotonic_ns() - began)
+    if rc < 0:
+        return rc
+    atomic_set(&indexes.waiting, 0)
+    return 0
+
+
+cdef int64_t recover_index_files(
+    Store *store, const Checkpoint *checkpoint, bint trusted, bint full, Failure *failure,
+) noexcept nogil:
+    """As recover_index, or -ENOSPC."""
     cdef IndexSet *indexes = &store.indexes
     cdef int64_t end = atomic_get(&store.log.wrote)
     cdef int64_t rc, compare_from, key_end
     cdef bint vouched, small
     cdef bint cut = False
-    if not indexes.enabled:
-        return end
     rc = index_set_list(indexes, failure)
     if rc < 0:
         return rc
@@ -164,7 +215,7 @@ cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
     cdef int64_t i
     cdef int64_t rc = index_fill_gap(gap)
     cdef bint filled = rc == 0
-    if rc < 0 and rc != E_FULL and rc != -ENOSPC and rc != -EDQUOT and not is_passing(rc):
+    if rc < 0 and rc != E_FULL and not lacks_space(rc) and not is_passing(rc):
         return rc
     rc = 0
     for i in range(gap.bad_count):

@@ -37,6 +37,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     store.log.window = min(LOG_WINDOW, max(settings.log_file_size, 1 << 20))
     index_set_init(&store.indexes, root, writable, settings.slot_num, settings.entry_num,
                    settings.index_enabled)
+    store.indexes.open_most = reader_files()
     store.pending = <Pending *>calloc(1, sizeof(Pending))
     if topic_table_init(&store.table) < 0 or store.pending == NULL \
             or open_files_init(&store.open_files, 16384 if writable else reader_files()) < 0:
@@ -48,7 +49,10 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
 
 
 cdef int64_t reader_files() noexcept nogil:
-    """Descriptors that a store which is only read keeps open: a third of what the process may."""
+    """Descriptors that a store which is only read keeps open of log and queues, and of the index.
+
+    A third of what the process may, each.
+    """
     cdef rlimit_t limit
     if getrlimit(RLIMIT_NOFILE, &limit) != 0:
         return 64
