@@ -87,6 +87,7 @@ def one(campaign: Campaign, arguments: argparse.Namespace, scratch: Path) -> Run
         jobs=arguments.jobs,
         only_case=arguments.case,
         only_column=arguments.column,
+        first=arguments.first,
     )
     if campaign.needs_faults and not _core.FAULTS:
         run.not_run("this build has no kill points and failing calls")
@@ -103,6 +104,7 @@ def main() -> int:
     parser.add_argument("--case", default="", help="this case alone, as a violation names it")
     parser.add_argument("--column", default="", choices=["", "ours", "theirs"])
     parser.add_argument("--slice", action="store_true", help="only what make test has of each")
+    parser.add_argument("--first", action="store_true", help="end with the first violation")
     parser.add_argument("--scratch", type=Path, help="where to make directories")
     arguments = parser.parse_args()
     faulthandler.enable()

@@ -120,8 +120,10 @@ class Run:
         jobs: int = 2,
         only_case: str = "",
         only_column: str = "",
+        first: bool = False,
     ) -> None:
         self.name = campaign.name
+        self.first = first  # end with the first violation
         self.only_column = only_column
         self.scratch = scratch
         self.seed = seed
@@ -190,6 +192,8 @@ class Run:
         running: dict[int, tuple[_Child, int]] = {}
         poll = select.poll()
         todo = list(enumerate(pending))[::-1]
+        if self.first and tally.violations:
+            todo.clear()
         while todo or running:
             while todo and len(running) < (jobs or self.jobs):
                 number, (name, item) = todo.pop()
@@ -201,6 +205,8 @@ class Run:
                 child, number = running.pop(descriptor)
                 poll.unregister(descriptor)
                 results[number] = child.finish(tally, counts)
+            if self.first and tally.violations:
+                todo.clear()
         return results
 
 
@@ -244,6 +250,7 @@ class Case:
             slice=self.run.slice,
             jobs=1,
             only_case=self.inner,
+            first=self.run.first,
         )
         results = inner.fork(work, items, **options)
         tally = inner.column("ours")

@@ -126,3 +126,11 @@ def test_what_the_cases_need_is_made_when_one_of_them_is_repeated(run):
     run.only_case = "lose"
     assert run.fork(behave, ["fine"], counts=False, chosen=False) == ["fine"]
     assert run.fork(behave, ["fine", "lose"]) == ["lose"]
+
+
+def test_a_run_may_end_with_its_first_violation(run):
+    run.first, run.jobs = True, 1
+    run.fork(behave, ["fine", "lose", "lose", "fine"])
+    assert run.column("ours").cases == 2
+    run.fork(behave, ["fine"])
+    assert run.column("ours").cases == 2
