@@ -122,7 +122,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
 
     def _finish_opening(self, chosen: StoreConfig) -> None:
         """Read what Python keeps of the store: topics, sizes, what recovery did."""
-        if self.mode != "r":
+        if self.mode != "r" and not _core.planted("a4"):
             self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
             self._set_topic(topic.topic_name, topic.write_queue_nums)

@@ -14,7 +14,7 @@ import rmqstore
 from crash import writer
 from faults import invariants
 from faults.framework import Case, Run, campaign
-from faults.model import Content, Model, Named, learn
+from faults.model import MANY, Content, Model, Named, learn
 from faults.reopen import check_reopened
 
 READERS = 2
@@ -58,13 +58,19 @@ def own(case: Case, root: Path, told: Path, config: Any, life: int) -> None:
         number += 12
         time.sleep(0.003)
         if number % 10 == 0:
-            for one in range(8):
-                store.put(DELETED, BODY, queue_id=one % 2, keys=f"d-{life}-{number}-{one}")
+            _put_to_deleted(store, f"d-{life}-{number}")
             if draw.random() < 0.7:
                 store.delete_topic(DELETED)
+                if draw.random() < 0.5:  # it is made again at once, or a while later
+                    _put_to_deleted(store, f"d-{life}-{number}-again")
     if life < LIVES - 1 and draw.random() < 0.7:
         os.kill(os.getpid(), signal.SIGKILL)
     store.close()
+
+
+def _put_to_deleted(store: Any, prefix: str) -> None:
+    for one in range(8):
+        store.put(DELETED, BODY, queue_id=one % 2, keys=f"{prefix}-{one}")
 
 
 def read(case: Case, root: Path, config: Any, done: Path) -> None:
@@ -88,6 +94,24 @@ def read(case: Case, root: Path, config: Any, done: Path) -> None:
             found = _all(store, model)
         for kind, text in found:
             case.violation(kind, f"at the end, owner gone: {text}")
+        with rmqstore.open(root, "r", config=config) as anew:
+            expected = _made_again(anew)
+        while (shown := _made_again(store)) != expected and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if shown != expected:
+            case.violation("I2", f"at the end {DELETED} shows {shown}, opened anew {expected}")
+
+
+def _made_again(store: Any) -> list[tuple[Any, ...]]:
+    """What is in the topic that was deleted and made again: queue and offsets of each message."""
+    if DELETED not in store.topics:
+        return []
+    return [
+        (queue_id, message.queue_offset, message.physical_offset)
+        for queue_id, queue in store.topics[DELETED].items()
+        if queue.max_offset > queue.min_offset
+        for message in store.get(DELETED, queue_id, queue.min_offset, MANY).messages
+    ]
 
 
 def _all(store: Any, model: Model) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from faults.reopen import check_reopened
 from rmqstore import PutError, PutStatus
 
 PARTS = {"log": "commitlog", "queues": "consumequeue", "index": "index"}
+ENDS = ["killed while full", "goes on", "closed while full", "goes on"]
 SIZE = 8 << 20
 ROOM = {"log": 1400 << 10, "queues": 160 << 10, "index": 100 << 10}  # before it is full
 CONFIG = {
@@ -32,10 +33,13 @@ CONFIG = {
     "max_index_num": 200,
 }
 _CLONE_NEWNS = 0x20000
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+PAGE = 4096
 ERRORS = 10  # puts that are refused before it counts as full
 RESUME = 10  # seconds
 LIMIT = 40
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 def may_mount() -> str:
@@ -93,7 +97,7 @@ class Disk:
 
     def fill(self) -> None:
         """Not a byte is left."""
-        with (self.top / "rest").open("wb", buffering=0) as file:
+        with (self.top / "rest").open("ab", buffering=0) as file:
             for piece in (1 << 16, 512):
                 try:
                     while True:
@@ -101,6 +105,17 @@ class Disk:
                 except OSError as error:
                     if error.errno != errno.ENOSPC:
                         raise
+
+
+def be_like_a_brokers(root: Path) -> None:
+    """No block that was never written to, and no checkpoint: so it is where a broker was killed."""
+    (root / "checkpoint").unlink(missing_ok=True)
+    for path in (root / "commitlog").iterdir():
+        with path.open("r+b") as file:
+            size = os.fstat(file.fileno()).st_size
+            for at in range(0, size, PAGE):
+                if not any(os.pread(file.fileno(), PAGE, at)):
+                    _libc.fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, at, PAGE)
 
 
 class Filler:
@@ -153,7 +168,7 @@ class Filler:
 
 
 def one_disk(case: Case, item: str) -> None:
-    part, kind, _ = item.split("-")
+    part, kind, number = item.split("-")
     root = case.scratch / "store"
     root.mkdir()
     if not own_mounts():
@@ -164,7 +179,7 @@ def one_disk(case: Case, item: str) -> None:
         case.note(f"not run: no {kind}")
         return
     flush = case.draw.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
-    end = case.draw.choice(["goes on", "goes on", "closed while full", "killed while full"])
+    end = ENDS[(int(number) + list(PARTS).index(part)) % len(ENDS)]
     model = Model(Named({"d", "e", "after"}))
     told = case.scratch / "told"
     config = rmqstore.StoreConfig(**CONFIG, **writer.FAST, flush_disk_type=flush)
@@ -182,6 +197,9 @@ def one_disk(case: Case, item: str) -> None:
         tell("error", "nothing was put at all")
     named = Told(case, tell)
     settings = case.draw.choice([config, None])
+    if end == "killed while full" and int(number) % 8 < 6:
+        be_like_a_brokers(root)
+        disk.fill()
     if end != "goes on":
         open_full(named, root, settings, model)
         disk.free()
@@ -268,7 +286,7 @@ def disk_full(run: Run) -> None:
         for kind in [("tmpfs", "ext4")[number % 2]]
     ]
     if run.wants("ours"):
-        run.fork(one_disk, names[: run.cases], seconds=2 * LIMIT)
+        run.fork(one_disk, names[: run.cases], seconds=6 * LIMIT)
     if run.wants("theirs"):
         from faults.their_disks import one_disk as one_of_theirs
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import rmqstore
-from faults import damage, tiny
+from faults import damage, shut, tiny
 from faults.damage import BYTE_FORMS, FILE_FORMS, Damage
 from faults.framework import Case, Run, campaign
 from faults.model import Place
@@ -231,10 +231,22 @@ def flips(run: Run) -> None:
         draw = random.Random(f"{run.seed} {image.name}")
         share = run.cases / len(images) / len(everything)
         IMAGES[image.name] = image
-        DAMAGES[image.name] = [one for one in everything if draw.random() < share]
+        DAMAGES[image.name] = [
+            one for one in everything if draw.random() < share * damage.weight(image, one)
+        ]
+    closed = [
+        f"{image.name}:shut {number}"
+        for image in images
+        for number in range(len(shut.names_of(image)))
+    ]
+    run.fork(shut_one, closed, seconds=LIMIT)
     chunks = [
         f"{name}:{start}" for name, them in DAMAGES.items() for start in range(0, len(them), CHUNK)
     ]
+    if run.only_case:
+        if run.only_case not in {*chunks, *closed}:
+            run.fork(single, [run.only_case], counts=False, seconds=LIMIT, memory=MEMORY)
+        chunks = [item for item in chunks if item == run.only_case]
     whole = run.fork(chunk, chunks, counts=False, seconds=LIMIT, memory=MEMORY)
     for name, done in zip(chunks, whole, strict=True):
         if done is None:  # ended by a signal: which of them was it?
@@ -275,6 +287,13 @@ def make_images(case: Case, _: str) -> tuple[list[Image], bool]:
     if checksummed := b"__CRC32#" in image.files["commitlog/00000000000000000000"]:
         made.append(image)
     return made, checksummed
+
+
+def shut_one(case: Case, item: str) -> None:
+    name, _, number = item.partition(":shut ")
+    image = IMAGES[name]
+    configured = case.draw.random() < 0.5
+    shut.one_shut(case, image, shut.names_of(image)[int(number)], configured=configured)
 
 
 def chunk(case: Case, item: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import rmqstore
+from crash.writer import placed
 from faults import invariants
 from faults.framework import Case, Run, campaign
-from faults.model import Model, Named, learn
+from faults.model import Model, Named, content_of, learn
 from faults.power_image import Recording
-from faults.reopen import check_reopened
+from faults.power_writer import DELETED as DELETED_TOPICS
+from faults.reopen import check_reopened, put_more
 from faults.victim import Victim
 
+ENDS = ["", "kill", "close"]  # of who opens a killed store again before the cut, if anybody does
 SHIM = Path(__file__).parent / "power_shim.c"
 DELETED = r"consumequeue/Gone[12]/"  # queues of topics that the writer deletes
 STORE = Path("made", "for", "store")  # below the recorded directory: its parents are new as well
@@ -138,14 +142,19 @@ def one_run(
     (top / STORE if not setting.fresh else top).mkdir(parents=True)
     model = Model(Named())
     for cut in range(2):
-        recording = write_and_cut(case, cut, setting, library, top, model)
+        end = ENDS[(number + cut) % len(ENDS)]
+        recording = write_and_cut(case, cut, end, setting, library, top, model)
         expected = durable(model, setting.flush)
 
         def work(
-            inner: Case, image: str, recording: Recording = recording, expected: Model = expected
+            inner: Case,
+            image: str,
+            recording: Recording = recording,
+            expected: Model = expected,
+            closed: bool = end == "close",
         ) -> tuple[Path, Model] | None:
             top = inner.scratch / "image"
-            there = one_image(inner, top, recording, expected, setting)
+            there = one_image(inner, top, recording, expected, setting, closed=closed)
             if keep is None or not there:
                 return None
             top.rename(keep / image)
@@ -217,7 +226,7 @@ def ours_opens(case: Case, root: Path, told: tuple[Model, str]) -> None:
 
 
 def write_and_cut(
-    case: Case, cut: int, setting: Setting, library: Path, top: Path, model: Model
+    case: Case, cut: int, end: str, setting: Setting, library: Path, top: Path, model: Model
 ) -> Recording:
     recording = Recording.begin(top, case.scratch / f"shadow{cut}")
     prefix = f"p{cut}{setting.limits}"
@@ -234,13 +243,52 @@ def write_and_cut(
     if status != -9:
         case.violation("error", f"the writer ended by itself: {status}, {bytes(said[-2000:])!r}")
     learn(model, said)
+    if end:
+        prefix = f"look{cut}{setting.limits}"
+        model.known.prefixes.add(prefix)
+        look(case, recording, library, [prefix, top / STORE, end, config], model)
     recording.end()
     case.note("acknowledged", len(model.acked))
     return recording
 
 
+def look(
+    case: Case, recording: Recording, library: Path, arguments: list[object], model: Model
+) -> None:
+    """The killed store is opened: what it shows is on the disk, as is all it says it flushed."""
+    victim = Victim.program(
+        "faults.power_looker",
+        lambda acks: [acks, *arguments],
+        **recording.environment(library),
+    )
+    victim.wait_for_lines(1 << 60)
+    status, said = victim.kill()
+    seen = Model(model.known)
+    if status != -9 or "seen" not in learn(seen, said):
+        case.violation("error", f"who looked ended by itself: {status}, {bytes(said[-2000:])!r}")
+    for place, what in seen.acked.items():
+        if place[0] not in DELETED_TOPICS:  # of which a deletion may have been under way
+            model.acked.setdefault(place, what)
+    model.flushed = max(model.flushed, seen.flushed)
+    case.note("stores that were opened before the cut")
+
+
+def put_after(store: Any, model: Model, draw: random.Random, prefix: str) -> None:
+    """The store goes on, first with the topics that were deleted."""
+    assert isinstance(model.known, Named)
+    model.known.prefixes.add(prefix)
+    for number in range(8 * len(DELETED_TOPICS)):
+        topic = DELETED_TOPICS[number % 2]
+        name = f"{prefix}.again{number}.{draw.getrandbits(32):x}@={topic}"
+        m = placed(name)
+        done = store.put(topic, m["body"], queue_id=m["queue_id"], tags=m["tags"], keys=m["keys"])
+        place = topic, m["queue_id"], done.queue_offset
+        model.acked[place] = content_of(name), done.physical_offset
+    put_more(store, model, prefix, draw)
+
+
 def one_image(
-    case: Case, top: Path, recording: Recording, expected: Model, setting: Setting
+    case: Case, top: Path, recording: Recording, expected: Model, setting: Setting, *, closed: bool
 ) -> bool:
     """Whether there is a store in the image, which is now recovered and closed."""
     recording.image(case.draw, top, case.draw.choice(["strict", "strict", "ext4"]))
@@ -249,6 +297,9 @@ def one_image(
         if expected.acked:
             case.violation("I1", f"{len(expected.acked)} acknowledged, and there is no log")
         return False
+    invariants.check_checkpoint(root, case.violation, DELETED_TOPICS)
+    if closed:
+        invariants.check_closed(root, case.violation, DELETED_TOPICS)
     config = case.draw.choice([None, rmqstore.StoreConfig(**setting.fields)])
     modes = case.draw.choice([("r", "r+"), ("r", "r+"), ("r+",)])
     check_reopened(
@@ -257,7 +308,7 @@ def one_image(
         expected,
         config=config,
         modes=modes,
-        more="after" + setting.limits,
+        more=lambda *given: put_after(*given, "after" + setting.limits),
         gone=DELETED,
     )
     return True

@@ -182,6 +182,41 @@ def check_files(before: dict[str, int], root: Path, tell: Tell, *, gone: str = "
             tell("I7", f"{name} had {size} bytes and has {after[name]}")
 
 
+def check_erased(store: Any, root: Path, tell: Tell, *, where: str) -> None:
+    """Nothing lies behind the log's end, where it would come back after the next crash."""
+    end = store.stats()["wrote_position"]
+    for start, path in oracle_store.log_files(root / "commitlog"):
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            for first, stop in oracle_store.extents(file.fileno(), size):
+                at = max(first, end - start)
+                if at < stop and any(os.pread(file.fileno(), stop - at, at)):
+                    tell("I2", f"{where}: bytes behind the log's end {end} in {path.name}")
+
+
+def check_checkpoint(root: Path, tell: Tell, deleted: Container[str]) -> None:
+    """What the checkpoint of a store that nobody closed says to be in the queues is there.
+
+    A broker takes its word for it; our own recovery asks the queues themselves.
+    """
+    try:
+        _, logics, _ = oracle_store.read_checkpoint(root)
+        records = list(oracle_store.walk_log(root / "commitlog"))
+        queues = oracle_store.read_queues(root)
+    except (oracle_store.OracleError, OSError):
+        return
+    known = {unit[0] for units in queues.values() for unit in units}
+    missing = [
+        (record.topic, record.queue_id, record.queue_offset)
+        for record in records
+        if record.is_queued and record.topic not in deleted
+        if record.store_timestamp < logics and record.physical_offset not in known
+    ]
+    if missing:
+        some = missing[:EXAMPLES]
+        tell("I6", f"{len(missing)} that the checkpoint vouches for are in no queue: {some}")
+
+
 def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return sorted(
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)

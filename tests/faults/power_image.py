@@ -172,6 +172,7 @@ class Recording:
         """Make one of the directories that the cut may have left."""
         share = draw.choice([0, 1, 0.5, 0.1, 0.9])
         alike = draw.random() < 0.5  # the same share of new pages for every file
+        in_order = draw.random() < 0.4  # a file's first pages came to the disk first
         tree = self._tree_after(draw, journal)
         for path, entry in _walk(tree, id_of(self.top), to):
             if entry[0] == "d":
@@ -184,7 +185,7 @@ class Recording:
                     # A store's files get their length at once; others grow as they are written.
                     at_once = path.name.isdigit()
                     size = _length(found, draw, at_once=at_once, kept=at_once and journal == "ext4")
-                    _write(file.fileno(), found, own, size, draw)
+                    _write(file.fileno(), found, own, size, draw, in_order=in_order)
 
     def everything_new(self) -> int:
         """How many pages are not durable: 0 means that a cut changes no bytes."""
@@ -230,11 +231,14 @@ def _length(found: Bytes, draw: random.Random, *, at_once: bool, kept: bool) -> 
     return draw.choice([low, high, high if at_once else draw.randint(low, high)])
 
 
-def _write(fd: int, found: Bytes, share: float, size: int, draw: random.Random) -> None:
+def _write(
+    fd: int, found: Bytes, share: float, size: int, draw: random.Random, *, in_order: bool
+) -> None:
     random_of = np.random.default_rng(draw.getrandbits(64))
     count = len(found.differ)
     pages = found.durable.copy()
-    new = np.repeat((random_of.random(count) < share)[:, None], PART, axis=1)
+    kept = np.arange(count) < share * count if in_order else random_of.random(count) < share
+    new = np.repeat(kept[:, None], PART, axis=1)
     torn = random_of.random(count) < TORN
     new[torn] &= random_of.random((int(torn.sum()), PART)) < 0.5
     pages[found.differ] = np.where(new[:, :, None], found.now, found.durable[found.differ])

@@ -82,6 +82,7 @@ def check_reopened(
                 tell("I5", f"a refused opening changed {names}")
             return
         found = invariants.check(store, model, tell, where='"r+"')
+        invariants.check_erased(store, root, tell, where='"r+"')
         if read is not None and read.messages.keys() != found.messages.keys():
             hidden = sorted(found.messages.keys() - read.messages.keys())
             extra = sorted(read.messages.keys() - found.messages.keys())

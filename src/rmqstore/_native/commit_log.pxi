@@ -186,9 +186,10 @@ cdef inline int64_t log_append(
     place.store_timestamp = now
     KILL_POINT("before-copy")
     if PLANTED("unit-before-record"):
-        atomic_set_strict(&store.log.wrote, physical_offset + size)
-        log_appended(store, physical_offset + size)
-        usleep(100)
+        pthread_mutex_lock(&store.dispatch_mutex)
+        queue_put_unit(queue, queue.next_offset, physical_offset, <int32_t>drafts[0].size, 0)
+        pthread_mutex_unlock(&store.dispatch_mutex)
+        usleep(200)
     for i in range(count):
         record_write(at, &drafts[i], physical_offset, queue.next_offset + i, now)
         at += drafts[i].size

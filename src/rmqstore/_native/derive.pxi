@@ -33,11 +33,15 @@ cdef int64_t derive_queues(
 ) noexcept nogil:
     """From the watermark on where the queues are as it says, else from the log's first record."""
     cdef int64_t rc = list_queues(store)
+    if rc == 0 and PLANTED("a7"):
+        store.recovery.full_dispatch = True
+        rc = derive_walk(store, newest_unit_end(store), end)
+        return derive_ends(store) if rc >= 0 else rc
     if rc == 0:
         rc = recover_queues(store, checkpoint, False, NULL)
     if rc == 1 and has_short_queue(store):   # the digest does not see all that a file lost
         rc = 0
-    if rc == 1 and not PLANTED("a7"):
+    if rc == 1:
         rc = derive_walk(store, checkpoint.mark.dispatched, end)
         if rc == 0:
             rc = 1

@@ -255,8 +255,8 @@ cdef class WritingEngine(Engine):
         store_writable(self)
         store = self.store
         with nogil:
-            rc = flush_log_now(store)
-        flushed = atomic_get(&store.log.flushed)
+            rc = 0 if PLANTED("a4") else flush_log_now(store)
+        flushed = atomic_get(&store.log.wrote if PLANTED("a4") else &store.log.flushed)
         store_leave(store)
         if rc < 0:
             raise status_error(E_FAILED if atomic_get(&store.failed) else rc, &store.failure,

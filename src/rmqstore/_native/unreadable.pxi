@@ -11,9 +11,9 @@ cdef bint is_unreadable(int64_t status) noexcept nogil:
 
 cdef int64_t queue_note_unreadable(Queue *queue, int64_t status) noexcept nogil:
     """0 where ``status`` says that a queue of a store that is only read cannot be; else it."""
-    if queue.files.writable or not is_unreadable(status) or PLANTED("a9"):
+    if queue.files.writable or not is_unreadable(status):
         return status
-    queue.unreadable = status
+    queue.unreadable = 0 if PLANTED("a9") else status
     atomic_set(&queue.max_offset, 0)
     atomic_set(&queue.min_offset, 0)
     return 0
