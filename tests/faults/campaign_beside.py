@@ -18,7 +18,7 @@ from faults.model import MANY, Content, Model, Named, learn
 from faults.reopen import check_reopened
 
 READERS = 2
-LIVES = 3  # of the owner
+LIVES = 5  # of the owner
 LIMIT = 60  # seconds
 SIZES = {
     "mapped_file_size_commit_log": 512 << 10,
@@ -80,6 +80,7 @@ def read(case: Case, root: Path, config: Any, done: Path) -> None:
     draw = random.Random(f"{case.name} {os.getpid()}")
     while not (root / "commitlog").is_dir() or not os.listdir(root / "commitlog"):  # noqa: PTH208
         time.sleep(0.005)
+    time.sleep(draw.choice([0, draw.uniform(0, 1)]))  # beside an owner, or between two
     with rmqstore.open(root, "r", config=config) as store:
         last = False
         while not last:

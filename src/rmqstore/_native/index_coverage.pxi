@@ -1,22 +1,28 @@
 # Which parts of the log the index covers, and which of the others are known to need none.
 
-cdef bint uncovered_is_keyless(Store *store, int64_t start, int64_t stop) noexcept nogil:
-    """Whether a range was found to hold no key."""
+cdef int64_t keyless_until(Store *store, int64_t start) noexcept nogil:
+    """The offset up to which the log was found to hold no key from ``start`` on."""
     cdef Keyless *keyless = &store.keyless
+    cdef int64_t until = start
     cdef int64_t i
-    cdef bint hit = False
     pthread_mutex_lock(&keyless.mutex)
     for i in range(keyless.count):
-        if keyless.starts[i] <= start and stop <= keyless.stops[i]:
-            hit = True
-            break
+        if keyless.starts[i] <= start:
+            until = max(until, keyless.stops[i])
     pthread_mutex_unlock(&keyless.mutex)
-    return hit
+    return until
+
+
+cdef bint uncovered_is_keyless(Store *store, int64_t start, int64_t stop) noexcept nogil:
+    """Whether a range was found to hold no key."""
+    return keyless_until(store, start) >= stop
 
 
 cdef void note_keyless(Store *store, int64_t start, int64_t stop) noexcept nogil:
     cdef Keyless *keyless = &store.keyless
     cdef int64_t i
+    if stop <= start:
+        return
     pthread_mutex_lock(&keyless.mutex)
     for i in range(keyless.count):
         if keyless.starts[i] <= start <= keyless.stops[i]:
@@ -34,6 +40,15 @@ cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
     """Whether its keys may be asked for; who only reads asks for none before it was checked."""
     cdef int64_t state = atomic_get(&index.state)
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
+
+
+cdef void index_set_broken(IndexSet *indexes, IndexFile *index) noexcept nogil:
+    """Believe a file no more that did not hold where it was read."""
+    pthread_mutex_lock(&indexes.mutex)
+    if atomic_get(&index.state) < INDEX_PATCHED:
+        index_read(index, 0, INDEX_HEADER_BYTES, index.patched_from)
+    atomic_set(&index.state, INDEX_BROKEN)
+    pthread_mutex_unlock(&indexes.mutex)
 
 
 cdef bint index_set_is_checked(IndexSet *indexes) noexcept nogil:
@@ -94,6 +109,7 @@ cdef int64_t index_check_reading(
         rc = index_load_header(index)
     if rc < 0:
         return rc if is_passing(rc) else 0   # unread, and so not asked
+    log_look_for(store, atomic_get(&index.end_phy_offset))
     if not deep and index_header_fits(store, index) and (
             atomic_get(&index.count) <= 1 or atomic_get(&index.begin_phy_offset) >= before):
         atomic_set(&index.state, INDEX_SOUND)

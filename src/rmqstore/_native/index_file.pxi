@@ -31,7 +31,7 @@ cdef struct IndexFile:
     atomic_i64 name_dirty        # NAME_...
     atomic_i64 state             # INDEX_...
     int32_t *heads               # newest entry of each slot as the entries tell it, or NULL
-    char patched_from[INDEX_HEADER_BYTES]    # with heads: the header that was not believed
+    char patched_from[INDEX_HEADER_BYTES]    # from INDEX_PATCHED on: the header as it was then
     char name[INDEX_NAME_DIGITS + 1]
     int root                     # of a set: where index/<name> is opened again; -1: never closed
 

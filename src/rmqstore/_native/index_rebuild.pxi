@@ -179,7 +179,7 @@ cdef int64_t gap_walk(IndexGap *gap, EntryReader *before, EntryReader *after) no
     if rc == 0 and gap.made != NULL:
         rc = gap_end_file(gap)
     if rc == 0 and keys == 0:
-        note_keyless(store, start, stop)
+        note_keyless(store, start + (gap.before != NULL), stop)
     return rc if rc < 0 else keys
 
 

@@ -276,10 +276,9 @@ cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
         index = indexes.files[i]
         gone = fstatat(directory, index.name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
             or status.st_ino != index.file.inode
-        # One that is written meanwhile is looked at anew.
-        if not gone and index.heads != NULL and i == indexes.count - 1:
+        # One that was not believed is looked at anew once an owner has gone on with it.
+        if not gone and not indexes.writable and atomic_get(&index.state) >= INDEX_PATCHED:
             index_set_open_again(indexes, index)
-        if not gone and index.heads != NULL and i == indexes.count - 1:
             gone = index_read(index, 0, INDEX_HEADER_BYTES, header) == 0 \
                 and memcmp(header, index.patched_from, INDEX_HEADER_BYTES) != 0
         if gone:

@@ -70,6 +70,7 @@ cdef int64_t query_run(
     cdef int64_t stop
     cdef int64_t begins = -1                 # where the newer file's entries begin
     cdef bint named = False                  # a newer file with entries was looked at
+    cdef bint lost = False                   # so were files behind it of which nothing holds
     cdef bint whole
     if store.writable:
         # What cannot become visible is not waited for: a store that failed can still be read.
@@ -88,19 +89,23 @@ cdef int64_t query_run(
         if index != NULL and not index_is_usable(store, index):
             index_close(index)
             i += 1
+            lost = True
             continue
-        whole = named and index != NULL and atomic_get(&index.state) != INDEX_PATCHED
+        whole = named and not lost and index != NULL \
+            and atomic_get(&index.state) != INDEX_PATCHED
         stop = log_first(store)
         if index != NULL:
             if index.file.base == NULL:
                 index_load_header(index)
             if atomic_get(&index.count) > 1:
                 stop = atomic_get(&index.end_phy_offset)
+                log_look_for(store, stop)
             else:
                 stop = newer
         rc = 0
-        if index != NULL and newer == begins and atomic_get(&index.state) == INDEX_PATCHED:
-            newer += 1                       # what it lost may be of the record that goes on there
+        if newer == begins and (lost or (
+                index != NULL and atomic_get(&index.state) == INDEX_PATCHED)):
+            newer += 1                       # what is lost may be of the record that goes on there
         if i == 0 and atomic_get(&store.indexes.dispatched) > stop:
             stop = atomic_get(&store.indexes.dispatched)
         if not query.index_only and stop < newer:
@@ -110,10 +115,14 @@ cdef int64_t query_run(
             newer = atomic_get(&index.begin_phy_offset)
             begins = newer
             named = True
+            lost = False
             if rc == E_CORRUPT and atomic_get(&index.state) == INDEX_BROKEN:
                 newer = stop + 1             # searched itself, with the record at its end
                 begins = -1
+                lost = True
                 rc = 0
+        elif index != NULL:
+            lost = True                      # or empty
         index_close(index)
         if rc != 0 or index == NULL or got.count + hits.count - query.hits_before >= query.max_num:
             return min(rc, 0)
@@ -162,7 +171,7 @@ cdef int64_t query_index(
     memset(&candidates, 0, sizeof(Offsets))
     rc = index_collect(index, query.key_hash, &candidates)
     if rc == E_CORRUPT:                      # its part of the log is searched instead
-        atomic_set(&index.state, INDEX_BROKEN)
+        index_set_broken(&store.indexes, index)
         candidates.count = 0
     i = 0
     while rc == 0 and i < candidates.count:
@@ -243,13 +252,15 @@ cdef int64_t query_log(
             slice_release(&found.slice)
         elif rc != E_NO_MEMORY:              # the walk meets it again
             rc = 0
-    if rc == 0 and rest < stop and not uncovered_is_keyless(store, rest, stop):
-        rc = query_walk(store, query, rest, stop, named, &found_at)
-        if rc == 0 and begins >= 0 and not uncovered_is_keyless(store, rest, stop) \
-                and log_record(store, begins, 0, &found, &field) > 0:
+    if keyless_until(store, rest + named) > rest + named:
+        rest = keyless_until(store, rest + named)
+    if rc == 0 and rest < stop:
+        rc = query_walk(store, query, rest, stop, start if named else -1, begins, &found_at)
+        if rc > 0 and begins >= 0 and log_record(store, begins, 0, &found, &field) > 0:
             if record_has_key(found.slice.data, &found.record, query):
                 rc = offsets_add(&found_at, begins)
             slice_release(&found.slice)
+        rc = min(rc, 0)
     while rc == 0 and found_at.count > 0:
         found_at.count -= 1
         rc = log_record(store, found_at.items[found_at.count], 0, &found, &field)
@@ -265,17 +276,23 @@ cdef int64_t query_log(
 
 
 cdef int64_t query_walk(
-    Store *store, const KeyQuery *query, int64_t start, int64_t stop, bint named,
-    Offsets *found_at,
+    Store *store, const KeyQuery *query, int64_t start, int64_t stop, int64_t named,
+    int64_t begins, Offsets *found_at,
 ) noexcept nogil:
-    """Where in a part of the log the key is, oldest first; a part without keys is noted."""
+    """Where in a part of the log the key is, oldest first: 1 if the part has any, 0 or a status.
+
+    A part without keys is noted.  ``named``: the offset of a record that is in the index, -1 for
+    none, of which nothing is noted.
+    """
     cdef Cursor cursor
     cdef Record record
     cdef const char *data
     cdef int64_t rc
+    cdef int64_t until = start               # read up to there
     cdef bint keyed = False
     cursor_init(&cursor, store, start, stop)
     cursor.check_crc = False                 # hits are checked when they are read
+    cursor.chunk = min(CURSOR_CHUNK, max(stop - start, RECORD_GUESS))
     while True:
         rc = cursor_next(&cursor, &record, &data)
         if rc == E_CORRUPT:
@@ -284,25 +301,30 @@ cdef int64_t query_walk(
                 continue
         if rc <= 0:
             break
-        if not keyed and not (named and record.physical_offset == start) \
-                and record_is_keyed(data, &record):
-            keyed = True
+        until = cursor.at
+        if not keyed and record.physical_offset != named:
+            keyed = record_is_keyed(data, &record)
         if record_has_key(data, &record, query):
             rc = offsets_add(found_at, record.physical_offset)
             if rc < 0:
                 break
-        rc = 0
+    # What could not be read may be read later: an owner is writing it, or made its file just now.
+    if cursor.at >= stop or (begins >= 0 and stop <= file_set_stop(&store.log)):
+        until = stop
     cursor_close(&cursor)
     if rc == 0 and not keyed:
-        note_keyless(store, start, stop)
-    return rc
+        note_keyless(store, start + (start == named), until)
+    return keyed if rc == 0 else rc
 
 
 cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:
-    """Whether the index would have entries for it."""
+    """Whether the index would have entries for it, once its writer is done with it."""
     cdef StoreProperties properties
     if (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
         return False
+    # Bytes that are zero may be still to come: the properties are written last.
+    if memchr(data + record.properties_at, 0, <size_t>record.properties_length) != NULL:
+        return True
     store_properties(data + record.properties_at, record.properties_length, &properties)
     return properties.unique_key.value_length > 0 or properties.keys.value_length > 0
 

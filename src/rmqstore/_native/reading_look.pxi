@@ -235,3 +235,9 @@ cdef int64_t log_look_at_once(Store *store) noexcept nogil:
     """As log_look, where a file is gone that was listed a moment ago."""
     atomic_set(&store.log.listed_at, 0)
     return log_look(store)
+
+
+cdef void log_look_for(Store *store, int64_t offset) noexcept nogil:
+    """Look for the log's new files where the index has an offset behind those that are known."""
+    if not store.writable and offset >= file_set_stop(&store.log):
+        log_look_at_once(store)
