@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,9 +14,6 @@ from faults.framework import load_campaigns
 
 CAMPAIGNS = load_campaigns()
 PATIENCE = 240  # seconds
-# What a campaign is known to find now and then, and make faults counts as what it is.
-OPEN = {("beside", "ours"): "I4"}  # keys that a reader misses after the owner was killed
-
 
 PARAMETERS = [
     pytest.param(
@@ -53,10 +49,6 @@ def test_slice(tmp_path, name, column):
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
     row = next((line for line in said.splitlines() if line.startswith(f"{name} ")), "")
-    if child.returncode == 1 and (name, column) in OPEN:
-        kinds = set(re.findall(r"([A-Za-z]\w*):\d", row.removeprefix(name)))
-        if kinds == {OPEN[name, column]}:
-            pytest.xfail(row)
     assert child.returncode == 0, said
     if "not run: " in row:
         pytest.skip(row)

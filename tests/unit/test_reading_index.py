@@ -126,3 +126,22 @@ def test_file_that_did_not_hold_is_looked_at_again(tmp_path, newest):
             there = MANY[:20] if newest else MANY
             assert missing(reader, there) == []
             assert missing(reader, there, index_only=True) == []
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("behind", [False, True])
+def test_record_that_recovery_takes_away_is_no_hit(tmp_path, mode, behind):
+    """A sector of its properties never reached the disk: BODYCRC says nothing about them."""
+    path = tmp_path / "store"
+    with rmqstore.open(path, "a", config=CONFIG) as owner:
+        put(owner, MANY)
+        properties = {"long": "x" * 2000}
+        torn = owner.put("t", b"torn", queue_id=0, keys="torn", properties=properties)
+        put(owner, ["behind"] if behind else [])
+    killed(path)
+    start = torn.physical_offset + 300
+    poke(path, start - start % 512 + 512, bytes(512), LOG_SIZE)
+    with rmqstore.open(path, mode) as store:
+        assert store.query("t", "torn") == []
+        assert missing(store, [*MANY, *(["behind"] if behind else [])]) == []
+        assert bool(store.recovery.bytes_cut) == (mode == "r+" and not behind)

@@ -135,6 +135,9 @@ cdef int64_t query_add(
     """Take a hit over unless it is the one before: 1 where that was enough."""
     cdef int64_t rc
     cdef int64_t offset = found.record.physical_offset
+    if hit_is_torn(store, found):
+        slice_release(&found.slice)
+        return 0
     if query.records:
         if got.count > query.hits_before \
                 and got.items[got.count - 1].record.physical_offset <= offset:
@@ -208,6 +211,21 @@ cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
     if not store.writable:
         derive_if_needed(store)              # which tells the damages that a recovery would mend
     return not store.writable and (offset >= log_end(store) or never_synced(store, offset))
+
+
+cdef bint hit_is_torn(Store *store, const Found *found) noexcept nogil:
+    """Whether a recovery of a store that is only read would cut or fill a record whose body checks.
+
+    Where one would, an owner may have written a good record since.
+    """
+    cdef const Damage *damage
+    cdef int64_t i
+    for i in range(store.recovery.damage_count if not store.writable else 0):
+        damage = &store.recovery.damages[i]
+        if damage.kind != DAMAGE_BYTES \
+                and damage.start <= found.record.physical_offset < damage.stop:
+            return record_is_torn(found.slice.data, &found.record, store.log.file_size)
+    return False
 
 
 cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
