@@ -28,6 +28,7 @@ from damaged import (
     records,
     state,
 )
+from faults.tiny import killed_while_open
 from rmqstore import StoreCorruptError, paths
 
 SECTOR = 512
@@ -215,6 +216,36 @@ def test_a_refusal_because_queues_lost_units_changes_no_index_file(root):
             file.seek(28)
             file.write(bytes(12))  # slots and entries that are used
     assert_refused(root)
+
+
+def test_a_refusal_because_of_what_lies_behind_a_hole_changes_nothing(tmp_path):
+    """A hole of a power cut may be filled, but what lies behind it asks for the whole log."""
+    root = tmp_path / "store"
+    never = 600_000
+    config = CONFIG.replace(
+        flush_interval_commit_log=never,
+        flush_interval_consume_queue=never,
+        flush_commit_log_thorough_interval=never,
+        flush_consume_queue_thorough_interval=never,
+    )
+
+    def work(store):
+        for number in range(COUNT):
+            store.put("Topic1", b"%03d" % number * 400, queue_id=number % 2, keys=f"k{number}")
+            if number == COUNT // 2:
+                store.flush()
+        assert len(store.get("Topic1", 1, 0, COUNT).messages) == COUNT // 2
+
+    killed_while_open(root, config, work)
+    every = records(root)
+    whole = read(root)
+    lost = every[COUNT // 2 + 20]
+    poke(root, (lost.physical_offset // SECTOR + 1) * SECTOR, bytes(SECTOR))
+    with rmqstore.open(shutil.copytree(root, tmp_path / "copy"), "r+") as store:
+        assert [m.start for m in store.recovery.ranges] == [lost.physical_offset]
+        assert bodies(store).keys() == whole.keys() - {("Topic1", lost.queue_id, lost.queue_offset)}
+    flip(root, every[3].physical_offset + 5)
+    assert assert_refused(root).offset == every[3].physical_offset
 
 
 def test_damage_that_is_met_because_the_index_is_missing(root):

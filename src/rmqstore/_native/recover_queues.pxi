@@ -158,14 +158,15 @@ cdef int64_t recover_foresee(
 ) noexcept nogil:
     """Decide about all of the log where queues have lost units: nothing has been changed yet.
 
-    After a clean exit none has, as long as no file is damaged.
+    After a clean exit none has, as long as no file is damaged.  The records behind one that a
+    power cut took do not follow their queues' ends.
     """
     cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
     cdef uint64_t digest
     cdef int64_t queues
     cdef int64_t rc = 0
-    cdef bint known = was_clean or checkpoint.mark.dispatched <= end
+    cdef bint known = (was_clean or checkpoint.mark.dispatched <= end) and not log_has_holes(store)
     if full or not checkpoint.mark.valid:
         return 0                             # the whole log was examined
     atomic_set(&store.log.wrote, end)
@@ -189,6 +190,15 @@ cdef int64_t recover_foresee(
         if rc > 0:
             rc = damages_decide(store, fill, failure)
     return min(rc, 0)
+
+
+cdef bint log_has_holes(const Store *store) noexcept nogil:
+    """Whether there is damage with good records behind it."""
+    cdef int64_t i
+    for i in range(store.recovery.damage_count):
+        if not store.recovery.damages[i].tail:
+            return True
+    return False
 
 
 cdef int64_t foresee_floor(Store *store, Queue *queue, int64_t limit) noexcept nogil:
