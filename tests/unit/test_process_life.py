@@ -286,3 +286,25 @@ def test_an_exception_at_import(tmp_path):
     assert b"broken" in done.stderr
     with rmqstore.open(tmp_path / "store", "r+") as store:
         assert [m.body for m in store["Topic1"][0]] == [b"x"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_lock_is_given_back_though_a_child_still_has_its_descriptor(tmp_path, refused):
+    """As between a fork and what the child does first, or the program that it becomes."""
+    root = tmp_path / "store"
+    store = rmqstore.open(root, "a", config=CONFIG)
+    [lock] = [
+        int(name)
+        for name in os.listdir("/proc/self/fd")  # noqa: PTH208
+        if os.path.realpath(f"/proc/self/fd/{name}") == str(root / "lock")
+    ]
+    inherited = os.dup(lock)
+    try:
+        if refused:  # whoever does not get the lock takes it from nobody
+            for _ in range(2):
+                with pytest.raises(rmqstore.StoreLockedError):
+                    rmqstore.open(root, "r+", config=CONFIG)
+        store.close()
+        rmqstore.open(root, "r+", config=CONFIG).close()
+    finally:
+        os.close(inherited)

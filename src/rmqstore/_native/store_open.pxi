@@ -76,6 +76,7 @@ cdef void store_empty(Store *store) noexcept nogil:
     open_files_destroy(&store.open_files)
     free(store.pending)
     if store.lock >= 0:
+        sys_unlock_first_byte(store.lock)
         close(store.lock)
         store.lock = -1
     if store.root >= 0:

@@ -241,6 +241,16 @@ cdef inline int64_t sys_lock_first_byte(int fd) noexcept nogil:
     return -number
 
 
+cdef inline void sys_unlock_first_byte(int fd) noexcept nogil:
+    """Give the lock back, though a child that was forked just now may have the descriptor too."""
+    cdef flock_t lock
+    memset(&lock, 0, sizeof(lock))
+    lock.l_type = F_UNLCK
+    lock.l_whence = SEEK_SET
+    lock.l_len = 1
+    fcntl(fd, F_OFD_SETLK, &lock)
+
+
 cdef inline int64_t sys_lock_owner(int fd) noexcept nogil:
     """Who holds the first byte: 0 nobody, 1 somebody not named, else a process id."""
     cdef flock_t lock
