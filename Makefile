@@ -15,7 +15,7 @@
 #   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
 #                    ONLY=kill,power for some, SEED and CASE to repeat one; make test has a slice
 #   make faults-proof known defects put back one at a time, and which campaign finds each
-#   make interop crash-long coverage venv clean
+#   make interop coverage venv clean
 #
 # ARGS is handed to pytest: make test ARGS="-k index -x"
 
@@ -37,7 +37,7 @@ SITE := $(CURDIR)/build/site
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop crash-long faults faults-proof spark-faults \
+.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop faults faults-proof spark-faults \
     pipeline bench-spark venv clean FORCE
 
 demo: $(V)/demo.stamp
@@ -61,10 +61,6 @@ or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
 
 interop: $(V)/test.stamp
 	RMQSTORE_TURNS=200 RMQSTORE_INTEROP_ROUNDS=3 $(V)/bin/pytest -m interop $(ARGS)
-
-crash-long: $(V)/test.stamp build/site/faults/stamp
-	RMQSTORE_CRASH_ROUNDS=200 RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
-	    $(V)/bin/pytest -m "crash and not spark" $(ARGS)
 
 SCALE ?= 1
 JOBS ?= 2
@@ -92,7 +88,7 @@ asan: $(V)/test.stamp build/site/asan/stamp
 	    path=$$($(CC) -print-file-name=$$lib); [ ! -e $$path ] || preload="$$preload $$path"; done; \
 	env LD_PRELOAD="$$preload" PYTHONMALLOC=malloc PYTHONPATH=$(SITE)/asan \
 	    RMQSTORE_FAULTS_PATH=$(SITE)/asan HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE:dev=sanitizer) \
-	    RMQSTORE_CRASH_ROUNDS=$${RMQSTORE_CRASH_ROUNDS:-4} \
+	    RMQSTORE_SHORT=1 \
 	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    $(V)/bin/python -m pytest -n 2 --dist worksteal \

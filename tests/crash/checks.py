@@ -17,8 +17,7 @@ from crash import writer
 HERE = Path(__file__).resolve().parent
 PATIENCE = 60  # seconds after which a program counts as hung
 MANY = 1 << 30
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "10"))
-LONG, SHORT = ROUNDS > 10, ROUNDS < 10
+SHORT = bool(os.environ.get("RMQSTORE_SHORT"))  # fewer ways to fail: under the sanitizers
 Place = tuple[str, int, int]
 
 
@@ -120,14 +119,6 @@ def contents(root: Path) -> dict[str, tuple[int, str]]:
     """Name, size and bytes of every file; not the times."""
     return {
         name: (size, digest) for name, (_, size, _, digest) in oracle_store.snapshot(root).items()
-    }
-
-
-def bytes_of(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
     }
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import oracle_store
 import rmqstore
 from crash import checks, writer
 from faults import invariants
@@ -23,6 +24,8 @@ from faults.victim import Victim
 MODES = [("r", "r+"), ("r+",), ("r", "r+")]
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "rmqstore"
 POINT_SECONDS = 0.3  # that a writer writes before it closes the store
+LONGER_SECONDS = 5  # where it came to no such point
+THREE_INDEX_FILES = 400  # messages
 PASSINGS = 20  # of a point at most before the kill
 
 
@@ -64,11 +67,17 @@ def start(
     return Victim.forked(work)
 
 
-def killed_store(case: Case, model: Model, config: Any, seconds: float, torn: float = 0.5) -> Path:
-    """A store whose writer was killed, so many of them with a torn record at the end."""
+def killed_store(
+    case: Case, model: Model, config: Any, seconds: float, torn: float = 0.5, lines: int = 0
+) -> Path:
+    """A store whose writer was killed after so many words and up to so many seconds.
+
+    ``torn`` of them have a torn record at the end.
+    """
     root = case.scratch / "store"
     victim = start(case, root, model, "base", config)
     victim.open.wait()
+    victim.wait_for_lines(lines)
     time.sleep(case.draw.uniform(seconds / 4, seconds))
     learn(model, victim.kill()[1])
     if case.draw.random() < torn:
@@ -125,7 +134,7 @@ def one_kill(case: Case, number: object) -> tuple[Model, Any]:
     root = case.scratch / "store"
     model = Model(Named())
     config = writer.config(flush_type(case))
-    for turn in range(case.draw.choice([1, 1, 2])):
+    for turn in range(case.draw.choice([1, 1, 2, 4])):
         victim = start(case, root, model, f"k{turn}", config)
         victim.open.wait()
         time.sleep(case.draw.uniform(0, 0.3))
@@ -194,8 +203,10 @@ def kill_points() -> list[str]:
 def kill_at_points(run: Run) -> None:
     """Killed at each named point of the code so many times, the first at its first passing."""
     points = kill_points()
-    if len(points) < 20:
-        run.violation("error", "-", f"only {len(points)} kill points are in the sources: {points}")
+    parts = ["copy", "sync", "checkpoint", "recover", "link", "unit", "index", "abort"]
+    bare = [part for part in parts if not any(part in point for point in points)]
+    if len(points) < 20 or bare:
+        run.violation("error", "-", f"{len(points)} kill points are in the sources, none in {bare}")
     items = [f"{point}:{turn}" for point in points for turn in range(run.cases)]
     died = run.fork(one_point, items)
     met = {item.rpartition(":")[0] for item, at in zip(items, died, strict=False) if at}
@@ -215,16 +226,27 @@ def one_point(case: Case, item: str) -> bool:
     point, _, turn = item.rpartition(":")
     model = Model(Named())
     config = writer.config(flush_type(case))
-    seconds = 0.6 if "index-swap" in point else 0.1
-    root = killed_store(case, model, config, seconds, torn=1 if turn == "0" else 0.5)
+    lines = THREE_INDEX_FILES if "index-swap" in point else 0
+    torn = 1 if turn == "0" else 0.5
+    root = killed_store(case, model, config, 0.1, torn=torn, lines=lines)
     if "index-swap" in point:
         lose_index(root)
-    count = 1 if int(turn) % 2 == 0 else case.draw.randint(1, PASSINGS)
-    plan = f"{point}:{count}"
-    victim = start(case, root, model, "p", config, POINT_SECONDS, RMQ_KILL_AT=plan)
-    status, said = victim.wait()
-    learn(model, said)
-    if status not in {0, -signal.SIGKILL}:
-        case.violation("error", f"the writer ended by itself: {status}")
+    died = False
+    # A recovery that is not finished, often; and on a busy machine little is written in that time.
+    turns = case.draw.randint(2, 4) if point.startswith("recover") else 1
+    for seconds in [POINT_SECONDS] * turns + [LONGER_SECONDS] * (turn == "0"):
+        if died and seconds == LONGER_SECONDS:
+            break
+        count = 1 if int(turn) % 2 == 0 else case.draw.randint(1, PASSINGS)
+        plan = f"{point}:{count}"
+        prefix = f"p{len(model.known.prefixes)}"
+        victim = start(case, root, model, prefix, config, seconds, RMQ_KILL_AT=plan)
+        status, said = victim.wait()
+        learn(model, said)
+        if status not in {0, -signal.SIGKILL}:
+            case.violation("error", f"the writer ended by itself: {status}")
+        if status and oracle_store.is_clean(root):
+            case.violation("I5", "killed, and abort is gone")
+        died = died or status != 0
     reopened(case, root, model, config)
-    return status != 0
+    return died

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -140,6 +141,7 @@ class Named:
         return content_of(message.keys[0])
 
 
+@functools.lru_cache(maxsize=1 << 17)
 def content_of(name: str) -> Content:
     from crash.writer import placed
 
