@@ -118,9 +118,9 @@ def they_open(run: Run) -> None:
     from faults import theirs
 
     def keep(case: Case, to: Path) -> theirs.Recovered:
-        model, config = one_kill(case, to.name)
+        model, flush = one_kill(case, to.name)
         (case.scratch / "store").rename(to)
-        return theirs.Recovered(to, config, model)
+        return theirs.Recovered(to, flush, model)
 
     def work(case: Case, name: str) -> None:
         kept = case.fork(keep, [case.scratch / str(at) for at in range(run.number(10, 2))])
@@ -129,8 +129,8 @@ def they_open(run: Run) -> None:
     run.fork(work, [f"I6-{at}" for at in range(run.number(3, 1))], counts=False, seconds=300)
 
 
-def one_kill(case: Case, number: object) -> tuple[Model, Any]:
-    """What is expected now, and the configuration."""
+def one_kill(case: Case, number: object) -> tuple[Model, str]:
+    """What is expected now, and how the store flushed."""
     root = case.scratch / "store"
     model = Model(Named())
     config = writer.config(flush_type(case))
@@ -140,7 +140,7 @@ def one_kill(case: Case, number: object) -> tuple[Model, Any]:
         time.sleep(case.draw.uniform(0, 0.3))
         learn(model, victim.kill()[1])
     reopened(case, root, model, config)
-    return model, config
+    return model, config.flush_disk_type
 
 
 def one_kill_of_theirs(case: Case, number: int, to: Path) -> Model:

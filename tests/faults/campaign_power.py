@@ -130,14 +130,13 @@ def they_open(run: Run, library: Path) -> None:
 
 def one_run(
     case: Case, number: int, library: Path, images: int, keep: Path | None = None
-) -> dict[Path, tuple[rmqstore.StoreConfig, Model]]:
+) -> dict[Path, tuple[str, Model]]:
     """Two power cuts; the second run begins with what the first left.
 
-    The recovered stores are moved into ``keep``: their settings and what is expected of them.
+    The recovered stores are moved into ``keep``: how they flush and what is expected of them.
     """
-    kept: dict[Path, tuple[rmqstore.StoreConfig, Model]] = {}
+    kept: dict[Path, tuple[str, Model]] = {}
     setting = Setting.of(case, number)
-    config = rmqstore.StoreConfig(**setting.fields)
     top = case.scratch / "top"
     (top / STORE if not setting.fresh else top).mkdir(parents=True)
     model = Model(Named())
@@ -161,7 +160,7 @@ def one_run(
             return keep / image / STORE, expected
 
         found = case.fork(work, [f"{cut}.{image}" for image in range(images)], seconds=120)
-        kept |= {told[0]: (config, told[1]) for told in found if told is not None}
+        kept |= {told[0]: (setting.flush, told[1]) for told in found if told is not None}
         if cut == 0:
             top = case.scratch / "again"
             recording.image(case.draw, top, "strict")

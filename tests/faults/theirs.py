@@ -158,7 +158,7 @@ class Recovered:
     """A store that ours recovered and closed, and what is expected of it."""
 
     root: Path
-    config: rmqstore.StoreConfig
+    flush: str
     model: Model
     cut: bool = False  # by a power cut: a queue's file may be there, and its only records gone
 
@@ -171,19 +171,24 @@ def see_ours(case: Case, stores: list[Recovered]) -> None:
 
 def sees_the_same(case: Case, driver: Driver, recovered: Recovered) -> None:
     """Whether 4.9.3 opens a store and shows what ours does, and ours the same afterwards."""
-    root, config, model = recovered.root, recovered.config, recovered.model
+    root, flush, model = recovered.root, recovered.flush, recovered.model
 
     def tell(text: str) -> None:
         case.violation("I6", f"{root}: {text}")
 
-    def ours(where: str, model: Model) -> dict[Place, Any]:
+    def ours(where: str, model: Model) -> tuple[dict[Place, Any], rmqstore.StoreConfig]:
         with rmqstore.open(root, "r") as store:
-            return check(store, model, case.violation, where=f"{root}, {where}").messages
+            seen = check(store, model, case.violation, where=f"{root}, {where}")
+            return seen.messages, store.config
 
-    before = ours("before 4.9.3", model)
-    files = {name: size for name, size in sizes(root).items() if (root / name).stat().st_blocks}
-    own = {theirs: getattr(config, name) for theirs, name in writers.FIELDS.items()}
-    opened = driver.open(root, {**own, "flushDiskType": config.flush_disk_type}, timeout=PATIENCE)
+    before, own = ours("before 4.9.3", model)
+    # It removes files in which nothing is: the log's next, and those behind a queue's end.
+    files = {
+        name: size for name, size in sizes(root).items() if (root / name).read_bytes().strip(b"\0")
+    }
+    # Opened without a configuration where no file told its size, a store has the usual ones.
+    fields = {theirs: getattr(own, name) for theirs, name in writers.FIELDS.items()}
+    opened = driver.open(root, {**fields, "flushDiskType": flush}, timeout=PATIENCE)
     if not opened["start"]:
         tell(f"load() is false: {driver.log()[-1000:]}")
         return
@@ -222,7 +227,7 @@ def sees_the_same(case: Case, driver: Driver, recovered: Recovered) -> None:
     if not driver.shutdown():
         tell("shut down, and abort is there")
     check_files(files, root, case.violation)
-    after = ours("after 4.9.3", replace(model, dead=set()) if came_back else model)
+    after, _ = ours("after 4.9.3", replace(model, dead=set()) if came_back else model)
     if names := sorted((before.keys() ^ after.keys()) - came_back):
         tell(f"ours shows {len(names)} other places afterwards: {names[:EXAMPLES]}")
     case.note("I6: stores that 4.9.3 opened")
