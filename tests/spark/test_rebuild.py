@@ -31,13 +31,6 @@ SMALL = rmqstore.StoreConfig(
 )
 
 
-LIVES = pytest.mark.xfail(
-    strict=True,
-    reason="a piece of a log does not know its queues' lives: of two records that name one queue "
-    "offset the newer is taken, where a recovery keeps the one that was proven",
-)
-
-
 def assert_same_files(made: Path, wanted: Path) -> None:
     """Compare without keeping all bytes in a report of pytest's."""
     here, there = files_of(made), files_of(wanted)
@@ -128,7 +121,6 @@ def test_broker_stores_in_place(
     assert_same_files(root, other)
 
 
-@LIVES
 def test_disorder_gaps_and_a_late_beginning(spark: Any, tmp_path: Path) -> None:
     """A topic's second life, gaps within and between ranges, and a queue that begins late."""
     config = rmqstore.StoreConfig(
@@ -151,7 +143,6 @@ def test_disorder_gaps_and_a_late_beginning(spark: Any, tmp_path: Path) -> None:
         assert result.queues == 4
 
 
-@LIVES
 def test_record_within_a_record(spark: Any, tmp_path: Path) -> None:
     """A body that is a record which names the very place where it lies."""
     config = rmqstore.StoreConfig(mapped_file_size_commit_log=65536)

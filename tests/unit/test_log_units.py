@@ -150,10 +150,12 @@ def test_broker_stores(
 
 @given(data=st.data())
 @pytest.mark.property
-def test_gaps(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Queue offsets that increase: gaps filled, records passed over."""
+def test_gaps_and_second_lives(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Queue offsets in any order: units overwritten, gaps filled, records passed over."""
     root = tmp_path_factory.mktemp("log")
-    offsets = [0, *sorted(data.draw(st.sets(st.integers(1, 40) | st.just(400), max_size=30)))]
+    offsets = [0, *data.draw(st.lists(st.integers(0, 12) | st.just(400), max_size=30))]
     config = rmqstore.StoreConfig(
         mapped_file_size_commit_log=4096,
         mapped_file_size_consume_queue=100,
@@ -181,11 +183,6 @@ def test_gaps(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> 
     assert files_of(root / "made") == files_of(root / "store")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a piece of a log does not know its queues' lives: the newer unit is taken, where a "
-    "recovery keeps the one that was not shown to be of an older life",
-)
 def test_a_queue_offset_that_two_records_name(tmp_path: Path) -> None:
     config = rmqstore.StoreConfig.small()
     records = [oracle.encode_record("t", b"x" * n, queue_offset=0) for n in (1, 2)]
@@ -193,6 +190,48 @@ def test_a_queue_offset_that_two_records_name(tmp_path: Path) -> None:
     end = _core.log_extent(str(tmp_path / "store"))[1]
     make_files(tmp_path / "made", config, *walk_all(tmp_path / "store", config, [0, end]))
     assert files_of(tmp_path / "made") == files_of(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("offsets", "kept"),
+    [
+        pytest.param([*range(40), *range(9)], range(40, 49), id="again"),
+        pytest.param([*range(40), *range(9), *range(3)], range(49, 52), id="three"),
+        pytest.param([0, 0, 1], [1, 2], id="one-message"),
+        pytest.param([5, 6, 7, 8, 9, 0, 1, 2], [5, 6, 7], id="late"),
+        pytest.param([5, 6, 7, 8, 9, 0], range(5), id="alone-in-front"),
+        pytest.param([23, 24, 1, 2, 3], [2, 3, 4], id="first-damaged"),
+        pytest.param([0, 1, 2, 0, 3], [0, 1, 2, 4], id="alone"),
+        pytest.param([0, 1, 2, 1, 2, 3], [0, 1, 2, 5], id="not-from-the-beginning"),
+        pytest.param([0, 1, 3, 2, 3, 4], [0, 1, 3, 4, 5], id="too-high"),
+        pytest.param([7, 3, 5, 6, 7, 8, 5, 6], range(2, 6), id="nothing-begins"),
+    ],
+)
+def test_lives(tmp_path: Path, offsets: list[int], kept: list[int]) -> None:
+    """Of records that name the same places those of the newest life are in the queue."""
+    config = rmqstore.StoreConfig(
+        mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=100
+    ).replace(max_hash_slot_num=5, max_index_num=20)
+    records = [
+        oracle.encode_record("t", b"%d" % number, queue_offset=offset)
+        for number, offset in enumerate(offsets)
+    ]
+    read = tmp_path / "read" / paths.COMMIT_LOG
+    with rmqstore.CommitLog(read, file_size=65536, mode="a") as log:
+        log.append(records)
+    scan_model.write_store(tmp_path / "store", records, config)
+    expected = [(offsets[number], b"%d" % number) for number in kept]
+    for root, mode in (("read", "r"), ("store", "r"), ("store", "r+")):
+        with rmqstore.open(tmp_path / root, mode, config=config) as store:
+            assert [(m.queue_offset, m.body) for m in store["t"][0]] == expected
+    queue = tmp_path / "store" / paths.CONSUME_QUEUE / "t" / "0"
+    last = paths.offset_file_name(expected[-1][0] // 5 * 100)
+    assert max(path.name for path in queue.iterdir()) == last
+    end = _core.log_extent(str(tmp_path / "store"))[1]
+    for cuts in ([], [200], [100, 300, 301]):
+        made = tmp_path / f"made-{len(cuts)}"
+        make_files(made, config, *walk_all(tmp_path / "store", config, [0, *cuts, end]))
+        assert files_of(made) == files_of(tmp_path / "store")
 
 
 def test_schedule_topic_and_deleted_topics(tmp_path: Path) -> None:

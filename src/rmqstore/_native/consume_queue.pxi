@@ -17,6 +17,23 @@ cdef struct Derived:
     int64_t room
 
 
+# A unit, read.
+cdef struct Unit:
+    int64_t physical_offset
+    int64_t tags_code
+    int32_t size
+
+
+# Where a queue begins to count anew along the log, as its topic was deleted and made again.
+cdef struct Life:
+    int64_t start                # records below are of an earlier life
+    int64_t first                # the queue offset that it began with
+    int64_t next                 # the one that follows along the log; 0: none was seen
+    int64_t seen_until           # records below were taken in
+    int64_t restart_next         # what confirms that a new life began with ``restart``; 0: nothing
+    Unit restart
+
+
 cdef struct Queue:
     Topic *topic
     Queue *next_made
@@ -39,10 +56,8 @@ cdef struct Queue:
     int64_t floor                # recovery: units from here on count once their records are met
     int64_t first_offset         # recovery: the first unit whose record is good, and where it is
     int64_t first_physical       # INT64_MOST: none; records before it are of an earlier life
-    int64_t life_start           # recovery: records below are of an earlier life of the topic
-    int64_t survey_next          # recovery: the queue offset that follows along the log
-    int64_t survey_restart       # where one began again, which the next record has to confirm
-    int64_t survey_restart_next
+    Life life                    # while units are told from the log
+    Life ahead                   # the same, for who looks ahead
     int64_t bad_start            # "r": units [bad_start, bad_stop) at the end were not good
     int64_t bad_stop
     int64_t unreadable           # "r": why it cannot be read, -errno; 0: it can
@@ -51,13 +66,6 @@ cdef struct Queue:
     bint listed                  # its directory was seen
     bint deleted                 # "r": what lies there is of a topic that was deleted
     int32_t id
-
-
-# A unit, read.
-cdef struct Unit:
-    int64_t physical_offset
-    int64_t tags_code
-    int32_t size
 
 
 cdef Queue *queue_new(

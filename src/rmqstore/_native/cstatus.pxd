@@ -28,7 +28,6 @@ cdef enum:
     E_STALLED = -5018        # dispatch waits for disk space
     E_VERSION = -5019        # written by a newer format
     E_LOST = -5030           # mapped bytes that the file or the disk no longer has
-    E_CONTRADICTION = -5041  # two records name one place of a queue
 
 
 cdef enum:

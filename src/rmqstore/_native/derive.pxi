@@ -45,7 +45,7 @@ cdef int64_t derive_queues(
         rc = derive_walk(store, checkpoint.mark.dispatched, end)
         if rc == 0:
             rc = 1
-        elif rc == E_REMOVED or rc == E_CONTRADICTION:
+        elif rc == E_REMOVED:
             rc = 0
     if rc == 0:
         rc = derive_from_first(store, end)
@@ -61,12 +61,6 @@ cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
     rc = recover_floors(store, log_first(store), False, NULL)
     if rc == 0:
         rc = derive_walk(store, log_first(store), end)
-    if rc == E_CONTRADICTION:
-        rc = survey_lives(store)
-        if rc == 0:
-            rc = recover_floors(store, log_first(store), False, NULL)
-        if rc == 0:
-            rc = derive_walk(store, log_first(store), end)
     return rc
 
 
@@ -196,7 +190,7 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
     queue.files.open_files = &store.open_files
     if queue.unreadable:
         return 0
-    return min(queue_note_unreadable(queue, recover_unit(store, queue, record, said.code)), 0)
+    return min(queue_note_unreadable(queue, recover_record(store, queue, record, said.code)), 0)
 
 
 cdef int64_t derive_ends(Store *store) noexcept nogil:

@@ -197,7 +197,7 @@ cdef inline int64_t dispatch_unit(
     cdef int64_t rc
     if unlikely(atomic_peek(&store.state) == STATE_OPENING
                 or record.physical_offset < store.recovering_until):
-        rc = recover_unit(store, queue, record, code)
+        rc = recover_record(store, queue, record, code)
         if rc > 0:
             store.recovery.units_written += rc
             if not queue.completed:

@@ -314,15 +314,12 @@ cdef inline int64_t walk_keys(LogWalk *walk, const char *data, const Record *rec
 cdef int64_t queue_put_run(
     Queue *queue, int64_t first, const char *units, int64_t count, int64_t *skipped,
 ) noexcept nogil:
-    """Write units one after the other as the dispatch does; 0, or a status."""
+    """Write units one after the other as a recovery without files does; 0, or a status."""
     cdef Unit unit
     cdef int64_t i, rc
     for i in range(count):
         unit_read(units + i * UNIT_BYTES, &unit)
-        if not offset_is_likely(queue, first + i, unit.physical_offset):
-            skipped[0] += 1
-            continue
-        rc = queue_put_unit(queue, first + i, unit.physical_offset, unit.size, unit.tags_code)
+        rc = recover_unit(NULL, queue, first + i, &unit, skipped)
         if rc < 0:
             return rc
     return 0

@@ -240,13 +240,6 @@ cdef int64_t recover_dispatch(
         if rc < 0:
             return rc
         rc = dispatch_until(store, end)
-    if rc == E_CONTRADICTION:
-        rc = survey_lives(store)
-        if rc == 0:
-            rc = recover_from_first(store, fill, failure)
-        if rc < 0:
-            return fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
-        rc = dispatch_until(store, end)
     if lacks_space(rc):
         rc = recover_stall(store, end, fill, failure)
         if rc > 0:
@@ -267,13 +260,9 @@ cdef int64_t recover_stall(
     """Have the open store dispatch what finds no space now: 1, or 0 if there was space after all.
 
     It goes on by a recovery's rules, which ask the whole log: nobody tells then that records
-    before the ones at hand are missing, or that two contradict each other.
+    before the ones at hand are missing.
     """
-    cdef int64_t rc = 0
-    if not store.surveyed:
-        rc = survey_lives(store)
-    if rc == 0:
-        rc = recover_from_first(store, fill, failure)
+    cdef int64_t rc = recover_from_first(store, fill, failure)
     if rc == 0:
         rc = dispatch_until(store, end)
     if not lacks_space(rc):
@@ -287,12 +276,21 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
     """Have messages that are put next go behind those whose units wait for disk space."""
     cdef Cursor cursor
     cdef Record record
+    cdef Unit unit
     cdef Said said
+    cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
     cdef const char *data
     cdef int64_t rc, says
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            queue.ahead = queue.life
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
     cursor_init(&cursor, store, atomic_get(&store.dispatched), atomic_get(&store.log.wrote))
     cursor.check_crc = False
+    memset(&unit, 0, sizeof(Unit))
     said.topic = NULL
     while True:
         rc = cursor_next(&cursor, &record, &data)
@@ -311,7 +309,11 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
         if queue == NULL:
             continue
         queue.files.open_files = &store.open_files
-        if record.physical_offset >= queue.life_start and record.queue_offset >= queue.next_offset \
+        unit.physical_offset = record.physical_offset
+        if life_begins(&queue.ahead, record.queue_offset, &unit):
+            queue.next_offset = queue.ahead.first + 1
+        if record.physical_offset >= queue.ahead.start \
+                and record.queue_offset >= queue.next_offset \
                 and (queue.next_offset == 0 or gap_is_likely(
                     record.queue_offset - queue.next_offset,
                     record.physical_offset - atomic_peek(&queue.last_end))):

@@ -269,6 +269,10 @@ cdef int64_t recover_floor(
         if floor < 0:
             return floor
     queue.floor = floor
+    memset(&queue.life, 0, sizeof(Life))
+    if last_end:                             # not by blank units alone
+        queue.life.first = file_set_start(&queue.files) // UNIT_BYTES
+        queue.life.next = floor
     atomic_set(&queue.last_end, last_end)
     atomic_set(&queue.files.wrote, floor * UNIT_BYTES)
     atomic_set(&queue.files.flushed, floor * UNIT_BYTES)
@@ -335,6 +339,8 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
     rc = recover_tail(store, queue)
     if rc == 0:
         rc = queue_cut(queue, atomic_get(&queue.max_offset))
+    if rc == 0 and queue.life.start:
+        rc = queue_trim(queue, atomic_get(&queue.max_offset))
     if rc < 0:
         return rc
     first = queue.files.slots[0].start // UNIT_BYTES
@@ -349,8 +355,8 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
         if rc < 0:
             return rc
         atomic_set(&queue.names_dirty, 1)
-    atomic_set(&queue.files.flushed,
-               min(stop, atomic_get(&queue.files.flushed) // UNIT_BYTES) * UNIT_BYTES)
+    floor = max(first, atomic_get(&queue.files.flushed) // UNIT_BYTES)
+    atomic_set(&queue.files.flushed, min(stop, floor) * UNIT_BYTES)
     first = queue_first_kept(store, queue, first, stop)
     if first < 0:
         return first

@@ -55,98 +55,63 @@ cdef int64_t queue_floor(
         at += rc
 
 
-cdef int64_t recovered_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
-    """The unit that is there as of now: 0, E_NOT_FOUND, or -errno."""
-    cdef Derived *making = queue.making
-    cdef int64_t rc
-    if making != NULL and making.start <= queue_offset < making.start + making.count:
-        unit_read(making.units + (queue_offset - making.start) * UNIT_BYTES, unit)
-        return 0
-    rc = queue_file_unit(queue, queue_offset, unit)
-    return E_NOT_FOUND if rc == E_REMOVED else rc
-
-
-cdef int64_t unit_holds(
-    Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
-) noexcept nogil:
-    """1 if a unit's record checks and names its place, and lies behind its predecessor's; 0."""
-    cdef Unit before
-    cdef Found found
-    cdef int64_t rc, field
-    if unit.size == 0 and PLANTED("a2"):
-        return 1
-    if unit.size <= 0 or unit_is_blank(unit) \
-            or unit.physical_offset < max(queue.life_start, queue.topic.deleted_before) \
-            or (not store.writable and never_synced(store, unit.physical_offset)):
-        return 0
-    if 0 < queue_offset <= atomic_peek(&queue.max_offset):
-        rc = recovered_unit(queue, queue_offset - 1, &before)
-        if rc < 0 and rc != E_NOT_FOUND:
-            return rc
-        if rc == 0 and before.size > 0 and not unit_is_blank(&before) \
-                and before.physical_offset >= unit.physical_offset:
-            return 0
-    rc = queue_record(store, queue, queue_offset, unit, &found, &field)
-    if rc > 0:
-        slice_release(&found.slice)
-        return 1
-    return rc if -4096 < rc < 0 or rc == E_NO_MEMORY else 0
-
-
 cdef int64_t recover_unit(
-    Store *store, Queue *queue, const Record *record, int64_t code,
+    Store *store, Queue *queue, int64_t queue_offset, Unit *unit, int64_t *skipped,
 ) noexcept nogil:
-    """Place the unit of a record: 1 if it was missing or wrong, 0 if not, or a status.
+    """Take in the unit of a queue's next record: how many were missing or wrong, or a status.
 
-    E_REMOVED: records before it have to be met as well.  E_CONTRADICTION: two records name
-    the place, and which one is right has to be told from the whole log.
+    E_REMOVED: records before it have to be met as well. Without a store the queue gets nothing
+    but units of records that were good just now, and has no others.
     """
-    cdef Unit unit
-    cdef int64_t at = record.queue_offset
-    cdef int64_t physical_offset = record.physical_offset
-    cdef int64_t end = atomic_peek(&queue.max_offset)
+    cdef int64_t rc = 0
+    cdef int64_t more
+    if life_begins(&queue.life, queue_offset, unit):
+        queue_begin_life(queue)
+        if queue.files.writable and (store == NULL
+                                     or atomic_peek(&store.state) != STATE_OPENING):
+            rc = queue_trim(queue, 0)        # nobody looks at the queue's end any more
+        if rc == 0:
+            rc = recover_place(store, queue, queue.life.first, &queue.life.restart, skipped)
+    if rc >= 0:
+        more = recover_place(store, queue, queue_offset, unit, skipped)
+        rc = more if more < 0 else rc + more
+    return rc
+
+
+cdef int64_t recover_place(
+    Store *store, Queue *queue, int64_t at, Unit *unit, int64_t *skipped,
+) noexcept nogil:
+    """Have a unit at its place if it goes there: 1 if it was missing or wrong, 0, or a status."""
+    cdef int64_t goes = unit_goes(store, queue, at, unit)
     cdef int64_t rc
-    cdef bint same = False
-    if physical_offset < queue.life_start or (
-            physical_offset < queue.first_physical < INT64_MOST and at >= queue.first_offset) or (
-            physical_offset > queue.first_physical and at < queue.first_offset):
-        return 0                             # of an earlier life, or not what it says
-    if at > end:
-        # The unit at the end names the record, and the record another place: one is damaged.
-        rc = recovered_unit(queue, end, &unit)
-        if rc == 0 and unit.physical_offset == physical_offset and unit.size == record.size:
-            return 0
-        if not store.recovery.full_dispatch:
-            return E_REMOVED
-    rc = recovered_unit(queue, at, &unit)
-    if rc < 0 and rc != E_NOT_FOUND:
-        return rc
-    if rc == 0:
-        same = unit.physical_offset == physical_offset and unit.size == record.size and (
-            unit.tags_code == code or unit_code_is_given(queue, &unit))
-    if rc == 0 and unit.physical_offset != physical_offset and not PLANTED("a5"):
-        rc = unit_holds(store, queue, at, &unit)
-        if rc == 1 and unit.physical_offset < physical_offset and not store.surveyed:
-            return E_CONTRADICTION
-        if rc != 0:
-            return min(rc, 0)
-    if not same and not offset_is_likely(queue, at, physical_offset):
-        atomic_add(&store.skipped, 1)
-        return 0
-    if not same:
-        unit.physical_offset = physical_offset
-        unit.size = record.size
-        unit.tags_code = code
+    skipped[0] += goes == GOES_TOO_FAR
+    if goes != GOES and goes != GOES_SAME:
+        return min(goes, 0)
     rc = recover_reach(store, queue, at)
     if rc == 0:
-        rc = recover_write(queue, at, &unit, same)
+        rc = recover_write(queue, at, unit, goes == GOES_SAME)
     if rc < 0:
         return rc
-    if at >= end:
-        atomic_set(&queue.last_end, physical_offset + record.size)
+    if at >= atomic_peek(&queue.max_offset):
+        atomic_set(&queue.last_end, unit.physical_offset + unit.size)
         atomic_set(&queue.files.wrote, (at + 1) * UNIT_BYTES)
         atomic_set(&queue.max_offset, at + 1)
-    return not same
+    return goes == GOES
+
+
+cdef int64_t recover_record(
+    Store *store, Queue *queue, const Record *record, int64_t code,
+) noexcept nogil:
+    """As recover_unit, for a record of the log."""
+    cdef Unit unit
+    cdef int64_t rc
+    cdef int64_t skipped = 0
+    unit.physical_offset = record.physical_offset
+    unit.size = record.size
+    unit.tags_code = code
+    rc = recover_unit(store, queue, record.queue_offset, &unit, &skipped)
+    atomic_add(&store.skipped, skipped)
+    return rc
 
 
 cdef int64_t recover_reach(
@@ -175,13 +140,15 @@ cdef int64_t recover_reach(
             if rc < 0:
                 return rc
         at = min(at, queue_offset)
+    elif queue.files.count:                  # where a later life of the queue begins
+        at = max(at, queue.files.slots[0].start // UNIT_BYTES)
     while at < stop:
         rc = recovered_unit(queue, at, &unit)
         if rc < 0 and rc != E_NOT_FOUND:
             return rc
         if rc == 0 and not unit_is_blank(&unit):
             rc = unit_holds(store, queue, at, &unit)
-            if rc == 0:
+            if rc == 0 and not queue.files.writable:
                 rc = unit_names_damage(store, &unit)
             if rc < 0:
                 return rc
@@ -204,7 +171,7 @@ cdef bint unit_names_damage(Store *store, const Unit *unit) noexcept nogil:
     """
     cdef Damage *damage
     cdef int64_t i
-    for i in range(store.recovery.damage_count if not store.writable and unit.size > 0 else 0):
+    for i in range(store.recovery.damage_count if unit.size > 0 else 0):
         damage = &store.recovery.damages[i]
         if damage.kind == DAMAGE_BYTES and damage.start <= unit.physical_offset \
                 and unit.physical_offset <= damage.stop - unit.size:
@@ -394,7 +361,7 @@ cdef int64_t recover_first_unit(Store *store, Queue *queue) noexcept nogil:
             return rc
         if rc == 0:
             rc = at < queue.floor and unit.size > 0 and not unit_is_blank(&unit) \
-                and unit.physical_offset >= queue.life_start
+                and unit.physical_offset >= queue.life.start
             if not rc:
                 rc = unit_holds(store, queue, at, &unit)
             if rc < 0:
@@ -405,52 +372,3 @@ cdef int64_t recover_first_unit(Store *store, Queue *queue) noexcept nogil:
                 return 0
         at += 1
     return 0
-
-
-cdef int64_t survey_lives(Store *store) noexcept nogil:
-    """Walk the whole log for queues that began again, when their topic was deleted and remade.
-
-    Along the log the queue offsets of one life increase. One that falls back is the beginning
-    of a new life if the queue's next record follows it; alone it is a record whose QUEUEOFFSET
-    is damaged. A life begins with the queue offset 0.
-    """
-    cdef Cursor cursor
-    cdef Record record
-    cdef Said said
-    cdef Queue *queue
-    cdef const char *data
-    cdef int64_t rc, says
-    cursor_init(&cursor, store, log_first(store),
-                atomic_get(&store.log.wrote) if store.writable else INT64_MOST)
-    cursor.check_crc = False
-    store.surveyed = True
-    said.topic = NULL
-    while True:
-        rc = cursor_next(&cursor, &record, &data)
-        if rc == E_CORRUPT:
-            rc = cursor_resync(&cursor)
-            if rc > 0:
-                continue
-        if rc <= 0:
-            break
-        says = record_says(&store.table, &store.settings, data, &record, &said)
-        if says < 0:
-            rc = says
-            break
-        queue = queue_find(said.topic, record.queue_id) if says & SAYS_UNIT else NULL
-        if queue != NULL:
-            survey_record(queue, &record)
-    cursor_close(&cursor)
-    return min(rc, 0)
-
-
-cdef void survey_record(Queue *queue, const Record *record) noexcept nogil:
-    cdef int64_t at = record.queue_offset
-    if at >= queue.survey_next or 0 < at == queue.survey_restart_next:
-        if at == 1 and queue.survey_restart_next == 1:
-            queue.life_start = queue.survey_restart
-        queue.survey_next = at + 1
-        queue.survey_restart_next = 0
-    else:
-        queue.survey_restart = record.physical_offset
-        queue.survey_restart_next = at + 1

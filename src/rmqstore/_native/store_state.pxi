@@ -150,7 +150,6 @@ cdef struct Store:
     atomic_i64 looked_at
     pthread_mutex_t derive_mutex
     atomic_i64 derived           # the queues have been completed from the log
-    bint surveyed                # recovery: the lives of the queues are known
     pthread_mutex_t queued_mutex
     int64_t queued_until         # from queued_first up to here every record is in a queue
     int64_t queued_first
