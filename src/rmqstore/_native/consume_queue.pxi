@@ -49,6 +49,9 @@ cdef struct Queue:
     Derived *derived             # "r": published; NULL where the files tell everything
     Derived *derived_kept        # all that were ever published, newest first
     Derived *making              # while it is made: not to be seen yet
+    Slice near                   # "r": units of the files from near_start on, meanwhile
+    int64_t near_start
+    int64_t near_count
     char *run                    # LogUnits: units of a run, from run_start on
     int64_t run_start
     int64_t run_count
@@ -93,6 +96,7 @@ cdef void queue_destroy(Queue *queue) noexcept nogil:
     file_set_destroy(&queue.files)
     derived_free(queue.derived_kept)
     derived_free(queue.making)
+    slice_release(&queue.near)
     free(queue.run)
     free(queue)
 

@@ -13,9 +13,14 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     if checkpoint_read(store.root, &checkpoint) < 0:
         memset(&checkpoint, 0, sizeof(Checkpoint))
     recover_check_mark(store, &checkpoint)
-    if store.recovery.clean and not checkpoint.mark.valid \
-            and log_is_tiled(store, log_first(store), log_end(store)) == 1:
-        return 0                             # each record has its unit
+    if store.recovery.clean and not checkpoint.mark.valid:
+        end = log_end(store)
+        if end < 0 or log_is_tiled(store, log_first(store), end) == 1:
+            return min(end, 0)               # each record has its unit
+        lower_deletions(store, end)
+        tell_gone_topics(store, end)
+        if gaps_are_unqueued(store, log_first(store), end) == 1:
+            return 0                         # each that has a place in a queue
     end = recover_examine(store, &checkpoint, store.recovery.clean, False, NULL)
     if end < 0:
         return end
@@ -217,6 +222,7 @@ cdef int64_t derive_end(Store *store, Queue *queue) noexcept nogil:
     cdef int64_t end
     if not queue.deleted:
         rc = recover_tail(store, queue)
+    queue_forget_near(queue)
     if rc < 0:
         return rc
     if queue.files.count:

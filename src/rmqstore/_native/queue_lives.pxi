@@ -14,6 +14,8 @@ cdef enum:
     GOES_SAME                    # and is there
     GOES_TOO_FAR                 # the gap before it cannot be
 
+    NEAR_UNITS = 256             # read together by who only reads
+
 
 cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit) noexcept nogil:
     """Take in a queue's next record; whether a new life began with the one kept as ``restart``."""
@@ -132,8 +134,30 @@ cdef int64_t recovered_unit(Queue *queue, int64_t queue_offset, Unit *unit) noex
     if making != NULL and making.start <= queue_offset < making.start + making.count:
         unit_read(making.units + (queue_offset - making.start) * UNIT_BYTES, unit)
         return 0
-    rc = queue_file_unit(queue, queue_offset, unit)
+    rc = queue_near_unit(queue, queue_offset, unit)
     return E_NOT_FOUND if rc == E_REMOVED else rc
+
+
+cdef int64_t queue_near_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
+    """As queue_file_unit, for who asks for one unit after the other and does not map the files."""
+    cdef int64_t rc
+    if queue.files.writable:
+        return queue_file_unit(queue, queue_offset, unit)
+    if not queue.near_start <= queue_offset < queue.near_start + queue.near_count:
+        queue_forget_near(queue)
+        rc = queue_file_units(queue, queue_offset, NEAR_UNITS, &queue.near)
+        if rc <= 0:
+            slice_release(&queue.near)
+            return rc if rc < 0 else E_NOT_FOUND
+        queue.near_start = queue_offset
+        queue.near_count = rc
+    unit_read(queue.near.data + (queue_offset - queue.near_start) * UNIT_BYTES, unit)
+    return 0
+
+
+cdef void queue_forget_near(Queue *queue) noexcept nogil:
+    slice_release(&queue.near)
+    queue.near_count = 0
 
 
 cdef int64_t queue_trim(Queue *queue, int64_t used) noexcept nogil:

@@ -85,8 +85,7 @@ cdef int64_t log_is_tiled(Store *store, int64_t start, int64_t stop) noexcept no
     while topic != NULL and rc >= 0:
         queue = load_queue(&topic.first_queue)
         # What a light queue has is there by multi-dispatch, from a record of another queue.
-        while queue != NULL and rc >= 0 and not (
-                topic.length > 5 and memcmp(topic.name, b"%LMQ%", 5) == 0):
+        while queue != NULL and rc >= 0 and not topic_is_light(topic):
             # What a queue has that cannot be read is not known.
             rc = E_REMOVED
             if not queue.unreadable:
@@ -97,6 +96,10 @@ cdef int64_t log_is_tiled(Store *store, int64_t start, int64_t stop) noexcept no
         rc = tiles_meet(store, &tiles)
     free(tiles.ends)
     return rc
+
+
+cdef bint topic_is_light(const Topic *topic) noexcept nogil:
+    return topic.length > 5 and memcmp(topic.name, b"%LMQ%", 5) == 0
 
 
 cdef int64_t tiles_add(Tiles *tiles, Queue *queue, int64_t file_size) noexcept nogil:

@@ -251,6 +251,7 @@ cdef int64_t recover_floor(
     queue.first_offset = 0
     derived_free(queue.making)
     queue.making = NULL
+    queue_forget_near(queue)
     if queue_is_of_deleted(queue):
         if not queue.files.writable:
             queue.deleted = True

@@ -252,7 +252,7 @@ cdef int64_t derived_copy(
     cdef int64_t rc
     memset(&unit, 0, sizeof(Unit))
     while start < stop:
-        rc = queue_file_unit(queue, start, &unit)
+        rc = queue_near_unit(queue, start, &unit)
         if rc < 0 and rc != E_NOT_FOUND and rc != E_REMOVED:
             return rc
         if rc < 0 or unit.size <= 0:
