@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import logging
+import os
+import pickle
 import random
 import re
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from faults.framework import Campaign, Run, Violation, load_campaigns, perform
+from faults.framework import Campaign, Run, Violation, end_with, load_campaigns, perform
 
+MEMORY = "/dev/shm"
+MEMORY_FREE = 1 << 30  # bytes
 SHOWN = 12  # sorts of violations of a campaign that are printed
 STORES = {"ours": "ours", "theirs": "4.9.3"}
 
@@ -75,9 +81,36 @@ def explain(run: Run) -> str:
     return "\n".join(lines)
 
 
+def start(campaign: Campaign, arguments: argparse.Namespace, scratch: Path) -> Callable[[], Run]:
+    """Have a campaign run in a process of its own; what waits for it."""
+    result = scratch / "run"
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            end_with(parent)
+            with result.open("wb") as file:
+                pickle.dump(one(campaign, arguments, scratch), file)
+        finally:
+            os._exit(0)
+
+    def join() -> Run:
+        os.waitpid(child, 0)
+        try:
+            with result.open("rb") as file:
+                run: Run = pickle.load(file)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            run = Run(campaign, scratch, seed=arguments.seed)
+            run.violation("died", "-", f"the campaign's process: {error!r}")
+        return run
+
+    return join
+
+
 def one(campaign: Campaign, arguments: argparse.Namespace, scratch: Path) -> Run:
     from rmqstore import _core
 
+    print(f"{time.strftime('%H:%M:%S')} {campaign.name} ...", file=sys.stderr, flush=True)
     run = Run(
         campaign,
         scratch,
@@ -93,6 +126,16 @@ def one(campaign: Campaign, arguments: argparse.Namespace, scratch: Path) -> Run
         run.not_run("this build has no kill points and failing calls")
         return run
     return perform(run)
+
+
+def scratch_of(campaign: Campaign, top: Path) -> Path:
+    """A directory for a campaign; what is in memory costs no waiting for the disk."""
+    with contextlib.suppress(OSError):
+        if campaign.memory and shutil.disk_usage(MEMORY).free > MEMORY_FREE:
+            return Path(tempfile.mkdtemp(prefix=f"rmqstore-{campaign.name}-", dir=MEMORY))
+    scratch = top / campaign.name
+    scratch.mkdir()
+    return scratch
 
 
 def main() -> int:
@@ -117,17 +160,21 @@ def main() -> int:
     if arguments.scratch:
         arguments.scratch.mkdir(parents=True, exist_ok=True)
     top = Path(tempfile.mkdtemp(prefix="rmqstore-faults-", dir=arguments.scratch))
+    names = only or list(campaigns)
+    places = {name: scratch_of(campaigns[name], top) for name in names}
+    joins = {
+        name: start(campaigns[name], arguments, places[name])
+        for name in names
+        if campaigns[name].alongside and len(names) > 1
+    }
     runs = []
-    for name in only or campaigns:
-        scratch = top / name
-        scratch.mkdir()
-        print(f"{time.strftime('%H:%M:%S')} {name} ...", file=sys.stderr, flush=True)
-        run = one(campaigns[name], arguments, scratch)
+    for name in sorted(names, key=lambda name: name in joins):
+        run = joins[name]() if name in joins else one(campaigns[name], arguments, places[name])
         runs.append(run)
         if text := explain(run):
             print(text, flush=True)
         if not run.kept:
-            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(places[name], ignore_errors=True)
     if not any(top.iterdir()):
         top.rmdir()
     print(f"\nSEED={arguments.seed} SCALE={arguments.scale:g}\n{table(runs)}", flush=True)

@@ -33,8 +33,8 @@ class Seen:
     keyless: list[tuple[Place, str]] = field(default_factory=list)  # good, and not found by key
 
 
-def look(store: Any, image: Image) -> Seen:
-    """Read every queue and ask for every key."""
+def look(store: Any, image: Image, damaged: set[str]) -> Seen:
+    """Read every queue and ask for every key; ``damaged`` are keys of torn records that are hit."""
     seen = Seen()
     places = set(image.messages)
     for name, topic in store.topics.items():
@@ -53,7 +53,7 @@ def look(store: Any, image: Image) -> Seen:
                 seen.good.add(place)
             elif message.queue_offset == queue_offset:  # else the place was passed over
                 seen.other[place] = fields
-    shared = {key for place in places - seen.good for key in image.keys.get(place, ())}
+    shared = {key for place in places - seen.good for key in image.keys.get(place, ())} | damaged
     for place in seen.good:
         offset = image.spans[place][0]
         for key in image.keys[place]:
@@ -70,14 +70,21 @@ def look(store: Any, image: Image) -> Seen:
     return seen
 
 
-def opened(root: Path, image: Image, mode: str, *, configured: bool, **options: Any) -> Seen:
+def opened(
+    root: Path, image: Image, mode: str, damaged: set[str], *, configured: bool, **options: Any
+) -> Seen:
     settings = image.config if configured else None
     try:
         store = rmqstore.open(root, mode, config=settings, **options)
     except (rmqstore.StoreError, OSError) as error:
         return Seen(refused=error)
     with store:
-        return look(store, image)
+        return look(store, image, damaged)
+
+
+def overlap(span: tuple[int, int], ranges: list[tuple[int, int]]) -> bool:
+    start, stop = span
+    return any(start < last and first < stop for first, last in ranges)
 
 
 class Trial:
@@ -90,6 +97,7 @@ class Trial:
         self.root = case.scratch / "store"
         self.number = number
         self.mode = ""
+        self.files: Files = {}
         self.broken = False
 
     def wrong(self, kind: str, text: str) -> None:
@@ -103,6 +111,7 @@ class Trial:
         files = self.damage.apply(self.image.files)
         if files is None:
             return
+        self.files = files
         self.case.count()
         if self.damage.form in FILE_FORMS:  # what there was before is not there any more
             shutil.rmtree(self.root, ignore_errors=True)
@@ -111,7 +120,7 @@ class Trial:
             self.mode = f"{mode} {corruption}{spelled}"
             tiny.write_files(self.root, files, self.image.directories)
             options = {"on_corruption": corruption} if corruption == "fill" else {}
-            seen = opened(self.root, self.image, mode, configured=configured, **options)
+            seen = self.opened(mode, configured=configured, **options)
             after = tiny.read_files(self.root)
             self.check(seen, mode, corruption)
             self.check_files(seen, mode, files, after)
@@ -124,14 +133,28 @@ class Trial:
         if self.damage.form in FILE_FORMS:  # nor is there afterwards what it made
             shutil.rmtree(self.root, ignore_errors=True)
 
+    def opened(self, mode: str, **options: Any) -> Seen:
+        hits = self.damage.hits(self.image)
+        damaged = {key for span, keys in self.image.torn if overlap(span, hits) for key in keys}
+        damaged |= self.keys_taken_on(hits)
+        return opened(self.root, self.image, mode, damaged, **options)
+
+    def keys_taken_on(self, hits: list[tuple[int, int]]) -> set[str]:
+        """Keys of others that a record has now, as a bit makes k8 of k0."""
+        log = b"".join(
+            data for name, data in sorted(self.files.items()) if name.startswith("commitlog/")
+        )
+        spans = [span for span in self.image.spans.values() if overlap(span, hits)]
+        keys = {key for some in self.image.keys.values() for key in some} if spans else set()
+        return {key for key in keys if any(key.encode() in log[a:b] for a, b in spans)}
+
     def allowed(self) -> set[Place]:
         """What may be lost: records that are hit, and those whose units are."""
         hits = self.damage.hits(self.image)
-        return {
-            place
-            for place, (start, stop) in self.image.spans.items()
-            if any(start < last and first < stop for first, last in hits)
-        } | self.damage.units(self.image)
+        spans = self.image.spans.items()
+        return {place for place, span in spans if overlap(span, hits)} | self.damage.units(
+            self.image
+        )
 
     def check(self, seen: Seen, mode: str, corruption: str) -> None:
         if seen.refused is not None:
@@ -190,7 +213,7 @@ class Trial:
     def check_again(self, after: Files, *, configured: bool) -> None:
         """What was opened and closed stays as it is when that is done once more."""
         self.mode += ", again"
-        seen = opened(self.root, self.image, "r+", configured=configured)
+        seen = self.opened("r+", configured=configured)
         if seen.refused is not None:
             self.wrong("I5", f"refused: {seen.refused}")
         else:
@@ -247,6 +270,10 @@ def flips(run: Run) -> None:
         if run.only_case not in {*chunks, *closed}:
             run.fork(single, [run.only_case], counts=False, seconds=LIMIT, memory=MEMORY)
         chunks = [item for item in chunks if item == run.only_case]
+    if run.only_case and run.only_case not in chunks:
+        run.fork(single, [run.only_case], counts=False, seconds=LIMIT, memory=MEMORY)
+        return
+    chunks = [name for name in chunks if run.only_case in {"", name}]
     whole = run.fork(chunk, chunks, counts=False, seconds=LIMIT, memory=MEMORY)
     for name, done in zip(chunks, whole, strict=True):
         if done is None:  # ended by a signal: which of them was it?

@@ -15,7 +15,7 @@ SHRINK = 60  # seconds spent on shrinking
 KEPT: list[tuple[int, list[Step]]] = []
 
 
-@campaign("machine", cases=2000, slice=10)
+@campaign("machine", cases=2000, slice=10, memory=True)
 def machine(run: Run) -> None:
     run.fork(one_machine, range(run.cases), seconds=300)
     run.fork(one_kept, range(len(KEPT)), seconds=300)

@@ -136,7 +136,7 @@ def soak_one(case: Case, seconds: float) -> None:
     Soak(case, seconds).run(case.scratch / "store")
 
 
-@campaign("soak", cases=1, slice=1)
+@campaign("soak", cases=1, slice=1, alongside=True)
 def soak(run: Run) -> None:
     """Ten minutes of puts, reads and rolls; in a slice a few seconds, which show no growth."""
     seconds = 8.0 if run.slice else SECONDS * max(1.0, run.scale)

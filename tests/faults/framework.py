@@ -81,19 +81,30 @@ class Campaign:
     slice: int
     needs_faults: bool  # kill points or failing calls: the faults build
     theirs: bool  # the real 4.9.3 is run as well: ask run.wants() before each column
+    memory: bool  # its stores are small: on a file system in memory, if there is one
+    alongside: bool  # beside all others, from their beginning to their end
 
 
 CAMPAIGNS: dict[str, Campaign] = {}
 
 
 def campaign(
-    name: str, *, cases: int, slice: int, needs_faults: bool = False, theirs: bool = False
+    name: str,
+    *,
+    cases: int,
+    slice: int,
+    needs_faults: bool = False,
+    theirs: bool = False,
+    memory: bool = False,
+    alongside: bool = False,
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a campaign of so many cases at SCALE=1, and in ``make test``."""
 
     def register(work: Callable[[Run], None]) -> Callable[[Run], None]:
         assert name not in CAMPAIGNS, name
-        CAMPAIGNS[name] = Campaign(name, work, cases, slice, needs_faults, theirs)
+        CAMPAIGNS[name] = Campaign(
+            name, work, cases, slice, needs_faults, theirs, memory, alongside
+        )
         return work
 
     return register
@@ -264,6 +275,13 @@ class Case:
         return results
 
 
+def end_with(parent: int) -> None:
+    """Have this process end when its parent does."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 class _Child:
     """One forked child: it appends to a file what it counts, which outlives it."""
 
@@ -286,9 +304,7 @@ class _Child:
 
     def _be(self, parent: int, work: Callable[..., Any], item: Any) -> None:
         os.setpgid(0, 0)
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+        end_with(parent)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
         resource.setrlimit(resource.RLIMIT_AS, (self.memory, self.memory))

@@ -55,6 +55,7 @@ class Image:
     messages: dict[Place, tuple[Any, ...]] = field(default_factory=dict)
     spans: dict[Place, tuple[int, int]] = field(default_factory=dict)  # physical offsets
     keys: dict[Place, list[str]] = field(default_factory=dict)
+    torn: list[tuple[tuple[int, int], list[str]]] = field(default_factory=list)  # spans and keys
 
     def write(self, root: Path) -> None:
         write_files(root, self.files, self.directories)
@@ -239,5 +240,6 @@ def cut(image: Image, synced: Files) -> None:
     left, right = log_of(whole), log_of(image.files)
     for place, (start, stop) in list(image.spans.items()):
         if left[start:stop] != right[start:stop]:
+            image.torn.append(((start, stop), image.keys[place]))
             for table in (image.messages, image.spans, image.keys):
                 del table[place]
