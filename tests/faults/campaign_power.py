@@ -23,6 +23,7 @@ from faults.power_writer import DELETED as DELETED_TOPICS
 from faults.reopen import check_reopened, put_more
 from faults.victim import Victim
 
+MOST_LINES = 1000  # that a writer says before it is cut off
 ENDS = ["", "kill", "close"]  # of who opens a killed store again before the cut, if anybody does
 SHIM = Path(__file__).parent / "power_shim.c"
 DELETED = r"consumequeue/Gone[12]/"  # queues of topics that the writer deletes
@@ -45,6 +46,7 @@ class Setting:
     limits: str  # behind each prefix of names: longest body and number of queues
     fresh: bool  # the directory is made by the store itself, and its parents as well
     acks: int  # lines that are read before the cut
+    deletes: bool  # and a topic is deleted right before it
 
     @classmethod
     def of(cls, case: Case, number: int) -> Setting:
@@ -69,6 +71,7 @@ class Setting:
             fresh=draw.random() < 0.3,
             limits=f"~{draw.choice([300, 3000])}~{draw.choice([4, 16])}",
             acks=draw.choice([30, 200, 500]) + draw.randrange(50),
+            deletes=number % 4 == 0,
         )
 
     @property
@@ -237,6 +240,11 @@ def write_and_cut(
         **recording.environment(library),
     )
     victim.wait_for_lines(setting.acks)
+    deleted = victim.said_so_far().count(b"\ndeleted ")
+    while setting.deletes and victim.lines < MOST_LINES:
+        if victim.said_so_far().count(b"\ndeleted ") > deleted:
+            break
+        time.sleep(0.001)
     time.sleep(case.draw.uniform(0, 0.01))
     status, said = victim.kill()
     if status != -9:
