@@ -52,6 +52,27 @@ cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
     return rc
 
 
+cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept nogil:
+    """Have files and blocks for the units below ``stop``: 0 or E_STALLED. Behind the put lock.
+
+    So that no message is acknowledged for which there is no space in its queue.  Anything else
+    that is in the way the dispatch meets, and tells.
+    """
+    cdef char *at = NULL
+    cdef int64_t unit = queue.next_offset
+    cdef int64_t rc = 0
+    if store.settings.draft:
+        return 0
+    pthread_mutex_lock(&store.dispatch_mutex)
+    while unit < stop and rc == 0:
+        rc = queue_unit_place(queue, unit, &at)
+        if rc == 0:
+            unit = (queue.current.start + atomic_get(&queue.current.reserved)) // UNIT_BYTES
+            queue.room = unit
+    pthread_mutex_unlock(&store.dispatch_mutex)
+    return E_STALLED if lacks_space(rc) else 0
+
+
 cdef int64_t log_roll(Store *store) noexcept nogil:
     """End the current file with a filler and go on in the next one. Behind the put lock."""
     cdef MappedFile *file = store.current
@@ -178,6 +199,12 @@ cdef inline int64_t log_append(
     if unlikely(rc != 0 or atomic_get(&store.stalled) != 0):
         pthread_mutex_unlock(&store.put_lock)
         return E_FAILED if rc != 0 else E_STALLED
+    if unlikely(queue.next_offset + count > queue.room):
+        rc = E_BUSY if fast and not store.settings.draft else queue_make_room(
+            store, queue, queue.next_offset + count)
+        if rc < 0:
+            pthread_mutex_unlock(&store.put_lock)
+            return rc
     now = max(wall_millis(), store.last_store_timestamp)
     store.last_store_timestamp = now
     physical_offset = atomic_peek(&store.log.wrote)
@@ -240,11 +267,13 @@ cdef int64_t log_append_many(
             rc = E_FAILED
         if rc == 0 and unlikely(atomic_get(&store.stalled) != 0):
             rc = E_STALLED
+        queue = queues[done]
+        queued = draft_is_queued(&drafts[done])
+        if rc == 0 and queued and unlikely(queue.next_offset >= queue.room):
+            rc = queue_make_room(store, queue, queue.next_offset + 1)
         if rc < 0:
             places[done].store_timestamp = rc
             break
-        queue = queues[done]
-        queued = draft_is_queued(&drafts[done])
         physical_offset = atomic_peek(&store.log.wrote)
         queue_offset = queue.next_offset if queued else 0
         record_write(at, &drafts[done], physical_offset, queue_offset, now)

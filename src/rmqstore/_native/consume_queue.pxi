@@ -45,6 +45,7 @@ cdef struct Queue:
     atomic_i64 last_end          # end of the record that the newest unit points to
     atomic_i64 names_dirty       # 1: its directories have to be synced
     int64_t next_offset          # the next message's queue offset; behind the put lock
+    int64_t room                 # units below have a file and blocks; behind the put lock
     atomic_i64 looked_at         # "r": monotonic ns of the last look for the end
     Derived *derived             # "r": published; NULL where the files tell everything
     Derived *derived_kept        # all that were ever published, newest first

@@ -32,13 +32,26 @@ cdef struct Pending:
     int64_t count
     bint lost                    # keys were dropped for lack of space
     bint known                   # the record of the next keys has been entered before
+    bint units_only              # keys are left out: the index has no space
     PendingKey keys[PENDING_ROOM]
 
 
 cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
-    """Dispatch the records below the log offset ``limit``: 0, or what stopped it."""
+    """Dispatch the records below the log offset ``limit``: 0, or what stopped it.
+
+    Where the index has no space the queues get their units all the same, once.
+    """
+    cdef int64_t rc = dispatch_range(store, atomic_get(&store.dispatched), limit, False)
+    if lacks_space(rc) and strcmp(store.stalled_at, b"index") == 0:
+        dispatch_range(store, max(atomic_get(&store.dispatched), store.units_until), limit, True)
+    return rc
+
+
+cdef int64_t dispatch_range(
+    Store *store, int64_t at, int64_t limit, bint units_only,
+) noexcept nogil:
+    """Dispatch the records in [at, limit), and publish that unless it is for the units alone."""
     cdef MappedFile *file = NULL
-    cdef int64_t at = atomic_get(&store.dispatched)
     cdef int64_t rc = 0
     cdef int64_t stop
     while at < limit and rc == 0:
@@ -51,11 +64,14 @@ cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
         stop = min(limit, file.start + file.size)
         while at < stop and rc == 0:
             pthread_mutex_lock(&store.dispatch_mutex)
+            store.pending.units_only = units_only
             rc = dispatch_batch(store, file, &at, stop)
-            if rc == 0:
+            if rc == 0 and units_only:
+                store.units_until = at
+            elif rc == 0:
                 atomic_set_strict(&store.dispatched, at)
             pthread_mutex_unlock(&store.dispatch_mutex)
-            if rc == 0:
+            if rc == 0 and not units_only:
                 gate_open(&store.visible)
             if unlikely(atomic_get(&store.stopping) != 0):
                 break
@@ -111,13 +127,13 @@ cdef int64_t dispatch_batch(
             rc = dispatch_keys(store)
             if rc < 0:
                 break
-    if rc == 0:
+    if rc == 0 and not pending.units_only:
         rc = dispatch_keys(store)
     if rc == 0 and pending.lost:
         rc = -ENOSPC
     if rc < 0:
         return rc
-    if last >= 0:
+    if last >= 0 and not pending.units_only:
         atomic_set(&store.logics_timestamp, newest)
         atomic_set(&store.indexes.dispatched, at)
         store.last_record = last
@@ -183,7 +199,8 @@ cdef inline int64_t dispatch_record(
         if rc < 0:
             store.stalled_at = queue.files.directory
             return rc
-    if store.indexes.enabled and says & (SAYS_KEYS | SAYS_ROLLBACK):
+    if store.indexes.enabled and not store.pending.units_only \
+            and says & (SAYS_KEYS | SAYS_ROLLBACK):
         note_key(store, record, KEYLESS)
         if says & SAYS_KEYS:
             dispatch_note_keys(store, data, record, said)

@@ -193,13 +193,11 @@ cdef PutManyResult put_rows(
         for row in range(stored):
             queue_ids[row] = <int32_t>input.rows.queue_ids[row]
         chunk_free(chunk)
-        if status == 0 and stored and store.settings.sync_flush:
-            if wait:
-                status = wait_durable(store, stop,
-                                      monotonic_ns() + store.settings.sync_flush_timeout)
-            else:
-                worker_call(&store.flush_log)
+        if status == 0 and stored and store.settings.sync_flush and not wait:
+            worker_call(&store.flush_log)
     keep_topics(engine, &input.rows, stored, physical_offset)
+    if status == 0 and stored and store.settings.sync_flush and wait:
+        wait_for_disk(store, stop, stored, &status)
     return finish_rows(engine, result, stored, stop, status)
 
 

@@ -271,12 +271,27 @@ cdef int append_and_wait(
     return 0
 
 
+cdef int wait_for_disk(Store *store, int64_t stop, int64_t count, int64_t *status) except -1:
+    """wait_durable, in slices, for the sake of signals; what one raises says what was stored."""
+    cdef int64_t until = monotonic_ns() + store.settings.sync_flush_timeout
+    while True:
+        with nogil:
+            status[0] = wait_durable(store, stop, min(until, monotonic_ns() + WAIT_SLICE_NS))
+        if status[0] != E_TIMEOUT or monotonic_ns() >= until:
+            return 0
+        try:
+            PyErr_CheckSignals()
+        except BaseException as error:
+            error.add_note(f"{count} messages, of which the log ends at {stop}, are stored; "
+                           "they were not on the disk yet")
+            raise
+
+
 cdef int wait_acknowledged(Engine engine, PutResult result) except -1:
     """Until the record is on the disk, or the time-out that 4.9.3 has too."""
     cdef Store *store = engine.store
     cdef int64_t rc
-    with nogil:
-        rc = wait_durable(store, result.stop, monotonic_ns() + store.settings.sync_flush_timeout)
+    wait_for_disk(store, result.stop, result._count, &rc)
     if rc == E_TIMEOUT:
         raise late_error(store, result, engine._path)
     if rc < 0:

@@ -261,17 +261,15 @@ cdef PutManyResult append_batches(Engine engine, list batches, int64_t count, bi
             break
     with nogil:
         chunk_free(chunk)
-        if status == 0 and stored and store.settings.sync_flush:
-            if wait:
-                status = wait_durable(store, stop,
-                                      monotonic_ns() + store.settings.sync_flush_timeout)
-            else:
-                worker_call(&store.flush_log)
+        if status == 0 and stored and store.settings.sync_flush and not wait:
+            worker_call(&store.flush_log)
     row = 0
     for batch in batches:
         done = min(batch.rows.count, stored - row)
         keep_topics(engine, &batch.rows, done, physical_offset + row)
         row += done
+    if status == 0 and stored and store.settings.sync_flush and wait:
+        wait_for_disk(store, stop, stored, &status)
     return finish_rows(engine, result, stored, stop, status)
 
 

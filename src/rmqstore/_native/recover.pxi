@@ -351,6 +351,7 @@ cdef int64_t recover_from_first(Store *store, bint fill, Failure *failure) noexc
     if rc < 0:
         return rc
     store.recovery.full_dispatch = True
+    store.units_until = 0
     atomic_set(&store.dispatched, log_first(store))
     return recover_floors(store, log_first(store), False, failure)
 

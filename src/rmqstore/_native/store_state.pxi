@@ -141,6 +141,7 @@ cdef struct Store:
     IndexSet indexes
     Keyless keyless
     Pending *pending
+    int64_t units_until          # log offset up to which queues are written while the index waits
     pthread_mutex_t dispatch_mutex   # a batch of dispatch, or the deletion of a topic
     atomic_i64 skipped           # records whose topic or queue id is none
     # the log's read side

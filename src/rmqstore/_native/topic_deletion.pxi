@@ -112,6 +112,7 @@ cdef int64_t queue_delete(Queue *queue) noexcept nogil:
     atomic_set(&queue.min_offset, 0)
     atomic_set(&queue.last_end, 0)
     queue.next_offset = 0
+    queue.room = 0
     mapped_file_release(queue.current)
     queue.current = NULL
     pthread_mutex_lock(&queue.files.mutex)
