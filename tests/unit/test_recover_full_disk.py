@@ -6,7 +6,6 @@ and only then these run.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import oracle_store
 import rmqstore
 from crash.checks import environment
 from damaged import flip, killed, make, records
+from mounts import disk, fill_up
 
 PATIENCE = 60
 OPEN = """
@@ -36,33 +36,11 @@ OPEN = """
 @contextmanager
 def full(target: Path, source: Path, kind: str):
     """A copy of a store, sparse, on a file system without a free block."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount")
-    target.mkdir()
-    if kind == "tmpfs":
-        arguments = ["-t", "tmpfs", "-o", "size=48m", "tmpfs"]
-    else:
-        image = target.with_suffix(".img")
-        with image.open("wb") as file:
-            file.truncate(64 << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
-        arguments = ["-o", "loop", str(image)]
-    done = subprocess.run(["mount", *arguments, target], capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"mount: {done.stderr.decode().strip()}")
-    try:
+    with disk(target, kind, 48):
         root = target / "store"
         subprocess.run(["cp", "-a", "--sparse=always", source, root], check=True)
-        with (target / "rest").open("wb") as file:
-            size = 1 << 20
-            while size >= 512:
-                try:
-                    os.write(file.fileno(), b"\xff" * size)
-                except OSError:
-                    size //= 2
+        fill_up(target)
         yield root
-    finally:
-        subprocess.run(["umount", "-l", str(target)], check=True)
 
 
 def opened(root: Path) -> str:
@@ -144,8 +122,6 @@ GO_ON = """
 @pytest.mark.parametrize("lost", ["all", "tail"])
 def test_no_space_for_queues(tmp_path, kind, lost):
     """The store opens, dispatch waits, and goes on by itself: nothing is missing, nothing twice."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount")
     root = tmp_path / "store"
     config = rmqstore.StoreConfig.small(
         mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=8000
@@ -158,31 +134,14 @@ def test_no_space_for_queues(tmp_path, kind, lost):
     aside = tmp_path / "aside"
     mount.rename(aside)
     mount.mkdir()
-    if kind == "tmpfs":
-        arguments = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"]
-    else:
-        image = tmp_path / "image"
-        with image.open("wb") as file:
-            file.truncate(4 << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
-        arguments = ["-o", "loop", str(image)]
-    done = subprocess.run(["mount", *arguments, mount], capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"mount: {done.stderr.decode().strip()}")
-    try:
+    with disk(mount, kind, 1):
         if lost == "tail":
             shutil.copytree(aside, mount, dirs_exist_ok=True)
             for queue_id in range(QUEUES):
                 files = sorted((mount / "orders" / str(queue_id)).iterdir())
                 for file in files[1:]:
                     file.unlink()
-        with (mount / "rest").open("wb") as file:
-            size = 1 << 20
-            while size >= 512:
-                try:
-                    os.write(file.fileno(), b"\xff" * size)
-                except OSError:
-                    size //= 2
+        fill_up(mount)
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(GO_ON), str(root)],
             env=environment(),
@@ -198,5 +157,3 @@ def test_no_space_for_queues(tmp_path, kind, lost):
                 for queue_id in range(QUEUES):
                     expected = [b"%d" % n for n in range(queue_id, COUNT, QUEUES)]
                     assert [m.body for m in store["orders"][queue_id]] == [*expected, b"next"]
-    finally:
-        subprocess.run(["umount", "-l", str(mount)], check=True)
