@@ -57,13 +57,6 @@ def opened(root: Path) -> str:
     return done.stdout
 
 
-def assert_log_is_not_in_the_way(said: str) -> None:
-    """Queues and index may find no space; what the log holds is all there, and needs none."""
-    assert said.startswith("opened") or (
-        said.startswith("error OSError") and "commitlog" not in said
-    ), said
-
-
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 @pytest.mark.parametrize("damage", ["none", "tail"])
 def test_a_killed_brokers_store(broker_copy, tmp_path, kind, damage):
@@ -90,7 +83,7 @@ def test_our_killed_store(tmp_path, kind):
     source = killed(make(tmp_path / "made"))
     count = len(records(source))
     with full(tmp_path / "full", source, kind) as root:
-        assert_log_is_not_in_the_way(opened(root))
+        assert opened(root).startswith("opened")  # queues and index may wait for space
         (root.parent / "rest").unlink()
         assert opened(root) == f"opened {count}\n"
 
