@@ -1,5 +1,6 @@
 """The parts of a store by themselves: an index file, a consume queue, a commit log.
 
+None takes a lock, as jobs share them: whoever opens one for writing must own its directory.
 Source: ``store/index/IndexFile.java``, ``store/ConsumeQueue.java``, ``store/CommitLog.java``.
 """
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitLog", "ConsumeQueue", "IndexFile"]
 
-_INT64_MAX = (1 << 63) - 1
-_MOST = 1 << 60
+_INT64_MAX, _MOST = (1 << 63) - 1, 1 << 60
 _SLOTS, _ENTRIES = 5_000_000, 20_000_000
 _QUEUE_FILE, _LOG_FILE = 6_000_000, 1 << 30
 _FILE_MAX = 0x7FFFFFFF
