@@ -25,7 +25,7 @@ from rmqstore import PutError, PutStatus
 PARTS = {"log": "commitlog", "queues": "consumequeue", "index": "index"}
 ENDS = ["killed while full", "goes on", "closed while full", "goes on"]
 SIZE = 8 << 20
-ROOM = {"log": 1400 << 10, "queues": 160 << 10, "index": 100 << 10}  # before it is full
+ROOM = {"log": 1400 << 10, "queues": 48 << 10, "index": 100 << 10}  # before it is full
 CONFIG = {
     "mapped_file_size_commit_log": 512 << 10,
     "mapped_file_size_consume_queue": 800,
