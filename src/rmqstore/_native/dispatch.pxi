@@ -42,7 +42,8 @@ cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
     Where the index has no space the queues get their units all the same, once.
     """
     cdef int64_t rc = dispatch_range(store, atomic_get(&store.dispatched), limit, False)
-    if lacks_space(rc) and strcmp(store.stalled_at, b"index") == 0:
+    if lacks_space(rc) and store.stalled_at != NULL \
+            and strcmp(store.stalled_at, b"index") == 0:
         dispatch_range(store, max(atomic_get(&store.dispatched), store.units_until), limit, True)
     return rc
 
@@ -197,7 +198,7 @@ cdef inline int64_t dispatch_record(
         KILL_POINT("before-unit")
         rc = dispatch_unit(store, queue, record, said.code)
         if rc < 0:
-            store.stalled_at = queue.files.directory
+            store.stalled_at = b"consumequeue"
             return rc
     if store.indexes.enabled and not store.pending.units_only \
             and says & (SAYS_KEYS | SAYS_ROLLBACK):

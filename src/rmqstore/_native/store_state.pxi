@@ -108,7 +108,7 @@ cdef struct Store:
     atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
     atomic_i64 stalled           # -errno while dispatch cannot go on for lack of space
     atomic_i64 unflushed         # why no file of the log could be opened to force it; tried again
-    const char *stalled_at       # the directory that it waits for; set before stalled is
+    const char *stalled_at       # a constant: where it waits for it; set before stalled is
     int64_t recovering_until     # log offset below which dispatch goes by a recovery's rules
     atomic_i64 stopping
     atomic_i64 in_use            # calls that are inside
