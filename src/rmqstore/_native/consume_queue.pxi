@@ -30,6 +30,7 @@ cdef struct Life:
     int64_t first                # the queue offset that it began with
     int64_t next                 # the one that follows along the log; 0: none was seen
     int64_t seen_until           # records below were taken in
+    int64_t known_until          # and those below have their places already, or none
     int64_t restart_next         # what confirms that a new life began with ``restart``; 0: nothing
     Unit restart
 

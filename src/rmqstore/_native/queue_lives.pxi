@@ -68,6 +68,8 @@ cdef int64_t unit_goes(
     cdef int64_t end = atomic_peek(&queue.max_offset)
     cdef int64_t rc
     if physical_offset < queue.life.start or (
+            physical_offset < queue.life.known_until
+            and not queue.life.first <= queue_offset < end) or (
             physical_offset < queue.first_physical < INT64_MOST
             and queue_offset >= queue.first_offset) or (
             physical_offset > queue.first_physical and queue_offset < queue.first_offset):

@@ -227,6 +227,8 @@ cdef int64_t recover_dispatch(
         rc = recover_from_first(store, fill, failure)
         if rc < 0:
             return rc
+    else:
+        recover_keep_lives(store)
     atomic_set(&store.dispatched, min(max(start, first), end))
     if checkpoint.mark.valid:
         store.last_record = checkpoint.mark.last_record

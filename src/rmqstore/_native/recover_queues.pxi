@@ -283,6 +283,19 @@ cdef int64_t recover_floor(
     return 0
 
 
+cdef void recover_keep_lives(Store *store) noexcept nogil:
+    """What lies before the ends that the watermark vouches for begins no life when met again."""
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            queue.life.known_until = atomic_get(&queue.last_end)
+            queue.life.seen_until = queue.life.known_until
+            queue = queue.next_made
+        topic = load_topic(&topic.next_made)
+
+
 cdef int64_t queue_floor_closed(
     Queue *queue, int64_t limit, int64_t *last_end,
 ) noexcept nogil:
