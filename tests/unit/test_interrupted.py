@@ -35,6 +35,7 @@ PUT = """
 """
 
 
+@pytest.mark.needs_debug_build
 @pytest.mark.parametrize("call", ["put", "put_batch", "put_many"])
 def test_a_put_that_waits_for_the_disk(tmp_path, call):
     held, release = os.pipe()
