@@ -88,7 +88,8 @@ class Recording:
 
     def environment(self, library: Path) -> dict[str, str]:
         return {
-            "LD_PRELOAD": str(library),
+            # Behind a sanitizer's library, which has to be the first.
+            "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {library}".strip(),
             "RMQ_POWER_ROOT": str(self.top),
             "RMQ_POWER_SHADOW": str(self.shadow),
         }

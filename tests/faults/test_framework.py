@@ -17,7 +17,7 @@ from faults.campaign_power import build_shim
 from faults.framework import CAMPAIGNS, Case, Run, campaign
 from faults.power_image import Recording
 
-pytestmark = [pytest.mark.crash]
+pytestmark = [pytest.mark.crash, pytest.mark.pure]
 
 WRITE = """
 import mmap, os
