@@ -48,6 +48,12 @@ def id_of(path: Path) -> str:
 class Change:
     names: list[tuple[Name, Entry]]  # all of them at once
     durable: bool = False
+    synced: set[str] = field(default_factory=set)  # since it was made: ids of directories
+
+    def sync(self, folder: str) -> None:
+        """A name moved to another directory is durable there when both of them are synced."""
+        self.synced.add(folder)
+        self.durable = all(name[0] in self.synced for name, _ in self.names)
 
 
 @dataclass
@@ -118,7 +124,7 @@ class Recording:
                     if journal == "ext4":
                         change.durable = verb == "sync" or made
                     else:
-                        change.durable = all(name[0] == synced for name, _ in change.names)
+                        change.sync(synced)
                 pending = [change for change in pending if not change.durable]
                 continue
             if verb == "put":

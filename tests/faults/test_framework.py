@@ -39,6 +39,14 @@ with open("made/unsynced", "wb") as file:
 os.rename("made/unsynced", "made/renamed")
 """
 
+MOVE = """
+import os
+os.chdir({top!r})
+os.rename("old/name", "new/name")
+for name in {synced!r}:
+    os.fsync(os.open(name, os.O_RDONLY))
+"""
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -112,6 +120,27 @@ def test_images_of_a_cut_have_what_was_synced_and_any_of_the_rest(tmp_path):
     recording.synced(alone, "strict")
     assert [path.name for path in (alone / "made").iterdir()] == ["synced"]
     assert (alone / "made" / "synced").read_bytes() == b"kept" + bytes(8188)
+
+
+@pytest.mark.parametrize("synced", [[], ["new"], ["old"], ["new", "old"], ["old", "new"]])
+def test_a_name_is_moved_for_good_when_both_directories_are_synced(tmp_path, synced):
+    top = tmp_path / "top"
+    for name in ("old", "new"):
+        (top / name).mkdir(parents=True)
+    (top / "old" / "name").write_bytes(b"moved")
+    recording = Recording.begin(top, tmp_path / "shadow")
+    extra = recording.environment(build_shim(tmp_path))
+    script = MOVE.format(top=str(top), synced=synced)
+    subprocess.run([sys.executable, "-c", script], env=environment(**extra), check=True, timeout=60)
+    recording.end()
+    seen = set()
+    for number in range(30):
+        image = tmp_path / f"image{number}"
+        recording.image(random.Random(number), image, "strict")
+        (there,) = image.rglob("name")
+        assert there.read_bytes() == b"moved"
+        seen.add(there.parent.name)
+    assert seen == ({"new"} if len(synced) == 2 else {"old", "new"})
 
 
 def test_what_is_not_run_is_told_in_its_column(run):
