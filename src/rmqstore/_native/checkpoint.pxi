@@ -172,27 +172,23 @@ cdef int64_t queues_digest(
     Store *store, int64_t physical_offset, uint64_t *digest, int64_t *queues,
 ) noexcept nogil:
     """A sum over all queues of a hash of name, id and units that point below an offset."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t units
     cdef uint64_t hash
     digest[0] = 0
     queues[0] = 0
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            units = atomic_get(&queue.max_offset)
-            if atomic_get(&queue.last_end) > physical_offset:
-                units = queue_first_at_or_after(
-                    queue, physical_offset, atomic_get(&queue.min_offset), units)
-                if units < 0:
-                    return units
-            if units > 0:
-                hash = topic.hash
-                hash = (hash ^ <uint64_t>queue.id) * 0x9E3779B97F4A7C15ULL
-                hash = (hash ^ (hash >> 29) ^ <uint64_t>units) * 0xBF58476D1CE4E5B9ULL
-                digest[0] += hash ^ (hash >> 32)
-                queues[0] += 1
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        units = atomic_get(&queue.max_offset)
+        if atomic_get(&queue.last_end) > physical_offset:
+            units = queue_first_at_or_after(
+                queue, physical_offset, atomic_get(&queue.min_offset), units)
+            if units < 0:
+                return units
+        if units > 0:
+            hash = queue.topic.hash
+            hash = (hash ^ <uint64_t>queue.id) * 0x9E3779B97F4A7C15ULL
+            hash = (hash ^ (hash >> 29) ^ <uint64_t>units) * 0xBF58476D1CE4E5B9ULL
+            digest[0] += hash ^ (hash >> 32)
+            queues[0] += 1
+        queue = next_queue(queue)
     return 0

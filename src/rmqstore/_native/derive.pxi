@@ -71,35 +71,27 @@ cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
 
 cdef bint has_short_queue(Store *store) noexcept nogil:
     """Whether a queue's file has lost its end, which a recovery would make anew."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t i
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            for i in range(queue.files.count):
-                if queue.files.slots[i].length < queue.files.file_size:
-                    return True
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        for i in range(queue.files.count):
+            if queue.files.slots[i].length < queue.files.file_size:
+                return True
+        queue = next_queue(queue)
     return False
 
 
 cdef int64_t list_queues(Store *store) noexcept nogil:
     """List the files of every queue; one that cannot be read is an error where it is read."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            rc = file_set_list(&queue.files, NULL)
-            queue.unreadable = 0
-            rc = queue_note_unreadable(queue, rc)
-            if rc == E_NO_MEMORY or rc == -EMFILE or rc == -ENFILE:
-                return rc
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        rc = file_set_list(&queue.files, NULL)
+        queue.unreadable = 0
+        rc = queue_note_unreadable(queue, rc)
+        if rc == E_NO_MEMORY or rc == -EMFILE or rc == -ENFILE:
+            return rc
+        queue = next_queue(queue)
     return 0
 
 
@@ -161,21 +153,17 @@ cdef bint never_synced(Store *store, int64_t offset) noexcept nogil:
 
 cdef int64_t newest_unit_end(Store *store) noexcept nogil:
     """The end of the record that the newest good unit of any queue names."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t end = 0
     memset(&unit, 0, sizeof(Unit))
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            queue_look(store, queue, True)
-            if atomic_get(&queue.max_offset) > 0 \
-                    and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
-                    and not unit_is_blank(&unit):
-                end = max(end, unit.physical_offset + unit.size)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        queue_look(store, queue, True)
+        if atomic_get(&queue.max_offset) > 0 \
+                and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
+                and not unit_is_blank(&unit):
+            end = max(end, unit.physical_offset + unit.size)
+        queue = next_queue(queue)
     return end
 
 
@@ -200,19 +188,15 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
 
 cdef int64_t derive_ends(Store *store) noexcept nogil:
     """Publish what was told, and each queue's beginning and end."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            rc = 0
-            if not queue.unreadable:
-                rc = queue_note_unreadable(queue, derive_end(store, queue))
-            if rc < 0:
-                return rc
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        rc = 0
+        if not queue.unreadable:
+            rc = queue_note_unreadable(queue, derive_end(store, queue))
+        if rc < 0:
+            return rc
+        queue = next_queue(queue)
     return 0
 
 

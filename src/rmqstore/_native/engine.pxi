@@ -262,7 +262,6 @@ cdef class Engine:
         and for queues that are not as they should be directory, queue offsets, and -errno or 0.
         """
         cdef Store *store = self.entered()
-        cdef Topic *topic
         cdef Queue *queue
         cdef Verified found
         cdef int64_t rc
@@ -271,20 +270,17 @@ cdef class Engine:
         try:
             with nogil:
                 rc = verify_log(store, &found)
-            topic = load_topic(&store.table.first) if rc >= 0 else NULL
-            while topic != NULL:
-                queue = load_queue(&topic.first_queue)
-                while queue != NULL:
-                    with nogil:
-                        rc = verify_queue(store, queue, &found)
-                    if rc == E_NO_MEMORY:
-                        raise MemoryError()
-                    if rc < 0 or found.units.count:
-                        queues.append((fsdecode(queue.files.directory),
-                                       [found.units.items[i] for i in range(found.units.count)],
-                                       min(rc, 0)))
-                    queue = queue.next_made
-                topic = load_topic(&topic.next_made)
+            queue = first_queue(&store.table) if rc >= 0 else NULL
+            while queue != NULL:
+                with nogil:
+                    rc = verify_queue(store, queue, &found)
+                if rc == E_NO_MEMORY:
+                    raise MemoryError()
+                if rc < 0 or found.units.count:
+                    queues.append((fsdecode(queue.files.directory),
+                                   [found.units.items[i] for i in range(found.units.count)],
+                                   min(rc, 0)))
+                queue = next_queue(queue)
                 PyErr_CheckSignals()
             if rc < 0 and not queues:
                 raise unreadable_error(store, NULL, rc, self._path)

@@ -186,22 +186,18 @@ cdef int64_t dispatched_position(
 
 
 cdef int64_t flush_each_queue(Store *store, int64_t least_pages) noexcept nogil:
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t dirty, rc
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            dirty = atomic_get(&queue.files.wrote) - atomic_get(&queue.files.flushed)
-            if dirty > 0 and dirty >= least_pages * 4096:
-                rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
-                if rc >= 0:
-                    atomic_add(&store.syncs_queue, rc)
-                    rc = queue_sync_names(queue)
-                if rc < 0:
-                    return rc
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        dirty = atomic_get(&queue.files.wrote) - atomic_get(&queue.files.flushed)
+        if dirty > 0 and dirty >= least_pages * 4096:
+            rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
+            if rc >= 0:
+                atomic_add(&store.syncs_queue, rc)
+                rc = queue_sync_names(queue)
+            if rc < 0:
+                return rc
+        queue = next_queue(queue)
     return 0
 
 

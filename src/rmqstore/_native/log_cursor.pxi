@@ -246,7 +246,6 @@ cdef int64_t log_end(Store *store) noexcept nogil:
     Then it is the first record that does not check, at or after the greatest offset that a
     good unit of any queue names.
     """
-    cdef Topic *topic
     cdef Queue *queue
     cdef Unit unit
     cdef Record record
@@ -258,17 +257,14 @@ cdef int64_t log_end(Store *store) noexcept nogil:
     memset(&unit, 0, sizeof(Unit))
     end = max(atomic_get(&store.log_end), log_first(store))
     log_look(store)
-    topic = load_topic(&store.table.first)
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            queue_look(store, queue, False)
-            if atomic_get(&queue.max_offset) > 0 \
-                    and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
-                    and not unit_is_blank(&unit):
-                end = max(end, unit.physical_offset + unit.size)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    queue = first_queue(&store.table)
+    while queue != NULL:
+        queue_look(store, queue, False)
+        if atomic_get(&queue.max_offset) > 0 \
+                and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
+                and not unit_is_blank(&unit):
+            end = max(end, unit.physical_offset + unit.size)
+        queue = next_queue(queue)
     cursor_init(&cursor, store, end, INT64_MOST)
     while cursor_next(&cursor, &record, &data) > 0:
         pass

@@ -306,16 +306,12 @@ def write_filler(int fd, int64_t file_size, int64_t at):
 def queue_ends(Engine engine):
     """By topic and queue: the next queue offset, where it is not 0."""
     cdef Store *store = engine.entered()
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef dict ends = {}
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            if queue.next_offset > 0:
-                name = text_of(topic.name, topic.length)
-                ends.setdefault(name, {})[queue.id] = queue.next_offset
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        if queue.next_offset > 0:
+            name = text_of(queue.topic.name, queue.topic.length)
+            ends.setdefault(name, {})[queue.id] = queue.next_offset
+        queue = next_queue(queue)
     store_leave(store)
     return ends

@@ -9,22 +9,19 @@ cdef enum:
 
 cdef int64_t gaps_are_unqueued(Store *store, int64_t start, int64_t stop) noexcept nogil:
     """1 if units and such records lie end to end from ``start`` to ``stop``, else 0; a status."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef ScanSource source
     cdef Cursor cursor
     cdef int64_t rc = 1
     memset(&source, 0, sizeof(ScanSource))
     source.end = stop
-    while topic != NULL and rc > 0:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL and rc > 0 and not topic_is_light(topic):
+    while queue != NULL and rc > 0:
+        if not topic_is_light(queue.topic):
             rc = 0
             if not queue.unreadable:
                 rc = source_add_lane(&source, queue, start)
                 rc = rc if rc < 0 else 1
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+        queue = next_queue(queue)
     if rc > 0:
         rc = source_start_lanes(&source)
     if rc == 0 and source.lane_count:

@@ -54,22 +54,17 @@ cdef void queued_forget(Store *store) noexcept nogil:
 
 cdef int64_t queue_minimums(Store *store) noexcept nogil:
     """A number that changes when the first unit of a queue is another one."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t total = 0
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            total += atomic_get(&queue.min_offset)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        total += atomic_get(&queue.min_offset)
+        queue = next_queue(queue)
     return total
 
 
 cdef int64_t log_is_tiled(Store *store, int64_t start, int64_t stop) noexcept nogil:
     """1 if the units' records and the fillers lie end to end from ``start`` to ``stop``."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef Tiles tiles
     cdef int64_t rc = 0
     if start >= stop:
@@ -82,16 +77,14 @@ cdef int64_t log_is_tiled(Store *store, int64_t start, int64_t stop) noexcept no
     tiles.ends = <int64_t *>calloc(<size_t>tiles.files, sizeof(int64_t))
     if tiles.ends == NULL:
         return E_NO_MEMORY
-    while topic != NULL and rc >= 0:
-        queue = load_queue(&topic.first_queue)
+    while queue != NULL and rc >= 0:
         # What a light queue has is there by multi-dispatch, from a record of another queue.
-        while queue != NULL and rc >= 0 and not topic_is_light(topic):
+        if not topic_is_light(queue.topic):
             # What a queue has that cannot be read is not known.
             rc = E_REMOVED
             if not queue.unreadable:
                 rc = tiles_add(&tiles, queue, store.log.file_size)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+        queue = next_queue(queue)
     if rc >= 0:
         rc = tiles_meet(store, &tiles)
     free(tiles.ends)
@@ -166,45 +159,37 @@ cdef int64_t tiles_meet(Store *store, Tiles *tiles) noexcept nogil:
 
 cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
     """Where the first record at or after ``offset`` begins that a unit names; INT64_MOST."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t at, stop
     cdef int64_t found = INT64_MOST
     memset(&unit, 0, sizeof(Unit))
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            stop = atomic_get(&queue.max_offset)
-            at = queue_first_at_or_after(queue, offset, atomic_get(&queue.min_offset), stop)
-            while 0 <= at < stop and queue_unit_at(queue, at, &unit) == 0:
-                if not unit_is_blank(&unit) and unit.physical_offset >= offset:
-                    found = min(found, unit.physical_offset)
-                    break
-                at += 1                      # a damaged one
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        stop = atomic_get(&queue.max_offset)
+        at = queue_first_at_or_after(queue, offset, atomic_get(&queue.min_offset), stop)
+        while 0 <= at < stop and queue_unit_at(queue, at, &unit) == 0:
+            if not unit_is_blank(&unit) and unit.physical_offset >= offset:
+                found = min(found, unit.physical_offset)
+                break
+            at += 1                      # a damaged one
+        queue = next_queue(queue)
     return found
 
 
 cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:
     """A place at or before ``offset`` where a record begins, the nearest that is known."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t low, at
     cdef int64_t boundary = offset - offset % store.log.file_size
     memset(&unit, 0, sizeof(Unit))
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            low = atomic_get(&queue.min_offset)
-            at = queue_first_at_or_after(queue, offset + 1, low, atomic_get(&queue.max_offset))
-            if at > low and queue_unit_at(queue, at - 1, &unit) == 0 \
-                    and not unit_is_blank(&unit) and boundary < unit.physical_offset <= offset \
-                    and (load_derived(&queue.derived) != NULL
-                         or unit_is_good(store, queue, at - 1)):
-                boundary = unit.physical_offset
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        low = atomic_get(&queue.min_offset)
+        at = queue_first_at_or_after(queue, offset + 1, low, atomic_get(&queue.max_offset))
+        if at > low and queue_unit_at(queue, at - 1, &unit) == 0 \
+                and not unit_is_blank(&unit) and boundary < unit.physical_offset <= offset \
+                and (load_derived(&queue.derived) != NULL
+                     or unit_is_good(store, queue, at - 1)):
+            boundary = unit.physical_offset
+        queue = next_queue(queue)
     return boundary

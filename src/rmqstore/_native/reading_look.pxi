@@ -23,7 +23,6 @@ cdef void reading_take_queue_size(Store *store) noexcept nogil:
 
     Names are compared with the size only from then on.
     """
-    cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue
     cdef int64_t size = 0
     if not store.queue_size_read:
@@ -32,13 +31,11 @@ cdef void reading_take_queue_size(Store *store) noexcept nogil:
         return
     store.queue_size_read = True
     store.settings.queue_file_size = size
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            file_set_reopen(&queue.files, False)
-            file_set_align(&queue.files, size)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    queue = first_queue(&store.table)        # one that is made from now on has that size
+    while queue != NULL:
+        file_set_reopen(&queue.files, False)
+        file_set_align(&queue.files, size)
+        queue = next_queue(queue)
 
 
 cdef int64_t log_list(Store *store) noexcept nogil:

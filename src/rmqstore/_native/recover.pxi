@@ -149,7 +149,6 @@ cdef void recover_check_mark(Store *store, Checkpoint *checkpoint) noexcept nogi
 
 cdef int64_t recover_look(Store *store, Failure *failure) noexcept nogil:
     """List everything and tell the sizes; refuse what cannot be, before anything is changed."""
-    cdef Topic *topic
     cdef Queue *queue
     cdef int64_t rc
     rc = file_set_list(&store.log, failure)
@@ -175,34 +174,27 @@ cdef int64_t recover_look(Store *store, Failure *failure) noexcept nogil:
         return rc
     if store.told_sizes and rc > 0:
         store.settings.queue_file_size = rc
-    topic = load_topic(&store.table.first)
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            queue.files.file_size = store.settings.queue_file_size
-            rc = file_set_validate(&queue.files, False, failure)
-            if rc < 0:
-                return rc
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    queue = first_queue(&store.table)
+    while queue != NULL:
+        queue.files.file_size = store.settings.queue_file_size
+        rc = file_set_validate(&queue.files, False, failure)
+        if rc < 0:
+            return rc
+        queue = next_queue(queue)
     return 0
 
 
 cdef int64_t recover_complete_queues(Store *store, Failure *failure) noexcept nogil:
     """Give the queues' short files their full length; how many there were."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
     cdef int64_t completed = 0
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            rc = file_set_validate(&queue.files, True, failure)
-            if rc < 0:
-                return rc
-            completed += rc
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        rc = file_set_validate(&queue.files, True, failure)
+        if rc < 0:
+            return rc
+        completed += rc
+        queue = next_queue(queue)
     return completed
 
 
@@ -280,16 +272,12 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
     cdef Record record
     cdef Unit unit
     cdef Said said
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef const char *data
     cdef int64_t rc, says
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            queue.ahead = queue.life
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        queue.ahead = queue.life
+        queue = next_queue(queue)
     cursor_init(&cursor, store, atomic_get(&store.dispatched), atomic_get(&store.log.wrote))
     cursor.check_crc = False
     memset(&unit, 0, sizeof(Unit))

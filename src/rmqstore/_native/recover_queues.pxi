@@ -92,40 +92,36 @@ cdef int64_t tell_queue_size(Store *store, Failure *failure) noexcept nogil:
     """The size of a consume queue file as most queues show it; 0 unknown."""
     cdef int64_t sizes[QUEUE_SIZES]
     cdef int64_t queues[QUEUE_SIZES]
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc, size, i, second
     cdef int64_t count = 0
     cdef int64_t best = -1
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            if queue.files.count == 0:
-                rc = file_set_list(&queue.files, failure)
-                if rc < 0 and rc != -ENOENT and store.writable:
-                    return rc
-            size = file_set_tell_size(&queue.files, UNIT_BYTES)
-            queue = queue.next_made
-            i = 0
-            while i < count and sizes[i] != size:
-                i += 1
-            if size == 0 or i == QUEUE_SIZES:
-                continue
-            if i == count:
-                sizes[i] = size
-                queues[i] = 0
-                count += 1
-            queues[i] += 1
-            second = 0
-            if best < 0 or queues[i] > queues[best] \
-                    or (queues[i] == queues[best] and sizes[i] > sizes[best]):
-                best = i
-            for i in range(count):
-                if i != best:
-                    second = max(second, queues[i])
-            if not store.writable and queues[best] >= second + QUEUES_ENOUGH:
-                return sizes[best]
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        if queue.files.count == 0:
+            rc = file_set_list(&queue.files, failure)
+            if rc < 0 and rc != -ENOENT and store.writable:
+                return rc
+        size = file_set_tell_size(&queue.files, UNIT_BYTES)
+        queue = next_queue(queue)
+        i = 0
+        while i < count and sizes[i] != size:
+            i += 1
+        if size == 0 or i == QUEUE_SIZES:
+            continue
+        if i == count:
+            sizes[i] = size
+            queues[i] = 0
+            count += 1
+        queues[i] += 1
+        second = 0
+        if best < 0 or queues[i] > queues[best] \
+                or (queues[i] == queues[best] and sizes[i] > sizes[best]):
+            best = i
+        for i in range(count):
+            if i != best:
+                second = max(second, queues[i])
+        if not store.writable and queues[best] >= second + QUEUES_ENOUGH:
+            return sizes[best]
     return sizes[best] if best >= 0 else 0
 
 
@@ -161,8 +157,7 @@ cdef int64_t recover_foresee(
     After a clean exit none has, as long as no file is damaged.  The records behind one that a
     power cut took do not follow their queues' ends.
     """
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef uint64_t digest
     cdef int64_t queues
     cdef int64_t rc = 0
@@ -170,15 +165,12 @@ cdef int64_t recover_foresee(
     if full or not checkpoint.mark.valid:
         return 0                             # the whole log was examined
     atomic_set(&store.log.wrote, end)
-    while topic != NULL and known and rc >= 0:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL and known and rc >= 0:
-            rc = file_set_validate(&queue.files, False, failure)
-            known = rc == 0
-            if rc == 0 and not was_clean:
-                rc = foresee_floor(store, queue, checkpoint.mark.dispatched)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL and known and rc >= 0:
+        rc = file_set_validate(&queue.files, False, failure)
+        known = rc == 0
+        if rc == 0 and not was_clean:
+            rc = foresee_floor(store, queue, checkpoint.mark.dispatched)
+        queue = next_queue(queue)
     if rc >= 0 and known and not was_clean:
         rc = queues_digest(store, checkpoint.mark.dispatched, &digest, &queues)
         known = digest == checkpoint.mark.digest and queues == checkpoint.mark.queues
@@ -222,21 +214,17 @@ cdef int64_t recover_floors(
 
     ``closed``: the watermark is that of a clean close, and the units before it were synced.
     """
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            rc = 0
-            if not queue.unreadable:
-                rc = recover_floor(store, queue, limit, closed and store.recovery.clean)
-                rc = queue_note_unreadable(queue, rc)
-            if rc < 0:
-                return fail(failure, rc, queue.files.directory, "the queue cannot be read", -1,
-                            0, 0)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        rc = 0
+        if not queue.unreadable:
+            rc = recover_floor(store, queue, limit, closed and store.recovery.clean)
+            rc = queue_note_unreadable(queue, rc)
+        if rc < 0:
+            return fail(failure, rc, queue.files.directory, "the queue cannot be read", -1,
+                        0, 0)
+        queue = next_queue(queue)
     return 0
 
 
@@ -285,15 +273,11 @@ cdef int64_t recover_floor(
 
 cdef void recover_keep_lives(Store *store) noexcept nogil:
     """What lies before the ends that the watermark vouches for begins no life when met again."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            queue.life.known_until = atomic_get(&queue.last_end)
-            queue.life.seen_until = queue.life.known_until
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    cdef Queue *queue = first_queue(&store.table)
+    while queue != NULL:
+        queue.life.known_until = atomic_get(&queue.last_end)
+        queue.life.seen_until = queue.life.known_until
+        queue = next_queue(queue)
 
 
 cdef int64_t queue_floor_closed(
@@ -330,18 +314,14 @@ cdef int64_t recover_ends(Store *store, Failure *failure) noexcept nogil:
 
     A message put next goes behind its queue's end.
     """
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            rc = recover_end(store, queue)
-            if rc < 0:
-                return fail(failure, rc, queue.files.directory, "the queue cannot be completed",
-                            -1, 0, 0)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        rc = recover_end(store, queue)
+        if rc < 0:
+            return fail(failure, rc, queue.files.directory, "the queue cannot be completed",
+                        -1, 0, 0)
+        queue = next_queue(queue)
     return 0
 
 

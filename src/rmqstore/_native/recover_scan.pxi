@@ -320,22 +320,18 @@ cdef bint damage_can_be_filled(Store *store, const Damage *damage) noexcept nogi
 
 cdef int64_t queues_end(Store *store) noexcept nogil:
     """The end of the last record that any queue has a unit of: at a clean exit, the log's."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t used
     cdef int64_t end = 0
     memset(&unit, 0, sizeof(Unit))
-    while topic != NULL:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL:
-            file_set_reopen(&queue.files, False)
-            used = queue_used_units(queue)
-            if used > 0 and queue_unit_at(queue, used - 1, &unit) == 0 \
-                    and not unit_is_blank(&unit) and unit.physical_offset >= 0 \
-                    and unit.physical_offset < file_set_stop(&store.log):
-                end = max(end, unit.physical_offset + max(unit.size, 0))
-            file_set_reopen(&queue.files, store.writable)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL:
+        file_set_reopen(&queue.files, False)
+        used = queue_used_units(queue)
+        if used > 0 and queue_unit_at(queue, used - 1, &unit) == 0 \
+                and not unit_is_blank(&unit) and unit.physical_offset >= 0 \
+                and unit.physical_offset < file_set_stop(&store.log):
+            end = max(end, unit.physical_offset + max(unit.size, 0))
+        file_set_reopen(&queue.files, store.writable)
+        queue = next_queue(queue)
     return end

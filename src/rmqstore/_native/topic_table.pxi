@@ -173,6 +173,28 @@ cdef inline Queue *queue_find(Topic *topic, int32_t queue_id) noexcept nogil:
     return NULL
 
 
+cdef Queue *first_queue_from(Topic *topic) noexcept nogil:
+    """The first queue of a topic, or of those that came after it; NULL if there is none."""
+    cdef Queue *queue
+    while topic != NULL:
+        queue = load_queue(&topic.first_queue)
+        if queue != NULL:
+            return queue
+        topic = load_topic(&topic.next_made)
+    return NULL
+
+
+cdef inline Queue *first_queue(TopicTable *table) noexcept nogil:
+    """The first queue of all topics; one that is made meanwhile may be passed over."""
+    return first_queue_from(load_topic(&table.first))
+
+
+cdef inline Queue *next_queue(const Queue *queue) noexcept nogil:
+    if queue.next_made != NULL:
+        return queue.next_made
+    return first_queue_from(load_topic(&queue.topic.next_made))
+
+
 cdef Queue *queue_enter(
     TopicTable *table, Topic *topic, int32_t queue_id, int root, int64_t file_size, bint writable,
 ) noexcept nogil:

@@ -43,15 +43,11 @@ cdef bint name_unreadable(FileSet *files, int64_t status, Failure *failure) noex
 
 cdef void name_any_unreadable(Store *store, int64_t status, Failure *failure) noexcept nogil:
     """As name_unreadable, of the log and every queue."""
-    cdef Topic *topic = load_topic(&store.table.first)
-    cdef Queue *queue
+    cdef Queue *queue = first_queue(&store.table)
     cdef bint named = name_unreadable(&store.log, status, failure)
-    while topic != NULL and not named:
-        queue = load_queue(&topic.first_queue)
-        while queue != NULL and not named:
-            named = name_unreadable(&queue.files, status, failure)
-            queue = queue.next_made
-        topic = load_topic(&topic.next_made)
+    while queue != NULL and not named:
+        named = name_unreadable(&queue.files, status, failure)
+        queue = next_queue(queue)
 
 
 cdef object unreadable_error(Store *store, Queue *queue, int64_t status, str root):
