@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 
 import rmqstore
 from damaged import CONFIG, killed
+from rmqstore import _core
 
 PER_FILE = CONFIG.mapped_file_size_consume_queue // 20
 BODY = b"x" * 300
@@ -118,6 +120,33 @@ def test_topic_of_a_killed_store_that_an_owner_deletes_and_makes_again(tmp_path)
             time.sleep(2 * LISTED)
             shown(reader)  # this one finds out
             assert shown(reader) == dict.fromkeys(range(3), b"new")
+
+
+@pytest.mark.needs_debug_build
+def test_a_queue_file_goes_between_its_listing_and_its_opening(tmp_path, monkeypatch):
+    """No reader that told the queue from the log is told that its file is gone."""
+    if not _core.FAULTS:
+        pytest.fail("no failure injection in this build: build it with RMQSTORE_BUILD=faults")
+    path = tmp_path / "store"
+    with rmqstore.open(path, "a", config=CONFIG) as owner:
+        put(owner, 2 * PER_FILE)
+    killed(path)
+    aside = tmp_path / "aside"
+    shutil.copytree(path / "consumequeue", aside)
+    for later in range(1, 12):
+        shutil.rmtree(path / "consumequeue")
+        monkeypatch.delenv("RMQ_FAIL_AT", raising=False)
+        with rmqstore.open(path) as reader:
+            told = shown(reader)
+            assert len(told) == 2 * PER_FILE
+            shutil.copytree(aside, path / "consumequeue")
+            time.sleep(LISTED)
+            failing = _core.fault_counts()[0] + later
+            monkeypatch.setenv("RMQ_FAIL_AT", f"open:{failing}:{errno.ENOENT}")
+            for _ in range(3):  # a directory that is not there is a deleted topic, until it is
+                assert shown(reader) in (told, {}), later
+                time.sleep(LISTED)
+            assert shown(reader) == told, later
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])

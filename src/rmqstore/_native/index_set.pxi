@@ -169,6 +169,9 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         if not index_name_good(entry.d_name):
             continue
         file = sys_open_file(<int>fd, entry.d_name, O_RDONLY, &status)
+        if file < 0 and is_passing(file) and indexes.writable and indexes.slot_num == 0:
+            closedir(directory)              # it may be the one that tells
+            return fail(failure, file, "index", "a file cannot be opened", -1, 0, 0)
         if file < 0:
             continue
         if indexes.slot_num > 0 and status.st_size != index_file_bytes(

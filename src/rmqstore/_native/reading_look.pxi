@@ -81,7 +81,7 @@ cdef int64_t files_have_derived(Store *store, Queue *queue, const Derived *deriv
     cdef int64_t rc
     cdef int64_t used = queue_used_units(queue)
     if used < 0:
-        return used
+        return 0 if used == E_REMOVED else used  # gone since it was listed: not the same
     unit_read(derived.units + (derived.count - 1) * UNIT_BYTES, &last)
     # Fewer than there were: the topic was deleted, and made again.
     if used > 0 and queue_file_unit(queue, used - 1, &unit) == 0 \
