@@ -220,13 +220,18 @@ class IndexSet:
 
 
 def read_index(root: str | Path, slot_num: int | None = None) -> IndexSet:
-    """Read every index file; without ``slot_num`` a file has four entries a slot."""
+    """Read every index file; without ``slot_num`` a file has four entries a slot.
+
+    One of the default size has the default slots: who could not read the others made it.
+    """
     folder = Path(root) / "index"
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     files = []
     for path in paths:
         size = path.stat().st_size
-        slots = slot_num or (size - HEADER_SIZE) // (SLOT_SIZE + 4 * ENTRY_SIZE)
+        slots = (size - HEADER_SIZE) // (SLOT_SIZE + 4 * ENTRY_SIZE)
+        if slot_num and size != file_size(5_000_000, 20_000_000):
+            slots = slot_num
         entries = (size - HEADER_SIZE - SLOT_SIZE * slots) // ENTRY_SIZE
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             files.append(IndexModel.load(data, slots, entries))

@@ -5,8 +5,7 @@ The parts stand in reading order, and each may use those above it.  The first ha
 second half is what Python sees: thin classes that check arguments, release the GIL, make one
 call, and turn its status into an exception.
 
-Lock order: put lock -> preparer's mutex -> a file set's mutex -> table of open files ->
-gates, wakeups and workers; the flush mutexes are taken before the put lock, never inside it.
+The lock order stands at the head of ``store_state.pxi``.
 """
 
 cimport cython

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def _fork(case: Case, work: Any, *arguments: Any) -> int:
             work(case, *arguments)
             os._exit(0)
         except BaseException as error:
-            case.violation("error", f"{work.__name__}: {error!r}")
+            case.violation("error", f"{work.__name__}: {error!r}\n{traceback.format_exc()}")
             raise
         finally:
             os._exit(1)

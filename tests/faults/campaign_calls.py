@@ -193,7 +193,8 @@ def check_after(
         if model.acked:
             tell("I1", "the log is gone")
         return
-    invariants.check_files(files, root, tell)
+    gone = f"consumequeue/{small_work.DELETED_TOPIC}/" if variant.deletes else ""
+    invariants.check_files(files, root, tell, gone=gone)
     named = Named(case, tell)
     reopen.check_reopened(
         named,
@@ -203,6 +204,7 @@ def check_after(
         more=small_work.put_more,
         slot_num=tiny.SLOTS,
         slow=not variant.deletes,
+        gone=gone,  # the opening ends what a deletion that failed has begun
     )
 
 

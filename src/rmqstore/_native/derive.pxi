@@ -40,7 +40,7 @@ cdef int64_t derive_queues(
     cdef int64_t rc = list_queues(store)
     if rc == 0 and PLANTED("a7"):
         store.recovery.full_dispatch = True
-        rc = derive_walk(store, newest_unit_end(store), end)
+        rc = derive_walk(store, newest_unit_end(store, True), end)
         return derive_ends(store) if rc >= 0 else rc
     if rc == 0:
         rc = recover_queues(store, checkpoint, False, NULL)
@@ -149,22 +149,6 @@ cdef bint never_synced(Store *store, int64_t offset) noexcept nogil:
                 and store.recovery.damages[i].start <= offset < store.recovery.damages[i].stop:
             return True
     return False
-
-
-cdef int64_t newest_unit_end(Store *store) noexcept nogil:
-    """The end of the record that the newest good unit of any queue names."""
-    cdef Queue *queue = first_queue(&store.table)
-    cdef Unit unit
-    cdef int64_t end = 0
-    memset(&unit, 0, sizeof(Unit))
-    while queue != NULL:
-        queue_look(store, queue, True)
-        if atomic_get(&queue.max_offset) > 0 \
-                and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
-                and not unit_is_blank(&unit):
-            end = max(end, unit.physical_offset + unit.size)
-        queue = next_queue(queue)
-    return end
 
 
 cdef int64_t derive_unit(Store *store, const char *data, const Record *record) noexcept nogil:

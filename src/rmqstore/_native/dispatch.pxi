@@ -42,8 +42,7 @@ cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
     Where the index has no space the queues get their units all the same, once.
     """
     cdef int64_t rc = dispatch_range(store, atomic_get(&store.dispatched), limit, False)
-    if lacks_space(rc) and store.stalled_at != NULL \
-            and strcmp(store.stalled_at, b"index") == 0:
+    if lacks_space(rc) and store.index_stalled:
         dispatch_range(store, max(atomic_get(&store.dispatched), store.units_until), limit, True)
     return rc
 
@@ -198,7 +197,7 @@ cdef inline int64_t dispatch_record(
         KILL_POINT("before-unit")
         rc = dispatch_unit(store, queue, record, said.code)
         if rc < 0:
-            store.stalled_at = b"consumequeue"
+            store.index_stalled = False
             return rc
     if store.indexes.enabled and not store.pending.units_only \
             and says & (SAYS_KEYS | SAYS_ROLLBACK):
@@ -334,7 +333,7 @@ cdef int64_t dispatch_keys(Store *store) noexcept nogil:
             if rc < 0:
                 break
     if rc < 0:
-        store.stalled_at = b"index"
+        store.index_stalled = True
         atomic_set(&store.stalled, rc)
         return rc
     pending.count = 0

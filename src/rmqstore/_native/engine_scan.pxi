@@ -207,7 +207,7 @@ cdef class ScanPass:
                 rc = derive_if_needed(store)
                 end = scan_head(store, True)
                 first = min(log_first(store), end)
-                queued = min(newest_unit_end(store), end)
+                queued = min(newest_unit_end(store, True), end)
                 if rc == 0 and queued_too:
                     all_queued = log_is_all_queued(store, queued)
                 store_leave(store)

@@ -69,9 +69,7 @@ cdef object stalled_error(Store *store, str root):
     """Nothing is found where dispatch is behind the log, for want of space or memory."""
     cdef int64_t stalled = atomic_get(&store.stalled)
     cdef int64_t behind = atomic_get(&store.log.wrote) - atomic_get(&store.dispatched)
-    path = root
-    if store.stalled_at != NULL:
-        path = os_path.join(root, store.stalled_at.decode("utf-8", "replace"))
+    path = os_path.join(root, "index" if store.index_stalled else "consumequeue")
     what = f"the dispatch to queues and index is {behind} bytes behind the log"
     if -4096 < stalled < 0:
         return OSError(-stalled, f"{what}: {strerror(-stalled)}", path)

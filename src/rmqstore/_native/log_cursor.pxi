@@ -240,31 +240,40 @@ cdef int64_t log_used(Store *store, int64_t start) noexcept nogil:
     return used
 
 
+cdef int64_t newest_unit_end(Store *store, bint listed) noexcept nogil:
+    """The end of the record that the newest good unit of any queue names.
+
+    ``listed`` if the files of log and queues were listed just now.
+    """
+    cdef Queue *queue = first_queue(&store.table)
+    cdef Unit unit
+    cdef int64_t end = 0
+    memset(&unit, 0, sizeof(Unit))
+    while queue != NULL:
+        queue_look(store, queue, listed)
+        if atomic_get(&queue.max_offset) > 0 \
+                and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
+                and not unit_is_blank(&unit):
+            end = max(end, unit.physical_offset + unit.size)
+        queue = next_queue(queue)
+    return end
+
+
 cdef int64_t log_end(Store *store) noexcept nogil:
     """Where the log ends: the wrote position, or as the files tell who only reads.
 
     Then it is the first record that does not check, at or after the greatest offset that a
     good unit of any queue names.
     """
-    cdef Queue *queue
-    cdef Unit unit
     cdef Record record
     cdef const char *data
     cdef Cursor cursor
     cdef int64_t end
     if store.writable:
         return atomic_get(&store.log.wrote)
-    memset(&unit, 0, sizeof(Unit))
     end = max(atomic_get(&store.log_end), log_first(store))
     log_look(store)
-    queue = first_queue(&store.table)
-    while queue != NULL:
-        queue_look(store, queue, False)
-        if atomic_get(&queue.max_offset) > 0 \
-                and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
-                and not unit_is_blank(&unit):
-            end = max(end, unit.physical_offset + unit.size)
-        queue = next_queue(queue)
+    end = max(end, newest_unit_end(store, False))
     cursor_init(&cursor, store, end, INT64_MOST)
     while cursor_next(&cursor, &record, &data) > 0:
         pass

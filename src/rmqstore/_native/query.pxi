@@ -259,6 +259,7 @@ cdef int64_t query_log(
     cdef int64_t field
     cdef int64_t rc = 0
     cdef int64_t rest = start
+    cdef int64_t keyless
     memset(&found_at, 0, sizeof(Offsets))
     if not named:
         rc = log_record(store, start, 0, &found, &field)
@@ -270,8 +271,9 @@ cdef int64_t query_log(
             slice_release(&found.slice)
         elif rc != E_NO_MEMORY:              # the walk meets it again
             rc = 0
-    if keyless_until(store, rest + named) > rest + named:
-        rest = keyless_until(store, rest + named)
+    keyless = keyless_until(store, rest + named)
+    if keyless > rest + named:
+        rest = keyless
     if rc == 0 and rest < stop:
         rc = query_walk(store, query, rest, stop, start if named else -1, begins, &found_at)
         if rc > 0 and begins >= 0 and log_record(store, begins, 0, &found, &field) > 0:

@@ -281,7 +281,7 @@ cdef int64_t index_join(Store *store, IndexFile *before, IndexFile *index) noexc
         index_mend_empty(index, gap.newest)
         atomic_set(&index.flushed_count, 0)
         return 0
-    return 0 if rc == -ENOSPC or rc == -EDQUOT or is_passing(rc) else rc
+    return 0 if lacks_space(rc) or is_passing(rc) else rc
 
 
 cdef enum:

@@ -265,7 +265,7 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
     all = max(all_units(store), 1)
     if count * ((stop - start) // all + RECORD_COST) >= stop - start:
         return 0
-    newest = newest_unit_end(store)
+    newest = newest_unit_end(store, True)
     rc = log_is_all_queued(store, newest)
     if rc <= 0:
         return rc

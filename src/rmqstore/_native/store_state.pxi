@@ -1,7 +1,7 @@
 # The whole state of an open store, as C sees it, and who may touch what.
 #
-# Lock order: put_lock -> dispatch_mutex -> preparer's mutex -> a file set's mutex -> gates,
-# wakeups and workers.
+# Lock order: put_lock -> dispatch_mutex -> preparer's mutex -> a file set's mutex -> table of open
+# files -> gates, wakeups and workers; the flush mutexes are taken before put_lock, never inside it.
 # The put lock guards: current, last_store_timestamp, every queue's next_offset.
 # The dispatch thread alone writes: queues' files, index files, dispatched.
 # The flush threads alone move: the sets' flushed positions.
@@ -108,7 +108,7 @@ cdef struct Store:
     atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
     atomic_i64 stalled           # -errno while dispatch cannot go on for lack of space
     atomic_i64 unflushed         # why no file of the log could be opened to force it; tried again
-    const char *stalled_at       # a constant: where it waits for it; set before stalled is
+    bint index_stalled           # the index waits for it, not a queue; set before stalled is
     int64_t recovering_until     # log offset below which dispatch goes by a recovery's rules
     atomic_i64 stopping
     atomic_i64 in_use            # calls that are inside

@@ -216,21 +216,26 @@ cdef inline int64_t sys_link_unnamed(int fd, int directory, const char *path) no
     return 0 if linkat(AT_FDCWD, link, directory, path, AT_SYMLINK_FOLLOW) == 0 else -errno
 
 
+cdef inline flock_t _first_byte(short kind) noexcept nogil:
+    cdef flock_t lock
+    memset(&lock, 0, sizeof(lock))
+    lock.l_type = kind
+    lock.l_whence = SEEK_SET
+    lock.l_start = 0
+    lock.l_len = 1
+    return lock
+
+
 cdef inline int64_t sys_lock_first_byte(int fd) noexcept nogil:
     """Take the record lock that Java's FileChannel.tryLock(0, 1, false) contends for.
 
     An open-file-description lock: unlike a POSIX one it holds against a second opener in
     this process and is not lost when some other descriptor of the file is closed.
     """
-    cdef flock_t lock
+    cdef flock_t lock = _first_byte(F_WRLCK)
     cdef int number = FAULT("lock")
     if number:
         return -number
-    memset(&lock, 0, sizeof(lock))
-    lock.l_type = F_WRLCK
-    lock.l_whence = SEEK_SET
-    lock.l_start = 0
-    lock.l_len = 1
     if fcntl(fd, F_OFD_SETLK, &lock) == 0:
         return 0
     number = errno
@@ -243,21 +248,13 @@ cdef inline int64_t sys_lock_first_byte(int fd) noexcept nogil:
 
 cdef inline void sys_unlock_first_byte(int fd) noexcept nogil:
     """Give the lock back, though a child that was forked just now may have the descriptor too."""
-    cdef flock_t lock
-    memset(&lock, 0, sizeof(lock))
-    lock.l_type = F_UNLCK
-    lock.l_whence = SEEK_SET
-    lock.l_len = 1
+    cdef flock_t lock = _first_byte(F_UNLCK)
     fcntl(fd, F_OFD_SETLK, &lock)
 
 
 cdef inline int64_t sys_lock_owner(int fd) noexcept nogil:
     """Who holds the first byte: 0 nobody, 1 somebody not named, else a process id."""
-    cdef flock_t lock
-    memset(&lock, 0, sizeof(lock))
-    lock.l_type = F_WRLCK
-    lock.l_whence = SEEK_SET
-    lock.l_len = 1
+    cdef flock_t lock = _first_byte(F_WRLCK)
     if fcntl(fd, F_OFD_GETLK, &lock) != 0:
         return -errno
     if lock.l_type == F_UNLCK:
