@@ -382,7 +382,9 @@ cdef class Engine:
             with nogil:
                 rc = topic_delete(store, found)
         store_leave(store)
-        return check(rc, &store.failure if rc == E_FAILED else NULL, self._path)
+        if rc == E_FAILED:
+            return check(rc, &store.failure, self._path)
+        return check(rc, NULL, os_path.join(self._path, "consumequeue", topic))
 
     def _gone_topics(self):
         """Topics of which a recovery met records and brought back no queue."""

@@ -21,8 +21,8 @@ cdef object status_error(int64_t status, Failure *failure, str root):
             offset = lost_at
         return OSError(EIO, f"{LOSS_TEXT.decode('ascii')}, at offset {offset}", path)
     if -4096 < status < 0:
-        error = OSError(-status, f"{what or strerror(-status)}: {strerror(-status)}", path)
-        return error
+        reason = strerror(-status)
+        return OSError(-status, f"{what}: {reason}" if what else reason, path)
     if status == E_CORRUPT:
         return errors.StoreCorruptError(path, offset, (what or "contradicts itself") + values)
     if status == E_CLOSED:
