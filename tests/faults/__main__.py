@@ -158,6 +158,7 @@ def main() -> int:
     if unknown := set(only) - campaigns.keys():
         parser.error(f"no campaign {', '.join(sorted(unknown))}; there are {', '.join(campaigns)}")
     if arguments.scratch:
+        arguments.scratch = arguments.scratch.absolute()  # errors name absolute paths
         arguments.scratch.mkdir(parents=True, exist_ok=True)
     top = Path(tempfile.mkdtemp(prefix="rmqstore-faults-", dir=arguments.scratch))
     names = only or list(campaigns)
