@@ -254,7 +254,7 @@ def open_full(case: Any, root: Path, config: Any, model: Model) -> None:
         case.violation("refused", f'"r+" on a full disk: {error!r}')
         return
     invariants.check(
-        store, model, case.violation, where='"r+" on a full disk', losses=False, keys=False
+        store, model, case.violation, where='"r+" on a full disk', losses=False, each_key=0
     )
     try:
         store.close()

@@ -23,6 +23,7 @@ from faults.power_writer import DELETED as DELETED_TOPICS
 from faults.reopen import check_reopened, put_more
 from faults.victim import Victim
 
+SLOW = 0.3  # of the images: the slow codec looks at what is closed as well
 MOST_LINES = 1000  # that a writer says before it is cut off
 ENDS = ["", "kill", "close"]  # of who opens a killed store again before the cut, if anybody does
 SHIM = Path(__file__).parent / "power_shim.c"
@@ -317,5 +318,6 @@ def one_image(
         modes=modes,
         more=lambda *given: put_after(*given, "after" + setting.limits),
         gone=DELETED,
+        slow=case.draw.random() < SLOW,
     )
     return True
