@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,20 @@ def environment(**extra: str) -> dict[str, str]:
     """Variables for a program that is to find the very package that the tests use."""
     own = [path for path in sys.path if path]
     return os.environ | {"PYTHONPATH": os.pathsep.join(own)} | extra
+
+
+def output_of(code: str, *arguments: object, seconds: float = PATIENCE, **extra: str) -> str:
+    """What a program of its own prints, with ``extra`` in its environment; it has to succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        env=environment(**extra),
+        capture_output=True,
+        timeout=seconds,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return done.stdout
 
 
 @dataclass

@@ -193,27 +193,8 @@ def check_after(
         if model.acked:
             tell("I1", "the log is gone")
         return
-    gone = f"consumequeue/{small_work.DELETED_TOPIC}/" if variant.deletes else ""
-    invariants.check_files(files, root, tell, gone=gone)
-    named = Named(case, tell)
-    reopen.check_reopened(
-        named,
-        root,
-        model,
-        config=variant.config(),
-        more=small_work.put_more,
-        slot_num=tiny.SLOTS,
-        slow=not variant.deletes,
-        gone=gone,  # the opening ends what a deletion that failed has begun
-    )
-
-
-class Named:
-    """The case, whose violations say which call failed."""
-
-    def __init__(self, case: Case, tell: Any) -> None:
-        self.violation = tell
-        self.draw = case.draw
+    invariants.check_files(files, root, tell, gone=small_work.gone(variant))
+    small_work.check_reopened(reopen.Telling(case, tell), root, variant, model)
 
 
 def make_images(case: Case, _: str) -> list[tiny.Image]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import logging
@@ -11,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from crash import writer
 from faults import invariants
 from faults.framework import Case, Run, campaign
 from faults.model import Model, Named, learn
-from faults.reopen import check_reopened
+from faults.reopen import Telling, check_reopened
 from rmqstore import PutError, PutStatus
 
 PARTS = {"log": "commitlog", "queues": "consumequeue", "index": "index"}
@@ -167,19 +169,36 @@ class Filler:
                 return
 
 
-def one_disk(case: Case, item: str) -> None:
-    part, kind, number = item.split("-")
-    root = case.scratch / "store"
+@contextlib.contextmanager
+def disk_under(case: Case, kind: str, part: str, root: Path) -> Iterator[Disk | None]:
+    """A small disk below a part of a new store; None and a note where there can be none."""
     root.mkdir()
     if not own_mounts():
         case.note("not run: no mounts of its own")
+        yield None
         return
     disk = Disk(case.scratch, kind, part, root)
     if not disk.mounted:
         case.note(f"not run: no {kind}")
+        yield None
         return
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", root / PARTS[part], disk.top], check=False)
+
+
+def one_disk(case: Case, item: str) -> None:
+    part, kind, number = item.split("-")
+    root = case.scratch / "store"
+    with disk_under(case, kind, part, root) as disk:
+        if disk is not None:
+            fill_and_open(case, disk, root, part, kind, int(number))
+
+
+def fill_and_open(case: Case, disk: Disk, root: Path, part: str, kind: str, number: int) -> None:
     flush = case.draw.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
-    end = ENDS[(int(number) + list(PARTS).index(part)) % len(ENDS)]
+    end = ENDS[(number + list(PARTS).index(part)) % len(ENDS)]
     model = Model(Named({"d", "e", "after"}))
     told = case.scratch / "told"
     config = rmqstore.StoreConfig(**CONFIG, **writer.FAST, flush_disk_type=flush)
@@ -195,16 +214,15 @@ def one_disk(case: Case, item: str) -> None:
     learn(model, told.read_bytes())
     if not model.acked:
         tell("error", "nothing was put at all")
-    named = Told(case, tell)
+    named = Telling(case, tell)
     settings = case.draw.choice([config, None])
-    if end == "killed while full" and int(number) % 8 < 6:
+    if end == "killed while full" and number % 8 < 6:
         be_like_a_brokers(root)
         disk.fill()
     if end != "goes on":
         open_full(named, root, settings, model)
         disk.free()
     check_reopened(named, root, model, config=settings)
-    subprocess.run(["umount", "-l", root / PARTS[part], disk.top], check=False)
 
 
 def fill_in_child(
@@ -244,7 +262,7 @@ def fill_in_child(
     return os.waitstatus_to_exitcode(status)
 
 
-def open_full(case: Any, root: Path, config: Any, model: Model) -> None:
+def open_full(case: Telling, root: Path, config: Any, model: Model) -> None:
     """A full disk keeps nobody from opening the store, and puts wait for space."""
     with rmqstore.open(root, "r", config=config) as store:
         invariants.check(store, model, case.violation, where='"r" on a full disk')
@@ -261,14 +279,6 @@ def open_full(case: Any, root: Path, config: Any, model: Model) -> None:
     except OSError as error:  # what is missing in queues and index is made by the next opening
         if error.errno != errno.ENOSPC or not str(error.filename).startswith(str(root)):
             case.violation("error", f'"r+" on a full disk, at close: {error!r}')
-
-
-class Told:
-    """The case, whose violations say how it was."""
-
-    def __init__(self, case: Case, tell: Any) -> None:
-        self.violation = tell
-        self.draw = case.draw
 
 
 @campaign("disk-full", cases=60, slice=6, theirs=True)

@@ -16,11 +16,10 @@ from typing import Any
 
 import rmqstore
 from crash.checks import environment
-from faults import invariants, reopen, small_work, tiny
+from faults import invariants, reopen, small_work
 from faults.campaign_calls import (
     IMAGES,
     LIMIT,
-    Named,
     Plan,
     check_after,
     check_told,
@@ -116,15 +115,7 @@ def check_thrown(case: Case, recording: Recording, plan: Plan, model: Model, tel
         if model.acked:
             told("I1", f"{len(model.acked)} were acknowledged, and there is no log")
         return
-    reopen.check_reopened(
-        Named(case, told),
-        root,
-        model,
-        config=variant.config(),
-        more=small_work.put_more,
-        slot_num=tiny.SLOTS,
-        slow=not variant.deletes,
-    )
+    small_work.check_reopened(reopen.Telling(case, told), root, variant, model)
 
 
 def check_served(case: Case, recording: Recording, root: Path, item: str, tell: Any) -> None:

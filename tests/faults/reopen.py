@@ -18,8 +18,18 @@ MORE = 30  # messages that are put after recovery
 LATER = 7  # every so manyth key is asked for again where all of them were before
 
 
+class Telling:
+    """A case whose violations say how it was."""
+
+    def __init__(self, case: Case, tell: invariants.Tell) -> None:
+        self.violation = tell
+        self.draw = case.draw
+
+
 @contextlib.contextmanager
-def opened(case: Case, where: str, root: Path, mode: str, **options: Any) -> Iterator[Any]:
+def opened(
+    case: Case | Telling, where: str, root: Path, mode: str, **options: Any
+) -> Iterator[Any]:
     """The open store, or None if that was refused, which is a violation."""
     try:
         store = rmqstore.open(root, mode, **options)
@@ -46,7 +56,7 @@ def put_more(store: Any, model: Model, prefix: str, draw: random.Random) -> None
 
 
 def check_reopened(
-    case: Case,
+    case: Case | Telling,
     root: Path,
     model: Model,
     *,

@@ -16,7 +16,8 @@ from typing import Any
 
 import rmqstore
 from crash.writer import FAST
-from faults import tiny
+from faults import reopen, tiny
+from faults.framework import Case
 from faults.model import Content, MessageLike, Model, digest
 
 FIRST = 100  # number of the first message that the workload puts
@@ -263,6 +264,25 @@ def put_more(store: Any, model: Model, draw: random.Random) -> None:
         done = store.put(tiny.TOPIC, **tiny.message(number))
         place = tiny.TOPIC, tiny.message(number)["queue_id"], done.queue_offset
         model.acked[place] = content_of(number), done.physical_offset
+
+
+def gone(variant: Variant) -> str:
+    """A pattern of the files that the workload deletes."""
+    return f"consumequeue/{DELETED_TOPIC}/" if variant.deletes else ""
+
+
+def check_reopened(case: Case | reopen.Telling, root: Path, variant: Variant, model: Model) -> None:
+    """Open what a worker left; that ends what a deletion that failed has begun."""
+    reopen.check_reopened(
+        case,
+        root,
+        model,
+        config=variant.config(),
+        more=put_more,
+        slot_num=tiny.SLOTS,
+        slow=not variant.deletes,
+        gone=gone(variant),
+    )
 
 
 def begin(root: Path, image: tiny.Image | None) -> None:

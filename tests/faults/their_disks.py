@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 
 from faults import theirs
-from faults.campaign_disk import ERRORS, LIMIT, PARTS, RESUME, Disk, own_mounts
+from faults.campaign_disk import ERRORS, LIMIT, RESUME, Disk, disk_under
 from faults.framework import Case
 from faults.model import Model, Named
 from interop.driver import Driver, DriverError
@@ -53,25 +52,17 @@ def one_disk(case: Case, item: str) -> None:
     """It fills the disk, goes on with space free if it still lives, and is opened again."""
     part, kind, _ = item.split("-")
     root = case.scratch / "store"
-    root.mkdir()
-    if not own_mounts():
-        case.note("not run: no mounts of its own")
-        return
-    disk = Disk(case.scratch, kind, part, root)
-    if not disk.mounted:
-        case.note(f"not run: no {kind}")
-        return
     flush = case.draw.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
     model = Model(Named({PREFIX}))
-    try:
+    with disk_under(case, kind, part, root) as disk:
+        if disk is None:
+            return
         fill(case, disk, root, flush, model, f"{part} on {kind}, {flush}")
         checker = theirs.Checker()
         try:
             checker.check(case, root, model, flush)
         finally:
             checker.close()
-    finally:
-        subprocess.run(["umount", "-l", root / PARTS[part], disk.top], check=False)
 
 
 def fill(case: Case, disk: Disk, root: Path, flush: str, model: Model, name: str) -> None:

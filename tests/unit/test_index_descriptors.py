@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import resource
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 import rmqstore
-from crash.checks import environment
+from crash.checks import output_of
 from damaged import killed
 
 FILES = 400
@@ -46,21 +43,7 @@ def descriptors():
 
 
 def use(root, mode, given):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(USE),
-            *map(str, (root, mode, LIMIT, FILES, given)),
-        ],
-        env=environment(),
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.split()[1])
+    return int(output_of(USE, root, mode, LIMIT, FILES, given, seconds=PATIENCE).split()[1])
 
 
 @pytest.mark.parametrize("given", ["config", "told"])

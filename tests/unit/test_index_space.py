@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
 import rmqstore
-from crash.checks import environment
+from crash.checks import output_of
 from damaged import killed
 from mounts import disk, fill_up
 
@@ -91,16 +89,7 @@ def test_no_space_to_mend_it(tmp_path, kind, lost, given):
         if lost != "all":
             assert files[0].stat().st_blocks * 512 < files[0].stat().st_size
         fill_up(index)
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(OPEN), str(root), given],
-            env=environment(),
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == f"opened {[COUNT // 3] * 3}\n"
+        assert output_of(OPEN, root, given) == f"opened {[COUNT // 3] * 3}\n"
         for mode in ("r", "r+"):
             with rmqstore.open(root, mode, config=config if given == "config" else None) as store:
                 for n in range(3):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
 import oracle_store
 import rmqstore
-from crash.checks import environment
+from crash.checks import output_of
 
 COUNT = 3000
 WRITE = """
@@ -42,15 +39,7 @@ WRITE = """
 def test_rolls_however_blocks_are_had(tmp_path, blocks, size):
     """Four writers roll every few records: all is there, fillers are whole, no file is left."""
     plan = {"RMQ_FAIL_AT": f"fallocate:1:{errno.EOPNOTSUPP}+"} if blocks == "written" else {}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(WRITE), tmp_path / "store", str(size), str(COUNT)],
-        env=environment(**plan),
-        capture_output=True,
-        timeout=120,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(WRITE, tmp_path / "store", size, COUNT, seconds=120, **plan)
     log = tmp_path / "store" / "commitlog"
     assert len(list(log.iterdir())) > 10
     assert len(list(oracle_store.walk_log(log))) == 4 * COUNT

@@ -7,10 +7,7 @@ and only then these run.
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
-import sys
-import textwrap
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,11 +15,10 @@ import pytest
 
 import oracle_store
 import rmqstore
-from crash.checks import environment
+from crash.checks import output_of
 from damaged import flip, killed, make, records
 from mounts import disk, fill_up
 
-PATIENCE = 60
 OPEN = """
     import sys, rmqstore
     try:
@@ -44,17 +40,7 @@ def full(target: Path, source: Path, kind: str):
 
 
 def opened(root: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(OPEN), str(root)],
-        env=environment(),
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-        text=True,
-    )
-    assert done.returncode != -signal.SIGBUS, done.stderr
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output_of(OPEN, root)
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
@@ -135,16 +121,7 @@ def test_no_space_for_queues(tmp_path, kind, lost):
                 for file in files[1:]:
                     file.unlink()
         fill_up(mount)
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(GO_ON), str(root)],
-            env=environment(),
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == f"opened {[COUNT // QUEUES] * QUEUES}\n"
+        assert output_of(GO_ON, root) == f"opened {[COUNT // QUEUES] * QUEUES}\n"
         for mode in ("r", "r+"):
             with rmqstore.open(root, mode) as store:
                 for queue_id in range(QUEUES):

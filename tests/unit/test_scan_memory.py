@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
 import rmqstore
-from crash.checks import environment
+from crash.checks import output_of
 
 pa = pytest.importorskip("pyarrow")
 
@@ -48,15 +45,7 @@ LOOK = """
 @pytest.mark.parametrize("columns", ["body", "physical_offset,body,raw_body,properties"])
 def test_a_gibibyte_is_scanned_in_little_memory(giant: Path, columns: str) -> None:
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(LOOK), str(giant), columns],
-        env=environment(),
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    rows, size, grown = map(int, done.stdout.split())
+    rows, size, grown = map(int, output_of(LOOK, giant, columns, seconds=PATIENCE).split())
     assert rows == 2 * COUNT
     assert size >= 2 * COUNT * BODY
     assert grown < MOST, f"{grown >> 20} MiB more for {size >> 20} MiB of columns"
