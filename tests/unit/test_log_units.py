@@ -213,7 +213,9 @@ def test_lives(tmp_path: Path, offsets: list[int], kept: list[int]) -> None:
         mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=100
     ).replace(max_hash_slot_num=5, max_index_num=20)
     records = [
-        oracle.encode_record("t", b"%d" % number, queue_offset=offset)
+        oracle.encode_record(
+            "t", b"%d" % number, queue_offset=offset, properties=b"KEYS\x01k%d\x02" % number
+        )
         for number, offset in enumerate(offsets)
     ]
     read = tmp_path / "read" / paths.COMMIT_LOG
@@ -232,6 +234,13 @@ def test_lives(tmp_path: Path, offsets: list[int], kept: list[int]) -> None:
         made = tmp_path / f"made-{len(cuts)}"
         make_files(made, config, *walk_all(tmp_path / "store", config, [0, *cuts, end]))
         assert files_of(made) == files_of(tmp_path / "store")
+    # Records of lives that ended are met again for their keys, and begin no life by that.
+    shutil.rmtree(tmp_path / "store" / "index")
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(tmp_path / "store", mode, config=config) as store:
+            assert [(m.queue_offset, m.body) for m in store["t"][0]] == expected
+            for number in range(len(offsets)):
+                assert [m.body for m in store.query("t", f"k{number}")] == [b"%d" % number]
 
 
 def test_schedule_topic_and_deleted_topics(tmp_path: Path) -> None:

@@ -248,15 +248,19 @@ def test_a_refusal_because_of_what_lies_behind_a_hole_changes_nothing(tmp_path):
     assert assert_refused(root).offset == every[3].physical_offset
 
 
-def test_damage_that_is_met_because_the_index_is_missing(root):
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "told"])
+@pytest.mark.parametrize("was_closed", [True, False], ids=["closed", "killed"])
+def test_damage_that_is_met_because_the_index_is_missing(root, was_closed, config):
     """Below the watermark the queues lack nothing: a lost index is no reason to refuse."""
+    if not was_closed:
+        killed_while_open(root, CONFIG, lambda store: store.flush())
     every = records(root)
     whole = read(root)
     for number in (40, 41, 90):
         flip(root, every[number].physical_offset + 5)
     shutil.rmtree(root / "index")
     hit = {("Topic1", every[n].queue_id, every[n].queue_offset) for n in (40, 41, 90)}
-    with rmqstore.open(root, "r+", config=CONFIG) as store:
+    with rmqstore.open(root, "r+", config=config) as store:
         assert store.recovery.ranges == ()
         assert bodies(store).keys() == whole.keys() - hit
         for number, record in enumerate(every):
@@ -264,7 +268,7 @@ def test_damage_that_is_met_because_the_index_is_missing(root):
                 assert [hit.physical_offset for hit in store.query("Topic1", f"k{number}")] == [
                     record.physical_offset
                 ]
-    assert_second_is_a_no_op(root)
+    assert_second_is_a_no_op(root, config)
 
 
 # The end of the log
