@@ -188,6 +188,24 @@ def test_damage_across_the_end_of_a_file(root):
     assert_second_is_a_no_op(root)
 
 
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_file_begins_with_records_that_a_power_cut_took(tmp_path, lost, mode):
+    """Their heads and units are there: who only reads passes over them as a recovery does."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for number in range(60):
+            store.put("Topic1", b"%02d" % number * 900, queue_id=0)
+    killed(root)
+    every = records(root)
+    first = next(n for n, record in enumerate(every) if record.physical_offset == LOG_SIZE)
+    for record in every[first : first + lost]:
+        poke(root, (record.physical_offset // SECTOR + 1) * SECTOR, bytes(SECTOR))
+    with rmqstore.open(root, mode, config=CONFIG) as store:
+        seen = [m.queue_offset for m in store.get("Topic1", 0, 0, 100).messages]
+    assert seen == [n for n in range(60) if not first <= n < first + lost]
+
+
 @pytest.mark.parametrize("what", ["queue", "queues and config"])
 def test_damage_that_is_met_because_queues_are_missing(root, what):
     """A closed store, whose log is checked from its end on only, until the queues need all."""

@@ -100,15 +100,18 @@ cdef int64_t derive_walk(Store *store, int64_t start, int64_t stop) noexcept nog
     cdef Cursor cursor
     cdef Record record
     cdef const char *data = NULL
-    cdef int64_t rc
+    cdef int64_t rc, behind
     cdef int64_t clear = -1
     cursor_init(&cursor, store, start, stop)
     cursor.check_crc = False
     while True:
         cursor.at = behind_damage(store, cursor.at, &clear)
         rc = cursor_next(&cursor, &record, &data)
-        if rc > 0 and behind_damage(store, cursor.at - rc, &clear) != cursor.at - rc:
-            continue                         # behind the filler that ends a file
+        if rc > 0:
+            behind = behind_damage(store, cursor.at - rc, &clear)
+            if behind != cursor.at - rc:     # a filler ended the file, and the next begins with it
+                cursor.at = behind
+                continue
         if rc == E_CORRUPT:
             rc = cursor_resync(&cursor)
             if rc > 0:
