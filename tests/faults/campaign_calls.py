@@ -198,8 +198,8 @@ def check_after(
 
 
 def make_images(case: Case, _: str) -> list[tiny.Image]:
-    made = [tiny.make(case.scratch, state) for state in tiny.STATES]
-    return made + [tiny.brokers(case.scratch, state) for state in tiny.STATES]
+    made = [tiny.make(case.scratch, state, seed=case.run.seed) for state in tiny.STATES]
+    return made + [tiny.brokers(case.scratch, state, seed=case.run.seed) for state in tiny.STATES]
 
 
 def count_calls(case: Case, item: str) -> int:

@@ -13,8 +13,11 @@ from faults.model import Place
 from faults.tiny import SECTOR, Files, Image
 
 PAGE = 4096
-BYTE_FORMS = ("bit", "zero", "ones")
-RANGE_FORMS = ("sector", "page", "cut", "extend")
+BYTE_FORMS = ("bit", "zero", "ones", "top", "more")  # top: its highest bit; more: one more
+SECTOR_FORMS = ("sector", "foreign")  # zeros, or bytes of another place in the log
+EVERYWHERE = (*BYTE_FORMS, *SECTOR_FORMS, "cut")  # at every byte
+USED = 24  # bytes of the checkpoint that 4.9.3 has a use for; from WATERMARK on are ours
+WATERMARK, WATERMARK_END = 2048, 2048 + 128
 FILE_FORMS = ("delete", "swap", "duplicate")
 
 FIELDS = [
@@ -47,17 +50,24 @@ class Damage:
     def __str__(self) -> str:
         return f"{self.form} {self.name} {self.at}{' ' + self.other if self.other else ''}"
 
+    @property
+    def length(self) -> int:
+        return PAGE if self.form == "page" else SECTOR
+
     def apply(self, files: Files) -> Files | None:
         """The files afterwards; None if nothing is different then."""
         after = dict(files)
         data = files[self.name]
         if self.form in BYTE_FORMS:
             old = data[self.at]
-            new = {"bit": old ^ 1 << self.bit, "zero": 0, "ones": 0xFF}[self.form]
+            flipped = {"bit": old ^ 1 << self.bit, "top": old ^ 0x80, "more": old + 1 & 0xFF}
+            new = (flipped | {"zero": 0, "ones": 0xFF})[self.form]
             after[self.name] = data[: self.at] + bytes([new]) + data[self.at + 1 :]
-        elif self.form in {"sector", "page"}:
-            stop = min(self.at + (SECTOR if self.form == "sector" else PAGE), len(data))
-            after[self.name] = data[: self.at] + bytes(stop - self.at) + data[stop:]
+        elif self.form in {*SECTOR_FORMS, "page"}:
+            stop = min(self.at + self.length, len(data))
+            log = b"".join(files[name] for name in sorted(files) if name.startswith("commitlog/"))
+            other = log[self.at % SECTOR + 1 :] if self.form == "foreign" else bytes(PAGE)
+            after[self.name] = data[: self.at] + other[: stop - self.at] + data[stop:]
         elif self.form == "cut":
             after[self.name] = data[: self.at]
         elif self.form == "extend":
@@ -80,8 +90,8 @@ class Damage:
             first, last = 0, size
             if self.form in BYTE_FORMS:
                 first, last = self.at, self.at + 1
-            elif self.form in {"sector", "page"}:
-                first, last = self.at, self.at + (SECTOR if self.form == "sector" else PAGE)
+            elif self.form in {*SECTOR_FORMS, "page"}:
+                first, last = self.at, self.at + self.length
             elif self.form == "cut":
                 first = self.at
             found.append((start + first, start + min(last, size)))
@@ -108,23 +118,25 @@ class Damage:
 
 
 def byte_damages(image: Image) -> Iterator[Damage]:
-    """Each byte of each file in three ways; of the bits of a byte one is drawn."""
+    """Each byte of each file in eight ways; of the bits of a byte one is drawn.
+
+    Of what nobody has a use for in a checkpoint's page, every sixteenth byte.
+    """
     draw = random.Random(image.name)
     for name in sorted(image.files):
         for at in range(len(image.files[name])):
-            for form in BYTE_FORMS:
-                yield Damage(form, name, at, bit=draw.randrange(8))
+            unused = not (at < USED or WATERMARK <= at < WATERMARK_END)
+            if name == "checkpoint" and unused and at % 16:
+                continue
+            bit = draw.randrange(8)
+            for form in EVERYWHERE:
+                yield Damage(form, name, at, bit=bit)
 
 
 def range_damages(image: Image) -> Iterator[Damage]:
     for name, data in sorted(image.files.items()):
-        for at in range(0, len(data), SECTOR):
-            yield Damage("sector", name, at)
         for at in range(0, len(data), PAGE):
             yield Damage("page", name, at)
-        # A small file is shorter than a sector: its steps are those of what is in it.
-        for at in range(0, len(data), SECTOR if len(data) >= 2 * SECTOR else 20):
-            yield Damage("cut", name, at)
         yield Damage("extend", name)
 
 

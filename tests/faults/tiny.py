@@ -25,6 +25,8 @@ QUEUE_SIZE = 60
 SLOTS = 4
 ENTRIES = 24
 SECTOR = 512
+PAGE = 4096
+LARGE = 1 << 20  # nothing that the store is given is as large
 TOPIC = "T"
 COUNT = 18
 STATES = ("closed", "killed", "cut")
@@ -71,14 +73,25 @@ def write_files(root: Path, files: Files, directories: list[str]) -> None:
 
 
 def read_files(root: Path) -> Files:
+    """What is in the files; of one of the default size what is written of it, and where."""
     found = {}
     top = len(os.fspath(root)) + 1
     for directory, _, names in os.walk(root):
         for name in names:
             path = f"{directory}/{name}"
             with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-                found[path[top:]] = file.read()
+                size = os.fstat(file.fileno()).st_size
+                found[path[top:]] = file.read() if size < LARGE else _written(file.fileno(), size)
     return found
+
+
+def _written(fd: int, size: int) -> bytes:
+    parts = [str(size).encode()]
+    for start, stop in oracle_store.extents(fd, size):
+        for at in range(start, stop, PAGE):  # one that was only looked at is zeros, and no hole
+            if any(page := os.pread(fd, min(PAGE, stop - at), at)):
+                parts += [b" %d " % at, page]
+    return b"".join(parts)
 
 
 def directories_of(root: Path) -> list[str]:
@@ -167,7 +180,7 @@ def killed_while_open(root: Path, settings: Any, work: Any) -> None:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, status
 
 
-def make(directory: Path, state: str, *, checksum: bool = False) -> Image:
+def make(directory: Path, state: str, *, checksum: bool = False, seed: str = "") -> Image:
     """A store of ours: ``closed``, ``killed`` or ``cut``, as a power cut leaves it."""
     name = f"{state}{'-checksum' if checksum else ''}"
     root = directory / name
@@ -198,13 +211,13 @@ def make(directory: Path, state: str, *, checksum: bool = False) -> Image:
         killed_while_open(root, settings, work)
     image = image_of(name, root, config(record_checksum=checksum))
     if state == "cut":
-        cut(image, read_files(synced))
+        cut(image, read_files(synced), seed)
     shutil.rmtree(root)
     shutil.rmtree(synced, ignore_errors=True)
     return image
 
 
-def brokers(directory: Path, state: str) -> Image:
+def brokers(directory: Path, state: str, *, seed: str = "") -> Image:
     """A store of the real 4.9.3's, in the same states."""
     root = directory / "brokers"
     with tarfile.open(BROKERS) as archive:
@@ -215,18 +228,18 @@ def brokers(directory: Path, state: str) -> Image:
         f"{state}-broker", root / ("closed" if state == "closed" else "killed"), config()
     )
     if state == "cut":
-        cut(image, read_files(root / "synced"))
+        cut(image, read_files(root / "synced"), seed)
     shutil.rmtree(root)
     return image
 
 
-def cut(image: Image, synced: Files) -> None:
+def cut(image: Image, synced: Files, seed: str) -> None:
     """Of each sector that is not synced keep what is there, or what the disk had, at random.
 
     What is in it then are the records of which nothing is lost.
     """
-    draw = random.Random("cut 1")
-    whole = dict(image.files)
+    draw = random.Random(f"cut {seed}")
+    whole = dict(sorted(image.files.items()))
     for name, data in whole.items():
         before = synced.get(name, b"").ljust(len(data), b"\0")
         image.files[name] = b"".join(
