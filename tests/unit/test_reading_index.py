@@ -145,3 +145,21 @@ def test_record_that_recovery_takes_away_is_no_hit(tmp_path, mode, behind):
         assert store.query("t", "torn") == []
         assert missing(store, [*MANY, *(["behind"] if behind else [])]) == []
         assert bool(store.recovery.bytes_cut) == (mode == "r+" and not behind)
+
+
+@pytest.mark.parametrize("damage", [True, False])
+def test_record_of_which_a_lost_index_file_had_a_key(tmp_path, damage):
+    """What lies before it tells that a file is missing, be it readable or not."""
+    path = tmp_path / "store"
+    config = CONFIG.replace(max_hash_slot_num=1, max_index_num=4)
+    with rmqstore.open(path, "a", config=config) as owner:
+        for keys in (["a", "b"], ["c", "d"]):  # three of them in the first file
+            owner.put("t", b"x" * 100, queue_id=0, keys=keys, uniq_key=False)
+    assert len(index_files(path)) == 2
+    index_files(path)[0].unlink()
+    killed(path)
+    if damage:
+        poke(path, 4, bytes(4), LOG_SIZE)  # the first record's MAGICCODE
+    with rmqstore.open(path, config=config) as reader:
+        for _ in range(2):  # nothing is noted that hides it
+            assert missing(reader, ["c", "d"] if damage else ["a", "b", "c", "d"]) == []

@@ -316,6 +316,7 @@ cdef int64_t query_walk(
     while True:
         rc = cursor_next(&cursor, &record, &data)
         if rc == E_CORRUPT:
+            keyed = keyed or begins >= 0     # what is damaged may have had keys
             rc = cursor_resync(&cursor)
             if rc > 0:
                 continue
