@@ -94,6 +94,7 @@ include "_native/topic_table.pxi"
 include "_native/index_file.pxi"
 include "_native/index_sizes.pxi"
 include "_native/index_set.pxi"
+include "_native/index_list.pxi"
 # ---- the store and its four activities
 include "_native/worker.pxi"
 include "_native/wakeups.pxi"
