@@ -71,7 +71,7 @@ class Setting:
             sizes=sizes,
             fresh=draw.random() < 0.3,
             limits=f"~{draw.choice([300, 3000])}~{draw.choice([4, 16])}",
-            acks=draw.choice([30, 200, 500]) + draw.randrange(50),
+            acks=draw.choice([30, 120, 300]) + draw.randrange(50),
             deletes=number % 4 == 0,
         )
 

@@ -76,6 +76,7 @@ class Recording:
     tree: dict[str, dict[str, Entry]] = field(default_factory=dict)
     files: dict[str, Bytes] = field(default_factory=dict)
     lines: list[list[str]] = field(default_factory=list)
+    changes: dict[str, list[Change]] = field(default_factory=dict)  # by journal
 
     @classmethod
     def begin(cls, top: Path, shadow: Path) -> Recording:
@@ -104,6 +105,7 @@ class Recording:
         """Read what the run left, after its process is gone."""
         text = (self.shadow / "operations").read_text()
         self.lines = [line.split("\t") for line in text[: text.rfind("\n") + 1].splitlines()]
+        self.changes = {journal: self._changes(journal) for journal in ("strict", "ext4")}
         now = {id_of(path): path for path in self.top.rglob("*") if path.is_file()}
         durable = {path.name: path for path in self.shadow.iterdir() if "-" in path.name}
         for name in now.keys() | durable.keys():
@@ -142,7 +144,7 @@ class Recording:
 
     def _tree_after(self, draw: random.Random, journal: str) -> dict[str, dict[str, Entry]]:
         """The names after the cut: the pending changes are undone from some point on."""
-        changes = self._changes(journal)
+        changes = self.changes[journal]
         pending = [change for change in changes if not change.durable]
         way = draw.choice(["all", "none", "suffix", "suffix", "by directory"])
         if way == "by directory" and journal == "strict":
@@ -167,7 +169,7 @@ class Recording:
 
     def synced(self, to: Path, journal: str) -> None:
         """Make the directory with what was synced, and nothing else."""
-        tree = self._tree_of(self._changes(journal), set())
+        tree = self._tree_of(self.changes[journal], set())
         for path, entry in _walk(tree, id_of(self.top), to):
             if entry[0] == "d":
                 path.mkdir()
