@@ -140,6 +140,7 @@ def test_what_fails_in_the_background_is_seen_by_the_next_caller(tmp_path, monke
     store = rmqstore.open(root, "a", config=writer.config("ASYNC_FLUSH"))
     store.put("Topic1", b"good", keys="good", queue_id=0)
     store.wait_durable()
+    assert len(store.query("Topic1", "good")) == 1  # a store that failed waits for no dispatch
     monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1:{errno.EIO}+")  # the count starts with the process
     with pytest.raises(rmqstore.StoreFailedError):  # noqa: PT012 - one of many
         for _ in range(1000):

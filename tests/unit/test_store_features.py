@@ -101,7 +101,7 @@ def test_what_the_index_covers_and_what_is_searched_without_it(tmp_path):
     root = tmp_path / "store"
     with rmqstore.open(root, "a", config=SMALL) as store:
         store.put_many("orders", [b"x"] * 500, keys=[f"k{i}" for i in range(500)])
-        store.get("orders", 0, 0)
+        assert len(store.query("orders", "k499")) == 1  # that waits until all are in the index
         [(start, stop)] = store.index_coverage()
         assert (start, stop) == (0, store.stats()["wrote_position"])
     for path in (root / "index").iterdir():
