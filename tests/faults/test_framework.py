@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from crash.checks import environment
+from crash.checks import output_of
 from faults.__main__ import cell
 from faults.campaign_power import build_shim
 from faults.framework import CAMPAIGNS, Case, Run, campaign
@@ -92,14 +91,18 @@ def test_cases_within_a_case_are_named_and_counted(run):
     assert sorted(v.case for v in run.column("ours").violations) == ["1/lose", "2/lose"]
 
 
+def recorded(top: Path, scratch: Path, script: str) -> Recording:
+    """What a program makes durable of a directory."""
+    recording = Recording.begin(top, scratch / "shadow")
+    output_of(script, **recording.environment(build_shim(scratch)))
+    recording.end()
+    return recording
+
+
 def test_images_of_a_cut_have_what_was_synced_and_any_of_the_rest(tmp_path):
     top = tmp_path / "top"
     top.mkdir()
-    recording = Recording.begin(top, tmp_path / "shadow")
-    extra = recording.environment(build_shim(tmp_path))
-    script = WRITE.format(top=str(top))
-    subprocess.run([sys.executable, "-c", script], env=environment(**extra), check=True, timeout=60)
-    recording.end()
+    recording = recorded(top, tmp_path, WRITE.format(top=str(top)))
     seen = set()
     for number in range(60):
         image = tmp_path / f"image{number}"
@@ -128,11 +131,7 @@ def test_a_name_is_moved_for_good_when_both_directories_are_synced(tmp_path, syn
     for name in ("old", "new"):
         (top / name).mkdir(parents=True)
     (top / "old" / "name").write_bytes(b"moved")
-    recording = Recording.begin(top, tmp_path / "shadow")
-    extra = recording.environment(build_shim(tmp_path))
-    script = MOVE.format(top=str(top), synced=synced)
-    subprocess.run([sys.executable, "-c", script], env=environment(**extra), check=True, timeout=60)
-    recording.end()
+    recording = recorded(top, tmp_path, MOVE.format(top=str(top), synced=synced))
     seen = set()
     for number in range(30):
         image = tmp_path / f"image{number}"

@@ -1,6 +1,9 @@
-# What is in ``index/``: listed anew by who only reads, and set aside where it cannot be used.
+# The directory ``index/``: its files are listed, completed, or set aside where they are of no use.
 #
 # Source: store/index/IndexService.java load
+
+cdef const char *INDEX_REBUILT = ".rebuilt"      # a name that no broker takes for an index file
+
 
 cdef bint index_name_good(const char *name) noexcept nogil:
     cdef int64_t i

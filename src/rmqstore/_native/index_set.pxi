@@ -1,8 +1,6 @@
-# The index files of a store, oldest first: list, roll, choose, tell what they cover.
+# The index files of a store, oldest first: held, rolled, written and flushed.
 #
 # Source: store/index/IndexService.java
-
-cdef const char *INDEX_REBUILT = ".rebuilt"      # a name that no broker takes for an index file
 
 cdef struct IndexSet:
     pthread_mutex_t mutex        # guards files, count, room
