@@ -17,6 +17,7 @@ import pytest
 import oracle
 import oracle_store
 import rmqstore
+from damaged import state
 
 SLOTS, ENTRIES = 50, 200
 CONFIG = rmqstore.StoreConfig(
@@ -406,6 +407,25 @@ def test_the_newest_files_lost_pages(tmp_path, apart):
     with rmqstore.open(root, "r+") as store:
         assert_every_key(store, places)
     oracle_store.check_store(root)
+
+
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "told"])
+def test_the_last_record_of_a_full_file_has_another_time_now(stores, tmp_path, config):
+    """And of the next file nothing came to the disk: mended once, they stay as they are."""
+    root = copy(stores, "small-young", tmp_path)
+    *_, full, newest = index_files(root)
+    newest.write_bytes(bytes(newest.stat().st_size))
+    (offset,) = struct.unpack_from(">q", full.read_bytes(), 24)
+    log = root / "commitlog" / f"{0:020d}"
+    (stored,) = struct.unpack_from(">q", log.read_bytes(), offset + 56)
+    poke(log, offset + 56, struct.pack(">q", stored + 40_000))
+    places = log_places(root)
+    for turn in range(2):
+        with rmqstore.open(root, "r+", config=config) as store:
+            assert_every_key(store, places)
+        if turn:
+            assert state(root) == after
+        after = state(root)
 
 
 def test_what_was_put_without_an_index_is_entered_later(tmp_path):

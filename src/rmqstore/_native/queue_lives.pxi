@@ -163,7 +163,7 @@ cdef void queue_forget_near(Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_trim(Queue *queue, int64_t used) noexcept nogil:
-    """Unlink the files behind ``used`` units: an earlier life of the topic had them.
+    """Unlink the files behind ``used`` units but the next one: an earlier life of the topic had them.
 
     A broker takes a queue's end to be where the last but two begins if the last three are empty.
     """
@@ -175,7 +175,7 @@ cdef int64_t queue_trim(Queue *queue, int64_t used) noexcept nogil:
     pthread_mutex_lock(&queue.files.mutex)
     while queue.files.count and rc == 0:
         last = &queue.files.slots[queue.files.count - 1]
-        if last.start < used * UNIT_BYTES:
+        if last.start < used * UNIT_BYTES + queue.files.file_size:
             break
         file_name(path, queue.files.directory, last.start)
         rc = sys_unlink(queue.files.root, path)

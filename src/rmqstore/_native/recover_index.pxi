@@ -347,19 +347,31 @@ cdef int64_t index_mend_empty(IndexFile *index, IndexFile *before) noexcept nogi
 cdef void index_mend_header(
     Store *store, IndexFile *index, int64_t count, int64_t last, int64_t used,
 ) noexcept nogil:
-    """Set the header to the entries that are left; times from the records themselves."""
+    """Set the header to the entries that are left; times from the records themselves.
+
+    The last entry's time is told once more with it, where its record now has another one: what
+    was mended has to hold the next time.
+    """
     cdef Found found
     cdef int64_t field
+    cdef char *entry = index.file.base + index_entry_at(index, count - 1)
     cdef int64_t first = get_i64(
         index.file.base + index_entry_at(index, 1) + ENTRY_PHYSICAL_OFFSET)
+    cdef int64_t begin_time = atomic_get(&index.begin_timestamp)
+    cdef int64_t end_time
+    if log_record(store, first, 0, &found, &field) > 0:
+        begin_time = found.record.store_timestamp
+        slice_release(&found.slice)
+    end_time = index_millis(begin_time, max(0, get_i32(entry + ENTRY_SECONDS)))
+    if log_record(store, last, 0, &found, &field) > 0:
+        end_time = found.record.store_timestamp
+        slice_release(&found.slice)
+        if count > 2:
+            put_i32(entry + ENTRY_SECONDS, <int32_t>index_seconds(begin_time, end_time))
     atomic_set(&index.count, count)
     atomic_set(&index.slots_used, used)
     atomic_set(&index.begin_phy_offset, first)
     atomic_set(&index.end_phy_offset, last)
-    if log_record(store, first, 0, &found, &field) > 0:
-        atomic_set(&index.begin_timestamp, found.record.store_timestamp)
-        slice_release(&found.slice)
-    if log_record(store, last, 0, &found, &field) > 0:
-        atomic_set(&index.end_timestamp, found.record.store_timestamp)
-        slice_release(&found.slice)
+    atomic_set(&index.begin_timestamp, begin_time)
+    atomic_set(&index.end_timestamp, end_time)
     index_store_header(index)
