@@ -161,6 +161,7 @@ def test_a_log_that_cannot_be_opened_to_sync_it_does_not_hang(tmp_path, monkeypa
     thread.join()
     os.close(held)
     assert [error.status for error in told] == [rmqstore.PutStatus.FLUSH_DISK_TIMEOUT]
+    assert str(told[0]).endswith(f"within 300 ms: {os.strerror(errno.EMFILE)}")
     if call == "flush":  # which the flush itself meets, or the wait for the dispatch
         began = time.monotonic()
         with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):

@@ -73,7 +73,8 @@ class Variant:
 
     def config(self) -> Any:
         changes = FAST if self.fast else {}
-        return tiny.config(self.flush, **changes) if self.configured else None
+        # Where no file can be opened to force it, each put waits that long.
+        return tiny.config(self.flush, sync_flush_timeout=500, **changes) if self.configured else None
 
     def __str__(self) -> str:
         speed = "fast" if self.fast else "slow"

@@ -230,7 +230,7 @@ cdef PutManyResult finish_rows(
     if status < 0:
         if status == E_TIMEOUT:
             raise errors.PutError(
-                f"{engine._path}: {stored} rows are stored, but not on the disk in time",
+                f"{engine._path}: {stored} rows are stored, but {not_on_disk(engine.store)}",
                 status=types.PutStatus.FLUSH_DISK_TIMEOUT, result=result, stored=stored)
         error = write_error(engine, status)
         if isinstance(error, errors.PutError):

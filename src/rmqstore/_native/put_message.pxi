@@ -303,9 +303,15 @@ cdef object late_error(Store *store, PutResult result, str root):
     """The exception of a message that is in the log, but was not on the disk in time."""
     result._status = 1
     return errors.PutError(
-        f"{root}: stored at {result.physical_offset}, but not on the disk within "
-        f"{store.settings.sync_flush_timeout // 1000000} ms",
+        f"{root}: stored at {result.physical_offset}, but {not_on_disk(store)}",
         status=types.PutStatus.FLUSH_DISK_TIMEOUT, result=result, stored=result._count)
+
+
+cdef str not_on_disk(Store *store):
+    """What kept the log from the disk, where it is known: nothing could be opened to force it."""
+    cdef int64_t rc = atomic_get(&store.unflushed)
+    text = f"not on the disk within {store.settings.sync_flush_timeout // 1000000} ms"
+    return text if rc == 0 else f"{text}: {strerror(ENOMEM if rc == E_NO_MEMORY else -rc)}"
 
 
 cdef PutResult put_one(
