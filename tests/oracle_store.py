@@ -29,6 +29,7 @@ from oracle import (
 from oracle_index import index_of, read_index
 
 QueueName = tuple[str, int]
+READ_AT_ONCE = 1 << 20  # bytes
 
 
 class Units(list[tuple[int, int, int]]):
@@ -150,14 +151,20 @@ def extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 
 def digest(path: str | Path) -> str:
     """A digest of a file's bytes other than zero and their places; holes cost nothing."""
-    path = Path(path)
     total = hashlib.sha256()
-    with path.open("rb") as file:
-        for start, stop in extents(file.fileno(), path.stat().st_size):
-            for at in range(start - start % 4096, stop, 4096):
-                page = os.pread(file.fileno(), 4096, at)
-                if page.strip(b"\0"):
-                    total.update(b"%d:" % at + page)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        used = [(0, size)] if size <= READ_AT_ONCE else extents(descriptor, size)
+        for start, stop in used:
+            for part in range(start - start % 4096, stop, READ_AT_ONCE):
+                data = os.pread(descriptor, min(READ_AT_ONCE, stop - part), part)
+                for at in range(0, len(data), 4096):
+                    page = data[at : at + 4096]
+                    if page.strip(b"\0"):
+                        total.update(b"%d:" % (part + at) + page)
+    finally:
+        os.close(descriptor)
     return total.hexdigest()
 
 

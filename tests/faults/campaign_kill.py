@@ -18,7 +18,7 @@ from crash import checks, writer
 from faults import invariants
 from faults.framework import Case, Run, campaign
 from faults.model import Model, Named, learn
-from faults.reopen import check_reopened
+from faults.reopen import SLOW, check_reopened
 from faults.victim import Victim
 
 MODES = [("r", "r+"), ("r+",), ("r", "r+")]
@@ -87,7 +87,8 @@ def killed_store(
 
 def reopened(case: Case, root: Path, model: Model, config: Any) -> None:
     again = case.draw.choice([config, None])
-    check_reopened(case, root, model, config=again, modes=case.draw.choice(MODES))
+    slow = case.draw.random() < SLOW
+    check_reopened(case, root, model, config=again, modes=case.draw.choice(MODES), slow=slow)
     case.note("acknowledged", len(model.acked))
 
 

@@ -20,10 +20,9 @@ from faults.framework import Case, Run, campaign
 from faults.model import Model, Named, content_of, learn
 from faults.power_image import Recording
 from faults.power_writer import DELETED as DELETED_TOPICS
-from faults.reopen import check_reopened, put_more
+from faults.reopen import SLOW, check_reopened, put_more
 from faults.victim import Victim
 
-SLOW = 0.3  # of the images: the slow codec looks at what is closed as well
 MOST_LINES = 1000  # that a writer says before it is cut off
 ENDS = ["", "kill", "close"]  # of who opens a killed store again before the cut, if anybody does
 SHIM = Path(__file__).parent / "power_shim.c"
@@ -80,7 +79,7 @@ class Setting:
         return {**self.sizes, "flush_disk_type": self.flush}
 
 
-@campaign("power", cases=5000, slice=20, theirs=True)
+@campaign("power", cases=5000, slice=20, theirs=True, memory=True)
 def power(run: Run) -> None:
     """Images of cut stores.
 
@@ -264,6 +263,7 @@ def look(
     case: Case, recording: Recording, library: Path, arguments: list[object], model: Model
 ) -> None:
     """The killed store is opened: what it shows is on the disk, as is all it says it flushed."""
+    recording.catch_up()
     victim = Victim.program(
         "faults.power_looker",
         lambda acks: [acks, *arguments],

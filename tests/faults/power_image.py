@@ -101,10 +101,37 @@ class Recording:
             "RMQ_POWER_SHADOW": str(self.shadow),
         }
 
-    def end(self) -> None:
-        """Read what the run left, after its process is gone."""
+    def catch_up(self) -> None:
+        """Say what the process that was killed did last to the names, and had no time to say.
+
+        What the next process syncs is then told of them as well.
+        """
+        self._read_lines()
+        changes = self._changes("strict")
+        said = _names_of(self._tree_of(changes, set(map(id, changes))))
+        there = {
+            (id_of(path.parent), path.name): ("d" if path.is_dir() else "f", id_of(path))
+            for path in sorted(self.top.rglob("*"))
+        }
+        gone = {entry: name for name, entry in said.items() if there.get(name) != entry}
+        with (self.shadow / "operations").open("a") as file:
+            for name, entry in there.items():
+                if said.get(name) == entry:
+                    continue
+                moved = gone.pop(entry, None)
+                words = ("put", *name, *entry) if moved is None else ("move", *moved, *name, *entry)
+                file.write("\t".join(words) + "\n")
+            for name in gone.values():
+                if name not in there:  # else it was replaced
+                    file.write("\t".join(("cut", *name)) + "\n")
+
+    def _read_lines(self) -> None:
         text = (self.shadow / "operations").read_text()
         self.lines = [line.split("\t") for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def end(self) -> None:
+        """Read what the run left, after its process is gone."""
+        self._read_lines()
         self.changes = {journal: self._changes(journal) for journal in ("strict", "ext4")}
         now = {id_of(path): path for path in self.top.rglob("*") if path.is_file()}
         durable = {path.name: path for path in self.shadow.iterdir() if "-" in path.name}
@@ -199,6 +226,15 @@ class Recording:
     def everything_new(self) -> int:
         """How many pages are not durable: 0 means that a cut changes no bytes."""
         return sum(len(found.differ) for found in self.files.values())
+
+
+def _names_of(tree: dict[str, dict[str, Entry]]) -> dict[Name, tuple[str, str]]:
+    return {
+        (folder, name): entry
+        for folder, names in tree.items()
+        for name, entry in names.items()
+        if entry is not None
+    }
 
 
 def _walk(

@@ -15,6 +15,7 @@ from faults.framework import Case
 from faults.model import Model, Named, content_of
 
 MORE = 30  # messages that are put after recovery
+SLOW = 0.3  # of many stores alike: the slow codec looks at what is closed as well
 LATER = 7  # every so manyth key is asked for again where all of them were before
 
 

@@ -72,9 +72,9 @@ class Variant:
     deletes: bool  # a topic; the slow codec asks for the units of all records
 
     def config(self) -> Any:
-        changes = FAST if self.fast else {}
         # Where no file can be opened to force it, each put waits that long.
-        return tiny.config(self.flush, sync_flush_timeout=500, **changes) if self.configured else None
+        changes = {"sync_flush_timeout": 500, **(FAST if self.fast else {})}
+        return tiny.config(self.flush, **changes) if self.configured else None
 
     def __str__(self) -> str:
         speed = "fast" if self.fast else "slow"

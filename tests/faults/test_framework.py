@@ -46,6 +46,13 @@ for name in {synced!r}:
     os.fsync(os.open(name, os.O_RDONLY))
 """
 
+SYNC = """
+import os
+os.chdir({top!r})
+for name in (".", "old", "new"):
+    os.fsync(os.open(name, os.O_RDONLY))
+"""
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -140,6 +147,38 @@ def test_a_name_is_moved_for_good_when_both_directories_are_synced(tmp_path, syn
         assert there.read_bytes() == b"moved"
         seen.add(there.parent.name)
     assert seen == ({"new"} if len(synced) == 2 else {"old", "new"})
+
+
+UNSAID = {
+    "put": lambda top: (top / "old" / "more").mkdir(),
+    "cut": lambda top: (top / "old" / "gone").unlink(),
+    "move": lambda top: (top / "old" / "name").rename(top / "new" / "name"),
+    "replace": lambda top: (top / "old" / "name").replace(top / "old" / "gone"),
+    "nothing": lambda top: None,
+}
+
+
+@pytest.mark.parametrize("how", UNSAID)
+def test_a_change_of_names_that_a_killed_program_could_not_say(tmp_path, how):
+    """The next one syncs the directories, and with them what the first one did."""
+    top = tmp_path / "top"
+    for name in ("old", "new"):
+        (top / name).mkdir(parents=True)
+    for name in ("name", "gone"):
+        (top / "old" / name).write_bytes(name.encode())
+    recording = Recording.begin(top, tmp_path / "shadow")
+    environment = recording.environment(build_shim(tmp_path))
+    output_of("", **environment)
+    UNSAID[how](top)
+    recording.catch_up()
+    output_of(SYNC.format(top=str(top)), **environment)
+    recording.end()
+    names = sorted(str(path.relative_to(top)) for path in top.rglob("*"))
+    for number in range(10):
+        image = tmp_path / f"image{number}"
+        recording.image(random.Random(number), image, "strict")
+        assert sorted(str(path.relative_to(image)) for path in image.rglob("*")) == names
+    assert len(recording.changes["strict"]) == (how != "nothing")
 
 
 def test_what_is_not_run_is_told_in_its_column(run):

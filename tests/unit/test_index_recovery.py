@@ -420,12 +420,11 @@ def test_the_last_record_of_a_full_file_has_another_time_now(stores, tmp_path, c
     (stored,) = struct.unpack_from(">q", log.read_bytes(), offset + 56)
     poke(log, offset + 56, struct.pack(">q", stored + 40_000))
     places = log_places(root)
-    for turn in range(2):
+    for _ in range(2):
+        before = state(root)
         with rmqstore.open(root, "r+", config=config) as store:
             assert_every_key(store, places)
-        if turn:
-            assert state(root) == after
-        after = state(root)
+    assert state(root) == before
 
 
 def test_what_was_put_without_an_index_is_entered_later(tmp_path):
