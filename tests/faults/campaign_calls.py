@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from faults import invariants, reopen, small_work, tiny
-from faults.framework import Case, Run, campaign
+from faults.framework import WAITING, Case, Run, campaign
 from faults.model import Model
 from faults.small_work import Told, Variant, Worker
 from rmqstore import _core
@@ -247,4 +247,4 @@ def calls(run: Run) -> None:
     known = set(re.findall(r'FAULT\("([^"]+)"\)', SYSTEM.read_text(encoding="utf-8")))
     assert known == {*CALLS, "sync"}, known ^ {*CALLS, "sync"}
     plans = plans_of(run, CALLS | PYTHON_CALLS)
-    run.fork(one_call, plans, seconds=60)
+    run.fork(one_call, plans, seconds=60, jobs=WAITING * run.jobs)

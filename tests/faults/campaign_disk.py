@@ -19,7 +19,7 @@ from typing import Any
 import rmqstore
 from crash import writer
 from faults import invariants
-from faults.framework import Case, Run, campaign
+from faults.framework import WAITING, Case, Run, campaign
 from faults.model import Model, Named, learn
 from faults.reopen import Telling, check_reopened
 from rmqstore import PutError, PutStatus
@@ -296,9 +296,11 @@ def disk_full(run: Run) -> None:
         for kind in [("tmpfs", "ext4")[number % 2]]
     ]
     if run.wants("ours"):
-        run.fork(one_disk, names[: run.cases], seconds=6 * LIMIT)
+        some = names[: run.cases]
+        run.fork(one_disk, some, seconds=6 * LIMIT, jobs=WAITING * run.jobs)
     if run.wants("theirs"):
         from faults.their_disks import one_disk as one_of_theirs
 
         some = names[: run.number(6, 1)]
-        run.fork(one_of_theirs, some, column="theirs", seconds=2 * LIMIT)
+        jobs = WAITING * run.jobs
+        run.fork(one_of_theirs, some, column="theirs", seconds=2 * LIMIT, jobs=jobs)

@@ -91,7 +91,8 @@ def overlap(span: tuple[int, int], ranges: list[tuple[int, int]]) -> bool:
 class Trial:
     """One damage, looked at in each mode of opening."""
 
-    def __init__(self, case: Case, image: Image, damage: Damage, number: int) -> None:
+    def __init__(self, case: Case, image: Image, damage: Damage, number: int, there: Files) -> None:
+        self.there = there  # what the trial before left, and this one leaves
         self.case = case
         self.image = image
         self.damage = damage
@@ -119,25 +120,36 @@ class Trial:
         self.files = files
         self.case.count()
         if self.damage.form in FILE_FORMS:  # what there was before is not there any more
-            shutil.rmtree(self.root, ignore_errors=True)
+            self.remove()
         spelled = "" if configured else ", no config"
         ways = [("r", "raise")] if reads else [("r+", "raise"), ("r+", "fill")]
         for mode, corruption in ways:
             self.mode = f"{mode} {corruption}{spelled}"
-            tiny.write_files(self.root, files, self.image.directories)
+            tiny.write_files(self.root, files, self.image.directories, self.there)
             options = {"on_corruption": corruption} if corruption == "fill" else {}
             seen = self.opened(mode, configured=configured, **options)
-            after = tiny.read_files(self.root)
+            after = self.left()
             self.check(seen, mode, corruption)
             self.check_files(seen, mode, files, after)
             if seen.refused is None and mode == "r+" and self.number % 7 == 0:
                 self.check_again(after, configured=configured)
-            if set(after) != set(files):
-                shutil.rmtree(self.root)
+            if set(self.there) != set(files):
+                self.remove()
             if mode == "r+" and seen.refused is None and corruption == "raise":
                 break  # there was nothing to fill
         if self.damage.form in FILE_FORMS:  # nor is there afterwards what it made
-            shutil.rmtree(self.root, ignore_errors=True)
+            self.remove()
+
+    def left(self) -> Files:
+        """What is in the directory now."""
+        found = tiny.read_files(self.root)
+        self.there.clear()
+        self.there.update(found)
+        return found
+
+    def remove(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.there.clear()
 
     def opened(self, mode: str, **options: Any) -> Seen:
         hits = self.damage.hits(self.image)
@@ -237,7 +249,7 @@ class Trial:
             self.wrong("I5", f"refused: {seen.refused}")
         else:
             self.check(seen, "again", "raise")
-        again = tiny.read_files(self.root)
+        again = self.left()
         changed = {n for n in again.keys() | after.keys() if again.get(n) != after.get(n)}
         if changed:
             self.wrong("I5", f"opening once more changed {sorted(changed)}")
@@ -293,7 +305,9 @@ def flips(run: Run) -> None:
         run.fork(single, [run.only_case], counts=False, seconds=LIMIT, memory=MEMORY)
         return
     chunks = [name for name in chunks if run.only_case in {"", name}]
-    whole = run.fork(chunk, chunks, counts=False, seconds=LIMIT, memory=MEMORY)
+    # A thread that ends is waited for: with one more the processors are never idle.
+    jobs = run.jobs + 1
+    whole = run.fork(chunk, chunks, counts=False, seconds=LIMIT, memory=MEMORY, jobs=jobs)
     for name, done in zip(chunks, whole, strict=True):
         if done is None:  # ended by a signal: which of them was it?
             image, start = name.split(":")
@@ -345,14 +359,14 @@ def shut_one(case: Case, item: str) -> None:
 
 def chunk(case: Case, item: str) -> bool:
     name, start = item.split(":")
+    there: Files = {}
     for number in range(int(start), min(int(start) + CHUNK, len(DAMAGES[name]))):
-        single(case, f"{name}:{number}")
+        signal.setitimer(signal.ITIMER_REAL, LIMIT)
+        Trial(case, IMAGES[name], DAMAGES[name][number], number, there).run()
     return True
 
 
-def single(case: Case, item: str) -> bool:
+def single(case: Case, item: str) -> None:
     name, number = item.split(":")
     if int(number) < len(DAMAGES[name]):
-        signal.setitimer(signal.ITIMER_REAL, LIMIT)
-        Trial(case, IMAGES[name], DAMAGES[name][int(number)], int(number)).run()
-    return True
+        Trial(case, IMAGES[name], DAMAGES[name][int(number)], int(number), {}).run()

@@ -40,6 +40,7 @@ KINDS = INVARIANTS + OTHER
 TOOLS = ("java", "mvn")  # of the real store
 # A sanitizer's own memory is terabytes of addresses: no limit of theirs says anything there.
 SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
+WAITING = 4  # times as many cases at the same time, where they mostly wait
 KEPT = 3  # directories of cases with violations that a campaign leaves to be looked at
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before the first fork

@@ -63,10 +63,15 @@ class Image:
         write_files(root, self.files, self.directories)
 
 
-def write_files(root: Path, files: Files, directories: list[str]) -> None:
+def write_files(
+    root: Path, files: Files, directories: list[str], there: Files | None = None
+) -> None:
+    """Write the files that are not ``there`` as they are to be; none by default."""
     for name in directories:
         os.makedirs(root / name, exist_ok=True)  # noqa: PTH103 - tens of thousands of times
     for name, data in files.items():
+        if there is not None and there.get(name) == data:
+            continue
         descriptor = os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.write(descriptor, data)
         os.close(descriptor)

@@ -238,6 +238,19 @@ def test_the_last_entry_is_damaged_and_its_record_goes_on_in_the_next_file(
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "told"])
+@pytest.mark.parametrize("name", ["small-closed", "large-closed"])
+def test_the_count_leaves_out_some_keys_of_the_last_record(stores, tmp_path, name, config, mode):
+    root = copy(stores, name, tmp_path)
+    newest = index_files(root)[-1]
+    (count,) = struct.unpack_from(">i", newest.read_bytes(), 36)
+    poke(newest, 36, i32(count - 1))
+    places = log_places(root)
+    with rmqstore.open(root, mode, config=config) as store:
+        assert_every_key(store, places)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
 def test_a_chain_that_is_met_broken(stores, tmp_path, mode):
     """In a large log that was closed nobody looks before: its part of the log is searched then."""
     places = log_places(stores["large-closed"])

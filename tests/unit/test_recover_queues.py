@@ -15,6 +15,7 @@ import struct
 
 import pytest
 
+import damaged
 import oracle_store
 import rmqstore
 
@@ -284,3 +285,18 @@ def test_a_queue_that_begins_with_a_later_file_is_recovered(tmp_path):
     with rmqstore.open(root, "r+", config=config) as store:
         assert [m.body for m in store["orders"][0]] == [b"%d" % n for n in range(6)]
         assert store.get("orders", 9, 6, 1).messages[0].body == b"last"
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("config", [damaged.CONFIG, None], ids=["config", "told"])
+def test_a_record_names_the_first_place_of_another_queue(tmp_path, mode, config):
+    """And that queue's second follows it, as where a topic of one message was made again."""
+    root = damaged.killed(damaged.make(tmp_path / "store"))
+    with rmqstore.open(root, "r") as store:
+        expected = damaged.bodies(store)
+    first = damaged.records(root)[1]
+    assert (first.queue_id, first.queue_offset) == (1, 0)
+    damaged.poke(root, first.physical_offset + 12, bytes(4))
+    del expected["Topic1", 1, 0]
+    with rmqstore.open(root, mode, config=config) as store:
+        assert damaged.bodies(store) == expected

@@ -32,6 +32,7 @@ cdef struct Life:
     int64_t seen_until           # records below were taken in
     int64_t known_until          # and those below have their places already, or none
     int64_t restart_next         # what confirms that a new life began with ``restart``; 0: nothing
+    bint found                   # the unit of the newest record was there before recovery
     Unit restart
 
 

@@ -248,23 +248,14 @@ cdef bint group_has_hash(
     return False
 
 
-cdef bint group_has_keys(
-    EntryReader *reader, int64_t start, int64_t stop, const char *data, const Record *record,
-    const Said *said,
+cdef bint record_has_hash(
+    const char *data, const Record *record, const Said *said, int32_t key_hash,
 ) noexcept nogil:
-    """Whether the entries [start, stop) have all keys of a record; most often in its order."""
-    cdef const char *entry
-    cdef int64_t number = start
     cdef int64_t at = -1
-    cdef int32_t key_hash = next_key_hash(data, record, said, &at)
-    while key_hash != KEYLESS:
-        entry = entry_reader_at(reader, number) if number < stop else NULL
-        if entry != NULL and get_i32(entry + ENTRY_KEY_HASH) == key_hash:
-            number += 1
-        elif not group_has_hash(reader, start, stop, key_hash):
-            return False
-        key_hash = next_key_hash(data, record, said, &at)
-    return True
+    cdef int32_t has = next_key_hash(data, record, said, &at)
+    while has != key_hash and has != KEYLESS:
+        has = next_key_hash(data, record, said, &at)
+    return has == key_hash and has != KEYLESS
 
 
 cdef bint group_is_of(
@@ -282,14 +273,26 @@ cdef bint group_is_of(
     return True
 
 
-cdef bint record_has_hash(
-    const char *data, const Record *record, const Said *said, int32_t key_hash,
+cdef bint group_has_keys(
+    EntryReader *reader, int64_t start, int64_t stop, const char *data, const Record *record,
+    const Said *said,
 ) noexcept nogil:
+    """Whether the entries [start, stop) are all keys of a record, most often in its order.
+
+    An entry too many may be one that the next record has lost.
+    """
+    cdef const char *entry
+    cdef int64_t number = start
     cdef int64_t at = -1
-    cdef int32_t has = next_key_hash(data, record, said, &at)
-    while has != key_hash and has != KEYLESS:
-        has = next_key_hash(data, record, said, &at)
-    return has == key_hash and has != KEYLESS
+    cdef int32_t key_hash = next_key_hash(data, record, said, &at)
+    while key_hash != KEYLESS:
+        entry = entry_reader_at(reader, number) if number < stop else NULL
+        if entry != NULL and get_i32(entry + ENTRY_KEY_HASH) == key_hash:
+            number += 1
+        elif not group_has_hash(reader, start, stop, key_hash):
+            return False
+        key_hash = next_key_hash(data, record, said, &at)
+    return number == stop or group_is_of(reader, start, stop, data, record, said)
 
 
 cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:

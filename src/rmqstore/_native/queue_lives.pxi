@@ -18,8 +18,12 @@ cdef enum:
 
 
 cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit) noexcept nogil:
-    """Take in a queue's next record; whether a new life began with the one kept as ``restart``."""
+    """Take in a queue's next record; whether a new life began with the one kept as ``restart``.
+
+    Where the record follows the earlier life's only one as well, that one's unit decides.
+    """
     cdef bint follows = 0 < life.restart_next == queue_offset
+    cdef bint goes_on = life.found and queue_offset == life.next
     if unit.physical_offset < life.seen_until:
         return False                         # a batch is done again
     life.seen_until = unit.physical_offset + 1
@@ -31,7 +35,7 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
         return False
     life.next = queue_offset + 1
     life.restart_next = 0
-    if not follows or 0 < queue_offset - 1 >= life.first:
+    if not follows or goes_on or 0 < queue_offset - 1 >= life.first:
         return False
     life.first = queue_offset - 1
     life.start = life.restart.physical_offset

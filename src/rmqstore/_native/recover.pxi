@@ -66,6 +66,8 @@ cdef int64_t recover_mend(
     store.recovery.completed_file = rc > 0
     if store.log.count:
         rc = recover_log(store, end, was_clean, failure)
+        if rc == 0:
+            rc = recover_last_file(store, failure)
         if rc < 0:
             return rc
     lower_deletions(store, atomic_get(&store.log.wrote))
@@ -107,6 +109,23 @@ cdef int64_t recover_mend(
         rc = flush_queues_now(store, True)
         if rc < 0:
             return fail(failure, rc, "checkpoint", "cannot be written anew", -1, 0, 0)
+    return 0
+
+
+cdef int64_t recover_last_file(Store *store, Failure *failure) noexcept nogil:
+    """Take the log's last file to write on, while a refusal still leaves queues and index alone."""
+    cdef int64_t wrote = atomic_get(&store.log.wrote)
+    cdef int64_t rc
+    store.log.window = min(LOG_WINDOW, store.log.file_size)
+    if wrote >= file_set_stop(&store.log):
+        return 0
+    rc = file_set_hold_open(&store.log, wrote, &store.current)
+    if rc == 0:
+        rc = mapped_file_reserve(
+            store.current, store.current.fd,
+            min(store.log.file_size, wrote - store.current.start + RECORD_BLANK_BYTES))
+    if rc < 0 and rc != -ENOSPC:
+        return fail(failure, rc, "commitlog", "the last file cannot be used", wrote, 0, 0)
     return 0
 
 

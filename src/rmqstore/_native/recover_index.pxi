@@ -107,8 +107,10 @@ cdef int64_t recover_index_files(
     indexes.known_end = key_end
     if indexes.count == 0:
         return log_first(store)
+    # The last record may have lost some of its entries and have others.
     if not cut and checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
-            and 0 <= checkpoint.mark.index_end <= index_set_end(indexes):
+            and 0 <= checkpoint.mark.index_end <= index_set_end(indexes) \
+            and checkpoint.mark.index_entries <= index_set_entries(indexes):
         return max(key_end, checkpoint.mark.dispatched)
     return max(key_end, log_first(store))
 

@@ -87,6 +87,8 @@ cdef int64_t recover_place(
     skipped[0] += goes == GOES_TOO_FAR
     if goes != GOES and goes != GOES_SAME:
         return min(goes, 0)
+    if at + 1 == queue.life.next and queue.life.restart_next == 0:
+        queue.life.found = goes == GOES_SAME
     rc = recover_reach(store, queue, at)
     if rc == 0:
         rc = recover_write(queue, at, unit, goes == GOES_SAME)
