@@ -14,6 +14,7 @@ import oracle_store
 import rmqstore
 from crash import checks, writer
 from crash.checks import SHORT, Known
+from faults import tiny
 from rmqstore import _core
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
@@ -158,3 +159,27 @@ def test_what_fails_in_the_background_is_seen_by_the_next_caller(tmp_path, monke
     with rmqstore.open(root, "r+") as store:
         assert store.get("Topic1", 0, 0).messages[0].body == b"good"
         store.put("Topic1", b"again", queue_id=0)
+
+
+@pytest.mark.parametrize("call", ["open", "fstat", "mmap", "pread", "fallocate"])
+def test_a_refused_opening_leaves_a_brokers_closed_store_as_it_was(tmp_path, monkeypatch, call):
+    """It has no watermark: its last record is entered into the index again."""
+    image = tiny.brokers(tmp_path, "closed")
+    root = tmp_path / "store"
+    refused = 0
+    for number in range(1, 60):
+        tiny.write_files(root, image.files, image.directories)
+        count = _core.fault_counts()[0] + number
+        monkeypatch.setenv("RMQ_FAIL_AT", f"{call}:{count}:{errno.EIO}")
+        try:
+            store = rmqstore.open(root, "a", config=tiny.config("SYNC_FLUSH"))
+        except OSError:
+            refused += 1
+            files = tiny.read_files(root)
+            files.pop("lock", None)
+            assert files == {name: data for name, data in image.files.items() if name != "lock"}
+        else:
+            monkeypatch.delenv("RMQ_FAIL_AT")
+            store.close()
+        shutil.rmtree(root)
+    assert refused

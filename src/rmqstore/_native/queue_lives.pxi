@@ -167,7 +167,7 @@ cdef void queue_forget_near(Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_trim(Queue *queue, int64_t used) noexcept nogil:
-    """Unlink the files behind ``used`` units but the next one: an earlier life of the topic had them.
+    """Unlink the files of an earlier life of the topic behind ``used`` units, but the next one.
 
     A broker takes a queue's end to be where the last but two begins if the last three are empty.
     """
