@@ -163,7 +163,7 @@ def test_what_fails_in_the_background_is_seen_by_the_next_caller(tmp_path, monke
 
 @pytest.mark.parametrize("call", ["open", "fstat", "mmap", "pread", "fallocate"])
 def test_a_refused_opening_leaves_a_brokers_closed_store_as_it_was(tmp_path, monkeypatch, call):
-    """It has no watermark: its last record is entered into the index again."""
+    """Whichever call fails: without a watermark the last record is entered into the index again."""
     image = tiny.brokers(tmp_path, "closed")
     root = tmp_path / "store"
     refused = 0

@@ -141,8 +141,9 @@ def _check_keys(store: Any, seen: Seen, tell: Tell, where: str, each: int) -> No
     count = sum(map(len, expected.values()))
     missing: list[tuple[str, str, list[int]]] = []
     for topic, offsets in expected.items():
-        # Not the same ones at each look.
-        asked = list(islice(offsets, len(offsets) % each, None, each))
+        # Not the same ones at each look, and of each topic one at least.
+        first = len(offsets) % min(each, len(offsets))
+        asked = list(islice(offsets, first, None, each))
         try:
             if count % 4:
                 found = store.query_many(topic, asked)

@@ -107,6 +107,8 @@ class Recording:
         What the next process syncs is then told of them as well.
         """
         self._read_lines()
+        text = "".join("\t".join(line) + "\n" for line in self.lines)
+        os.truncate(self.shadow / "operations", len(text.encode()))  # a torn last line
         changes = self._changes("strict")
         said = _names_of(self._tree_of(changes, set(map(id, changes))))
         there = {

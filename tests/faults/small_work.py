@@ -73,7 +73,7 @@ class Variant:
 
     def config(self) -> Any:
         # Where no file can be opened to force it, each put waits that long.
-        changes = {"sync_flush_timeout": 500, **(FAST if self.fast else {})}
+        changes = {"sync_flush_timeout": 1000, **(FAST if self.fast else {})}
         return tiny.config(self.flush, **changes) if self.configured else None
 
     def __str__(self) -> str:

@@ -300,3 +300,21 @@ def test_a_record_names_the_first_place_of_another_queue(tmp_path, mode, config)
     del expected["Topic1", 1, 0]
     with rmqstore.open(root, mode, config=config) as store:
         assert damaged.bodies(store) == expected
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_recovery_was_killed_before_it_met_the_new_life(tmp_path, mode):
+    """It had put the unit of the earlier life's only message into the queue's lost file."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        done = store.put("orders", b"old", queue_id=0)
+        store.delete_topic("orders")
+        store.put_many("orders", [b"new 0", b"new 1"], queue_id=0)
+    broker_like(root)
+    (root / "abort").touch()
+    (queue,) = (root / "consumequeue" / "orders" / "0").iterdir()
+    (size,) = struct.unpack_from(">i", (root / "commitlog" / f"{0:020d}").read_bytes())
+    unit = struct.pack(">qiq", done.physical_offset, size, 0)
+    queue.write_bytes(unit.ljust(queue.stat().st_size, b"\0"))
+    with rmqstore.open(root, mode) as store:
+        assert [m.body for m in store["orders"][0]] == [b"new 0", b"new 1"]

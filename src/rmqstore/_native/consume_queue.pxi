@@ -32,7 +32,7 @@ cdef struct Life:
     int64_t seen_until           # records below were taken in
     int64_t known_until          # and those below have their places already, or none
     int64_t restart_next         # what confirms that a new life began with ``restart``; 0: nothing
-    bint found                   # the unit of the newest record was there before recovery
+    bint newest_was_there        # the newest record's unit was in its place when it was met
     Unit restart
 
 
@@ -121,9 +121,13 @@ cdef void derived_free(Derived *derived) noexcept nogil:
 cdef inline void unit_write(
     char *at, int64_t physical_offset, int32_t size, int64_t code,
 ) noexcept nogil:
+    """The size last: without it a unit is none, if the process is killed in the middle.
+
+    4.9.3 takes what has a size as it is, with a tags code that never came.
+    """
     put_i64(at + UNIT_PHYSICAL_OFFSET, physical_offset)
-    put_i32(at + UNIT_SIZE, size)
     put_i64(at + UNIT_TAGS_CODE, code)
+    put_i32_release(at + UNIT_SIZE, size)
 
 
 cdef inline void unit_read(const char *at, Unit *unit) noexcept nogil:

@@ -77,6 +77,11 @@ cdef bint index_header_fits(Store *store, IndexFile *index) noexcept nogil:
     return record_time_is(store, begin, begin_time) and record_time_is(store, end, end_time)
 
 
+cdef inline bint record_is_rolled_back(const Record *record) noexcept nogil:
+    """Or a filler in the place of a damaged record: it has no keys, and not its time."""
+    return (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK
+
+
 cdef bint record_time_is(
     Store *store, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
@@ -89,8 +94,7 @@ cdef bint record_time_is(
         return True
     if rc <= 0:
         return False
-    same = found.record.store_timestamp == store_timestamp \
-        or (found.record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK
+    same = found.record.store_timestamp == store_timestamp or record_is_rolled_back(&found.record)
     slice_release(&found.slice)
     return same
 
@@ -166,7 +170,7 @@ cdef int64_t index_slots_fit(IndexFile *index, const int32_t *heads) noexcept no
 
 cdef bint record_needs_keys(const char *data, const Record *record, Said *said) noexcept nogil:
     """Whether the index has entries for a record, if it has keys."""
-    if (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+    if record_is_rolled_back(record):
         return False
     said.topic = NULL
     store_properties(data + record.properties_at, record.properties_length, &said.properties)
@@ -277,7 +281,7 @@ cdef bint group_has_keys(
     EntryReader *reader, int64_t start, int64_t stop, const char *data, const Record *record,
     const Said *said,
 ) noexcept nogil:
-    """Whether the entries [start, stop) are all keys of a record, most often in its order.
+    """Whether the entries [start, stop) are a record's keys, each of them and no other.
 
     An entry too many may be one that the next record has lost.
     """
@@ -309,8 +313,8 @@ cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:
     store_properties(data + found.record.properties_at, found.record.properties_length,
                      &said.properties)
     hit = record_has_hash(data, &found.record, &said, get_i32(entry + ENTRY_KEY_HASH))
-    if (found.record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
-        hit = True                           # a filler in the place of a damaged record
+    if record_is_rolled_back(&found.record):
+        hit = True
     slice_release(&found.slice)
     return hit
 

@@ -308,10 +308,10 @@ cdef object late_error(Store *store, PutResult result, str root):
 
 
 cdef str not_on_disk(Store *store):
-    """What kept the log from the disk, where it is known: nothing could be opened to force it."""
+    """How long was waited for it, and why in vain where no file could be opened to force it."""
     cdef int64_t rc = atomic_get(&store.unflushed)
     text = f"not on the disk within {store.settings.sync_flush_timeout // 1000000} ms"
-    return text if rc == 0 else f"{text}: {strerror(ENOMEM if rc == E_NO_MEMORY else -rc)}"
+    return f"{text}: {strerror(ENOMEM if rc == E_NO_MEMORY else -rc)}" if is_passing(rc) else text
 
 
 cdef PutResult put_one(

@@ -18,12 +18,8 @@ cdef enum:
 
 
 cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit) noexcept nogil:
-    """Take in a queue's next record; whether a new life began with the one kept as ``restart``.
-
-    Where the record follows the earlier life's only one as well, that one's unit decides.
-    """
+    """Take in a queue's next record; whether a new life began with the one kept as ``restart``."""
     cdef bint follows = 0 < life.restart_next == queue_offset
-    cdef bint goes_on = life.found and queue_offset == life.next
     if unit.physical_offset < life.seen_until:
         return False                         # a batch is done again
     life.seen_until = unit.physical_offset + 1
@@ -35,7 +31,7 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
         return False
     life.next = queue_offset + 1
     life.restart_next = 0
-    if not follows or goes_on or 0 < queue_offset - 1 >= life.first:
+    if not follows or 0 < queue_offset - 1 >= life.first:
         return False
     life.first = queue_offset - 1
     life.start = life.restart.physical_offset
@@ -166,10 +162,11 @@ cdef void queue_forget_near(Queue *queue) noexcept nogil:
     queue.near_count = 0
 
 
-cdef int64_t queue_trim(Queue *queue, int64_t used) noexcept nogil:
-    """Unlink the files of an earlier life of the topic behind ``used`` units, but the next one.
+cdef int64_t queue_trim(Queue *queue, int64_t stop) noexcept nogil:
+    """Unlink the files that begin at byte ``stop`` of the queue or behind it.
 
-    A broker takes a queue's end to be where the last but two begins if the last three are empty.
+    An earlier life of the topic had them. A broker takes a queue's end to be where the last but
+    two begins if the last three are empty.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef FileSlot *last
@@ -179,7 +176,7 @@ cdef int64_t queue_trim(Queue *queue, int64_t used) noexcept nogil:
     pthread_mutex_lock(&queue.files.mutex)
     while queue.files.count and rc == 0:
         last = &queue.files.slots[queue.files.count - 1]
-        if last.start < used * UNIT_BYTES + queue.files.file_size:
+        if last.start < stop:
             break
         file_name(path, queue.files.directory, last.start)
         rc = sys_unlink(queue.files.root, path)

@@ -113,17 +113,17 @@ cdef int64_t recover_mend(
 
 
 cdef int64_t recover_last_file(Store *store, Failure *failure) noexcept nogil:
-    """Take the log's last file to write on, while a refusal still leaves queues and index alone."""
+    """Open the log's last file to write on, while a refusal still leaves queues and index alone."""
     cdef int64_t wrote = atomic_get(&store.log.wrote)
+    cdef MappedFile *last = NULL
     cdef int64_t rc
-    store.log.window = min(LOG_WINDOW, store.log.file_size)
     if wrote >= file_set_stop(&store.log):
         return 0
-    rc = file_set_hold_open(&store.log, wrote, &store.current)
+    rc = file_set_hold_open(&store.log, wrote, &last)
     if rc == 0:
         rc = mapped_file_reserve(
-            store.current, store.current.fd,
-            min(store.log.file_size, wrote - store.current.start + RECORD_BLANK_BYTES))
+            last, last.fd, min(store.log.file_size, wrote - last.start + RECORD_BLANK_BYTES))
+        mapped_file_release(last)
     if rc < 0 and rc != -ENOSPC:
         return fail(failure, rc, "commitlog", "the last file cannot be used", wrote, 0, 0)
     return 0

@@ -107,7 +107,7 @@ cdef int64_t recover_index_files(
     indexes.known_end = key_end
     if indexes.count == 0:
         return log_first(store)
-    # The last record may have lost some of its entries and have others.
+    # Fewer entries with the same end: of the last record's some are missing.
     if not cut and checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
             and 0 <= checkpoint.mark.index_end <= index_set_end(indexes) \
             and checkpoint.mark.index_entries <= index_set_entries(indexes):
@@ -351,8 +351,8 @@ cdef void index_mend_header(
 ) noexcept nogil:
     """Set the header to the entries that are left; times from the records themselves.
 
-    The last entry's time is told once more with it, where its record now has another one: what
-    was mended has to hold the next time.
+    The time in the last entry is rewritten as well, where its record has another one by now: a
+    header that contradicts it would not hold at the next opening.
     """
     cdef Found found
     cdef int64_t field
@@ -362,14 +362,16 @@ cdef void index_mend_header(
     cdef int64_t begin_time = atomic_get(&index.begin_timestamp)
     cdef int64_t end_time
     if log_record(store, first, 0, &found, &field) > 0:
-        begin_time = found.record.store_timestamp
+        if not record_is_rolled_back(&found.record):
+            begin_time = found.record.store_timestamp
         slice_release(&found.slice)
     end_time = index_millis(begin_time, max(0, get_i32(entry + ENTRY_SECONDS)))
     if log_record(store, last, 0, &found, &field) > 0:
-        end_time = found.record.store_timestamp
+        if not record_is_rolled_back(&found.record):
+            end_time = found.record.store_timestamp
+            if count > 2:
+                put_i32(entry + ENTRY_SECONDS, <int32_t>index_seconds(begin_time, end_time))
         slice_release(&found.slice)
-        if count > 2:
-            put_i32(entry + ENTRY_SECONDS, <int32_t>index_seconds(begin_time, end_time))
     atomic_set(&index.count, count)
     atomic_set(&index.slots_used, used)
     atomic_set(&index.begin_phy_offset, first)

@@ -262,6 +262,7 @@ cdef int64_t recover_floor(
     if last_end:                             # not by blank units alone
         queue.life.first = file_set_start(&queue.files) // UNIT_BYTES
         queue.life.next = floor
+        queue.life.newest_was_there = True
     atomic_set(&queue.last_end, last_end)
     atomic_set(&queue.files.wrote, floor * UNIT_BYTES)
     atomic_set(&queue.files.flushed, floor * UNIT_BYTES)
@@ -334,7 +335,8 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
     if rc == 0:
         rc = queue_cut(queue, atomic_get(&queue.max_offset))
     if rc == 0 and queue.life.start:
-        rc = queue_trim(queue, atomic_get(&queue.max_offset))
+        # The next file stays, empty as it is.
+        rc = queue_trim(queue, atomic_get(&queue.max_offset) * UNIT_BYTES + queue.files.file_size)
     if rc < 0:
         return rc
     first = queue.files.slots[0].start // UNIT_BYTES

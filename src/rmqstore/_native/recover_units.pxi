@@ -63,8 +63,13 @@ cdef int64_t recover_unit(
     E_REMOVED: records before it have to be met as well. Without a store the queue gets nothing
     but units of records that were good just now, and has no others.
     """
-    cdef int64_t rc = 0
     cdef int64_t more
+    cdef int64_t rc = life_goes_on(queue, queue_offset, unit)
+    if rc < 0:
+        return rc
+    if rc > 0:
+        queue.life.restart_next = 0
+    rc = 0
     if life_begins(&queue.life, queue_offset, unit):
         queue_begin_life(queue)
         if queue.files.writable and (store == NULL
@@ -78,6 +83,23 @@ cdef int64_t recover_unit(
     return rc
 
 
+cdef int64_t life_goes_on(Queue *queue, int64_t queue_offset, const Unit *unit) noexcept nogil:
+    """Whether a record follows the only one of the life before, and no new one began in between.
+
+    The log alone cannot tell: the record between them names the first place too. That both units
+    are in the files does; a recovery that began a new life would have replaced the first.
+    """
+    cdef Unit there
+    cdef int64_t rc
+    if not queue.life.newest_was_there or queue_offset != queue.life.next \
+            or queue_offset != queue.life.restart_next:
+        return 0
+    rc = recovered_unit(queue, queue_offset, &there)
+    if rc < 0:
+        return 0 if rc == E_NOT_FOUND else rc
+    return there.physical_offset == unit.physical_offset and there.size == unit.size
+
+
 cdef int64_t recover_place(
     Store *store, Queue *queue, int64_t at, Unit *unit, int64_t *skipped,
 ) noexcept nogil:
@@ -88,7 +110,7 @@ cdef int64_t recover_place(
     if goes != GOES and goes != GOES_SAME:
         return min(goes, 0)
     if at + 1 == queue.life.next and queue.life.restart_next == 0:
-        queue.life.found = goes == GOES_SAME
+        queue.life.newest_was_there = goes == GOES_SAME
     rc = recover_reach(store, queue, at)
     if rc == 0:
         rc = recover_write(queue, at, unit, goes == GOES_SAME)

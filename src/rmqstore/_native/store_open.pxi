@@ -163,15 +163,20 @@ cdef int64_t open_lock(Store *store) noexcept nogil:
 
 
 cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
-    """Make the log's first file if there is none, and start the four activities."""
+    """Take the log's last file, and start the four activities."""
     cdef int64_t rc = 0
+    cdef int64_t wrote = atomic_get(&store.log.wrote)
+    store.log.window = min(LOG_WINDOW, store.log.file_size)
     if store.log.count == 0:                 # so that a reader finds a store from now on
-        store.log.window = min(LOG_WINDOW, store.log.file_size)
         rc = log_next_file(store, 0, &store.current)
         if rc == 0:
             rc = file_set_sync_name(&store.log, store.current)
         if rc < 0:
             return fail(failure, rc, "commitlog", "the first file cannot be made", 0, 0, 0)
+    elif wrote < file_set_stop(&store.log):  # whose blocks recovery has reserved
+        rc = file_set_hold_open(&store.log, wrote, &store.current)
+        if rc < 0:
+            return fail(failure, rc, "commitlog", "the last file cannot be used", wrote, 0, 0)
     file_set_opened(&store.log)
     if atomic_get(&store.logics_timestamp) == 0:
         atomic_set(&store.logics_timestamp, store.last_store_timestamp)
