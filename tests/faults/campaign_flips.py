@@ -14,13 +14,14 @@ from typing import Any
 import rmqstore
 from faults import damage, shut, tiny
 from faults.damage import BYTE_FORMS, FILE_FORMS, Damage
-from faults.framework import Case, Run, campaign
+from faults.framework import WAITING, Case, Run, campaign
 from faults.model import Place
 from faults.tiny import Files, Image
 
 LIMIT = 10  # seconds of a case
 MEMORY = 4 << 30  # bytes that a child may map
 CHUNK = 150  # cases of a child
+THEIR_PARTS = 8  # stores of theirs that share their cases
 
 
 @dataclass
@@ -269,12 +270,15 @@ def flips(run: Run) -> None:
     images, checksummed = run.fork(make_images, ["images"], counts=False, chosen=False)[0]
     if run.wants("theirs"):
         image = next(image for image in images if image.name == "closed-broker")
+        parts = 1 if run.slice else THEIR_PARTS
+        count = max(1, run.number(240, 8) // parts)
         run.fork(
-            lambda case, count: their_cases(case, image, count),
-            [run.number(240, 8)],
+            lambda case, part: their_cases(case, image, part, count),
+            range(parts),
             column="theirs",
             counts=False,
             seconds=1200,
+            jobs=WAITING * run.jobs,
         )
     if not run.wants("ours"):
         return
@@ -323,7 +327,7 @@ def damages(image: Image) -> list[Damage]:
     ]
 
 
-def their_cases(case: Case, image: Image, count: int) -> None:
+def their_cases(case: Case, image: Image, part: int, count: int) -> None:
     """A sample over the files: a checkpoint of 4 KiB is not most of what there is."""
     from faults.their_flips import TheirTrials
 
@@ -332,7 +336,7 @@ def their_cases(case: Case, image: Image, count: int) -> None:
         by_file.setdefault(one.name, []).append(one)
     trials = TheirTrials(case, image)
     try:
-        for number in range(count):
+        for number in range(part * count, (part + 1) * count):
             signal.setitimer(signal.ITIMER_REAL, 60)
             files = sorted(by_file)
             trials.run(case.draw.choice(by_file[files[number % len(files)]]))
