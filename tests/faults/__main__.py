@@ -82,7 +82,10 @@ def explain(run: Run) -> str:
 
 
 def start(campaign: Campaign, arguments: argparse.Namespace, scratch: Path) -> Callable[[], Run]:
-    """Have a campaign run in a process of its own; what waits for it."""
+    """Have a campaign run in a process of its own; what waits for it.
+
+    What it keeps in memory would make each fork of the next one slower.
+    """
     result = scratch / "run"
     parent = os.getpid()
     child = os.fork()
@@ -170,7 +173,8 @@ def main() -> int:
     }
     runs = []
     for name in sorted(names, key=lambda name: name in joins):
-        run = joins[name]() if name in joins else one(campaigns[name], arguments, places[name])
+        join = joins.get(name) or start(campaigns[name], arguments, places[name])
+        run = join()
         runs.append(run)
         if text := explain(run):
             print(text, flush=True)
