@@ -332,11 +332,15 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
         queue.next_offset = 0
         return 0
     rc = recover_tail(store, queue)
-    if rc == 0:
-        rc = queue_cut(queue, atomic_get(&queue.max_offset))
-    if rc == 0 and queue.life.start:
-        # The next file stays, empty as it is.
-        rc = queue_trim(queue, atomic_get(&queue.max_offset) * UNIT_BYTES + queue.files.file_size)
+    if rc < 0:
+        return rc
+    stop = atomic_get(&queue.max_offset) * UNIT_BYTES
+    rc = queue_cut(queue, atomic_get(&queue.max_offset))
+    # Where nothing but the next file lies behind the end, empty as it was made, it stays.
+    if rc >= 0 and queue.life.start and (
+            rc > 0 or queue.files.slots[queue.files.count - 1].start
+            >= stop + queue.files.file_size):
+        rc = queue_trim(queue, stop)
     if rc < 0:
         return rc
     first = queue.files.slots[0].start // UNIT_BYTES
@@ -382,11 +386,12 @@ cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept n
 
 
 cdef int64_t queue_cut(Queue *queue, int64_t used) noexcept nogil:
-    """Zero every unit from ``used`` on that is not zero."""
+    """Zero every unit from ``used`` on that is not zero; 1 if there was one."""
     cdef MappedFile *file = NULL
     cdef char *end
     cdef char *at
     cdef int64_t rc, i, start
+    cdef int64_t cut = 0
     for i in range(queue.files.count):
         start = queue.files.slots[i].start
         if start + queue.files.file_size <= used * UNIT_BYTES:
@@ -401,12 +406,14 @@ cdef int64_t queue_cut(Queue *queue, int64_t used) noexcept nogil:
         mapped_file_release(file)
         if rc < 0:
             return rc
-    return 0
+        cut |= rc
+    return cut
 
 
 cdef int64_t queue_cut_range(
     Queue *queue, MappedFile *file, int64_t start, int64_t stop,
 ) noexcept nogil:
+    """1 if there was a byte other than zero."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef MappedFile plain
@@ -424,5 +431,6 @@ cdef int64_t queue_cut_range(
         rc = zero_data(<int>fd, start, last)
         if rc == 0:
             rc = sys_sync(<int>fd)
+        rc = 1 if rc == 0 else rc
     close(<int>fd)
     return rc
