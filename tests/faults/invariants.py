@@ -185,7 +185,7 @@ def contents(root: Path) -> dict[str, tuple[int, str]]:
     top = len(os.fspath(root)) + 1
     paths = [f"{folder}/{name}" for folder, _, names in os.walk(root) for name in names]
     return {
-        path[top:]: (os.stat(path).st_size, oracle_store.digest(path))  # noqa: PTH116 - thousands
+        path[top:]: (Path(path).stat().st_size, oracle_store.digest(path))
         for path in paths
         if path[top:] != "lock"
     }

@@ -121,9 +121,9 @@ cdef void derived_free(Derived *derived) noexcept nogil:
 cdef inline void unit_write(
     char *at, int64_t physical_offset, int32_t size, int64_t code,
 ) noexcept nogil:
-    """The size last: without it a unit is none, if the process is killed in the middle.
+    """The size is written last: 4.9.3 takes a unit that has a size for complete.
 
-    4.9.3 takes what has a size as it is, with a tags code that never came.
+    A process that is killed in between leaves one without a size, which is written again.
     """
     put_i64(at + UNIT_PHYSICAL_OFFSET, physical_offset)
     put_i64(at + UNIT_TAGS_CODE, code)

@@ -77,11 +77,6 @@ cdef bint index_header_fits(Store *store, IndexFile *index) noexcept nogil:
     return record_time_is(store, begin, begin_time) and record_time_is(store, end, end_time)
 
 
-cdef inline bint record_is_rolled_back(const Record *record) noexcept nogil:
-    """Or a filler in the place of a damaged record: it has no keys, and not its time."""
-    return (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK
-
-
 cdef bint record_time_is(
     Store *store, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
@@ -314,7 +309,7 @@ cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:
                      &said.properties)
     hit = record_has_hash(data, &found.record, &said, get_i32(entry + ENTRY_KEY_HASH))
     if record_is_rolled_back(&found.record):
-        hit = True
+        hit = True                           # a filler in the place of a damaged record
     slice_release(&found.slice)
     return hit
 

@@ -308,7 +308,7 @@ cdef object late_error(Store *store, PutResult result, str root):
 
 
 cdef str not_on_disk(Store *store):
-    """How long was waited for it, and why in vain where no file could be opened to force it."""
+    """The end of a time-out's message, with the reason if no file could be opened to sync it."""
     cdef int64_t rc = atomic_get(&store.unflushed)
     text = f"not on the disk within {store.settings.sync_flush_timeout // 1000000} ms"
     return f"{text}: {strerror(ENOMEM if rc == E_NO_MEMORY else -rc)}" if is_passing(rc) else text

@@ -35,7 +35,7 @@ cdef bint record_has_key(
     cdef const char *word
     cdef int64_t length
     if record.store_timestamp < query.begin or record.store_timestamp > query.end \
-            or (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+            or record_is_rolled_back(record):
         return False
     if record.topic_length != query.topic_length or memcmp(
             data + record.topic_at, query.topic, <size_t>query.topic_length) != 0:
@@ -341,7 +341,7 @@ cdef int64_t query_walk(
 cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:
     """Whether the index would have entries for it, once its writer is done with it."""
     cdef StoreProperties properties
-    if (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+    if record_is_rolled_back(record):
         return False
     # Bytes that are zero may be still to come: the properties are written last.
     if memchr(data + record.properties_at, 0, <size_t>record.properties_length) != NULL:

@@ -117,6 +117,11 @@ cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) no
     put_i32(into + RECORD_BODY_CRC, <int32_t>(crc & 0x7FFFFFFF))
 
 
+cdef inline bint record_is_rolled_back(const Record *record) noexcept nogil:
+    """Whether it ends a transaction without a message: no queue and no index has it."""
+    return (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK
+
+
 cdef inline bint record_is_filler(const Record *record) noexcept nogil:
     """Whether it stands for damaged bytes: a rollback of no topic."""
-    return record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK and record.topic_length == 0
+    return record_is_rolled_back(record) and record.topic_length == 0

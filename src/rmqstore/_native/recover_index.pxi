@@ -107,7 +107,7 @@ cdef int64_t recover_index_files(
     indexes.known_end = key_end
     if indexes.count == 0:
         return log_first(store)
-    # Fewer entries with the same end: of the last record's some are missing.
+    # With the same end but fewer entries, the last record lacks some of its keys.
     if not cut and checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
             and 0 <= checkpoint.mark.index_end <= index_set_end(indexes) \
             and checkpoint.mark.index_entries <= index_set_entries(indexes):

@@ -64,12 +64,9 @@ cdef int64_t recover_unit(
     but units of records that were good just now, and has no others.
     """
     cdef int64_t more
-    cdef int64_t rc = life_goes_on(queue, queue_offset, unit)
+    cdef int64_t rc = life_drop_restart(queue, queue_offset, unit)
     if rc < 0:
         return rc
-    if rc > 0:
-        queue.life.restart_next = 0
-    rc = 0
     if life_begins(&queue.life, queue_offset, unit):
         queue_begin_life(queue)
         if queue.files.writable and (store == NULL
@@ -83,11 +80,15 @@ cdef int64_t recover_unit(
     return rc
 
 
-cdef int64_t life_goes_on(Queue *queue, int64_t queue_offset, const Unit *unit) noexcept nogil:
-    """Whether a record follows the only one of the life before, and no new one began in between.
+cdef int64_t life_drop_restart(
+    Queue *queue, int64_t queue_offset, const Unit *unit,
+) noexcept nogil:
+    """Take the record kept as ``restart`` for a damaged one where the files contradict it.
 
-    The log alone cannot tell: the record between them names the first place too. That both units
-    are in the files does; a recovery that began a new life would have replaced the first.
+    If a life has one message, and the next record names its place, the log alone cannot tell
+    whether a new life began. The files can: the first message's unit is in its place, and that of
+    the record behind is too. A recovery that began a new life would have replaced the first.
+    0, or a status.
     """
     cdef Unit there
     cdef int64_t rc
@@ -97,7 +98,9 @@ cdef int64_t life_goes_on(Queue *queue, int64_t queue_offset, const Unit *unit) 
     rc = recovered_unit(queue, queue_offset, &there)
     if rc < 0:
         return 0 if rc == E_NOT_FOUND else rc
-    return there.physical_offset == unit.physical_offset and there.size == unit.size
+    if there.physical_offset == unit.physical_offset and there.size == unit.size:
+        queue.life.restart_next = 0
+    return 0
 
 
 cdef int64_t recover_place(

@@ -76,7 +76,7 @@ cdef bint has_wanted_key(
     cdef int64_t at = 0
     cdef int64_t length = 0
     cdef const char *word = NULL
-    if (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK:
+    if record_is_rolled_back(record):
         return False
     store_properties(data + record.properties_at, record.properties_length, &properties)
     if properties.unique_key.value_length > 0 and is_wanted(
