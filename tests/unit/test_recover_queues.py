@@ -318,3 +318,31 @@ def test_a_recovery_was_killed_before_it_met_the_new_life(tmp_path, mode):
     queue.write_bytes(unit.ljust(queue.stat().st_size, b"\0"))
     with rmqstore.open(root, mode) as store:
         assert [m.body for m in store["orders"][0]] == [b"new 0", b"new 1"]
+
+
+@pytest.mark.parametrize("bit", [32, 0])
+def test_the_first_record_names_a_place_that_it_cannot_have(tmp_path, bit):
+    """The ones behind it begin no new life, for which the queue's files would be unlinked."""
+    config = CONFIG.replace(mapped_file_size_consume_queue=3 * UNIT)
+    root = tmp_path / "store"
+
+    def work():
+        store = rmqstore.open(root, "a", config=config)
+        offsets = [store.put("orders", b"%d" % n, queue_id=0).physical_offset for n in range(7)]
+        store.flush()
+        with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(20)
+            file.write(struct.pack(">q", 1 << bit))
+            file.seek(offsets[5])  # a power cut took them, and not their units
+            file.write(bytes(1 << 16))
+
+    in_child(work)
+    broker_like(root)
+    files = {path.name for path in (root / "consumequeue/orders/0").iterdir()}
+    assert len(files) == 3
+    with rmqstore.open(root, "r+", config=config) as store:
+        bodies = {m.body for m in store.scan()}
+        assert bodies >= {b"1", b"2", b"3", b"4"}
+        found = [store.get("orders", 0, at, 1).messages for at in range(1, 5)]
+        assert [some[0].body for some in found] == [b"1", b"2", b"3", b"4"]
+    assert files <= {path.name for path in (root / "consumequeue/orders/0").iterdir()}

@@ -238,7 +238,7 @@ cdef inline bint offset_is_likely(
     BODYCRC does not cover QUEUEOFFSET, so one flipped bit would have millions of units filled.
     """
     cdef int64_t known = atomic_peek(&queue.max_offset)
-    return queue_offset <= known or known == 0 or gap_is_likely(
+    return queue_offset <= known or gap_is_likely(
         queue_offset - known, physical_offset - atomic_peek(&queue.last_end))
 
 

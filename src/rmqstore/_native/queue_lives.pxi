@@ -4,7 +4,9 @@
 # they begin with 0, and a broker leaves the records of the earlier life in the log. So what falls
 # back to 0, or in front of where the queue began, is the beginning of a new life if the queue's
 # next record follows it, and what the earlier life had goes. Alone it is a damaged record, as is
-# any other that falls back. Within a life the unit that is at a place stays if it holds.
+# any other that falls back, and one that names a place before which the log below it, whatever is
+# left of that, has no room for so many messages. Within a life the unit that is at a place stays
+# if it holds.
 #
 # Source: ours; 4.9.3 appends such units, store/ConsumeQueue.java putMessagePositionInfo
 
@@ -22,6 +24,8 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
     cdef bint follows = 0 < life.restart_next == queue_offset
     if unit.physical_offset < life.seen_until:
         return False                         # a batch is done again
+    if not gap_is_likely(queue_offset, unit.physical_offset):
+        return False                         # damaged: it says nothing about the others
     life.seen_until = unit.physical_offset + 1
     if life.next == 0:
         life.first = queue_offset
