@@ -24,7 +24,7 @@ import rmqstore
 from crash.writer import TOPICS, Writer, message_of
 from faults import invariants
 from faults.machine_company import (
-    Child,
+    Company,
     changing_memory,
     fork_while_opening,
     in_child,
@@ -106,8 +106,10 @@ class State:
 class Life:
     """An open store and the steps done with it, in a child of its own."""
 
-    def __init__(self, root: Path, state: State, mode: str, config: Any) -> None:
-        self.root, self.state, self.mode = root, state, mode
+    def __init__(
+        self, root: Path, state: State, mode: str, config: Any, company: Company
+    ) -> None:
+        self.root, self.state, self.mode, self.company = root, state, mode, company
         self.tell: Callable[[str, str], None] = lambda kind, text: state.found.append((kind, text))
         self.store = rmqstore.open(root, mode, config=config)
         self.check(f'opened "{mode}"')
@@ -191,7 +193,7 @@ class Life:
 
     def do_changing(self, draw: random.Random) -> None:
         """Bodies that change while they are put: what is in the log has its checksum."""
-        with changing_memory(3500) as body:
+        with changing_memory(self.company, self.root.with_name("changing"), 3500) as body:
             for name in self.names(16):
                 time.sleep(0.0005)  # whoever changes it has a turn
                 m = message_of(name)
@@ -239,12 +241,12 @@ class Life:
         self.check("check")
 
     def do_flush(self, draw: random.Random) -> None:
-        self.store.flush()
-        self.state.model.flushed = self.store.stats()["flushed_position"]
-        self.save()
+        self.flush()
 
-    def save(self) -> None:
-        """Keep what is on the disk now."""
+    def flush(self) -> None:
+        """Force all that there is, and keep it: that much is on the disk."""
+        self.store.flush()
+        self.learn_flushed()
         saved = self.root.with_name("saved")
         shutil.rmtree(saved, ignore_errors=True)
         invariants.copy(self.root, saved)
@@ -252,25 +254,17 @@ class Life:
 
     def do_reader(self, draw: random.Random) -> None:
         """Another process reads beside the owner."""
-        self.store.flush()  # what is put is in its queue a moment later
+        self.flush()  # what is put is in its queue a moment later
         config = rmqstore.StoreConfig(**SIZES) if draw.random() < 0.5 else None
-
-        def read() -> list[Found]:
-            found: list[Found] = []
-            with rmqstore.open(self.root, "r", config=config) as store:
-                invariants.check(
-                    store, self.state.model, lambda *what: found.append(what), where="beside"
-                )
-            return found
-
-        found, status = in_child(read)
+        self.company.ask(read_beside, self.root, config, self.state.model)
+        found, status = self.company.answer()
         self.state.found += found or []
         if status:
             self.tell("died", f"a reader beside the owner: {status}")
 
     def do_second_owner(self, draw: random.Random) -> None:
         """It is refused, and has changed nothing."""
-        self.store.flush()
+        self.flush()
         before = invariants.contents(self.root)
         try:
             rmqstore.open(self.root, "r+").close()
@@ -296,13 +290,13 @@ class Life:
 
     def hand_over(self, draw: random.Random, config: Any) -> None:
         """The next owner waits for the lock, and sees what the last one made meanwhile."""
-        waiting = Child(lambda: wait_for_topics(self.root, config))
+        self.company.ask(wait_for_topics, self.root, config)
         time.sleep(0.05)
         for topic in TOPICS:
             self.store.create_topic(topic, draw.randint(4, 9))
         expected = {name: topic.write_queue_nums for name, topic in self.store.topics.items()}
         self.store.close()  # and it is opened at once
-        seen, status = waiting.wait()
+        seen, status = self.company.answer()
         if seen is None:
             self.tell("died", f"who waited for the lock: {status}")
         elif seen != expected:
@@ -317,6 +311,14 @@ class Life:
             self.state.model.flushed = max(
                 self.state.model.flushed, *[at + 1 for _, at in self.state.model.acked.values()], 0
             )
+
+
+def read_beside(root: Path, config: Any, model: Model) -> list[Found]:
+    """What a reader finds that must not be."""
+    found: list[Found] = []
+    with rmqstore.open(root, "r", config=config) as store:
+        invariants.check(store, model, lambda *what: found.append(what), where="beside")
+    return found
 
 
 def cut_power(root: Path, saved: Path, state: State, draw: random.Random) -> None:
@@ -381,8 +383,9 @@ class Machine:
 
         def life() -> State:
             step = ("open", 0)
+            company = Company()
             try:
-                store = Life(self.root, self.state, mode, config)
+                store = Life(self.root, self.state, mode, config, company)
                 for step in work:
                     store.do(step)
                     if self.state.found:
@@ -392,9 +395,13 @@ class Machine:
                     store.hand_over(draw, self.config)
                 elif name == "close":
                     store.close()
+                elif name == "cut" and mode != "r":
+                    store.learn_flushed()  # the checkpoint may know of it
             except Exception:
                 kind = "refused" if step[0] == "open" else "error"
                 self.state.found.append((kind, f"{step}: {traceback.format_exc()}"))
+            finally:
+                company.end()
             return self.state
 
         state, status = in_child(life)

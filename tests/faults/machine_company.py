@@ -59,23 +59,82 @@ class Child:
         os.waitpid(self.pid, 0)
 
 
+class Company:
+    """A process that was forked before there were threads, and forks what works beside a store.
+
+    A child of the process that has the store open would inherit the locks of its threads as they
+    happen to be: that of a sanitizer's allocator is given back in no child.
+    """
+
+    def __init__(self) -> None:
+        asked, asking = os.pipe()
+        telling, told = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(asking)
+                os.close(telling)
+                self._serve(asked, told)
+            finally:
+                os._exit(0)
+        os.close(asked)
+        os.close(told)
+        self.asking = os.fdopen(asking, "wb")
+        self.telling = os.fdopen(telling, "rb")
+
+    def _serve(self, asked: int, told: int) -> None:
+        with os.fdopen(asked, "rb") as questions, os.fdopen(told, "wb") as answers:
+            while True:
+                try:
+                    work, arguments = pickle.load(questions)
+                except EOFError:  # whoever asks has ended
+                    return
+                pickle.dump(in_child(lambda: work(*arguments)), answers)  # noqa: B023
+                answers.flush()
+
+    def ask(self, work: Callable[..., Any], *arguments: Any) -> None:
+        """Have a function of a module called in a child of its own."""
+        pickle.dump((work, arguments), self.asking)
+        self.asking.flush()
+
+    def answer(self) -> tuple[Any, int]:
+        """What the function asked for longest ago returned, and the exit code."""
+        try:
+            said, status = pickle.load(self.telling)
+        except EOFError:
+            return None, 1
+        return said, status
+
+    def end(self) -> None:
+        self.asking.close()
+        self.telling.close()
+        os.waitpid(self.pid, 0)
+
+
 @contextmanager
-def changing_memory(size: int) -> Iterator[memoryview]:
-    """Read-only bytes that another process changes all the time."""
-    memory = mmap.mmap(-1, size)
-
-    def change() -> None:
-        while True:
-            for at in range(0, size, 8):
-                memory[at] = (memory[at] + 1) & 0xFF
-
-    child = Child(change)
+def changing_memory(company: Company, path: Path, size: int) -> Iterator[memoryview]:
+    """Read-only bytes, those of a file, that another process changes all the time."""
+    path.write_bytes(bytes(size + 1))
+    with path.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), size + 1)
+    company.ask(change_memory, path, size)
     try:
-        while not any(memory):
+        until = time.monotonic() + LIFE / 2
+        while not any(memory) and time.monotonic() < until:
             time.sleep(0.0005)
-        yield memoryview(memory).toreadonly()
+        yield memoryview(memory)[:size].toreadonly()
     finally:
-        child.end()
+        memory[size] = 1
+        company.answer()
+
+
+def change_memory(path: Path, size: int) -> None:
+    """Until the byte behind them says that it is enough."""
+    with path.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), size + 1)
+    while not memory[size]:
+        for at in range(0, size, 8):
+            memory[at] = (memory[at] + 1) & 0xFF
 
 
 @contextmanager
