@@ -6,6 +6,7 @@ there is.  What is in a message is told from its number alone, in our stores and
 
 from __future__ import annotations
 
+import builtins
 import os
 import random
 import shutil
@@ -120,7 +121,7 @@ class Worker:
         except (rmqstore.StoreError, OSError, MemoryError) as error:
             text = str(error).replace("\n", " ")
             number = getattr(error, "errno", None)
-            self.tell("raised", where, type(error).__name__, number, text)
+            self.tell("raised", where, public_name(type(error)), number, text)
             return None
 
     def acked(self, numbers: list[int], done: Any, late: bool) -> None:
@@ -220,6 +221,12 @@ class Worker:
         self.flush()
         self.guarded("close", store.close)
         self.guarded("close-again", store.close)
+
+
+def public_name(kind: type) -> str:
+    """The name of an error's class, or of the nearest above it that users have."""
+    public = {*rmqstore.__all__, *dir(builtins)}
+    return next(above.__name__ for above in kind.__mro__ if above.__name__ in public)
 
 
 @dataclass

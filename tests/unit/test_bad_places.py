@@ -274,6 +274,47 @@ def test_s42_more_log_files_than_descriptors(tmp_path, flush, end):
         assert int(used) < 60, "descriptors of log files are kept"
 
 
+@pytest.mark.parametrize("end", ["exit", "close"])
+def test_s42_more_queue_files_than_mappings(tmp_path, end):
+    """Full ones are let go of once they are on the disk, also by who recovers and reads them."""
+    code = """
+        import os, sys, rmqstore
+        path, end = sys.argv[1:]
+        config = rmqstore.StoreConfig(mapped_file_size_commit_log=1 << 20,
+            mapped_file_size_consume_queue=20, max_hash_slot_num=50, max_index_num=20000,
+            flush_interval_consume_queue=3_600_000, flush_consume_queue_thorough_interval=3_600_000)
+
+        def mappings():
+            with open("/proc/self/maps") as maps:
+                return sum("consumequeue" in line for line in maps)
+
+        def write(store, count):
+            store.put_many("Topic1", [b"%d" % n for n in range(count)], queue_id=0, uniq_key=False)
+            store.get("Topic1", 0, store["Topic1"][0].max_offset - 1)  # waits until it is there
+            store.flush()
+            return mappings()
+
+        with rmqstore.open(path, "a", config=config) as store:
+            print(write(store, 5000), write(store, 1500))
+            assert len(os.listdir(path + "/consumequeue/Topic1/0")) == 6500
+            if end == "exit":
+                sys.stdout.flush()
+                os._exit(0)
+    """
+    again = """
+        with rmqstore.open(path, "r+", config=config) as store:
+            print(mappings())
+            assert sum(1 for _ in store["Topic1"][0]) == 6500
+            print(mappings(), write(store, 100))
+    """
+    writes, _, _ = code.partition("        with rmqstore")
+    for program in [code, writes + again[1:]]:
+        done = run(program, tmp_path / "store", end)
+        assert done.returncode == 0, done.stderr.decode()
+        counts = [int(word) for word in done.stdout.split()]
+        assert max(counts) < 4200, counts
+
+
 @pytest.mark.parametrize("files", [6, 8, 10, 12, 16])
 def test_s42_no_descriptors_at_all(root, files):
     """An OSError, and afterwards everything is as it was."""

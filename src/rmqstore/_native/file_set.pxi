@@ -36,7 +36,10 @@ cdef struct FileSet:
     OpenFiles *open_files    # NULL: no limit
 
 
-# The open files of a store, so that thousands of queues do not use up descriptors or maps.
+# Which files of a store are open, so that thousands of queues do not use up descriptors or maps:
+# the one noted longest ago is closed for the next.  The last file of a written set is none of
+# them, as its writer has a pointer to it, and neither is one that is not on the disk yet, as a
+# failed sync is told to those who had it open before: it is noted as soon as it is both.
 cdef struct OpenFiles:
     pthread_mutex_t mutex
     FileSet **sets
@@ -60,39 +63,37 @@ cdef void open_files_destroy(OpenFiles *table) noexcept nogil:
     pthread_mutex_destroy(&table.mutex)
 
 
-cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t start) noexcept nogil:
-    """Enter a file just opened, under its set's mutex; what stood there is closed."""
+cdef inline bint file_slot_may_close(FileSet *files, int64_t index) noexcept nogil:
+    """Of an open file, under the set's mutex. What is flushed has its name on the disk as well."""
+    return not files.writable or (
+        index < files.count - 1
+        and atomic_get(&files.flushed) >= min(
+            atomic_get(&files.wrote), files.slots[index].start + files.file_size))
+
+
+cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t index) noexcept nogil:
+    """Enter an open file if it may be closed; its set's mutex is held. Another is, for it."""
     cdef FileSet *other
-    cdef int64_t other_start, index
+    cdef int64_t start = files.slots[index].start
+    cdef int64_t other_start, at
     cdef int64_t tries = 0
+    if not file_slot_may_close(files, index):
+        return
     pthread_mutex_lock(&table.mutex)
-    while tries < 8:
+    while tries < table.limit:
         tries += 1
         other = table.sets[table.next]
         other_start = table.starts[table.next]
         if other == NULL or (other == files and other_start == start):
             break
         # Another set's mutex may only be tried: its owner may wait for ours.
-        if other != files and pthread_mutex_trylock(&other.mutex) != 0:
-            table.next = (table.next + 1) % table.limit
-            continue
-        index = file_set_find(other, other_start)
-        # The last file of a written set stays: its writer has a pointer to it. So does one
-        # that is not on the disk yet, as a failed sync is told to those who had it open before.
-        if index >= 0 and other.slots[index].file != NULL \
-                and not (other.writable and (
-                    index == other.count - 1
-                    or atomic_get(&other.slots[index].file.name_dirty)
-                    or atomic_get(&other.flushed) < min(
-                        atomic_get(&other.wrote), other_start + other.file_size))):
-            mapped_file_release(other.slots[index].file)
-            other.slots[index].file = NULL
+        if other == files or pthread_mutex_trylock(&other.mutex) == 0:
+            at = file_set_find(other, other_start)
+            if at >= 0 and other.slots[at].file != NULL and file_slot_may_close(other, at):
+                mapped_file_release(other.slots[at].file)
+                other.slots[at].file = NULL
             if other != files:
                 pthread_mutex_unlock(&other.mutex)
-            break
-        if other != files:
-            pthread_mutex_unlock(&other.mutex)
-        if index < 0:
             break
         table.next = (table.next + 1) % table.limit
     table.sets[table.next] = files
@@ -226,7 +227,7 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
     if files.unclean:
         atomic_set(&file.name_dirty, 1)
     if files.open_files != NULL:
-        open_files_note(files.open_files, files, slot.start)
+        open_files_note(files.open_files, files, index)
     return 0
 
 
@@ -409,8 +410,8 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
         files.slots[rc].file = file
         if files.keep_made:
             file_set_close_unused(files, rc, 0)
-        if files.open_files != NULL:
-            open_files_note(files.open_files, files, file.start)
+        if files.open_files != NULL and rc > 0 and files.slots[rc - 1].file != NULL:
+            open_files_note(files.open_files, files, rc - 1)
         rc = 0
     pthread_mutex_unlock(&files.mutex)
     return rc
@@ -438,7 +439,7 @@ cdef int64_t file_set_flush(FileSet *files, int64_t stop) noexcept nogil:
     """
     cdef MappedFile *file = NULL
     cdef int64_t at = atomic_get(&files.flushed)
-    cdef int64_t end, rc
+    cdef int64_t start, end, rc
     cdef int64_t syncs = 0
     while at < stop:
         rc = file_set_hold(files, at, &file)
@@ -448,10 +449,23 @@ cdef int64_t file_set_flush(FileSet *files, int64_t stop) noexcept nogil:
         rc = mapped_file_sync(file, at - file.start, end - file.start)
         if rc == 0:
             rc = file_set_sync_name(files, file)
+        start = file.start
         mapped_file_release(file)
         if rc < 0:
             return rc
         syncs += 1
         at = end
         atomic_set(&files.flushed, at)
+        if files.open_files != NULL and at == start + files.file_size:
+            file_set_note_flushed(files, start)
     return syncs
+
+
+cdef void file_set_note_flushed(FileSet *files, int64_t start) noexcept nogil:
+    """A file may be closed from now on."""
+    cdef int64_t index
+    pthread_mutex_lock(&files.mutex)
+    index = file_set_find(files, start)
+    if index >= 0 and files.slots[index].file != NULL:
+        open_files_note(files.open_files, files, index)
+    pthread_mutex_unlock(&files.mutex)

@@ -2,6 +2,10 @@
 #
 # Source: store/DefaultMessageStore.java start, shutdown
 
+cdef enum:
+    WRITER_MAPPINGS = 4096       # of files that are full and on the disk; the process may have 65,530
+
+
 cdef Store *store_new(int root, const Settings *settings, bint writable) noexcept nogil:
     """NULL without memory; ``root`` is taken over."""
     cdef Store *store = <Store *>calloc(1, sizeof(Store))
@@ -40,7 +44,8 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     store.indexes.open_most = reader_files()
     store.pending = <Pending *>calloc(1, sizeof(Pending))
     if topic_table_init(&store.table) < 0 or store.pending == NULL \
-            or open_files_init(&store.open_files, 16384 if writable else reader_files()) < 0:
+            or open_files_init(&store.open_files,
+                               WRITER_MAPPINGS if writable else reader_files()) < 0:
         store_drop(store)
         return NULL
     if not PLANTED("a14"):
