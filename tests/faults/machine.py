@@ -106,9 +106,7 @@ class State:
 class Life:
     """An open store and the steps done with it, in a child of its own."""
 
-    def __init__(
-        self, root: Path, state: State, mode: str, config: Any, company: Company
-    ) -> None:
+    def __init__(self, root: Path, state: State, mode: str, config: Any, company: Company) -> None:
         self.root, self.state, self.mode, self.company = root, state, mode, company
         self.tell: Callable[[str, str], None] = lambda kind, text: state.found.append((kind, text))
         self.store = rmqstore.open(root, mode, config=config)

@@ -3,7 +3,7 @@
 # Source: store/DefaultMessageStore.java start, shutdown
 
 cdef enum:
-    WRITER_MAPPINGS = 4096       # of files that are full and on the disk; the process may have 65,530
+    WRITER_MAPPINGS = 4096       # of full files that are on the disk; a process may have 65,530
 
 
 cdef Store *store_new(int root, const Settings *settings, bint writable) noexcept nogil:
