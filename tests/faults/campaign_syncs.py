@@ -50,15 +50,17 @@ def syncs(run: Run) -> None:
     run.fork(one_sync, plans, seconds=4 * LIMIT)
 
 
-def program(case: Case, recording: Recording, *arguments: object) -> tuple[int, str]:
+def program(recording: Recording, *arguments: object) -> tuple[int, str]:
+    """Its exit status, and what it printed; if it died, how."""
     done = subprocess.run(
         [sys.executable, "-m", "faults.sync_worker", *map(str, arguments)],
         env=environment(**recording.environment(SHIM[0])),
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
-    return done.returncode, done.stdout
+    return done.returncode, done.stderr if done.returncode else done.stdout
 
 
 def one_sync(case: Case, item: str) -> None:
@@ -72,14 +74,14 @@ def one_sync(case: Case, item: str) -> None:
     there = max((stop for _, stop in image.spans.values()), default=0) if image else 0
     files = invariants.sizes(root)
     recording = Recording.begin(top, case.scratch / "shadow")
-    status, said = program(case, recording, "work", root, case.scratch / "told", item)
+    status, said = program(recording, "work", root, case.scratch / "told", item)
     name = described(plan)
 
     def tell(kind: str, text: str) -> None:
         case.violation(kind, f"{name}: {text}")
 
     if status:
-        tell("hung" if status == -signal.SIGALRM else "died", f"exit status {status}")
+        tell("hung" if status == -signal.SIGALRM else "died", f"exit status {status}: {said}")
         return
     if said.split()[1] == "0":
         case.note("planned calls that were not reached")
@@ -121,9 +123,10 @@ def check_thrown(case: Case, recording: Recording, plan: Plan, model: Model, tel
 def check_served(case: Case, recording: Recording, root: Path, item: str, tell: Any) -> None:
     """What the store shows when it is opened again is on the disk: it may go down right then."""
     out = case.scratch / "served"
-    status, _ = program(case, recording, "serve", root, out, item)
+    status, said = program(recording, "serve", root, out, item)
     if status not in {0, -signal.SIGKILL}:
-        tell("hung" if status == -signal.SIGALRM else "died", f"reopening ended with {status}")
+        kind = "hung" if status == -signal.SIGALRM else "died"
+        tell(kind, f"reopening ended with {status}: {said}")
     served = [line.split() for line in out.read_text().splitlines()] if out.exists() else []
     again = thrown_away(case, recording, "served-and-thrown")
     if not served:

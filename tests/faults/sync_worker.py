@@ -6,6 +6,7 @@ the store, writes every message that it is given there into OUT, and is killed w
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import rmqstore
 from faults import campaign_calls
+from faults.framework import SANITIZED
 from faults.model import messages_of
 
 
@@ -34,6 +36,8 @@ def serve(root: Path, out: Path, plan: campaign_calls.Plan) -> None:
 def main() -> None:
     verb, root, out, name = sys.argv[1:]
     logging.disable(logging.CRITICAL)
+    if not SANITIZED:  # which says more
+        faulthandler.enable()
     signal.alarm(campaign_calls.LIMIT)
     plan = campaign_calls.plan_of(name)
     if verb == "serve":
