@@ -55,8 +55,7 @@ def program(recording: Recording, *arguments: object) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "faults.sync_worker", *map(str, arguments)],
         env=environment(**recording.environment(SHIM[0])),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
