@@ -402,14 +402,18 @@ class MessageStore(ScanningEngine, AsyncEngine):
         if not isinstance(id, str):
             raise TypeError(f"argument 'id' is {id!r}; it may be a str")
         offset = offset_of(id)
+        damage: StoreCorruptError | None = None
         if offset is not None:
             try:
                 return self.at(offset)
-            except (MessageNotFoundError, StoreCorruptError):
-                pass  # no record begins there: then it is no such id
+            except MessageNotFoundError:
+                pass
+            except StoreCorruptError as error:  # or it is no such id
+                damage = error
         found = [m for topic in self.topics for m in self.query(topic, id) if m.uniq_key == id]
         if not found:
-            raise MessageNotFoundError(f"{self.path}: no message {id!r}")
+            why = f"; {damage}" if damage is not None else ""
+            raise MessageNotFoundError(f"{self.path}: no message {id!r}{why}") from damage
         return min(found, key=lambda message: message.physical_offset)
 
     def query_many(

@@ -147,7 +147,7 @@ cdef class ReadingEngine(WritingEngine):
         Raises
         ------
         MessageNotFoundError
-            The log has no such byte, or a filler begins there.
+            The log has no such byte, or what begins there stands for bytes that were lost.
         StoreCorruptError
             No good record begins there.
 
@@ -163,6 +163,10 @@ cdef class ReadingEngine(WritingEngine):
             log_look(store)
             rc = log_record(store, offset, 0, &found, &field)
             if rc == E_CORRUPT and not_recovered(store, offset):
+                rc = E_NOT_FOUND
+            if rc > 0 and (record_is_filler(&found.record)
+                           or is_left_out(store, found.slice.data, &found.record)):
+                slice_release(&found.slice)
                 rc = E_NOT_FOUND
             store_leave(store)
         if rc > 0:

@@ -135,7 +135,7 @@ cdef int64_t query_add(
     """Take a hit over unless it is the one before: 1 where that was enough."""
     cdef int64_t rc
     cdef int64_t offset = found.record.physical_offset
-    if hit_is_torn(store, found):
+    if is_left_out(store, found.slice.data, &found.record):
         slice_release(&found.slice)
         return 0
     if query.records:
@@ -213,7 +213,7 @@ cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
     return not store.writable and (offset >= log_end(store) or never_synced(store, offset))
 
 
-cdef bint hit_is_torn(Store *store, const Found *found) noexcept nogil:
+cdef bint is_left_out(Store *store, const char *data, const Record *record) noexcept nogil:
     """Whether a recovery of a store that is only read would cut or fill a record whose body checks.
 
     Where one would, an owner may have written a good record since.
@@ -223,8 +223,8 @@ cdef bint hit_is_torn(Store *store, const Found *found) noexcept nogil:
     for i in range(store.recovery.damage_count if not store.writable else 0):
         damage = &store.recovery.damages[i]
         if damage.kind != DAMAGE_BYTES \
-                and damage.start <= found.record.physical_offset < damage.stop:
-            return record_is_torn(found.slice.data, &found.record, store.log.file_size)
+                and damage.start <= record.physical_offset < damage.stop:
+            return record_is_torn(data, record, store.log.file_size)
     return False
 
 

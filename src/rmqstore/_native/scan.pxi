@@ -53,7 +53,8 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
             examined += rc
             if examined > AHEAD_WORTH:       # not for what a few records are enough for
                 read_ahead_start(source.cursor.ahead)
-            if scan_wants(&scan.filter, data, &record):
+            if scan_wants(&scan.filter, data, &record) \
+                    and not is_left_out(scan.store, data, &record):
                 rc = scan_row(scan, data, &record)
                 if rc < 0 and (rc != E_CORRUPT or scan.on_corruption == ON_BAD_RAISE):
                     scan_failed(scan, rc)

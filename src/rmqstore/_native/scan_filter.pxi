@@ -92,7 +92,9 @@ cdef bint has_wanted_key(
 cdef bint scan_wants(
     const ScanFilter *filter, const char *data, const Record *record,
 ) noexcept nogil:
-    """Whether a checked record passes."""
+    """Whether a checked record passes; what stands for bytes that were lost never does."""
+    if record_is_filler(record):
+        return False
     if record.store_timestamp < filter.since or (
             record.store_timestamp >= filter.until and filter.until != INT64_MOST):
         return False

@@ -28,8 +28,14 @@ cdef int64_t verify_log(Store *store, Verified *found) noexcept nogil:
     cursor.tell_removed = True
     while True:
         rc = cursor_next(&cursor, &record, &data)
-        if rc > 0:
+        if rc > 0 and not is_left_out(store, data, &record):
             found.records += 1
+            continue
+        if rc > 0:
+            if offsets_add(&found.ranges, record.physical_offset) < 0 \
+                    or offsets_add(&found.ranges, record.physical_offset + rc) < 0:
+                rc = E_NO_MEMORY
+                break
             continue
         if rc == E_REMOVED and cursor.at < log_first(store):
             cursor.at = log_first(store)     # an owner's retention took it meanwhile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,11 +13,13 @@ from rmqstore.cli import render
 from rmqstore.cli.common import open_store, output_option, store_command, time_of
 from rmqstore.cli.failures import NOT_FOUND, CliError
 from rmqstore.cli.output import resolve, write_bytes, writer_for
-from rmqstore.cli.walk import Bound, Selection, follow, walk
+from rmqstore.cli.walk import Bound, Damaged, Selection, follow, walk
+from rmqstore.errors import StoreCorruptError
 from rmqstore.times import parse_time
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
+    from rmqstore.store import MessageStore
 
 __all__ = ["cat", "find", "get"]
 
@@ -107,12 +109,17 @@ def cat(
     chosen = Selection(topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags)
     show = _Show(output, form, body)
     with open_store(store, "r", config) as opened, show.writer:
-        found = follow(opened, chosen, show.writer.flush) if following else walk(opened, chosen)
+        damaged = Damaged()
+        if following:
+            found = follow(opened, chosen, damaged, show.writer.flush)
+        else:
+            found = walk(opened, chosen, damaged)
         try:
             show.all(itertools.islice(found, number))
         except KeyboardInterrupt:
             if not following:
                 raise
+    damaged.check()
 
 
 @store_command("ID")
@@ -164,13 +171,19 @@ def find(
         names = [topic] if topic is not None else list(opened.topics)
         if topic is not None:
             opened[topic]  # an unknown topic is told apart from an unknown key
+        damaged = Damaged()
         hits: dict[int, Message] = {}
         for name in names:
-            for message in opened.query(
-                name, key, max_num=number, begin=begin, end=end, index_only=index_only
-            ):
-                hits[message.physical_offset] = message
+            try:
+                found = opened.query(
+                    name, key, max_num=number, begin=begin, end=end, index_only=index_only
+                )
+            except StoreCorruptError as error:  # of one that may have the key
+                damaged.add(name, error)
+                found = list(_good_ones(opened, name, key, begin, end))
+            hits.update((message.physical_offset, message) for message in found)
         if not hits:
+            damaged.check()
             where = f"topic {topic!r}" if topic is not None else "any topic"
             when = " and was stored in that time" if (begin, end) != (None, None) else ""
             raise CliError(f"no message in {where} has the key {key!r}{when}", NOT_FOUND)
@@ -178,6 +191,19 @@ def find(
         show = _Show(output, form, body)
         with show.writer:
             show.all(newest_first[:number])
+    damaged.check()
+
+
+def _good_ones(
+    store: MessageStore, topic: str, key: str, begin: int | None, end: int | None
+) -> Iterator[Message]:
+    """Go through the messages with a key, along the log, and past those that are damaged."""
+    for message in store.scan(topic, on_corruption="skip"):
+        in_time = (begin is None or begin <= message.store_timestamp) and (
+            end is None or message.store_timestamp <= end
+        )
+        if in_time and (key in message.keys or key == message.uniq_key):
+            yield message
 
 
 class _Show:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from rmqstore.cli.common import load_config, output_option, store_command
 from rmqstore.cli.failures import NOT_FOUND
 from rmqstore.cli.output import Column, writer_for
 
+if TYPE_CHECKING:
+    from rmqstore.config import StoreConfig
+    from rmqstore.quarantine import SavedRange
+
 __all__ = ["restore"]
+
+_TRANSACTION, _PREPARED, _ROLLBACK = 0xC, 0x4, 0xC  # bits of sys_flag
 
 _COLUMNS = (
     Column("file"),
@@ -31,7 +39,8 @@ def restore(
     """List what lies in rmqstore-quarantine/, and with --apply put it back into the log.
 
     PLACE is what lies in the log where it was: filler, empty, same, written, gone. Good records
-    go back where there is a filler, or where the log ends and nothing was written since.
+    go back where there is a filler, or where the log ends and nothing was written since. Before,
+    --apply recovers the store, as opening it to write does.
     """
     from rmqstore import quarantine
 
@@ -65,5 +74,35 @@ def restore(
             )
     if not apply and any(each.restorable for each in found):
         click.echo("rmqstore: nothing was changed; --apply puts them back", err=True)
+    if not found:
+        click.echo("rmqstore: nothing lies in the quarantine", err=True)
+    if apply and (unqueued := _without_place(store, settings, found)):
+        click.echo(
+            f"rmqstore: {unqueued} of the messages are in no queue, where others have their places "
+            "by now; 'find', 'get' and a scan show them",
+            err=True,
+        )
     if left:
         ctx.exit(NOT_FOUND)
+
+
+def _without_place(store: str, settings: StoreConfig | None, found: list[SavedRange]) -> int:
+    """Count the messages that are back in the log and not in their queues."""
+    import rmqstore
+
+    count = 0
+    with rmqstore.open(store, "r", config=settings) as opened:
+        for each in found:
+            if not each.restorable:
+                continue
+            for message in opened.scan(start=each.offset, stop=each.offset + each.size):
+                if message.sys_flag & _TRANSACTION in {_PREPARED, _ROLLBACK}:
+                    continue
+                topic, at = opened.topics.get(message.topic), message.queue_offset
+                queue = topic[message.queue_id] if topic and message.queue_id in topic else None
+                count += (
+                    queue is None
+                    or not queue.min_offset <= at < queue.max_offset
+                    or queue.units(at, at + 1)["physical_offset"][0] != message.physical_offset
+                )
+    return count

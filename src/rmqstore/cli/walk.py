@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.errors import MessageNotFoundError
+from rmqstore.cli.failures import UNREADABLE, CliError
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from rmqstore.store import MessageStore
     from rmqstore.topic import Queue
 
-__all__ = ["Bound", "Selection", "follow", "walk"]
+__all__ = ["Bound", "Damaged", "Selection", "follow", "walk"]
 
 _BATCH_MESSAGES = 256
 _BATCH_BYTES = 1 << 20
 _ALL_BATCHES_MESSAGES = 8192  # together, where queues are many
 _POLL_SECONDS = 0.1
+_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
+_DAMAGES_TOLD = 10  # each by itself
 
 Key = tuple[str, int]
 
@@ -56,12 +59,22 @@ class Bound:
         if self.kind == "last":
             return max(low, high - self.value)
         while low < high:
-            middle = (low + high) // 2
-            if queue[middle].physical_offset < self.value:
-                low = middle + 1
+            middle = at = (low + high) // 2
+            offset = _offset_of(queue, at)
+            while offset is None and at < high - 1:
+                at += 1
+                offset = _offset_of(queue, at)
+            if offset is not None and offset < self.value:
+                low = at + 1
             else:
                 high = middle
         return low
+
+
+def _offset_of(queue: Queue, queue_offset: int) -> int | None:
+    """Return where a unit points, be that good or bad; ``None`` for a blank one."""
+    (unit,) = queue.units(queue_offset, queue_offset + 1)
+    return None if unit["size"] == _BLANK_SIZE else int(unit["physical_offset"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +112,30 @@ class Selection:
         return found
 
 
+class Damaged:
+    """Messages that were passed over as they are damaged: how many; the first are told at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, where: str, error: StoreCorruptError) -> None:
+        """Take in one more."""
+        self.count += 1
+        if self.count <= _DAMAGES_TOLD:
+            click.echo(f"rmqstore: {where}: {error}", err=True)
+
+    def check(self) -> None:
+        """Raise if there was one."""
+        if self.count:
+            text = "1 damaged message was" if self.count == 1 else f"{self.count} damaged ones were"
+            raise CliError(f"{text} left out", UNREADABLE)
+
+
 def walk(
-    store: MessageStore, chosen: Selection, reached: dict[Key, int] | None = None
+    store: MessageStore,
+    chosen: Selection,
+    damaged: Damaged,
+    reached: dict[Key, int] | None = None,
 ) -> Iterator[Message]:
     """Go through the chosen messages that are there now, in log order.
 
@@ -110,6 +145,8 @@ def walk(
         Any mode.
     chosen : Selection
         With a start of kind ``"last"`` the last so many of all queues together.
+    damaged : Damaged
+        Told of what cannot be shown.
     reached : dict, optional
         Queue offsets to begin at instead; set to where each queue ended.
     """
@@ -125,8 +162,8 @@ def walk(
         if begin is None:
             begin = chosen.start.offset_in(queue) if chosen.start else queue.min_offset
         places[key] = max(begin, end)
-        if begin < end:
-            parts.append(_read(store, key, range(begin, end), chosen.tags, share))
+        if span := range(begin, end):
+            parts.append(_read(store, key, span, tags=chosen.tags, share=share, damaged=damaged))
     merged: Iterator[Message]
     if len(parts) == 1:
         merged = parts[0]
@@ -138,15 +175,28 @@ def walk(
 
 
 def _read(
-    store: MessageStore, key: Key, span: range, tags: str | None, share: int
+    store: MessageStore, key: Key, span: range, *, tags: str | None, share: int, damaged: Damaged
 ) -> Iterator[Message]:
     """Go through the queue offsets ``span`` of one queue, ``share`` messages at a time."""
     topic, queue_id = key
     offset, end = span.start, span.stop
+    number = share
     while offset < end:
-        found = store.get(
-            topic, queue_id, offset, min(share, end - offset), max_bytes=_BATCH_BYTES, tags=tags
-        )
+        try:
+            found = store.get(
+                topic,
+                queue_id,
+                offset,
+                min(number, end - offset),
+                max_bytes=_BATCH_BYTES,
+                tags=tags,
+            )
+        except StoreCorruptError as error:
+            if number == 1:
+                damaged.add(f"{topic}/{queue_id} at {offset}", error)
+                offset += 1
+            number = share if number == 1 else 1  # one at a time up to the damaged one
+            continue
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             click.echo(
                 f"rmqstore: {topic}/{queue_id}: messages {offset} to {found.next_offset - 1} "
@@ -162,7 +212,9 @@ def _read(
         offset = found.next_offset
 
 
-def follow(store: MessageStore, chosen: Selection, shown: Callable[[], None]) -> Iterator[Message]:
+def follow(
+    store: MessageStore, chosen: Selection, damaged: Damaged, shown: Callable[[], None]
+) -> Iterator[Message]:
     """Go through the chosen messages and then through those that are appended, without end.
 
     Parameters
@@ -171,14 +223,16 @@ def follow(store: MessageStore, chosen: Selection, shown: Callable[[], None]) ->
         Any mode.
     chosen : Selection
         Its ``stop`` is not asked.
+    damaged : Damaged
+        As for :func:`walk`.
     shown : callable
         Called whenever nothing more is there for now.
     """
     reached: dict[Key, int] = {}
-    yield from walk(store, chosen, reached)
+    yield from walk(store, chosen, damaged, reached)
     # A queue that appears later is shown from its first message on.
     later = Selection(chosen.topic, chosen.queue_id, None, None, chosen.tags)
     for _ in itertools.count():
         shown()
         time.sleep(_POLL_SECONDS)
-        yield from walk(store, later, reached)
+        yield from walk(store, later, damaged, reached)

@@ -1,0 +1,167 @@
+"""What is shown of a store that nobody has mended yet: all that is good; the rest is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import damaged
+import rmqstore
+from rmqstore.cli import main
+
+HEAD = 88  # bytes in front of a body
+HIT = 61  # the number of the message that is hit: Topic1/1 at 30
+
+
+@pytest.fixture
+def killed(tmp_path):
+    root = damaged.make(tmp_path / "store")
+    record = damaged.records(root)[HIT]
+    damaged.flip(root, record.physical_offset + HEAD + 7)
+    return damaged.killed(root), record
+
+
+def rows(*arguments):
+    """The keys of the messages that a verb shows, its exit code, and the lines it says."""
+    done = CliRunner().invoke(main, [*map(str, arguments)])
+    keys = [json.loads(line)["keys"] for line in done.stdout.splitlines()]
+    return [key for (key,) in keys], done.exit_code, done.stderr.splitlines()
+
+
+def keys_of(numbers):
+    return [f"k{number}" for number in numbers]
+
+
+def test_cat_shows_what_is_good_and_names_the_rest(killed):
+    root, record = killed
+    shown, code, said = rows("cat", root)
+    assert shown == keys_of(n for n in range(damaged.COUNT) if n != HIT)
+    assert code == 4
+    assert said[0].startswith("rmqstore: Topic1/1 at 30: ")
+    assert f"offset {record.physical_offset}: BODYCRC" in said[0]
+    assert said[1:] == ["rmqstore: 1 damaged message was left out"]
+
+
+def test_cat_up_to_the_damage_and_from_behind_it(killed):
+    root, record = killed
+    behind = record.physical_offset + 1
+    assert rows("cat", root, "--until", record.physical_offset) == (keys_of(range(HIT)), 0, [])
+    later = keys_of(range(HIT + 1, damaged.COUNT))
+    assert rows("cat", root, "--from", behind) == (later, 0, [])
+    shown, code, _ = rows("cat", root, "--from", record.physical_offset)
+    assert (shown, code) == (later, 4)
+
+
+def test_many_damaged_ones_are_counted(killed):
+    root, _ = killed
+    for record in damaged.records(root)[20:50]:
+        damaged.flip(root, record.physical_offset + HEAD + 7)
+    shown, code, said = rows("cat", root)
+    assert (len(shown), code) == (damaged.COUNT - 31, 4)
+    assert len(said) == 11
+    assert said[-1] == "rmqstore: 31 damaged ones were left out"
+
+
+def test_find_shows_the_good_ones(tmp_path):
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=damaged.CONFIG) as store:
+        puts = [store.put("Topic1", b"body %d" % n, queue_id=0, keys="same") for n in range(5)]
+    damaged.flip(root, puts[2].physical_offset + HEAD + 1)
+    done = CliRunner().invoke(main, ["find", str(root), "-k", "same"])
+    found = [json.loads(line)["queue_offset"] for line in done.stdout.splitlines()]
+    assert found == [4, 3, 1, 0]
+    assert done.exit_code == 4
+    assert f"offset {puts[2].physical_offset}: BODYCRC" in done.stderr
+
+
+def test_a_message_id_of_a_damaged_record(killed):
+    root, record = killed
+    with rmqstore.open(root) as store:
+        with pytest.raises(rmqstore.StoreCorruptError, match="BODYCRC"):
+            store.at(record.physical_offset)
+        name = f"7F00000100002A9F{record.physical_offset:016X}"
+        with pytest.raises(rmqstore.MessageNotFoundError, match=r"no message .*BODYCRC"):
+            store.message(name)
+
+
+def test_what_stands_for_lost_bytes_is_no_message(killed):
+    root, record = killed
+    with rmqstore.open(root, "r+", on_corruption="fill"):
+        pass
+    for mode in ("r", "r+"):
+        with rmqstore.open(root, mode) as store:
+            assert [m.keys for m in store.scan()] == [
+                (f"k{n}",) for n in range(damaged.COUNT) if n != HIT
+            ]
+            assert store.scan().count() == damaged.COUNT - 1
+            assert store.scan(columns=["keys"]).to_table().num_rows == damaged.COUNT - 1
+            with pytest.raises(rmqstore.MessageNotFoundError):
+                store.at(record.physical_offset)
+
+
+@pytest.mark.parametrize("sector", [0, 1])
+def test_a_torn_last_record_is_shown_by_nobody(tmp_path, sector):
+    """Its body checks and its properties are zero, as a power cut leaves them."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=damaged.CONFIG) as store:
+        store.put("Topic1", b"first", queue_id=0)
+        torn = store.put(
+            "Topic1", b"torn", queue_id=0, keys=" ".join(f"key{n:04d}" for n in range(400))
+        )
+    damaged.killed(root)
+    at = torn.physical_offset + 1024 + 512 * sector
+    damaged.poke(root, at - at % 512, bytes(512))
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode) as store:
+            assert [m.body for m in store.scan()] == [b"first"]
+            assert [m.body for m in store["Topic1"][0]] == [b"first"]
+            with pytest.raises(rmqstore.MessageNotFoundError):
+                store.at(torn.physical_offset)
+
+
+def test_full_verification_tells_of_a_torn_record(tmp_path, caplog):
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=damaged.CONFIG) as store:
+        torn = store.put(
+            "Topic1", b"torn", queue_id=0, keys=" ".join(f"key{n:04d}" for n in range(400))
+        )
+    damaged.killed(root)
+    damaged.poke(root, 1024, bytes(512))
+    with rmqstore.open(root, "r", verify="full") as store:
+        notes = " ".join(store.recovery.notes)
+    assert f"bytes {torn.physical_offset} to " in notes
+    assert "0 records" in notes
+
+
+def test_restore_says_what_is_in_no_queue(tmp_path):
+    """The last of its queue was filled, and another message has its place by now."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=damaged.CONFIG) as store:
+        puts = [store.put("Topic1", b"body %d" % n, queue_id=0) for n in range(3)]
+        store.put("Topic1", b"behind", queue_id=1)
+    damaged.killed(root)
+    at = puts[2].physical_offset + HEAD
+    damaged.flip(root, at)
+    with rmqstore.open(root, "r+", on_corruption="fill") as store:
+        assert store.put("Topic1", b"in its place", queue_id=0).queue_offset == 2
+    (saved,) = (root / "rmqstore-quarantine").glob("[0-9]*")
+    done = CliRunner().invoke(main, ["restore", str(root), "--apply"])
+    assert (done.exit_code, json.loads(done.stdout)["state"]) == (0, "no good record")
+    with saved.open("r+b") as file:
+        file.seek(HEAD)
+        file.write(b"b")
+    done = CliRunner().invoke(main, ["restore", str(root), "--apply"])
+    assert (done.exit_code, json.loads(done.stdout)["state"]) == (0, "restored")
+    assert "1 of the messages are in no queue" in done.stderr
+    with rmqstore.open(root) as store:
+        assert [m.body for m in store["Topic1"][0]] == [b"body 0", b"body 1", b"in its place"]
+        assert store.at(puts[2].physical_offset).body == b"body 2"
+
+
+def test_restore_of_nothing_says_so(tmp_path):
+    root = damaged.make(tmp_path / "store")
+    done = CliRunner().invoke(main, ["restore", str(root)])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "nothing lies in the quarantine" in done.stderr
