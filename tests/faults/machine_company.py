@@ -120,12 +120,14 @@ def changing_memory(company: Company, path: Path, size: int) -> Iterator[memoryv
     company.ask(change_memory, path, size)
     try:
         until = time.monotonic() + LIFE / 2
-        while not any(memory) and time.monotonic() < until:
+        while not any(memory):
+            assert time.monotonic() < until, "nobody changes the memory"
             time.sleep(0.0005)
         yield memoryview(memory)[:size].toreadonly()
     finally:
         memory[size] = 1
-        company.answer()
+        _, status = company.answer()
+    assert status == 0, status
 
 
 def change_memory(path: Path, size: int) -> None:

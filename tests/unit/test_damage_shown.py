@@ -41,7 +41,7 @@ def test_cat_shows_what_is_good_and_names_the_rest(killed):
     assert code == 4
     assert said[0].startswith("rmqstore: Topic1/1 at 30: ")
     assert f"offset {record.physical_offset}: BODYCRC" in said[0]
-    assert said[1:] == ["rmqstore: 1 damaged message was left out"]
+    assert said[1:] == ["rmqstore: 1 message was left out, being damaged"]
 
 
 def test_cat_up_to_the_damage_and_from_behind_it(killed):
@@ -61,7 +61,7 @@ def test_many_damaged_ones_are_counted(killed):
     shown, code, said = rows("cat", root)
     assert (len(shown), code) == (damaged.COUNT - 31, 4)
     assert len(said) == 11
-    assert said[-1] == "rmqstore: 31 damaged ones were left out"
+    assert said[-1] == "rmqstore: 31 messages were left out, being damaged"
 
 
 def test_find_shows_the_good_ones(tmp_path):
@@ -121,7 +121,7 @@ def test_a_torn_last_record_is_shown_by_nobody(tmp_path, sector):
                 store.at(torn.physical_offset)
 
 
-def test_full_verification_tells_of_a_torn_record(tmp_path, caplog):
+def test_full_verification_tells_of_a_torn_record(tmp_path):
     root = tmp_path / "store"
     with rmqstore.open(root, "a", config=damaged.CONFIG) as store:
         torn = store.put(
@@ -165,3 +165,63 @@ def test_restore_of_nothing_says_so(tmp_path):
     done = CliRunner().invoke(main, ["restore", str(root)])
     assert (done.exit_code, done.stdout) == (0, "")
     assert "nothing lies in the quarantine" in done.stderr
+
+
+def test_cat_of_tags_counts_a_damaged_one_once(killed):
+    root, record = killed
+    shown, code, said = rows("cat", root, "-t", "Topic1", "-q", 1, "--tags", "t1 || t2")
+    numbers = [n for n in range(1, damaged.COUNT, 2) if n % 3 and n != HIT]
+    assert (shown, code) == (keys_of(numbers), 4)
+    assert len(said) == 2
+    assert f"at 30: {root}/commitlog" in said[0]
+    assert f"offset {record.physical_offset}:" in said[0]
+
+
+def test_cat_behind_what_was_filled(killed):
+    """Places that nothing has lie in front of the next damaged record."""
+    root, _ = killed
+    with rmqstore.open(root, "r+", on_corruption="fill"):
+        pass
+    next_one = damaged.records(root)[HIT + 2]
+    damaged.flip(root, next_one.physical_offset + HEAD + 7)
+    shown, code, said = rows("cat", root)
+    assert shown == keys_of(n for n in range(damaged.COUNT) if n not in {HIT, HIT + 2})
+    assert (code, len(said)) == (4, 2)
+    assert said[0].startswith("rmqstore: Topic1/1 at 31: ")
+
+
+@pytest.mark.parametrize("option", ["--from", "--until"])
+def test_cat_of_a_time_past_damage(tmp_path, option):
+    root = damaged.make(tmp_path / "store")
+    log = damaged.records(root)
+    for record in log[10:100]:
+        damaged.flip(root, record.physical_offset + HEAD + 7)
+    time = log[5].store_timestamp
+    shown, _, _ = rows("cat", root, option, f"@{time}")
+    good = [n for n in range(damaged.COUNT) if not 10 <= n < 100]
+    after = option == "--from"
+    assert shown == keys_of(n for n in good if (log[n].store_timestamp >= time) == after)
+
+
+def test_cat_from_an_offset_past_a_unit_of_zeros(tmp_path):
+    root = damaged.make(tmp_path / "store")
+    log = damaged.records(root)
+    (queue, *_) = sorted((root / "consumequeue" / "Topic1" / "0").iterdir())
+    data = bytearray(queue.read_bytes())
+    data[10 * 20 : 11 * 20] = bytes(20)
+    queue.write_bytes(data)
+    for number in range(12, 30):
+        shown, _, _ = rows("cat", root, "-t", "Topic1", "--from", log[number].physical_offset)
+        assert set(shown) >= set(keys_of(range(number, damaged.COUNT))) - {"k20"}
+
+
+def test_find_past_damage_keeps_its_limits(tmp_path):
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=damaged.CONFIG) as store:
+        puts = [store.put("Topic1", b"body %d" % n, queue_id=0, keys="same") for n in range(9)]
+    damaged.flip(root, puts[7].physical_offset + HEAD + 1)
+    done = CliRunner().invoke(main, ["find", str(root), "-k", "same", "-n", "3"])
+    found = [json.loads(line)["queue_offset"] for line in done.stdout.splitlines()]
+    assert (found, done.exit_code) == ([8, 6, 5], 4)
+    done = CliRunner().invoke(main, ["find", str(root), "-k", "same", "--index-only"])
+    assert (done.stdout, done.exit_code) == ("", 4)

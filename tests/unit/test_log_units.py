@@ -205,6 +205,8 @@ def test_a_queue_offset_that_two_records_name(tmp_path: Path) -> None:
         pytest.param([0, 1, 2, 1, 2, 3], [0, 1, 2, 5], id="not-from-the-beginning"),
         pytest.param([0, 1, 3, 2, 3, 4], [0, 1, 3, 4, 5], id="too-high"),
         pytest.param([7, 3, 5, 6, 7, 8, 5, 6], range(2, 6), id="nothing-begins"),
+        pytest.param([1003], [0], id="compacted-one"),
+        pytest.param([1003, 1004, 1007], range(3), id="compacted"),
         pytest.param([1 << 40, 0, 1, 2], range(1, 4), id="impossible"),
         pytest.param([0, 1 << 40, 1, 2], [0, 2, 3], id="impossible-later"),
     ],
@@ -214,9 +216,7 @@ def test_lives(tmp_path: Path, offsets: list[int], kept: list[int]) -> None:
     config = rmqstore.StoreConfig(
         mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=100
     ).replace(max_hash_slot_num=5, max_index_num=20)
-    # Below the first one there is room for those that were before it.
-    records = [oracle.encode_record("u", b"", queue_offset=at) for at in range(40)]
-    records += [
+    records = [
         oracle.encode_record(
             "t", b"%d" % number, queue_offset=offset, properties=b"KEYS\x01k%d\x02" % number
         )

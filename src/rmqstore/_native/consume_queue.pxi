@@ -32,6 +32,7 @@ cdef struct Life:
     int64_t seen_until           # records below were taken in
     int64_t known_until          # and those below have their places already, or none
     int64_t restart_next         # what confirms that a new life began with ``restart``; 0: nothing
+    bint doubtful                # one record alone, whose place the log below it has no room for
     bint newest_was_there        # the newest record's unit was in its place when it was met
     Unit restart
 

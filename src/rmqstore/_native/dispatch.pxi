@@ -238,8 +238,18 @@ cdef inline bint offset_is_likely(
     BODYCRC does not cover QUEUEOFFSET, so one flipped bit would have millions of units filled.
     """
     cdef int64_t known = atomic_peek(&queue.max_offset)
+    if known == 0:
+        return first_is_likely(queue, queue_offset, physical_offset)
     return queue_offset <= known or gap_is_likely(
         queue_offset - known, physical_offset - atomic_peek(&queue.last_end))
+
+
+cdef inline bint first_is_likely(
+    Queue *queue, int64_t queue_offset, int64_t physical_offset,
+) noexcept nogil:
+    """Whether a queue without a unit can begin there: anywhere, but not far behind its files."""
+    return queue.files.count == 0 or gap_is_likely(queue_offset, physical_offset) \
+        or queue_offset * UNIT_BYTES < file_set_stop(&queue.files)
 
 
 cdef inline bint gap_is_likely(int64_t missing, int64_t bytes_between) noexcept nogil:

@@ -37,9 +37,9 @@ cdef struct FileSet:
 
 
 # Which files of a store are open, so that thousands of queues do not use up descriptors or maps:
-# the one noted longest ago is closed for the next.  The last file of a written set is none of
-# them, as its writer has a pointer to it, and neither is one that is not on the disk yet, as a
-# failed sync is told to those who had it open before: it is noted as soon as it is both.
+# the one entered longest ago is closed for the next.  The last file of a written set is not
+# entered, as its writer has a pointer to it, and neither is one that is not on the disk yet, as
+# a failed sync is reported to those who had it open before: it is entered as soon as it is both.
 cdef struct OpenFiles:
     pthread_mutex_t mutex
     FileSet **sets
@@ -65,14 +65,19 @@ cdef void open_files_destroy(OpenFiles *table) noexcept nogil:
 
 cdef inline bint file_slot_may_close(FileSet *files, int64_t index) noexcept nogil:
     """Of an open file, under the set's mutex. What is flushed has its name on the disk as well."""
+    cdef FileSlot *slot = &files.slots[index]
+    cdef int64_t wrote = atomic_get(&files.wrote)
     return not files.writable or (
         index < files.count - 1
-        and atomic_get(&files.flushed) >= min(
-            atomic_get(&files.wrote), files.slots[index].start + files.file_size))
+        and atomic_get(&files.flushed) >= min(wrote, slot.start + files.file_size)
+        and (slot.start < wrote or files.unclean or not atomic_get(&slot.file.name_dirty)))
 
 
 cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t index) noexcept nogil:
-    """Enter an open file if it may be closed; its set's mutex is held. Another is, for it."""
+    """Enter an open file if it may be closed, and close the one that was entered longest ago.
+
+    The set's mutex is held.
+    """
     cdef FileSet *other
     cdef int64_t start = files.slots[index].start
     cdef int64_t other_start, at

@@ -4,9 +4,11 @@
 # they begin with 0, and a broker leaves the records of the earlier life in the log. So what falls
 # back to 0, or in front of where the queue began, is the beginning of a new life if the queue's
 # next record follows it, and what the earlier life had goes. Alone it is a damaged record, as is
-# any other that falls back, and one that names a place before which the log below it, whatever is
-# left of that, has no room for so many messages. Within a life the unit that is at a place stays
-# if it holds.
+# any other that falls back. Within a life the unit that is at a place stays if it holds.
+#
+# A queue that is met for the first time may begin at any place, as in a log that was compacted.
+# But a first record for whose place the log below it has no room, and which the next ones
+# contradict, is damaged: it had no life that could end.
 #
 # Source: ours; 4.9.3 appends such units, store/ConsumeQueue.java putMessagePositionInfo
 
@@ -24,11 +26,12 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
     cdef bint follows = 0 < life.restart_next == queue_offset
     if unit.physical_offset < life.seen_until:
         return False                         # a batch is done again
-    if not gap_is_likely(queue_offset, unit.physical_offset):
-        return False                         # damaged: it says nothing about the others
     life.seen_until = unit.physical_offset + 1
     if life.next == 0:
         life.first = queue_offset
+        life.doubtful = not gap_is_likely(queue_offset, unit.physical_offset)
+    elif queue_offset >= life.next:
+        life.doubtful = False
     if queue_offset < life.next and not follows:
         life.restart = unit[0]
         life.restart_next = queue_offset + 1
@@ -38,7 +41,9 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
     if not follows or 0 < queue_offset - 1 >= life.first:
         return False
     life.first = queue_offset - 1
-    life.start = life.restart.physical_offset
+    if not life.doubtful:
+        life.start = life.restart.physical_offset
+    life.doubtful = False
     return True
 
 
@@ -56,7 +61,7 @@ cdef void queue_begin_life(Queue *queue) noexcept nogil:
     atomic_set(&queue.max_offset, 0)
     atomic_set(&queue.last_end, 0)
     atomic_set(&queue.files.wrote, 0)
-    atomic_set(&queue.files.flushed, 0)
+    atomic_set(&queue.files.flushed, file_set_start(&queue.files))
 
 
 cdef int64_t unit_goes(

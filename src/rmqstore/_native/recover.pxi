@@ -323,7 +323,8 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
             queue.next_offset = queue.ahead.first + 1
         if record.physical_offset >= queue.ahead.start \
                 and record.queue_offset >= queue.next_offset \
-                and (queue.next_offset == 0 or gap_is_likely(
+                and (first_is_likely(queue, record.queue_offset, record.physical_offset)
+                     if queue.next_offset == 0 else gap_is_likely(
                     record.queue_offset - queue.next_offset,
                     record.physical_offset - atomic_peek(&queue.last_end))):
             queue.next_offset = record.queue_offset + 1

@@ -240,7 +240,7 @@ cdef int64_t recover_floor(
     derived_free(queue.making)
     queue.making = NULL
     queue_forget_near(queue)
-    atomic_set(&queue.files.wrote, 0)        # of its files no more stay open than of any
+    atomic_set(&queue.files.wrote, 0)        # as long as the floor is not known, any may be closed
     if queue_is_of_deleted(queue):
         if not queue.files.writable:
             queue.deleted = True

@@ -69,15 +69,25 @@ cdef int64_t recover_unit(
         return rc
     if life_begins(&queue.life, queue_offset, unit):
         queue_begin_life(queue)
-        if queue.files.writable and (store == NULL
-                                     or atomic_peek(&store.state) != STATE_OPENING):
-            rc = queue_trim(queue, 0)        # nobody looks at the queue's end any more
+        if queue.files.writable and life_takes_files(store, queue):
+            rc = queue_trim(queue, 0)
         if rc == 0:
             rc = recover_place(store, queue, queue.life.first, &queue.life.restart, skipped)
     if rc >= 0:
         more = recover_place(store, queue, queue_offset, unit, skipped)
         rc = more if more < 0 else rc + more
     return rc
+
+
+cdef bint life_takes_files(Store *store, Queue *queue) noexcept nogil:
+    """Whether the queue's files go as ``life.restart`` becomes its first record.
+
+    In an opening that waits for the queue's end, but for files behind a place that a damaged
+    record named: those in front of them would all be made.
+    """
+    if store != NULL and queue.life.start != queue.life.restart.physical_offset:
+        return queue.files.count and queue.life.first * UNIT_BYTES < queue.files.slots[0].start
+    return store == NULL or atomic_peek(&store.state) != STATE_OPENING
 
 
 cdef int64_t life_drop_restart(
@@ -234,7 +244,9 @@ cdef int64_t derived_set(
         making = <Derived *>calloc(1, sizeof(Derived))
         if making == NULL:
             return E_NO_MEMORY
-        making.start = min(queue_offset, max(queue.floor, atomic_peek(&queue.max_offset)))
+        making.start = queue_offset          # without files there is nothing before it
+        if queue.files.count or atomic_peek(&queue.max_offset) > 0:
+            making.start = min(queue_offset, max(queue.floor, atomic_peek(&queue.max_offset)))
         queue.making = making
         rc = derived_grow(making, max(queue_offset, atomic_peek(&queue.max_offset)))
         if rc < 0:

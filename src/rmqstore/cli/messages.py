@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -178,9 +179,12 @@ def find(
                 found = opened.query(
                     name, key, max_num=number, begin=begin, end=end, index_only=index_only
                 )
-            except StoreCorruptError as error:  # of one that may have the key
+            except StoreCorruptError as error:  # a record that may have the key
+                if index_only:
+                    raise
                 damaged.add(name, error)
-                found = list(_good_ones(opened, name, key, begin, end))
+                good = _good_ones(opened, name, key, begin, end)
+                found = list(deque(good, maxlen=number))
             hits.update((message.physical_offset, message) for message in found)
         if not hits:
             damaged.check()

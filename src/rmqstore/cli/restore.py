@@ -78,8 +78,8 @@ def restore(
         click.echo("rmqstore: nothing lies in the quarantine", err=True)
     if apply and (unqueued := _without_place(store, settings, found)):
         click.echo(
-            f"rmqstore: {unqueued} of the messages are in no queue, where others have their places "
-            "by now; 'find', 'get' and a scan show them",
+            f"rmqstore: {unqueued} of the messages are in no queue: others have their places by "
+            "now, or their topic was deleted; 'get' and a scan show them",
             err=True,
         )
     if left:
@@ -91,6 +91,8 @@ def _without_place(store: str, settings: StoreConfig | None, found: list[SavedRa
     import rmqstore
 
     count = 0
+    if not any(each.restorable for each in found):
+        return 0
     with rmqstore.open(store, "r", config=settings) as opened:
         for each in found:
             if not each.restorable:

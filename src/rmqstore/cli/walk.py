@@ -28,7 +28,8 @@ _BATCH_BYTES = 1 << 20
 _ALL_BATCHES_MESSAGES = 8192  # together, where queues are many
 _POLL_SECONDS = 0.1
 _BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
-_DAMAGES_TOLD = 10  # each by itself
+_REPORTED = 10  # damaged messages, each on a line
+_UNITS = 4096  # looked at together
 
 Key = tuple[str, int]
 
@@ -49,32 +50,42 @@ class Bound:
     kind: str
     value: int
 
-    def offset_in(self, queue: Queue) -> int:
+    def offset_in(self, queue: Queue, store: MessageStore) -> int:
         """Return the first queue offset at or after the bound."""
         low, high = queue.min_offset, queue.max_offset
         if self.kind == "time":
-            return queue.offset_at(self.value, "lower")
+            try:
+                return queue.offset_at(self.value, "lower")
+            except StoreCorruptError:  # a damaged one on the way: along the queue, past it
+                later = store.scan(
+                    queue.topic, queue.queue_id, since=self.value, on_corruption="skip"
+                )
+                return next((message.queue_offset for message in later), high)
         if self.kind == "queue":
             return max(low, min(self.value, high))
         if self.kind == "last":
             return max(low, high - self.value)
         while low < high:
-            middle = at = (low + high) // 2
-            offset = _offset_of(queue, at)
-            while offset is None and at < high - 1:
-                at += 1
-                offset = _offset_of(queue, at)
-            if offset is not None and offset < self.value:
+            middle = (low + high) // 2
+            at, physical_offset = _first_unit(queue, middle, high)
+            if physical_offset < self.value:
                 low = at + 1
             else:
                 high = middle
         return low
 
 
-def _offset_of(queue: Queue, queue_offset: int) -> int | None:
-    """Return where a unit points, be that good or bad; ``None`` for a blank one."""
-    (unit,) = queue.units(queue_offset, queue_offset + 1)
-    return None if unit["size"] == _BLANK_SIZE else int(unit["physical_offset"])
+def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
+    """Return the first unit that names a record, and which; ``stop`` and 2**63 without one."""
+    while start < stop:
+        units = queue.units(start, min(stop, start + _UNITS))
+        sizes = units["size"]
+        good = (sizes > 0) & (sizes != _BLANK_SIZE) & (units["physical_offset"] >= 0)
+        if good.any():
+            at = int(good.argmax())
+            return start + at, int(units["physical_offset"][at])
+        start += len(units)
+    return stop, 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +124,22 @@ class Selection:
 
 
 class Damaged:
-    """Messages that were passed over as they are damaged: how many; the first are told at once."""
+    """Counts the messages that are left out as they are damaged; the first are reported at once."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def add(self, where: str, error: StoreCorruptError) -> None:
-        """Take in one more."""
+        """Count one more."""
         self.count += 1
-        if self.count <= _DAMAGES_TOLD:
+        if self.count <= _REPORTED:
             click.echo(f"rmqstore: {where}: {error}", err=True)
 
     def check(self) -> None:
         """Raise if there was one."""
         if self.count:
-            text = "1 damaged message was" if self.count == 1 else f"{self.count} damaged ones were"
-            raise CliError(f"{text} left out", UNREADABLE)
+            text = "1 message was" if self.count == 1 else f"{self.count} messages were"
+            raise CliError(f"{text} left out, being damaged", UNREADABLE)
 
 
 def walk(
@@ -157,10 +168,10 @@ def walk(
     for key, queue in queues.items():
         end = queue.max_offset
         if chosen.stop is not None:
-            end = min(end, chosen.stop.offset_in(queue))
+            end = min(end, chosen.stop.offset_in(queue, store))
         begin = places.get(key)
         if begin is None:
-            begin = chosen.start.offset_in(queue) if chosen.start else queue.min_offset
+            begin = chosen.start.offset_in(queue, store) if chosen.start else queue.min_offset
         places[key] = max(begin, end)
         if span := range(begin, end):
             parts.append(_read(store, key, span, tags=chosen.tags, share=share, damaged=damaged))
@@ -180,22 +191,15 @@ def _read(
     """Go through the queue offsets ``span`` of one queue, ``share`` messages at a time."""
     topic, queue_id = key
     offset, end = span.start, span.stop
-    number = share
     while offset < end:
+        most = min(share, end - offset)
         try:
-            found = store.get(
-                topic,
-                queue_id,
-                offset,
-                min(number, end - offset),
-                max_bytes=_BATCH_BYTES,
-                tags=tags,
+            found = store.get(topic, queue_id, offset, most, max_bytes=_BATCH_BYTES, tags=tags)
+        except StoreCorruptError:
+            yield from _read_each(
+                store[topic][queue_id], range(offset, offset + most), tags, damaged
             )
-        except StoreCorruptError as error:
-            if number == 1:
-                damaged.add(f"{topic}/{queue_id} at {offset}", error)
-                offset += 1
-            number = share if number == 1 else 1  # one at a time up to the damaged one
+            offset += most
             continue
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             click.echo(
@@ -210,6 +214,23 @@ def _read(
         if found.next_offset <= offset:
             return
         offset = found.next_offset
+
+
+def _read_each(queue: Queue, span: range, tags: str | None, damaged: Damaged) -> Iterator[Message]:
+    """Go through queue offsets one at a time, as one of them is damaged."""
+    wanted = None if tags in {None, "", "*"} else {tag.strip() for tag in str(tags).split("||")}
+    for offset in span:
+        try:
+            if queue.units(offset, offset + 1)["size"][0] == _BLANK_SIZE:
+                continue
+            message = queue[offset]
+        except StoreCorruptError as error:
+            damaged.add(f"{queue.topic}/{queue.queue_id} at {offset}", error)
+        except LookupError:  # nothing has this place
+            continue
+        else:
+            if wanted is None or message.tags in wanted:
+                yield message
 
 
 def follow(
