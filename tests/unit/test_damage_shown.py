@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 from click.testing import CliRunner
@@ -225,3 +227,41 @@ def test_find_past_damage_keeps_its_limits(tmp_path):
     assert (found, done.exit_code) == ([8, 6, 5], 4)
     done = CliRunner().invoke(main, ["find", str(root), "-k", "same", "--index-only"])
     assert (done.stdout, done.exit_code) == ("", 4)
+
+
+def test_a_last_record_whose_short_properties_are_zero(tmp_path):
+    """As of a broker that was killed while it copied the record into its log."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=damaged.CONFIG) as store:
+        store.put("Topic1", b"first", queue_id=0)
+        torn = store.put("Topic1", b"torn" * 50, queue_id=0, tags="t", uniq_key=False)
+    damaged.killed(root)
+    record = damaged.records(root)[-1]
+    assert record.store_size < 512 - torn.physical_offset % 512
+    damaged.poke(root, torn.physical_offset + record.store_size - 7, bytes(7))
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode) as store:
+            assert [m.body for m in store.scan()] == [b"first"]
+            assert [m.body for m in store["Topic1"][0]] == [b"first"]
+
+
+@pytest.mark.needs_debug_build
+@pytest.mark.parametrize("many", [False, True])
+def test_killed_in_the_middle_of_a_record(tmp_path, many):
+    """What was not written whole is no record, though its body checks."""
+    root = tmp_path / "store"
+    child = os.fork()
+    if child == 0:
+        os.environ["RMQ_KILL_AT"] = "mid-record:4"
+        store = rmqstore.open(root, "a", config=damaged.CONFIG)
+        if many:
+            store.put_many("Topic1", [b"body %d" % n for n in range(9)], queue_id=0)
+        else:
+            for number in range(9):
+                store.put("Topic1", b"body %d" % number, queue_id=0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode, config=damaged.CONFIG) as store:
+            assert [m.body for m in store.scan()] == [b"body 0", b"body 1", b"body 2"]
+            assert [m.body for m in store["Topic1"][0]] == [b"body 0", b"body 1", b"body 2"]

@@ -43,10 +43,13 @@ cdef inline void record_write(
     char *into, const Draft *draft, int64_t physical_offset, int64_t queue_offset,
     int64_t store_timestamp,
 ) noexcept nogil:
-    """Write the record of ``draft.size`` bytes."""
+    """Write the record of ``draft.size`` bytes.
+
+    TOTALSIZE is written last: BODYCRC says nothing about topic and properties, and a process that
+    is killed in between would leave a record without them that checks.
+    """
     cdef char *at = into
     cdef int64_t length
-    put_i32(at + RECORD_SIZE, draft.size)
     put_i32(at + RECORD_MAGIC, MAGIC_MESSAGE)
     put_i32(at + RECORD_BODY_CRC, draft.body_crc)
     put_i32(at + RECORD_QUEUE_ID, draft.queue_id)
@@ -76,9 +79,13 @@ cdef inline void record_write(
     memcpy(at + 1, draft.topic, <size_t>draft.topic_length)
     at += 1 + draft.topic_length
     put_i16(at, <int16_t>draft.properties_length)
+    KILL_POINT("mid-record")
     memcpy(at + 2, draft.properties, <size_t>draft.properties_length)
-    if draft.checksum:
+    if draft.checksum:                       # of TOTALSIZE too, and of all the rest
+        put_i32(into + RECORD_SIZE, draft.size)
         record_write_checksum(into, draft.size)
+    else:
+        put_i32_release(into + RECORD_SIZE, draft.size)
 
 
 cdef void record_write_checksum(char *record, int64_t size) noexcept nogil:

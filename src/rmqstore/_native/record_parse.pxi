@@ -252,10 +252,13 @@ cdef bint text_is_torn(
 
     The part that begins the text without beginning a sector counts with ``most`` zeros: the
     sector would have lost what lies before it too.  So do zeros up to a sector's end, as of a
-    sector that was written to the disk while the record was being copied.
+    sector that was written to the disk while the record was being copied; and a text of nothing
+    but zeros, as of a broker that was killed while it copied.
     """
     cdef int64_t at = 0
     cdef int64_t end, zeros
+    if length and last_nonzero(text, length) < 0:
+        return True
     while at < length:
         end = min(length, ((place + at) | (SECTOR_BYTES - 1)) + 1 - place)
         zeros = end - at - 1 - last_nonzero(text + at, end - at)
