@@ -16,7 +16,7 @@ import oracle_store
 import rmqstore
 from crash import checks, writer
 from faults import invariants
-from faults.framework import Case, Run, campaign
+from faults.framework import WAITING, Case, Run, campaign
 from faults.model import Model, Named, learn
 from faults.reopen import SLOW, check_reopened
 from faults.victim import Victim
@@ -99,7 +99,7 @@ def kill(run: Run) -> None:
     What a killed 4.9.3 leaves is opened by itself and by ours; and some of ours by it.
     """
     if run.wants("ours"):
-        run.fork(one_kill_alone, range(run.cases))
+        run.fork(one_kill_alone, range(run.cases), jobs=WAITING * run.jobs)
     if run.wants("theirs"):
         stores = run.scratch / "theirs"
         stores.mkdir()
@@ -179,7 +179,7 @@ def ours_opens(case: Case, root: Path, model: Model) -> None:
 @campaign("kill-again", cases=200, slice=5)
 def kill_again(run: Run) -> None:
     """Killed, and killed again up to four times while it recovers."""
-    run.fork(one_recovery, range(run.cases))
+    run.fork(one_recovery, range(run.cases), jobs=WAITING * run.jobs)
 
 
 def one_recovery(case: Case, number: int) -> None:
@@ -213,7 +213,7 @@ def kill_at_points(run: Run) -> None:
     if len(points) < 20 or bare:
         run.violation("error", "-", f"{len(points)} kill points are in the sources, none in {bare}")
     items = [f"{point}:{turn}" for point in points for turn in range(run.cases)]
-    died = run.fork(one_point, items)
+    died = run.fork(one_point, items, jobs=WAITING * run.jobs)
     met = {item.rpartition(":")[0] for item, at in zip(items, died, strict=False) if at}
     if not run.only_case:
         for point in sorted(set(points) - met):
