@@ -265,3 +265,17 @@ def test_killed_in_the_middle_of_a_record(tmp_path, many):
         with rmqstore.open(root, mode, config=damaged.CONFIG) as store:
             assert [m.body for m in store.scan()] == [b"body 0", b"body 1", b"body 2"]
             assert [m.body for m in store["Topic1"][0]] == [b"body 0", b"body 1", b"body 2"]
+
+
+def test_an_empty_log_file_is_missing_before_another(tmp_path):
+    """A broker makes two files ahead; what is in the log is all there."""
+    root = damaged.killed(damaged.make(tmp_path / "store"))
+    names = sorted(path.name for path in (root / "commitlog").iterdir())
+    ahead = int(names[-1]) + 2 * damaged.LOG_SIZE
+    (root / "commitlog" / f"{ahead:020d}").write_bytes(bytes(damaged.LOG_SIZE))
+    for options in ({}, {"config": damaged.CONFIG}, {"verify": "full"}):
+        with rmqstore.open(root, **options) as store:
+            assert len(damaged.bodies(store)) == damaged.COUNT
+            assert store.scan().count() == damaged.COUNT
+    with pytest.raises(rmqstore.IncompatibleStoreError, match="is missing"):
+        rmqstore.open(root, "r+")

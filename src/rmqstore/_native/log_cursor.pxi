@@ -227,6 +227,11 @@ cdef int64_t log_used(Store *store, int64_t start) noexcept nogil:
     cdef int64_t rc, last
     while at < file_set_stop(&store.log):
         rc = file_set_hold(&store.log, at, &file)
+        if rc == E_NOT_FOUND or rc == E_REMOVED:     # of who only reads: that file is missing
+            at = file_set_next_start(&store.log, at)
+            if at < 0:
+                break
+            continue
         if rc < 0:
             return rc
         last = mapped_file_last_used(file, at - file.start)
