@@ -25,7 +25,7 @@ MORE_DESCRIPTORS = 8
 MORE_MAPPINGS = 40
 LOG_FILE, SHORT_LOG_FILE = 256 << 10, 1 << 10  # either way more of them than descriptors
 CONFIG = {
-    "mapped_file_size_consume_queue": 400,  # 15,000 of them: as many as may be mapped after a third
+    "mapped_file_size_consume_queue": 400,  # the limit of mappings is reached in the first third
     "max_hash_slot_num": 20_000,
     "max_index_num": 80_000,
 }

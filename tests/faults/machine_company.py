@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ class Company:
                     work, arguments = pickle.load(questions)
                 except EOFError:  # whoever asks has ended
                     return
-                pickle.dump(in_child(lambda: work(*arguments)), answers)  # noqa: B023
+                pickle.dump(in_child(partial(work, *arguments)), answers)
                 answers.flush()
 
     def ask(self, work: Callable[..., Any], *arguments: Any) -> None:

@@ -43,7 +43,7 @@ def test_cat_shows_what_is_good_and_names_the_rest(killed):
     assert code == 4
     assert said[0].startswith("rmqstore: Topic1/1 at 30: ")
     assert f"offset {record.physical_offset}: BODYCRC" in said[0]
-    assert said[1:] == ["rmqstore: 1 message was left out, being damaged"]
+    assert said[1:] == ["rmqstore: 1 damaged message was left out"]
 
 
 def test_cat_up_to_the_damage_and_from_behind_it(killed):
@@ -63,7 +63,7 @@ def test_many_damaged_ones_are_counted(killed):
     shown, code, said = rows("cat", root)
     assert (len(shown), code) == (damaged.COUNT - 31, 4)
     assert len(said) == 11
-    assert said[-1] == "rmqstore: 31 messages were left out, being damaged"
+    assert said[-1] == "rmqstore: 31 damaged messages were left out"
 
 
 def test_find_shows_the_good_ones(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +20,6 @@ from rmqstore.times import parse_time
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
-    from rmqstore.store import MessageStore
 
 __all__ = ["cat", "find", "get"]
 
@@ -183,7 +182,8 @@ def find(
                 if index_only:
                     raise
                 damaged.add(name, error)
-                good = _good_ones(opened, name, key, begin, end)
+                until = None if end is None else end + 1
+                good = opened.scan(name, keys=[key], since=begin, until=until, on_corruption="skip")
                 found = list(deque(good, maxlen=number))
             hits.update((message.physical_offset, message) for message in found)
         if not hits:
@@ -196,18 +196,6 @@ def find(
         with show.writer:
             show.all(newest_first[:number])
     damaged.check()
-
-
-def _good_ones(
-    store: MessageStore, topic: str, key: str, begin: int | None, end: int | None
-) -> Iterator[Message]:
-    """Go through the messages with a key, along the log, and past those that are damaged."""
-    for message in store.scan(topic, on_corruption="skip"):
-        in_time = (begin is None or begin <= message.store_timestamp) and (
-            end is None or message.store_timestamp <= end
-        )
-        if in_time and (key in message.keys or key == message.uniq_key):
-            yield message
 
 
 class _Show:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["restore"]
 
-_TRANSACTION, _PREPARED, _ROLLBACK = 0xC, 0x4, 0xC  # bits of sys_flag
+_PREPARED = 0x4  # the bit of sys_flag that prepared records and rollbacks have: no queue has them
 
 _COLUMNS = (
     Column("file"),
@@ -98,7 +98,7 @@ def _without_place(store: str, settings: StoreConfig | None, found: list[SavedRa
             if not each.restorable:
                 continue
             for message in opened.scan(start=each.offset, stop=each.offset + each.size):
-                if message.sys_flag & _TRANSACTION in {_PREPARED, _ROLLBACK}:
+                if message.sys_flag & _PREPARED:
                     continue
                 topic, at = opened.topics.get(message.topic), message.queue_offset
                 queue = topic[message.queue_id] if topic and message.queue_id in topic else None

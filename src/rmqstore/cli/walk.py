@@ -124,7 +124,7 @@ class Selection:
 
 
 class Damaged:
-    """Counts the messages that are left out as they are damaged; the first are reported at once."""
+    """Counts the damaged messages that are left out; the first of them are reported at once."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -138,8 +138,8 @@ class Damaged:
     def check(self) -> None:
         """Raise if there was one."""
         if self.count:
-            text = "1 message was" if self.count == 1 else f"{self.count} messages were"
-            raise CliError(f"{text} left out, being damaged", UNREADABLE)
+            text = "message was" if self.count == 1 else "messages were"
+            raise CliError(f"{self.count} damaged {text} left out", UNREADABLE)
 
 
 def walk(
@@ -157,7 +157,7 @@ def walk(
     chosen : Selection
         With a start of kind ``"last"`` the last so many of all queues together.
     damaged : Damaged
-        Told of what cannot be shown.
+        Counts what cannot be shown.
     reached : dict, optional
         Queue offsets to begin at instead; set to where each queue ended.
     """
