@@ -234,9 +234,7 @@ class Trial:
                 self.wrong("I7", f"changed by what was only to be read: {sorted(changed)}")
             return
         gone = before.keys() - after.keys() - {"abort"}
-        # Where a hit record makes a queue begin anew, its files without a unit may go, as with the
-        # broker's recovery: it takes a queue's end to be in front of three of them.
-        if gone := {name for name in gone if not name.startswith("index/") and any(before[name])}:
+        if gone := {name for name in gone if not name.startswith("index/")}:
             self.wrong("I7", f"files are gone: {sorted(gone)}")
         shorter = {
             name for name in before.keys() & after.keys() if len(after[name]) < len(before[name])
