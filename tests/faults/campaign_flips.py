@@ -223,6 +223,10 @@ class Trial:
             return False
         if name.startswith("config/"):
             return True  # no list of topics, no new messages
+        if name == "abort" and self.image.name.startswith("cut"):
+            # Without it the store was closed in order, so its log was all on the disk: what a power
+            # cut left there is damage, which is filled only where that is asked for.
+            return form == "delete" and corruption == "raise"
         if form in {"cut", "extend", "delete", "swap", "duplicate"}:
             return not name.startswith(("index/", "checkpoint", "abort", "lock"))
         return name.startswith("commitlog/") and corruption == "raise"
