@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import time
 
+import numpy as np
 import pytest
 
 import oracle_store
@@ -158,3 +160,29 @@ def test_record_of_which_a_lost_index_file_had_a_key(tmp_path, mode):
     with rmqstore.open(tmp_path / "store", mode) as store:
         for _ in range(2):  # nothing is noted that hides it
             assert [hit.physical_offset for hit in store.query("T", "k15")] == [1904]
+
+
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "no config"])
+@pytest.mark.parametrize("entered", [1, 20, ENTRIES - 3])
+def test_the_end_of_an_older_index_file_that_the_disk_never_got(tmp_path, entered, config):
+    """A newer file may be on the disk whole when of the older one only a part is."""
+    path = tmp_path / "store"
+    with rmqstore.open(path, "a", config=CONFIG) as owner:
+        put(owner, MANY[:entered])
+        before = index_files(path)[0].read_bytes()
+        for number in range(30):  # three keys each: one message has some in both files
+            words = [f"a{number}", f"b{number}"]
+            owner.put("t", b"y", queue_id=0, keys=words, uniq_key=f"u{number}")
+        owner.flush()
+        crashed = shutil.copytree(path, tmp_path / "crashed")
+    older, newer = index_files(crashed)[:2]
+    older.write_bytes(before)
+    keys = [*MANY[:entered], *(f"{name}{number}" for name in "abu" for number in range(30))]
+    with rmqstore.open(crashed, config=config) as store:
+        assert missing(store, keys) == []
+        assert np.diff(store.locate_many("t", keys)[1]).tolist() == [1] * len(keys)
+        first = struct.unpack_from(">q", newer.read_bytes(), 16)[0]
+        # Who searches what the index does not cover finds the newer file's first message there.
+        assert not any(start <= first < stop for start, stop in store.index_coverage())
+    with rmqstore.open(crashed, "r+", config=config) as store:
+        assert missing(store, keys) == []

@@ -42,6 +42,14 @@ cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
 
+cdef bint index_has_all(Store *store, IndexFile *index) noexcept nogil:
+    """Whether a file that is not the newest has all the keys that were entered in it.
+
+    One that is not full lost the last of them to a power cut, where nobody has mended it since.
+    """
+    return atomic_get(&index.state) != INDEX_PATCHED and (store.writable or index_is_full(index))
+
+
 cdef void index_set_broken(IndexSet *indexes, IndexFile *index) noexcept nogil:
     """Believe a file no more that did not hold where it was read."""
     pthread_mutex_lock(&indexes.mutex)
@@ -156,7 +164,8 @@ cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
         start = atomic_get(&index.begin_phy_offset)
         stop = atomic_get(&index.end_phy_offset)
         rc = atomic_get(&index.count)
-        whole = atomic_get(&index.state) != INDEX_PATCHED
+        whole = atomic_get(&index.state) != INDEX_PATCHED if i == 0 \
+            else index_has_all(store, index)
         index_close(index)
         if rc <= 1:
             joined = joined and whole

@@ -91,25 +91,24 @@ cdef int64_t query_run(
             i += 1
             lost = True
             continue
-        whole = named and not lost and index != NULL \
-            and atomic_get(&index.state) != INDEX_PATCHED
         stop = log_first(store)
+        whole = False
         if index != NULL:
             if index.file.base == NULL:
                 index_load_header(index)
+            whole = named and index_has_all(store, index)
             if atomic_get(&index.count) > 1:
                 stop = atomic_get(&index.end_phy_offset)
                 log_look_for(store, stop)
             else:
                 stop = newer
         rc = 0
-        if newer == begins and (lost or (
-                index != NULL and atomic_get(&index.state) == INDEX_PATCHED)):
+        if newer == begins and (lost or (index != NULL and not whole)):
             newer += 1                       # what is lost may be of the record that goes on there
         if i == 0 and atomic_get(&store.indexes.dispatched) > stop:
             stop = atomic_get(&store.indexes.dispatched)
         if not query.index_only and stop < newer:
-            rc = query_log(store, query, stop, newer, whole, begins, got, hits)
+            rc = query_log(store, query, stop, newer, whole and not lost, begins, got, hits)
         if rc == 0 and index != NULL and atomic_get(&index.count) > 1:
             rc = query_index(store, query, index, got, hits)
             newer = atomic_get(&index.begin_phy_offset)
