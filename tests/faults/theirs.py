@@ -23,6 +23,8 @@ SIZES = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
+# A query gives no more hits than that, which is 64 unless it is set.
+ALL_HITS = {"maxMsgsNumBatch": 1 << 20}
 PATIENCE = 20.0  # seconds for the opening of a small store
 
 
@@ -48,7 +50,7 @@ class TheirMessage:
 
 
 def config(flush: str, **more: Any) -> dict[str, Any]:
-    return {**SIZES, "flushDiskType": flush, **more}
+    return {**SIZES, **ALL_HITS, "flushDiskType": flush, **more}
 
 
 def message(name: str) -> dict[str, Any]:
@@ -188,7 +190,7 @@ def sees_the_same(case: Case, driver: Driver, recovered: Recovered) -> None:
     }
     # Opened without a configuration where no file told its size, a store has the usual ones.
     fields = {theirs: getattr(own, name) for theirs, name in writers.FIELDS.items()}
-    opened = driver.open(root, {**fields, "flushDiskType": flush}, timeout=PATIENCE)
+    opened = driver.open(root, {**fields, **ALL_HITS, "flushDiskType": flush}, timeout=PATIENCE)
     if not opened["start"]:
         tell(f"load() is false: {driver.log()[-1000:]}")
         return
