@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import signal
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -14,13 +15,15 @@ from typing import Any
 import rmqstore
 from crash import writer
 from faults import invariants
-from faults.framework import Case, Run, campaign
+from faults.framework import SANITIZED, Case, Run, campaign
 from faults.model import MANY, Content, Model, Named, learn
 from faults.reopen import check_reopened
 
 READERS = 2
 LIVES = 5  # of the owner
 LIMIT = 60  # seconds
+FORKS = 4  # while a store is opened
+FORKED_SECONDS = 1.5  # that such a child lives: longer than its parent
 SIZES = {
     "mapped_file_size_commit_log": 512 << 10,
     "mapped_file_size_consume_queue": 200,
@@ -49,6 +52,8 @@ class Besides(Named):
 def own(case: Case, root: Path, told: Path, config: Any, life: int) -> None:
     """Put, delete a topic and make it again, until it is killed or has put enough."""
     out = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    if not SANITIZED:  # a child of several threads may wait for the sanitizer's own locks for ever
+        threading.Thread(target=_fork_while_it_opens).start()
     store = rmqstore.open(root, "a", config=config)
     work = writer.Writer(store, out, life, f"o{life}")
     draw = random.Random(f"{case.name} {life}")
@@ -67,6 +72,16 @@ def own(case: Case, root: Path, told: Path, config: Any, life: int) -> None:
     if life < LIVES - 1 and draw.random() < 0.7:
         os.kill(os.getpid(), signal.SIGKILL)
     store.close()
+
+
+def _fork_while_it_opens() -> None:
+    """Children that know nothing of the store: it must be there for others when its owner died."""
+    for _ in range(FORKS):
+        time.sleep(0.0005)
+        if os.fork() == 0:
+            signal.alarm(LIMIT)
+            time.sleep(FORKED_SECONDS)
+            os._exit(0)
 
 
 def _put_to_deleted(store: Any, prefix: str) -> None:

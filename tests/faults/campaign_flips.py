@@ -305,11 +305,7 @@ def flips(run: Run) -> None:
     chunks = [
         f"{name}:{start}" for name, them in DAMAGES.items() for start in range(0, len(them), CHUNK)
     ]
-    if run.only_case:
-        if run.only_case not in {*chunks, *closed}:
-            run.fork(single, [run.only_case], counts=False, seconds=LIMIT, memory=MEMORY)
-        chunks = [item for item in chunks if item == run.only_case]
-    if run.only_case and run.only_case not in chunks:
+    if run.only_case and run.only_case not in {*chunks, *closed}:
         run.fork(single, [run.only_case], counts=False, seconds=LIMIT, memory=MEMORY)
         return
     chunks = [name for name in chunks if run.only_case in {"", name}]

@@ -35,7 +35,7 @@ REACH: dict[str, tuple[str, ...]] = {
     "a12": ("machine",),
     "a13": ("disk-full",),
     "a14": ("soak",),
-    "a15": ("machine",),
+    "a15": ("beside",),
     "a16": ("beside",),
     "a18": ("power",),
 }
