@@ -163,9 +163,13 @@ def test_record_of_which_a_lost_index_file_had_a_key(tmp_path, mode):
 
 
 @pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "no config"])
+@pytest.mark.parametrize("room", [True, False], ids=["room", "no room"])
 @pytest.mark.parametrize("entered", [1, 20, ENTRIES - 3])
-def test_the_end_of_an_older_index_file_that_the_disk_never_got(tmp_path, entered, config):
-    """A newer file may be on the disk whole when of the older one only a part is."""
+def test_the_end_of_an_older_index_file_that_the_disk_never_got(tmp_path, entered, room, config):
+    """A newer file may be on the disk whole when of the older one only a part is.
+
+    Without ``room`` no name lies between theirs, under which a recovery could enter the rest.
+    """
     path = tmp_path / "store"
     with rmqstore.open(path, "a", config=CONFIG) as owner:
         put(owner, MANY[:entered])
@@ -175,8 +179,14 @@ def test_the_end_of_an_older_index_file_that_the_disk_never_got(tmp_path, entere
             owner.put("t", b"y", queue_id=0, keys=words, uniq_key=f"u{number}")
         owner.flush()
         crashed = shutil.copytree(path, tmp_path / "crashed")
-    older, newer = index_files(crashed)[:2]
+    older = index_files(crashed)[0]
     older.write_bytes(before)
+    first_name = int(older.name) + (1000 if room else 1)
+    for number, file in enumerate(index_files(crashed)[1:]):
+        file.rename(crashed / str(number))
+    for number in range(len(index_files(path)) - 1):
+        (crashed / str(number)).rename(older.with_name(str(first_name + number)))
+    newer = older.with_name(str(first_name))
     keys = [*MANY[:entered], *(f"{name}{number}" for name in "abu" for number in range(30))]
     with rmqstore.open(crashed, config=config) as store:
         assert missing(store, keys) == []

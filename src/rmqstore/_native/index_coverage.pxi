@@ -42,12 +42,13 @@ cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
 
-cdef bint index_has_all(Store *store, IndexFile *index) noexcept nogil:
+cdef bint index_has_all(IndexFile *index) noexcept nogil:
     """Whether a file that is not the newest has all the keys that were entered in it.
 
-    One that is not full lost the last of them to a power cut, where nobody has mended it since.
+    One that is not full lost the last of them to a power cut. A recovery enters them in a file
+    between the two, where there is a name for one.
     """
-    return atomic_get(&index.state) != INDEX_PATCHED and (store.writable or index_is_full(index))
+    return atomic_get(&index.state) != INDEX_PATCHED and index_is_full(index)
 
 
 cdef void index_set_broken(IndexSet *indexes, IndexFile *index) noexcept nogil:
@@ -165,7 +166,7 @@ cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
         stop = atomic_get(&index.end_phy_offset)
         rc = atomic_get(&index.count)
         whole = atomic_get(&index.state) != INDEX_PATCHED if i == 0 \
-            else index_has_all(store, index)
+            else index_has_all(index)
         index_close(index)
         if rc <= 1:
             joined = joined and whole

@@ -96,7 +96,7 @@ cdef int64_t query_run(
         if index != NULL:
             if index.file.base == NULL:
                 index_load_header(index)
-            whole = named and index_has_all(store, index)
+            whole = named and index_has_all(index)
             if atomic_get(&index.count) > 1:
                 stop = atomic_get(&index.end_phy_offset)
                 log_look_for(store, stop)
