@@ -97,7 +97,7 @@ asan: $(V)/test.stamp build/site/asan/stamp
 tsan: $(V)/test.stamp build/site/tsan/stamp
 	env LD_PRELOAD="$$($(CC) -print-file-name=libtsan.so)" PYTHONPATH=$(SITE)/tsan \
 	    TSAN_OPTIONS=exitcode=66:second_deadlock_stack=1 \
-	    setarch -R $(V)/bin/python -m pytest -m "threads and not slow and not spark" $(ARGS)
+	    setarch -R $(V)/bin/python -m pytest -m "threads and not slow and not spark" $(or $(ARGS),tests/threads)
 
 lint: $(V)/lint.stamp
 	$(V)/bin/ruff check .
