@@ -1,8 +1,10 @@
-# Everything a fresh machine with Python 3.11, gcc, make, Java 17 and Maven needs is set up here, in
-# build/.  Stamps depend on the sources alone; environments and builds are made anew, never mended.
+# Everything is set up here, in build/, on a machine with Python 3.11, gcc and make; Java 17 is for
+# Spark, and Maven beside it for the tests against the real store.  Stamps depend on the sources
+# alone; environments and builds are made anew, never mended.
 #
-#   make demo        the main jobs: a store of order events, written, read and summed up; and a
-#                    pipeline through Spark that is killed in the middle and adds up all the same
+#   make demo        the main jobs: a store of order events, written, read and found; then demo-spark
+#   make demo-spark  a pipeline through Spark that is killed in the middle and adds up all the same;
+#                    skipped where there is no Java
 #   make test        all tests, against the installed release build
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
@@ -34,16 +36,21 @@ export HYPOTHESIS_PROFILE ?= dev
 
 V := build/venv
 SITE := $(CURDIR)/build/site
+JAVA := $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
+NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on the PATH)
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo test lint asan tsan coverage wheel bench bench-table interop faults faults-proof spark-faults \
-    pipeline bench-spark venv clean FORCE
+.PHONY: demo demo-spark test lint asan tsan coverage wheel bench bench-table interop faults \
+    faults-proof spark-faults pipeline bench-spark venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
 	$(V)/bin/rmqstore demo build/demo-store
-	$(V)/bin/python examples/pipeline.py build/demo-pipeline --short
+	@$(MAKE) --no-print-directory demo-spark
+
+demo-spark: $(if $(JAVA),$(V)/spark.stamp)
+	$(if $(JAVA),$(V)/bin/python examples/pipeline.py build/demo-pipeline --short,@echo "$(NO_JAVA)")
 
 # Kill points and failure injection are not in a release build: the tests that need them run in a
 # pass of their own, with the faults build before the release build on the path.  Spark's have one
@@ -77,7 +84,7 @@ faults-proof: $(V)/test.stamp build/site/plants/stamp
 spark-faults: $(V)/test.stamp
 	RMQSTORE_SPARK_FAULTS=100 $(V)/bin/pytest tests/spark/test_faults.py $(ARGS)
 
-pipeline: $(V)/demo.stamp
+pipeline: $(V)/spark.stamp
 	$(V)/bin/python examples/pipeline.py build/pipeline
 
 # libstdc++ comes with them because ASan must find __cxa_throw before a C++ library throws.  Two
@@ -94,10 +101,12 @@ asan: $(V)/test.stamp build/site/asan/stamp
 	    $(V)/bin/python -m pytest -n 2 --dist worksteal \
 	    -m "not interop and not slow and not spark and not pure" $(ARGS)
 
+# polars, which other tests import, does not load under it.
 tsan: $(V)/test.stamp build/site/tsan/stamp
 	env LD_PRELOAD="$$($(CC) -print-file-name=libtsan.so)" PYTHONPATH=$(SITE)/tsan \
 	    TSAN_OPTIONS=exitcode=66:second_deadlock_stack=1 \
-	    setarch -R $(V)/bin/python -m pytest -m "threads and not slow and not spark" $(or $(ARGS),tests/threads)
+	    setarch -R $(V)/bin/python -m pytest -m "threads and not slow and not spark" \
+	    $(or $(ARGS),tests/threads)
 
 lint: $(V)/lint.stamp
 	$(V)/bin/ruff check .
@@ -105,6 +114,8 @@ lint: $(V)/lint.stamp
 	$(V)/bin/mypy --strict src
 	$(V)/bin/stubtest --mypy-config-file pyproject.toml rmqstore._core
 	$(V)/bin/python scripts/check_sources.py
+	$(V)/bin/python scripts/check_layers.py
+	$(V)/bin/python scripts/check_spark.py
 	$(V)/bin/python scripts/check_generated_c.py
 
 wheel: $(V)-package/made
@@ -139,7 +150,7 @@ build/limits: bench/limits/limits.c
 coverage: $(V)/test.stamp
 	$(V)/bin/python -m pip install --quiet --group pyproject.toml:coverage
 	scripts/build_wheel.sh $(V)/bin/python coverage . build/coverage
-	cp -R tests build/coverage/tree/
+	cp -R Makefile docs examples scripts tests build/coverage/tree/
 	cd build/coverage/tree && export PYTHONPATH=$$PWD/src RMQSTORE_FAULTS_PATH=$$PWD/src && \
 	    $(CURDIR)/$(V)/bin/pytest -m "not interop and not slow and not spark" \
 	    --cov --cov-report=term-missing $(ARGS)
@@ -174,6 +185,11 @@ install = $(1)/bin/python -m pip uninstall --quiet --yes rmqstore 2>/dev/null &&
     $(1)/bin/python -m pip install --quiet "$$(echo $(CURDIR)/build/wheels/release/*.whl)[$(2)]"
 
 $(V)/demo.stamp: $(V)/made build/wheels/release.stamp
+	$(call install,$(V),cli)
+	touch $@
+
+# Only where Java is: PySpark is 400 MB.
+$(V)/spark.stamp: $(V)/demo.stamp
 	$(call install,$(V),cli$(comma)examples)
 	touch $@
 

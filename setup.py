@@ -41,7 +41,10 @@ core = Extension(
     "rmqstore._core",
     sources=["src/rmqstore/_core.pyx"],
     # Besides rebuilding when a part changes, this is what puts the parts into the sdist.
-    depends=["src/rmqstore/_core.pyx", *sorted(glob("src/rmqstore/_native/*.px[di]"))],
+    depends=[
+        "src/rmqstore/_core.pyx",
+        *sorted(glob("src/rmqstore/_native/**/*.px[di]", recursive=True)),
+    ],
     define_macros=[("_GNU_SOURCE", None)],
     extra_compile_args=[*COMMON, *(["-Wall", "-Wextra"] if strict else []), *compile_args],
     extra_link_args=["-pthread", *link_args],

@@ -254,9 +254,9 @@ def rebuilding(work: Path, messages: int, rounds: int) -> list[Row]:
 
 def looking(work: Path, rounds: int) -> list[Row]:
     """Time the planning of a query, and a look for news, over 1,000 queues."""
-    from rmqstore.spark.batch_source import BatchReader
-    from rmqstore.spark.schema import spark_schema
-    from rmqstore.spark.stream_source import StreamReader
+    from rmqstore.spark.common.schema import spark_schema
+    from rmqstore.spark.read.batch import BatchReader
+    from rmqstore.spark.stream.source import StreamReader
 
     store = work / "queues"
     with rmqstore.open(store, "a") as opened:

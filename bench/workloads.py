@@ -39,6 +39,24 @@ def bodies(size: int, count: int) -> list[bytes]:
     return list(itertools.islice(itertools.cycle(pool), count))
 
 
+WORDS = (
+    'order shipped from warehouse, arrives soon: note 30 EUR payment of 129.99 with "care"; '
+    "returned \u017c\u00f3\u0142te \u0142\u00f3\u017cko caf\u00e9 \u8ba2\u5355 customer\n fragile"
+)
+
+
+@lru_cache(maxsize=4)
+def texts(size: int, count: int) -> list[bytes]:
+    """Return ``count`` bodies of ``size`` bytes of text: words, quotes, some beyond ASCII."""
+    random_words = random.Random(size)
+    words = WORDS.split(" ")
+    pool = []
+    for _ in range(min(POOL, count)):
+        text = " ".join(random_words.choices(words, k=size // 4)).encode()[:size]
+        pool.append(text.decode(errors="ignore").encode().ljust(size, b"."))
+    return list(itertools.islice(itertools.cycle(pool), count))
+
+
 @lru_cache(maxsize=4)
 def keys(count: int) -> list[str]:
     """Return ``count`` distinct keys in no order."""
@@ -88,6 +106,14 @@ def written(path: Path, size: int, count: int, *, with_keys: bool = False) -> Pa
     with rmqstore.open(path, "a") as store:
         store.create_topic(TOPIC, QUEUES)
         fill(store, size, count, with_keys=with_keys)
+    return path
+
+
+def written_texts(path: Path, size: int, count: int) -> Path:
+    """Make a closed store of ``count`` messages of text in ``path``, with keys and tags."""
+    with rmqstore.open(path, "a") as store:
+        store.create_topic(TOPIC, QUEUES)
+        store.put_many(TOPIC, texts(size, count), keys=keys(count), tags=tags(count))
     return path
 
 

@@ -2,7 +2,7 @@
 
 Orders are put into a store by one process. A Spark query of another process reads them as they
 come, sums up the revenue of each minute and region, and writes the sums twice: as Parquet, and as
-messages of a topic in a second store. Half way through the whole Spark process is killed with
+messages of a topic in a second store. On the way the whole Spark process is killed with
 ``kill -9`` and started again. In the end three totals are compared, order by order: what was put,
 what the Parquet files say, and what the topic says.
 
@@ -26,10 +26,11 @@ import sys
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 
+import pipeline_picture
 import rmqstore
+from pipeline_picture import Sampler
 
 REGIONS = ("africa", "america", "asia", "europe", "oceania")
 MINUTE = 60_000  # ms
@@ -37,6 +38,7 @@ FIRST_ORDER = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 CHUNK = 500  # orders a put
 EVENT_MINUTES_A_SECOND = 2.0  # the orders' own clock runs faster than ours
 MARK = "made-by-the-pipeline-example"
+SAMPLES = "samples.jsonl"
 CLOSING = "closing"  # the region of the order that closes all windows
 
 Totals = Counter[tuple[int, str]]  # cents, or orders, by minute and region
@@ -92,11 +94,9 @@ def _event_time(second: float) -> int:
 def run_queries(
     orders_path: Path, revenue_path: Path, work: Path, closed: str, bound: float
 ) -> None:
-    """Sum the orders up until the watermark is at ``closed``; note how far each batch came."""
+    """Sum the orders up until the watermark is at ``closed``."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
-
-    import rmqstore.spark
 
     session = (
         SparkSession.builder.master("local[2]")
@@ -137,7 +137,7 @@ def run_queries(
         .writeStream.queryName("parquet")
         .trigger(processingTime="500 milliseconds")
         .format("parquet")
-        .option("checkpointLocation", str(work / "checkpoint-parquet"))
+        .option("checkpointLocation", str(checkpoints(work)["parquet"]))
         .start(str(work / "revenue.parquet"))
     )
     as_messages = (
@@ -150,38 +150,21 @@ def run_queries(
         .trigger(processingTime="500 milliseconds")
         .format("rmqstore")
         .option("topic", "revenue")
-        .option("checkpointLocation", str(work / "checkpoint-topic"))
+        .option("checkpointLocation", str(checkpoints(work)["topic"]))
         .start(str(revenue_path))
     )
     queries = (as_files, as_messages)
     give_up = time.monotonic() + bound
-    batches: dict[str, int] = {}
     open_queries = set(queries)
-    with (work / "progress.jsonl").open("a") as progress:
-        while open_queries and time.monotonic() < give_up:
-            time.sleep(0.1)
-            for query in list(open_queries):
-                if not query.isActive:
-                    raise SystemExit(f"query {query.name} failed: {query.exception()}")
-                last = query.lastProgress
-                if last is None or batches.get(query.name) == last.batchId:
-                    continue
-                batches[query.name] = last.batchId
-                lag = rmqstore.spark.lag(query)
-                if lag is None:
-                    continue
-                line = {
-                    "at": time.time(),
-                    "query": query.name,
-                    "rows": last.numInputRows,
-                    "lag_messages": lag.messages,
-                    "lag_bytes": lag.bytes,
-                }
-                progress.write(json.dumps(line) + "\n")
-                progress.flush()
-                # This batch has given out the last window.
-                if last.eventTime.get("watermark", "") >= closed:
-                    open_queries.discard(query)
+    while open_queries and time.monotonic() < give_up:
+        time.sleep(0.1)
+        for query in list(open_queries):
+            if not query.isActive:
+                raise SystemExit(f"query {query.name} failed: {query.exception()}")
+            last = query.lastProgress
+            # That batch has given out the last window.
+            if last is not None and last.eventTime.get("watermark", "") >= closed:
+                open_queries.discard(query)
     for query in queries:
         query.stop()
     session.stop()
@@ -264,11 +247,16 @@ def kill(child: subprocess.Popen[bytes]) -> None:
 
 def batches_done(work: Path) -> int:
     """How many batches the slower query has finished."""
-    commits = [work / f"checkpoint-{name}" / "commits" for name in ("parquet", "topic")]
+    commits = [checkpoint / "commits" for checkpoint in checkpoints(work).values()]
     return min(
         sum(file.name.isdigit() for file in path.iterdir()) if path.exists() else 0
         for path in commits
     )
+
+
+def checkpoints(work: Path) -> dict[str, Path]:
+    """Return the checkpoint of each query, by its name."""
+    return {name: work / f"checkpoint-{name}" for name in ("parquet", "topic")}
 
 
 def run(directory: Path, *, orders: int, seconds: float) -> int:
@@ -286,34 +274,40 @@ def run(directory: Path, *, orders: int, seconds: float) -> int:
     kills: list[float] = []
     bound = 10 * seconds + 300
     children = []
-    try:
-        print("Spark starts and waits for orders", flush=True)
-        queries = start("queries", orders_path, revenue_path, work, closed, bound)
-        children.append(queries)
-        give_up = time.monotonic() + bound
-        while batches_done(work) < 1:
-            if queries.poll() is not None or time.monotonic() > give_up:
-                raise SystemExit("Spark did not start")
-            time.sleep(0.1)
-        print(f"orders are put, {orders:,} in {seconds:.0f} s; Spark sums them up", flush=True)
-        writer = start("writer", orders_path, orders, seconds)
-        children.append(writer)
-        while queries.poll() is None and time.monotonic() < give_up:
-            time.sleep(0.1)
-            if writer.poll():
-                raise SystemExit("putting orders failed")
-            if not kills and batches_done(work) >= 4:
-                kill(queries)
-                kills.append(time.time())
-                print("kill -9 of Spark in the middle of its work; started again", flush=True)
-                queries = start("queries", orders_path, revenue_path, work, closed, bound)
-                children.append(queries)
-        if queries.poll() != 0 or not kills:
-            raise SystemExit("Spark did not come to its end")
-    finally:
-        for child in children:
-            if child.poll() is None:
-                kill(child)
+    with rmqstore.open(orders_path) as store:
+        sampler = Sampler(store, "orders", checkpoints(work), work / SAMPLES)
+        try:
+            print("Spark starts and waits for orders", flush=True)
+            queries = start("queries", orders_path, revenue_path, work, closed, bound)
+            children.append(queries)
+            give_up = time.monotonic() + bound
+            while batches_done(work) < 1:
+                if queries.poll() is not None or time.monotonic() > give_up:
+                    raise SystemExit("Spark did not start")
+                time.sleep(0.1)
+            print(f"orders are put, {orders:,} in {seconds:.0f} s; Spark sums them up", flush=True)
+            writer = start("writer", orders_path, orders, seconds)
+            children.append(writer)
+            put_began = time.monotonic()
+            while queries.poll() is None and time.monotonic() < give_up:
+                time.sleep(0.05)
+                sampler.sample_when_due()
+                on_the_way = time.monotonic() - put_began > seconds / 3
+                if writer.poll():
+                    raise SystemExit("putting orders failed")
+                if not kills and on_the_way and batches_done(work) >= 4:
+                    kill(queries)
+                    kills.append(sampler.sample(time.time()).at)
+                    print("kill -9 of Spark in the middle of its work; started again", flush=True)
+                    queries = start("queries", orders_path, revenue_path, work, closed, bound)
+                    children.append(queries)
+            if queries.poll() != 0 or not kills:
+                raise SystemExit("Spark did not come to its end")
+            sampler.sample(time.time())
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    kill(child)
     return report(work, orders_path, revenue_path, kills, orders)
 
 
@@ -336,41 +330,12 @@ def report(
             f"{name:>10}{len(of_count):>10,}{sum(of_count.values()):>12,}{revenue:>18,.2f}"
             f"{'' if equal else '  differs'}"
         )
-    plot(work, kills)
+    samples = pipeline_picture.read_samples(work / SAMPLES)
+    print(*pipeline_picture.summary(samples, kills), sep="\n")
+    pipeline_picture.draw(samples, kills, work / "pipeline.png")
     print(f"throughput and lag: {work / 'pipeline.png'}")
     print("exact, each order once" if right else "NOT EXACT")
     return 0 if right else 1
-
-
-def plot(work: Path, kills: list[float]) -> None:
-    """Draw throughput and lag over time."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    lines = [json.loads(line) for line in (work / "progress.jsonl").read_text().splitlines()]
-    began = min(line["at"] for line in lines)
-    figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(9, 6))
-    for name in ("parquet", "topic"):
-        mine = [line for line in lines if line["query"] == name]
-        seconds = [line["at"] - began for line in mine]
-        rates = [
-            line["rows"] / max(line["at"] - before["at"], 0.05) for before, line in pairwise(mine)
-        ]
-        above.step(seconds[1:], rates, where="pre", label=f"to {name}")
-        below.plot(seconds, [line["lag_messages"] for line in mine], label=f"to {name}")
-    for axis in (above, below):
-        for at in kills:
-            axis.axvline(at - began, color="red", linestyle="--", label="kill -9")
-        axis.grid(alpha=0.3)
-        axis.legend(loc="upper right")
-    above.set_ylabel("orders a second")
-    above.set_title("Orders summed up by Spark, killed and started again")
-    below.set_ylabel("messages behind")
-    below.set_xlabel("seconds")
-    figure.tight_layout()
-    figure.savefig(work / "pipeline.png", dpi=110)
 
 
 def main() -> int:

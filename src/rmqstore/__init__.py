@@ -4,9 +4,7 @@
 >>> with rmqstore.open("data/store", "a") as store:  # doctest: +SKIP
 ...     done = store.put("Topic1", b"Hello RocketMQ", tags="TagA", queue_id=2)
 
-Each name is loaded with its first use.
-
-Source: ours.
+Each name is loaded when it is first used.
 """
 
 from __future__ import annotations

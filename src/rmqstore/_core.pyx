@@ -1,11 +1,11 @@
 """The core of rmqstore: one extension, assembled from the parts in ``_native/``.
 
-The parts stand in reading order, and each may use those above it.  The first half is C:
-``noexcept nogil`` functions over structs, a status in the return value, no Python object.  The
-second half is what Python sees: thin classes that check arguments, release the GIL, make one
-call, and turn its status into an exception.
+A folder is a layer.  Layers and parts stand in reading order, and each uses only those above it,
+which ``scripts/check_layers.py`` checks.  Up to ``offline`` it is C: ``noexcept nogil`` functions
+over structs, a status in the return value, no Python object.  ``python`` is what callers see: it
+checks arguments, releases the GIL, makes one call, and turns its status into an exception.
 
-The lock order stands at the head of ``store_state.pxi``.
+The locks, in the order in which a thread may take them, are in ``base/locks.pxd``.
 """
 
 cimport cython
@@ -13,7 +13,6 @@ from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
-from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
@@ -30,37 +29,38 @@ from cpython.sequence cimport PySequence_Check
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.errno cimport (
-    EACCES, EAGAIN, EBADF, EDQUOT, EEXIST, EFAULT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT,
-    ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EXDEV, errno,
+    EACCES, EAGAIN, EBADF, EEXIST, EFAULT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT,
+    ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EXDEV, errno,
 )
 from libc.stdint cimport (
     INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, int16_t,
 )
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport (
-    memchr, memcmp, memcpy, memmove, memset, strchr, strcmp, strlen, strncmp, strrchr,
+    memchr, memcmp, memcpy, memmove, memset, strcmp, strlen, strncmp, strrchr,
 )
-from rmqstore._native.arrow_c cimport *
-from rmqstore._native.catomic cimport *
-from rmqstore._native.cbytes cimport *
-from rmqstore._native.column_view cimport *
-from rmqstore._native.cposix cimport *
-from rmqstore._native.crc32 cimport (
+from rmqstore._native.base.arrow cimport *
+from rmqstore._native.base.atomics cimport *
+from rmqstore._native.base.bytes cimport *
+from rmqstore._native.base.column_view cimport *
+from rmqstore._native.base.locks cimport *
+from rmqstore._native.base.posix cimport *
+from rmqstore._native.base.crc32 cimport (
     crc32_clmul, crc32_has_clmul, crc32_has_wide, crc32_portable, crc32_update, crc32_wide,
 )
-from rmqstore._native.cstatus cimport *
-from rmqstore._native.faults cimport (
+from rmqstore._native.base.status cimport *
+from rmqstore._native.base.faults cimport (
     FAULTS_BUILT, FAULTS_FAILED, FAULTS_PASSED, KILL_POINT, PLANTED, PLANTS_BUILT,
 )
-from rmqstore._native.java_string cimport (
-    JAVA_REPLACEMENT, continues_utf8, java_abs_hash, java_decode_utf8, java_hash_code,
-    java_hash_utf8, utf8_error,
+from rmqstore._native.base.java_string cimport (
+    JAVA_REPLACEMENT, java_abs_hash, java_decode_utf8, java_hash_code,
+    java_hash_utf8, java_load_8, utf8_error,
 )
-from rmqstore._native.layout cimport *
-from rmqstore._native.mapping_guard cimport (
+from rmqstore._native.format.layout cimport *
+from rmqstore._native.base.mapping_guard cimport (
     Guard, guard_enter, guard_install, guard_leave, guard_lost,
 )
-from rmqstore._native.system cimport *
+from rmqstore._native.base.system cimport *
 
 import atexit
 from codecs import register_error
@@ -68,7 +68,7 @@ from collections.abc import Mapping
 from os import fsdecode, fsencode, makedirs, path as os_path, strerror
 from re import compile as compile_pattern
 
-from rmqstore import arrays, bodies, errors, times, types
+from rmqstore import arguments, arrays, bodies, errors, times, types
 
 
 cdef struct Queue
@@ -78,101 +78,148 @@ cdef struct OpenFiles
 cdef struct Store
 cdef struct Pending
 
-# ---- files
-include "_native/mapped_file.pxi"
-include "_native/file_set.pxi"
-include "_native/file_list.pxi"
-# ---- formats
-include "_native/properties.pxi"
-include "_native/record_parse.pxi"
-include "_native/record_encode.pxi"
-include "_native/unique_key.pxi"
-include "_native/host_text.pxi"
-# ---- queues and index
-include "_native/consume_queue.pxi"
-include "_native/topic_table.pxi"
-include "_native/index_file.pxi"
-include "_native/index_sizes.pxi"
-include "_native/index_set.pxi"
-include "_native/index_list.pxi"
-# ---- the store and its four activities
-include "_native/worker.pxi"
-include "_native/wakeups.pxi"
-include "_native/store_state.pxi"
-include "_native/commit_log.pxi"
-include "_native/prepare.pxi"
-include "_native/flush.pxi"
-include "_native/dispatch.pxi"
-include "_native/checkpoint.pxi"
-include "_native/topic_deletion.pxi"
-# ---- reading
-include "_native/unreadable.pxi"
-include "_native/read_path.pxi"
-include "_native/reading_look.pxi"
-include "_native/read_ahead.pxi"
-include "_native/log_cursor.pxi"
-include "_native/get_messages.pxi"
-include "_native/index_sound.pxi"
-include "_native/index_coverage.pxi"
-include "_native/query.pxi"
-include "_native/queue_lives.pxi"
-include "_native/derive.pxi"
-include "_native/verify.pxi"
-include "_native/log_units.pxi"
-include "_native/index_share.pxi"
-include "_native/index_check.pxi"
-# ---- columns out
-include "_native/column_output.pxi"
-include "_native/scan_columns.pxi"
-include "_native/scan_filter.pxi"
-include "_native/scan_source.pxi"
-include "_native/queued_log.pxi"
-include "_native/queued_gaps.pxi"
-include "_native/scan_plan.pxi"
-include "_native/scan_times.pxi"
-include "_native/scan.pxi"
-# ---- opening and closing
-include "_native/quarantine.pxi"
-include "_native/recover_scan.pxi"
-include "_native/recover_log.pxi"
-include "_native/recover_units.pxi"
-include "_native/recover_queues.pxi"
-include "_native/index_rebuild.pxi"
-include "_native/recover_index.pxi"
-include "_native/recover.pxi"
-include "_native/store_open.pxi"
-# ---- what Python sees
-include "_native/errors.pxi"
-include "_native/message.pxi"
-include "_native/results.pxi"
-include "_native/message_input.pxi"
-include "_native/column_input.pxi"
-include "_native/column_arrow.pxi"
-include "_native/column_keys.pxi"
-include "_native/column_exchange.pxi"
-include "_native/column_arguments.pxi"
-include "_native/engine.pxi"
-include "_native/put_message.pxi"
-include "_native/put_many.pxi"
-include "_native/put_columns.pxi"
-include "_native/engine_wait.pxi"
-include "_native/table_rows.pxi"
-include "_native/table_input.pxi"
-include "_native/put_table.pxi"
-include "_native/engine_write.pxi"
-include "_native/engine_read.pxi"
-include "_native/engine_scan.pxi"
-include "_native/codec.pxi"
-include "_native/part_index.pxi"
-include "_native/part_queue.pxi"
-include "_native/part_log.pxi"
-include "_native/log_move.pxi"
-include "_native/seal.pxi"
-include "_native/part_units.pxi"
-include "_native/part_saved.pxi"
-# ---- for the fault campaigns
-include "_native/fuzz_input.pxi"
-include "_native/fuzz_targets.pxi"
-include "_native/fuzz_arrow.pxi"
-include "_native/fuzz.pxi"
-include "_native/module_init.pxi"
+
+# base: status codes, bytes, atomics, system calls, threads. Uses nothing.
+include "_native/base/worker.pxi"
+
+# format: the bytes on the disk: records, properties, hosts, unique keys. Uses base.
+include "_native/format/properties.pxi"
+include "_native/format/record_parse.pxi"
+include "_native/format/record_encode.pxi"
+include "_native/format/unique_key.pxi"
+include "_native/format/host_text.pxi"
+
+# files: mapped files, and the files of one log or queue. Uses base, format.
+include "_native/files/mapped_file.pxi"
+include "_native/files/file_set.pxi"
+include "_native/files/listing.pxi"
+include "_native/files/file_data.pxi"
+
+# queue: consume queues, and the table that finds them. Uses base to files.
+include "_native/queue/queue_state.pxi"
+include "_native/queue/consume_queue.pxi"
+include "_native/queue/topic_table.pxi"
+include "_native/queue/load_queues.pxi"
+
+# index: index files, and the set of them. Uses base to files.
+include "_native/index/index_file.pxi"
+include "_native/index/index_sizes.pxi"
+include "_native/index/index_set.pxi"
+include "_native/index/index_list.pxi"
+include "_native/index/keyless.pxi"
+
+# log: the state of a store; append, dispatch, flush, checkpoint; records read back. Uses base to
+# index.
+include "_native/log/wakeups.pxi"
+include "_native/log/damage.pxi"
+include "_native/log/store_state.pxi"
+include "_native/log/lifetime.pxi"
+include "_native/log/commit_log.pxi"
+include "_native/log/prepare.pxi"
+include "_native/log/record_read.pxi"
+include "_native/log/read_ahead.pxi"
+include "_native/log/log_cursor.pxi"
+include "_native/log/queue_lives.pxi"
+include "_native/log/queue_places.pxi"
+include "_native/log/dispatch.pxi"
+include "_native/log/checkpoint.pxi"
+include "_native/log/flush.pxi"
+include "_native/log/topic_deletion.pxi"
+
+# recover: what opening checks, completes and fills. Uses base to log.
+include "_native/recover/recover_scan.pxi"
+include "_native/recover/quarantine.pxi"
+include "_native/recover/recover_log.pxi"
+include "_native/recover/recover_queues.pxi"
+include "_native/recover/index_sound.pxi"
+include "_native/recover/index_rebuild.pxi"
+include "_native/recover/recover_index.pxi"
+include "_native/recover/recover.pxi"
+
+# read: what a reader sees: files that came, ends of queues, `get`, `query`. Uses base to recover.
+include "_native/read/refresh.pxi"
+include "_native/read/index_coverage.pxi"
+include "_native/read/merged_queues.pxi"
+include "_native/read/queued_log.pxi"
+include "_native/read/queued_gaps.pxi"
+include "_native/read/derived_queues.pxi"
+include "_native/read/get_messages.pxi"
+include "_native/read/query.pxi"
+include "_native/read/verify.pxi"
+
+# scan: records as columns, and as lines of text. Uses base to read.
+include "_native/scan/column_output.pxi"
+include "_native/scan/scan_columns.pxi"
+include "_native/scan/line_text.pxi"
+include "_native/scan/message_lines.pxi"
+include "_native/scan/json_lines.pxi"
+include "_native/scan/csv_lines.pxi"
+include "_native/scan/format_lines.pxi"
+include "_native/scan/scan_filter.pxi"
+include "_native/scan/scan_source.pxi"
+include "_native/scan/scan_times.pxi"
+include "_native/scan/scan_plan.pxi"
+include "_native/scan/scan.pxi"
+
+# store: a store opened, its threads started, closed. Uses base to read.
+include "_native/store/reput.pxi"
+include "_native/store/store_open.pxi"
+
+# offline: ranges of a log as units and index entries, for jobs of many processes. Uses base to
+# read.
+include "_native/offline/log_units.pxi"
+include "_native/offline/index_share.pxi"
+include "_native/offline/index_check.pxi"
+
+# python: classes and functions of the module: the only layer that knows Python objects. Uses all
+# above.
+include "_native/python/errors.pxi"
+include "_native/python/message.pxi"
+include "_native/python/results.pxi"
+include "_native/python/arguments.pxi"
+include "_native/python/topic_names.pxi"
+include "_native/python/unreadable.pxi"
+include "_native/python/columns/column.pxi"
+include "_native/python/columns/sequences.pxi"
+include "_native/python/columns/arrow.pxi"
+include "_native/python/columns/exchange.pxi"
+include "_native/python/columns/arguments.pxi"
+include "_native/python/open_store.pxi"
+include "_native/python/opening.pxi"
+include "_native/python/put/rows.pxi"
+include "_native/python/put/input.pxi"
+include "_native/python/put/places.pxi"
+include "_native/python/put/append.pxi"
+include "_native/python/put/message.pxi"
+include "_native/python/put/many.pxi"
+include "_native/python/put/table.pxi"
+include "_native/python/closing.pxi"
+include "_native/python/flush.pxi"
+include "_native/python/log_wakeup.pxi"
+include "_native/python/topics.pxi"
+include "_native/python/recovery.pxi"
+include "_native/python/stats.pxi"
+include "_native/python/tag_expression.pxi"
+include "_native/python/get.pxi"
+include "_native/python/at.pxi"
+include "_native/python/query.pxi"
+include "_native/python/queue_units.pxi"
+include "_native/python/column_batch.pxi"
+include "_native/python/scan_pass.pxi"
+include "_native/python/message_lines.pxi"
+include "_native/python/engine.pxi"
+include "_native/python/codec.pxi"
+include "_native/python/part_index.pxi"
+include "_native/python/part_queue.pxi"
+include "_native/python/part_log.pxi"
+include "_native/python/log_move.pxi"
+include "_native/python/seal.pxi"
+include "_native/python/part_units.pxi"
+include "_native/python/part_saved.pxi"
+include "_native/python/module_init.pxi"
+
+# fuzz: for the fault campaigns, in builds with faults. Uses all above.
+include "_native/fuzz/fuzz_input.pxi"
+include "_native/fuzz/fuzz_targets.pxi"
+include "_native/fuzz/fuzz_arrow.pxi"
+include "_native/fuzz/fuzz.pxi"

@@ -1,4 +1,4 @@
-"""NumPy views over memory of the core, and xxhash; each package comes with its first use."""
+"""NumPy views over memory of the core, and xxhash; each package is imported when first used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from rmqstore._core import Memory
 
-__all__ = ["bytes_hash", "int32_array", "int64_array", "unit_array"]
+__all__ = ["array_rows", "bytes_hash", "int32_array", "int64_array", "integers", "unit_array"]
 
 UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 
@@ -41,3 +41,30 @@ def bytes_hash(data: bytes) -> int:
     import xxhash
 
     return int(xxhash.xxh3_64_intdigest(data))
+
+
+def array_rows(value: Any) -> list[Any] | None:
+    """Return the rows of an array of bytes, str or objects, None for anything else.
+
+    Trailing zeros of ``S`` rows are dropped; rows of single bytes are bytes as well.
+    """
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.ndim == 2 and array.dtype.kind in "uiS" and array.itemsize == 1:
+        return [row.tobytes() for row in array]
+    if array.ndim == 1 and array.dtype.kind in "SUO" and memoryview(value).format != "c":
+        rows: list[Any] = array.tolist()
+        return rows
+    return None
+
+
+def integers(value: Any) -> memoryview | None:
+    """Return a contiguous view of an array of integers, in this machine's byte order, or None."""
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.ndim != 1 or array.dtype.kind not in "ui":
+        return None
+    native: Any = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return memoryview(native)

@@ -1,6 +1,6 @@
 """``aput``: ``put`` for asyncio.
 
-asyncio itself is imported with the first call.
+asyncio itself is imported by the first call.
 
 Source: ``store/DefaultMessageStore.java asyncPutMessage``.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncEngine"]
 
 
-class AsyncEngine(_core.ReadingEngine):
-    """What a store does for asyncio; the base of ``MessageStore``."""
+class AsyncEngine(_core.Engine):
+    """The asyncio methods of a store; the base of ``MessageStore``."""
 
     @overload
     async def aput(
@@ -79,9 +79,9 @@ class AsyncEngine(_core.ReadingEngine):
     ) -> _core.PutResult:
         """Store one message; waiting for the disk blocks neither the loop nor a thread.
 
-        The message is in the log at the first step of the coroutine, so that messages go into
-        it in the order in which their tasks begin. With synchronous flush it then waits for
-        the disk: any number of tasks and threads share a sync. Any number of loops may do so.
+        The message is in the log at the first step of the coroutine, so that messages are stored
+        in the order in which their tasks begin. With synchronous flush it then waits for the
+        disk: any number of tasks, threads and loops share a sync.
 
         Parameters
         ----------
@@ -101,16 +101,16 @@ class AsyncEngine(_core.ReadingEngine):
         MessageIllegalError, TypeError, ValueError, PutError, StoreFailedError
             As for :meth:`put`.
         StoreClosedError
-            The store was closed before, or meanwhile without having flushed the message.
+            The store was closed, before or without having flushed the message.
         ReadOnlyStoreError, ForkedStoreError
             The store is not open for writing here.
 
         Notes
         -----
-        A message whose ``aput`` was cancelled stays in the log, unless that came before its
-        first step. What remains in the loop is what an append takes: microseconds, and where
-        it comes to that the wait for another writer's append or for the next log file. A topic
-        that has to be made is made in a thread of the loop's executor, one at a time.
+        A message whose ``aput`` was cancelled stays in the log, unless the task was cancelled
+        before its first step. The loop is blocked only for the append: microseconds, and at times
+        for another writer's append or the next log file. A new topic is created in a thread of
+        the loop's executor, one at a time.
         Source: ``store/DefaultMessageStore.java asyncPutMessage``.
         """
         from rmqstore import asyncwait

@@ -1,9 +1,9 @@
-"""How asyncio waits for the disk: one eventfd for a store and a loop, however many wait.
+"""How asyncio waits for the disk: one eventfd per store and loop, for any number of waiters.
 
 The core's flush thread writes to the eventfd, without the GIL, when the log is on the disk as
-far as the first waiter wants it, and when it never will be.
+far as the first waiter needs it, or never will be.
 
-Source: ours; ``store/CommitLog.java GroupCommitService`` for what is waited for.
+Source: ``store/CommitLog.java GroupCommitService``, for what is waited for.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _Put = Callable[[], _core.PutResult]
 
 
 class DurableWaits:
-    """The puts of one loop that wait for one store's disk; used in the loop's thread.
+    """The puts of one loop that wait for one store's disk; used only in the loop's thread.
 
-    It is there, and the descriptor in the loop's selector, from the first put's :meth:`enter`
-    to the last one's :meth:`leave`: neither a loop nor a store that nobody waits for is kept.
+    It exists, with its descriptor in the loop's selector, from the first put's :meth:`enter`
+    to the last one's :meth:`leave`, so that neither loop nor store is kept alive without waiters.
 
     Parameters
     ----------
-    store : WritingEngine
+    store : Engine
     loop : asyncio.AbstractEventLoop
     timeout : float
         Seconds that a message may wait for the disk.
     """
 
     def __init__(
-        self, store: _core.WritingEngine, loop: asyncio.AbstractEventLoop, timeout: float
+        self, store: _core.Engine, loop: asyncio.AbstractEventLoop, timeout: float
     ) -> None:
         self._store = store
         self._loop = loop
@@ -44,11 +44,11 @@ class DurableWaits:
         self._inside = 0
         self._wakeup: _core.LogWakeup | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # By place in the log, which differ: end wanted, deadline, result, future.
+        # By end in the log, which is unique: end wanted, deadline, result, future.
         self._heap: list[tuple[int, float, _core.PutResult, asyncio.Future[_core.PutResult]]] = []
 
     def enter(self) -> None:
-        """Be ready to wait, before anything is stored."""
+        """Prepare to wait, before anything is stored."""
         if self._wakeup is None:
             wakeup = self._store._log_wakeup()
             try:
@@ -60,11 +60,11 @@ class DurableWaits:
         self._inside += 1
 
     def leave(self) -> None:
-        """Balance :meth:`enter`; the last one lets go of everything."""
+        """Balance :meth:`enter`; the last one releases everything."""
         self._inside -= 1
         if self._inside:
             return
-        self._heap.clear()  # those that were cancelled
+        self._heap.clear()  # cancelled ones
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -75,9 +75,9 @@ class DurableWaits:
             self._wakeup = None
 
     def durable(self, done: _core.PutResult) -> asyncio.Future[_core.PutResult]:
-        """Return a future of what was put, done when that is on the disk."""
+        """Return a future for a put, done when its message is on the disk."""
         future: asyncio.Future[_core.PutResult] = self._loop.create_future()
-        # Records are flushed whole: the byte after its first one will do.
+        # Records are flushed whole: the byte after its first one is enough.
         wanted = done.physical_offset + 1
         deadline = self._loop.time() + self._timeout
         heapq.heappush(self._heap, (wanted, deadline, done, future))
@@ -93,10 +93,10 @@ class DurableWaits:
             self._settle()
 
     def _settle(self) -> None:
-        """Wake those whose messages are on the disk, or all of them when that has come to an end.
+        """Wake waiters whose messages are on the disk, or all once the log cannot be flushed.
 
-        The core is told what the next one wants before it is asked how far the log is, and so
-        cannot be missed.
+        The next waiter's position is passed to the core before the flushed position is read, so
+        that no flush is missed.
         """
         heap = self._heap
         wakeup = self._wakeup
@@ -114,7 +114,7 @@ class DurableWaits:
                     future.set_result(done)
 
     def _expire(self) -> None:
-        """End the waits whose time is up."""
+        """End the waits that have timed out."""
         self._timer = None
         self._settle()
         now = self._loop.time()
@@ -130,18 +130,18 @@ class DurableWaits:
             self._timer = self._loop.call_at(min(entry[1] for entry in self._heap), self._expire)
 
 
-# What is shared by the calls of one loop and one store, by their ids: it is used by coroutines
-# that hold both, and gone with the last of them.
+# Shared by the calls of one loop and one store, keyed by their ids: the coroutines that use it
+# keep both alive, and it is removed with the last of them.
 _Key = tuple[int, int]
 _waits: WeakValueDictionary[_Key, DurableWaits] = WeakValueDictionary()
 _making: WeakValueDictionary[_Key, asyncio.Event] = WeakValueDictionary()
 _tables_lock = threading.Lock()
 
 
-async def put_at_once(store: _core.WritingEngine, topic: str, put: _Put) -> _core.PutResult:
-    """Put, in the loop's thread unless the topic has to be made.
+async def put_at_once(store: _core.Engine, topic: str, put: _Put) -> _core.PutResult:
+    """Put in the loop's thread, unless the topic must be created.
 
-    One topic is made at a time, and what comes meanwhile waits, so as to keep its order.
+    Topics are created one at a time, and later puts wait meanwhile, to keep their order.
     """
     loop = asyncio.get_running_loop()
     key = (id(loop), id(store))
@@ -161,7 +161,7 @@ async def put_at_once(store: _core.WritingEngine, topic: str, put: _Put) -> _cor
             made.set()
 
 
-async def put_durable(store: _core.WritingEngine, topic: str, put: _Put) -> _core.PutResult:
+async def put_durable(store: _core.Engine, topic: str, put: _Put) -> _core.PutResult:
     """Put, and wait for the disk."""
     loop = asyncio.get_running_loop()
     key = (id(loop), id(store))

@@ -1,4 +1,4 @@
-"""Bodies that were compressed, inflated within a limit.
+"""Compressed bodies, inflated within a limit.
 
 Source: ``common/UtilAll.java`` uncompress; RocketMQ 5's ``CompressionType.java``.
 """
@@ -32,7 +32,7 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     Raises
     ------
     StoreCorruptError
-        The bytes are no such stream, or inflate to more than ``limit``.
+        The bytes are not a valid stream, or inflate to more than ``limit``.
     StoreError
         The kind of compression needs a package that is not installed, or is unknown.
     """

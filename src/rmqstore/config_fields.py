@@ -1,4 +1,4 @@
-"""What a field of the configuration may be: Java name, range, and whether this version acts on it.
+"""The specification of a configuration field: Java name, range, whether this version uses it.
 
 Source: ``store/config/MessageStoreConfig.java``, ``common/MixAll.java`` ``properties2Object``.
 """
@@ -6,7 +6,9 @@ Source: ``store/config/MessageStoreConfig.java``, ``common/MixAll.java`` ``prope
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ __all__ = [
     "boolean",
     "check_value",
     "choice",
+    "describe",
     "integer",
     "parse_value",
     "specs_of",
@@ -30,17 +33,19 @@ LONG_MAX = 0x7FFFFFFFFFFFFFFF
 UNIT_BYTES = 20  # of a consume queue
 
 _KEY = "rmqstore"
+_LINE_WIDTH = 76  # of a field's description: help() adds four
+_INDENT = "    "
 _HOST = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What is known of one field.
+    """The specification of one field.
 
     Attributes
     ----------
     java : str
-        Key in ``broker.conf``: what follows ``set`` in the Java setter, first letter small.
+        Key in ``broker.conf``: the Java setter's name without ``set``, first letter small.
     kind : type
         ``int``, ``bool`` or ``str``.
     low, high : int
@@ -52,9 +57,13 @@ class Spec:
     form_name : str
         The form in words, for the error.
     optional : bool
-        ``None`` is a value.
+        ``None`` is allowed.
     acts : bool
-        This version does what the field says.
+        This version implements the field.
+    unit : str
+        Of a number, else empty.
+    ours : bool
+        RocketMQ's store has no such field.
     """
 
     java: str
@@ -66,6 +75,8 @@ class Spec:
     form_name: str = ""
     optional: bool = False
     acts: bool = False
+    unit: str = ""
+    ours: bool = False
 
     @property
     def allowed(self) -> str:
@@ -79,31 +90,24 @@ class Spec:
         return self.form_name or "text"
 
 
-def integer(java: str, default: int, low: int, high: int = INT_MAX, *, acts: bool = False) -> Any:
+def integer(java: str, default: int, low: int, high: int = INT_MAX, **more: Any) -> Any:
     """Return a dataclass field for a whole number between ``low`` and ``high``."""
-    return _field(default, Spec(java, int, low=low, high=high, acts=acts))
+    return _field(default, Spec(java, int, low=low, high=high, **more))
 
 
-def boolean(java: str, default: bool, *, acts: bool = False) -> Any:
+def boolean(java: str, default: bool, **more: Any) -> Any:
     """Return a dataclass field for a switch."""
-    return _field(default, Spec(java, bool, acts=acts))
+    return _field(default, Spec(java, bool, **more))
 
 
-def choice(java: str, *choices: str, acts: bool = False) -> Any:
+def choice(java: str, *choices: str, **more: Any) -> Any:
     """Return a dataclass field for one of ``choices``, the first of which is the default."""
-    return _field(choices[0], Spec(java, str, choices=choices, acts=acts))
+    return _field(choices[0], Spec(java, str, choices=choices, **more))
 
 
-def text(
-    java: str,
-    default: str | None,
-    form: str = "",
-    form_name: str = "",
-    *,
-    acts: bool = False,
-) -> Any:
-    """Return a dataclass field for a text; ``None`` is a value where it is the default."""
-    spec = Spec(java, str, form=form, form_name=form_name, optional=default is None, acts=acts)
+def text(java: str, default: str | None, form: str = "", form_name: str = "", **more: Any) -> Any:
+    """Return a dataclass field for a text; ``None`` is allowed if it is the default."""
+    spec = Spec(java, str, form=form, form_name=form_name, optional=default is None, **more)
     return _field(default, spec)
 
 
@@ -117,13 +121,52 @@ def specs_of(cls: type) -> Mapping[str, Spec]:
     return {one.name: one.metadata[_KEY] for one in dataclasses.fields(cls)}
 
 
+def describe(cls: type, specs: Mapping[str, Spec]) -> None:
+    """Write the fields of a dataclass into its docstring, and give it a short signature.
+
+    ``{fields}`` is replaced by those that act, ``{others}`` by the others.
+    """
+    acting: list[str] = []
+    others: list[str] = []
+    for one in dataclasses.fields(cls):
+        spec = specs[one.name]
+        (acting if spec.acts else others).extend(_described(one.name, one.default, spec))
+    if cls.__doc__ is not None:  # python -OO has none
+        for place, lines in (("{fields}", acting), ("{others}", others)):
+            cls.__doc__ = cls.__doc__.replace(place, "\n    ".join(lines))
+    fields = inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD, annotation=Any)
+    cls.__signature__ = inspect.Signature([fields])  # type: ignore[attr-defined]
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    short = inspect.Signature([own, fields], return_annotation=None)
+    cls.__init__.__signature__ = short  # type: ignore[misc]
+
+
+def _described(name: str, default: object, spec: Spec) -> list[str]:
+    """Return the lines that a docstring has of a field: its values, then RocketMQ's name."""
+    kind = spec.kind.__name__ + (" or None" if spec.optional else "")
+    about = f"{spec.java}, not of RocketMQ's store" if spec.ours else spec.java
+    values = repr(default)
+    if spec.kind is int:
+        high = {INT_MAX: "2**31 - 1", LONG_MAX: "2**63 - 1"}.get(spec.high, f"{spec.high:_}")
+        values = f"{default:_} {spec.unit}".rstrip() + f", {spec.low:_} to {high}"
+    elif spec.choices:
+        values += f", {spec.allowed}"
+    elif spec.form_name:
+        about += f": {spec.form_name}"
+    head = f"{name} : {kind}, {values}"
+    if len(head) > _LINE_WIDTH:
+        head, about = f"{name} : {kind}", f"{about}; {values}"
+    below = textwrap.wrap(about, _LINE_WIDTH - len(_INDENT), break_on_hyphens=False)
+    return [head, *(_INDENT + line for line in below)]
+
+
 def check_value(name: str, value: object, spec: Spec) -> None:
-    """Raise unless ``value`` is one that the field may have.
+    """Raise unless ``value`` is valid for the field.
 
     Raises
     ------
     TypeError
-        It is of another type.
+        It has the wrong type.
     ValueError
         It is out of range; the message names field, value and range.
     """
@@ -145,7 +188,7 @@ def check_value(name: str, value: object, spec: Spec) -> None:
 
 
 def _form_fails(value: str, form: str) -> bool:
-    """Tell whether ``value`` breaks its form, or holds what no path or name may hold."""
+    """Tell whether ``value`` breaks its form, or has characters that no path or name may have."""
     if form == "host":
         return not is_host(value)
     return "\0" in value or (bool(form) and re.fullmatch(form, value) is None)
@@ -166,12 +209,12 @@ def is_host(value: str) -> bool:
 
 
 def parse_value(name: str, written: str, spec: Spec) -> int | bool | str:
-    """Return the value that ``written`` means in a properties file.
+    """Return the value that ``written`` stands for in a properties file.
 
     Raises
     ------
     ValueError
-        It is no number, no switch, or out of range.
+        It is not a number, not a boolean, or out of range.
     """
     value: int | bool | str = written
     if spec.kind is int:

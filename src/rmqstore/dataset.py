@@ -1,10 +1,8 @@
-"""A scan as a ``pyarrow.dataset.Dataset``: the columns and filters of a query reach the store.
+"""A scan as a ``pyarrow.dataset.Dataset`` that passes columns and filters of a query to the store.
 
-Arrow applies each filter and projection itself, batch by batch; the store is asked for the columns
-that they name and, where :mod:`rmqstore.pushdown` can tell, for no other messages. No thread
-reads ahead: what Arrow's own scanner would hold of a large store has no small bound.
-
-Source: none.
+Arrow itself applies each filter and projection, batch by batch; only the columns that they name
+are read from the store and, as far as :mod:`rmqstore.pushdown` can tell, only matching messages. No
+thread reads ahead: what Arrow's own scanner would buffer of a large store has no small bound.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ _BENEATH = "a store is read by the methods of StoreDataset alone"
 class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
     """Messages of a scan for DuckDB, Polars and pyarrow; made by :meth:`Scan.dataset`.
 
-    Each query is a pass of its own over the store, up to the head as of its beginning. Bounds of
-    ``store_timestamp`` spare reading as ``since`` and ``until`` of a scan do.
+    Each query is a pass of its own over the store, up to the head at its beginning. Bounds of
+    ``store_timestamp`` save reading as ``since`` and ``until`` of a scan do.
 
     Attributes
     ----------
@@ -43,10 +41,9 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
 
     Notes
     -----
-    The files that the base class would read do not exist: what goes past the methods here, such
-    as ``pyarrow.dataset.write_dataset(dataset)``, fails with an error; hand it
+    The files that the base class would read do not exist: operations that bypass the methods here,
+    such as ``pyarrow.dataset.write_dataset(dataset)``, fail with an error; pass them
     ``dataset.scanner().to_reader()``.
-    Source: ours.
     """
 
     def __init__(self, scan: Scan, filter: Any = None) -> None:
@@ -71,7 +68,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
 
     @property
     def files(self) -> list[str]:
-        """No files that Arrow could read."""
+        """No files: Arrow could not read them."""
         return []
 
     def scanner(
@@ -87,7 +84,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         cache_metadata: bool = True,
         memory_pool: Any = None,
     ) -> StoreScanner:
-        """Return what goes through the messages, with these columns, that pass a filter.
+        """Return a scanner of the messages that pass a filter, with these columns.
 
         Parameters
         ----------
@@ -96,9 +93,9 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         filter : pyarrow.compute.Expression, optional
             Which messages; on top of the dataset's own filter.
         batch_size : int, optional
-            Rows of a batch, where that is less than the scan's ``batch_rows``.
+            Rows of a batch, if that is less than the scan's ``batch_rows``.
         batch_readahead, fragment_readahead, fragment_scan_options : optional
-            Taken because callers of any dataset give them; nothing is read ahead.
+            Accepted as callers pass them to any dataset; nothing is read ahead.
         use_threads, cache_metadata, memory_pool : optional
             Likewise; the core reads without the GIL.
 
@@ -110,27 +107,23 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         ------
         pyarrow.ArrowInvalid, TypeError
             An expression or a name does not fit the columns.
-
-        Notes
-        -----
-        Source: ours.
         """
         scan = self._scan
-        if batch_size is not None and batch_size < scan._batch_rows:
+        if batch_size is not None and batch_size < scan.batch_rows:
             scan = scan.replace(batch_rows=batch_size)
         return StoreScanner(scan, columns, _conjunction(self._filter, filter))
 
     def filter(self, expression: Any) -> StoreDataset:
-        """Return the dataset of the messages that pass ``expression`` as well."""
+        """Return the dataset of the messages that also pass ``expression``."""
         return StoreDataset(self._scan, _conjunction(self._filter, expression))
 
     def replace_schema(self, schema: pa.Schema) -> StoreDataset:
-        """Return the dataset with these columns of it; their types are the store's.
+        """Return the dataset with these of its columns; their types are the store's.
 
         Raises
         ------
         ValueError
-            A column is not there, or has another type.
+            A column does not exist, or has another type.
         """
         for field in schema:
             at = self.schema.get_field_index(field.name)
@@ -141,7 +134,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         return StoreDataset(self._scan.replace(columns=schema.names))
 
     def get_fragments(self, filter: Any = None) -> Never:
-        """Raise: a store is not made of files that can be read one by one."""
+        """Raise: a store does not consist of files that can be read one by one."""
         raise NotImplementedError("a store has no fragments; use to_batches(columns, filter)")
 
     def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> Any:
@@ -163,7 +156,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
 class StoreScanner:
     """One query of a :class:`StoreDataset`; each method is a pass of its own.
 
-    It does what a ``pyarrow.dataset.Scanner`` does. An error of the store is raised as it is.
+    It works as a ``pyarrow.dataset.Scanner``. An error of the store is raised unchanged.
 
     Attributes
     ----------
@@ -171,10 +164,6 @@ class StoreScanner:
         Columns of the dataset.
     projected_schema : pyarrow.Schema
         Columns of the batches.
-
-    Notes
-    -----
-    Source: ours.
     """
 
     dataset_schema: pa.Schema
@@ -188,7 +177,7 @@ class StoreScanner:
             self._projection = {name: _expression(of) for name, of in columns.items()}
         elif columns is not None:
             self._projection = [columns] if isinstance(columns, str) else list(columns)
-        # On no rows: what does not fit is told here, in Arrow's words.
+        # Apply them to no rows: a mismatch raises here, with Arrow's text.
         self.projected_schema = self._evaluated(self.dataset_schema.empty_table()).schema
         self._scan = scan.replace(columns=self._needed())
 
@@ -196,7 +185,7 @@ class StoreScanner:
         return f"<rmqstore.StoreScanner of {self._scan!r}>"
 
     def _needed(self) -> tuple[str, ...]:
-        """Columns that the projection and the filter name, in the dataset's order."""
+        """Columns that the projection and the filter use, in the dataset's order."""
         schema = self.dataset_schema
         named: set[str] = set()
         expressions = [] if self._filter is None else [self._filter]
@@ -212,12 +201,12 @@ class StoreScanner:
         needed = tuple(name for name in schema.names if name in named)
         if needed or not schema.names:
             return needed
-        # Rows are counted by a column; one of numbers is made soonest.
+        # Rows are counted through a column; a numeric one is cheapest.
         numbers = (field.name for field in schema if pa.types.is_integer(field.type))
         return (next(numbers, schema.names[0]),)
 
     def _evaluated(self, table: pa.Table) -> pa.Table:
-        """Return the rows that pass and the columns that are wanted, as Arrow has them."""
+        """Return the rows that pass, projected by Arrow."""
         acero = pyarrow.acero
         steps = []
         if self._filter is not None:
@@ -238,7 +227,7 @@ class StoreScanner:
         return {} if self._filter is None else pushdown.bounds_of(self._filter)
 
     def _pieces(self) -> Iterator[Any]:
-        """Go through the rows that pass, as record batches or tables of a batch each."""
+        """Iterate over the rows that pass, as record batches or tables of a batch each."""
         as_it_is = self._filter is None and not isinstance(self._projection, dict)
         for scan in pushdown.narrowed(self._scan, self._bounds()):
             for batch in scan.to_batches():
@@ -248,7 +237,7 @@ class StoreScanner:
                     yield self._evaluated(pa.Table.from_batches([batch]))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Go through the rows that pass, in batches; errors as :meth:`Scan.to_batches`."""
+        """Iterate over the rows that pass, in batches; errors as :meth:`Scan.to_batches`."""
         for piece in self._pieces():
             if isinstance(piece, pa.RecordBatch):
                 yield piece
@@ -275,12 +264,12 @@ class StoreScanner:
         return sum(piece.num_rows for piece in counted._pieces())
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first rows that pass; no more is read."""
+        """Return the first rows that pass, reading no more."""
         found: list[pa.RecordBatch] = []
         left = num_rows
         if left > 0:
-            rows = left if self._filter is None else self._scan._batch_rows
-            scan = self._scan.replace(batch_rows=min(rows, self._scan._batch_rows))
+            rows = left if self._filter is None else self._scan.batch_rows
+            scan = self._scan.replace(batch_rows=min(rows, self._scan.batch_rows))
             for batch in StoreScanner(scan, self._projection, self._filter).to_batches():
                 found.append(batch.slice(0, left))
                 left -= found[-1].num_rows
@@ -289,12 +278,12 @@ class StoreScanner:
         return pa.Table.from_batches(found, schema=self.projected_schema)
 
     def take(self, indices: Any) -> pa.Table:
-        """Return the rows at these places among those that pass, in the order given.
+        """Return the rows at these indices among those that pass, in the given order.
 
         Raises
         ------
         IndexError
-            There are not so many rows.
+            There are fewer rows.
         """
         import numpy as np
 
@@ -327,7 +316,7 @@ def _conjunction(left: Any, right: Any) -> Any:
 
 
 def _expression(value: Any) -> Any:
-    """Return an expression, also out of Substrait's."""
+    """Return an expression, converted from Substrait if necessary."""
     if isinstance(value, pyarrow.compute.Expression):
         return value
     bound = getattr(value, "expressions", None)
@@ -337,7 +326,7 @@ def _expression(value: Any) -> Any:
 
 
 def _selected(rows: Any, names: list[str]) -> Any:
-    """Return these columns; one may be there twice."""
+    """Return these columns; one may occur twice."""
     if rows.schema.names == names:
         return rows
     for name in names:

@@ -3,7 +3,7 @@
 A message says what is wrong, where (path and offset) and which values disagree.  All of them
 pickle.
 
-Source: none; the real store answers ``null``, ``false`` or a log line.
+RocketMQ's store returns ``null`` or ``false``, or writes a log line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoreCorruptError(StoreError):
     path : str, bytes or os.PathLike
         The file.
     offset : int
-        Byte in it; in a file of the commit log, the physical offset. -1 where none can be named.
+        Byte in it; in a file of the commit log, the physical offset. -1 if there is none.
     reason : str
         What disagrees, with both values.
     """
@@ -77,11 +77,11 @@ class StoreCorruptError(StoreError):
 
 
 class IncompatibleStoreError(StoreError):
-    """The store is sound but not one that this configuration or version may write to."""
+    """The store is sound, but this configuration or version may not write to it."""
 
 
 class StoreFailedError(StoreError):
-    """A sync failed earlier: the store takes nothing more until it is opened again."""
+    """A sync failed earlier: the store accepts no messages until it is opened again."""
 
 
 class StoreClosedError(StoreError):
@@ -97,20 +97,20 @@ class ForkedStoreError(StoreError):
 
 
 class PutError(StoreError):
-    """A message was not stored, or not stored as asked for.
+    """A message was not stored, or not stored as requested.
 
     Parameters
     ----------
     message : str
         What went wrong.
     status : PutStatus, optional
-        The status that RocketMQ has for it.
+        RocketMQ's status for it.
     result : PutResult or PutManyResult, optional
-        Set where the bytes reached the log all the same.
+        Set if the bytes reached the log nevertheless.
     stored : int, default 0
         Rows of a ``put_many`` that are in the log.
     errno : int, optional
-        The operating system's number, where it was the cause.
+        The operating system's error number, if it was the cause.
     """
 
     status: PutStatus | None
@@ -175,18 +175,18 @@ class MessageNotFoundError(StoreError, LookupError):
 
 
 class MessagesRemovedError(StoreError):
-    """Messages that were still to be read have been deleted by retention.
+    """Messages that were yet to be read have been deleted by retention.
 
     Parameters
     ----------
     topic : str
-        Topic of the queue; empty where the commit log itself was read.
+        Topic of the queue; empty if the commit log itself was read.
     queue_id : int
         The queue; -1 for the commit log.
     offset : int
-        Queue offset that was to be read next; of the commit log, the physical offset.
+        Queue offset to be read next; for the commit log, the physical offset.
     min_offset : int
-        First offset that is still there.
+        First offset that still exists.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""The lock of a store, seen and taken without opening the store.
+"""The lock of a store, examined and taken without opening the store.
 
 Source: ``store/DefaultMessageStore.java start``, which locks the first byte of ``lock``.
 """
@@ -16,16 +16,16 @@ from pathlib import Path
 from rmqstore import opening, paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
+from rmqstore.lock_owner import FLOCK, lock_openers, lock_owner
 from rmqstore.store import MessageStore
 
 __all__ = ["is_owned", "locked", "open_for_writing", "wait_until_free"]
 
-_FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
 _POLL_SECONDS = 0.01
 
 
 def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> MessageStore:
-    """Open a store with ``"a"``; an error names who has it.
+    """Open a store with ``"a"``; an error names the process that has it open.
 
     Parameters
     ----------
@@ -41,13 +41,9 @@ def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> M
     Raises
     ------
     StoreLockedError
-        It is open for writing elsewhere, and was until the timeout.
+        It was open for writing elsewhere until the timeout.
     StoreError, OSError
         As :func:`rmqstore.open`.
-
-    Notes
-    -----
-    Source: none.
     """
     while True:
         before = _identity(path)
@@ -61,11 +57,11 @@ def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> M
             continue
         if before in (None, _identity(path)):
             return store
-        store.close()  # another store took its place while the lock was waited for
+        store.close()  # another store replaced it while the lock was waited for
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what tells a directory from another of its name, None if there is none."""
+    """Return the identity of a directory, whatever its name; None if there is none."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -86,21 +82,14 @@ def is_owned(path: str) -> bool:
 
     Notes
     -----
-    Asks for the owner of the lock, and takes it from nobody.
+    Queries the owner of the lock, without taking it.
     Source: ``store/DefaultMessageStore.java start``.
     """
-    try:
-        fd = os.open(Path(path, paths.LOCK), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return _call(fd, fcntl.F_OFD_GETLK)[0] != fcntl.F_UNLCK
-    finally:
-        os.close(fd)
+    return lock_owner(path) is not None
 
 
 def wait_until_free(path: str, timeout: float) -> None:
-    """Return once nobody has a store open for writing; nothing is taken.
+    """Return once no process has a store open for writing; takes no lock.
 
     Parameters
     ----------
@@ -111,11 +100,7 @@ def wait_until_free(path: str, timeout: float) -> None:
     Raises
     ------
     StoreLockedError
-        It is open for writing elsewhere, and was until the timeout.
-
-    Notes
-    -----
-    Source: none.
+        It was open for writing elsewhere until the timeout.
     """
     until = time.monotonic() + timeout
     while is_owned(path):
@@ -124,7 +109,7 @@ def wait_until_free(path: str, timeout: float) -> None:
 
 @contextlib.contextmanager
 def locked(path: str, timeout: float) -> Iterator[None]:
-    """Hold the lock of a store that is not opened; where there is no lock file, nothing is done.
+    """Hold the lock of a store that is not opened; does nothing without a lock file.
 
     Parameters
     ----------
@@ -139,11 +124,7 @@ def locked(path: str, timeout: float) -> Iterator[None]:
     Raises
     ------
     StoreLockedError
-        The store is open for writing elsewhere, and was until the timeout.
-
-    Notes
-    -----
-    Source: none.
+        The store was open for writing elsewhere until the timeout.
     """
     try:
         fd = os.open(Path(path, paths.LOCK), os.O_RDWR | os.O_CLOEXEC)
@@ -164,9 +145,9 @@ def locked(path: str, timeout: float) -> Iterator[None]:
 
 
 def _call(fd: int, command: int) -> tuple[int, ...]:
-    """Ask for, or about, a write lock on the first byte."""
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    return struct.unpack(_FLOCK, fcntl.fcntl(fd, command, asked))
+    """Take, release or query a write lock on the first byte."""
+    asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    return struct.unpack(FLOCK, fcntl.fcntl(fd, command, asked))
 
 
 def _wait(path: str, timeout: float, until: float) -> None:
@@ -176,37 +157,11 @@ def _wait(path: str, timeout: float, until: float) -> None:
 
 
 def _held(path: str, timeout: float) -> StoreLockedError:
-    """Return the error that a store is open elsewhere, with the process as far as Linux tells."""
+    """Return the error that a store is open elsewhere, naming the process if Linux does."""
     lock = Path(path, paths.LOCK)
-    holders = [f"{pid} ({name})" for pid, name in _openers(lock)]
+    holders = [f"{pid} ({name})" for pid, name in lock_openers(lock)]
     by = f" by process {', '.join(holders)}" if holders else ""
     return StoreLockedError(
         f"{path}: the store is open for writing elsewhere{by}, and was for {timeout:g} s; "
         "option 'lockTimeout' says how long to wait"
     )
-
-
-def _openers(lock: Path) -> Iterator[tuple[int, str]]:
-    """Give the processes of this user that have a file open."""
-    try:
-        wanted = lock.stat()
-    except OSError:
-        return
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            for link in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    found = link.stat()
-                    if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino) and (
-                        not _is_waiting(process, link)
-                    ):
-                        yield int(process.name), (process / "comm").read_text().strip()
-                        break
-
-
-def _is_waiting(process: Path, link: Path) -> bool:
-    """Tell whether a descriptor has no lock: its process looks at the file, or waits."""
-    try:
-        return "lock:" not in (process / "fdinfo" / link.name).read_text()
-    except OSError:
-        return False

@@ -1,4 +1,4 @@
-"""What messages are looked up by: keys as the core takes them, and store message ids.
+"""Arguments of lookups: keys in the form that the core takes, and store message ids.
 
 Source: ``common/message/MessageDecoder.java decodeMessageId``.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rmqstore.arguments import wrong_type
+
 __all__ = ["key_column", "offset_of"]
 
 _MESSAGE_ID_LENGTHS = (32, 56)
@@ -14,14 +16,14 @@ _OFFSET_HEX = 16
 
 
 def key_column(keys: Iterable[str]) -> object:
-    """Return many keys as the core takes them: an Arrow array, or a list."""
+    """Return many keys in the form that the core takes: an Arrow array, or a list."""
     if isinstance(keys, str):
-        raise TypeError(f"argument 'keys' is {keys!r}; it may be an iterable of str")
+        raise wrong_type("keys", "an iterable of str", keys)
     return keys if hasattr(keys, "__arrow_c_array__") else list(keys)
 
 
 def offset_of(message_id: str) -> int | None:
-    """Return the physical offset that a store message id names, None if it is none."""
+    """Return the physical offset in a store message id, None if it is not one."""
     if len(message_id) not in _MESSAGE_ID_LENGTHS or not message_id.isascii():
         return None
     try:

@@ -12,8 +12,10 @@ from types import NoneType
 from typing import Literal
 
 from rmqstore import paths
+from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
-from rmqstore.errors import StoreNotFoundError
+from rmqstore.errors import StoreLockedError, StoreNotFoundError
+from rmqstore.lock_owner import lock_owner
 from rmqstore.store import MessageStore, Mode
 from rmqstore.syncing import make_directories
 
@@ -43,13 +45,13 @@ def open(
         a store that is there. ``"a"`` does so too, and makes the store if there is none.
         Writing modes lock, recover, and start the activities.
     config : StoreConfig or path of a broker.conf, optional
-        Without one, file sizes are told from the files, else RocketMQ's defaults hold.
+        Without one, file sizes are inferred from the files, else RocketMQ's defaults apply.
     on_corruption : str, optional
-        ``"raise"``, or in writing modes ``"fill"``: damage below what was durable becomes one
+        ``"raise"``, or in writing modes ``"fill"``: damage below the durable end becomes one
         filler record, and its bytes are saved.
     verify : str, optional
         ``"tail"`` checks the recovery window, ``"full"`` every record and unit. With mode
-        ``"r"`` nothing is refused: ``recovery.notes`` and a warning tell what was found.
+        ``"r"`` nothing is refused: ``recovery.notes`` and a warning report what was found.
     timeout : float, optional
         Seconds to wait for the lock.
 
@@ -63,7 +65,7 @@ def open(
     StoreNotFoundError
         There is no store; also a ``FileNotFoundError``.
     StoreLockedError
-        In writing modes: it is open for writing elsewhere, and was until the timeout.
+        In writing modes: it was open for writing elsewhere until the timeout.
     StoreCorruptError
         In writing modes: bytes contradict each other; path, offset and reason are in it. Nothing
         was cut or deleted.
@@ -72,7 +74,7 @@ def open(
     OSError
         The system refuses.
     TypeError, ValueError
-        An argument is not what it may be; the message names it, its value and what it may be.
+        An argument has a wrong type or value; the message names it and what is allowed.
 
     Notes
     -----
@@ -84,18 +86,16 @@ def open(
     ...     store.put("Topic1", b"Hello RocketMQ", tags="TagA", keys=["order-1"], queue_id=2)
     """
     root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
-    _choice("mode", mode, ("r", "r+", "a"))
-    _choice("on_corruption", on_corruption, ("raise", "fill"))
-    _choice("verify", verify, ("tail", "full"))
+    one_of("mode", mode, ("r", "r+", "a"))
+    one_of("on_corruption", on_corruption, ("raise", "fill"))
+    one_of("verify", verify, ("tail", "full"))
     if mode == "r" and on_corruption == "fill":
-        raise ValueError("argument 'on_corruption' is 'fill'; with mode 'r' it may be 'raise'")
+        raise wrong_value("on_corruption", "'raise' with mode 'r'", on_corruption)
     seconds = float(timeout)
     if not 0 <= seconds <= 1e9:
-        raise ValueError(f"argument 'timeout' is {timeout!r}; it may be 0 to 1e9 seconds")
+        raise wrong_value("timeout", "0 to 1e9 seconds", timeout)
     if not isinstance(config, (StoreConfig, str, os.PathLike, NoneType)):
-        raise TypeError(
-            f"argument 'config' is {config!r}; it may be a StoreConfig or the path of a broker.conf"
-        )
+        raise wrong_type("config", "a StoreConfig or the path of a broker.conf", config)
     if config is not None and not isinstance(config, StoreConfig):
         config = StoreConfig.from_file(config)
     if config is not None and config.unsupported():
@@ -104,17 +104,28 @@ def open(
         make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
     elif not Path(root, paths.COMMIT_LOG).is_dir():
         raise StoreNotFoundError(f"{root}: no store: there is no {paths.COMMIT_LOG}/ in it")
-    return MessageStore(
-        root,
-        mode,
-        config=config,
-        on_corruption=on_corruption,
-        verify=verify,
-        timeout=seconds,
-    )
+    try:
+        return MessageStore(
+            root,
+            mode,
+            config=config,
+            on_corruption=on_corruption,
+            verify=verify,
+            timeout=seconds,
+        )
+    except StoreLockedError as error:
+        raise StoreLockedError(_with_owner(str(error), root)) from None
 
 
-def _choice(argument: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        names = ", ".join(repr(name) for name in allowed)
-        raise ValueError(f"argument {argument!r} is {value!r}; it may be one of {names}")
+def _with_owner(message: str, root: str) -> str:
+    """Return the message that a store is open elsewhere, with who has it, as far as Linux tells.
+
+    A lock of an open file names no process; who has the file open and locked is seen in /proc.
+    """
+    try:
+        owner = lock_owner(root)
+    except OSError:
+        return message
+    if owner is None or owner.pid is None or f"process {owner.pid}" in message:
+        return message
+    return f"{message} by {owner}"

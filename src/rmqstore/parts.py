@@ -1,6 +1,6 @@
-"""The parts of a store by themselves: an index file, a consume queue, a commit log.
+"""The parts of a store on their own: an index file, a consume queue, a commit log.
 
-None takes a lock, as jobs share them: whoever opens one for writing must own its directory.
+None takes a lock, as jobs share them: a writer must own the directory.
 Source: ``store/index/IndexFile.java``, ``store/ConsumeQueue.java``, ``store/CommitLog.java``.
 """
 
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rmqstore import _core, arrays
+from rmqstore.arguments import wrong_type, wrong_value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,14 +30,13 @@ _FILE_MAX = 0x7FFFFFFF
 
 
 def _within(argument: str, value: int, low: int, high: int) -> int:
-    number = operator.index(value)
-    if not low <= number <= high:
-        raise ValueError(f"argument {argument!r} is {value!r}; it may be {low} to {high}")
-    return number
+    if not low <= operator.index(value) <= high:
+        raise wrong_value(argument, f"{low} to {high}", value)
+    return operator.index(value)
 
 
 class _Closing:
-    """``with`` closes."""
+    """Closes at the end of ``with``."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -62,7 +62,7 @@ class IndexFile(_Closing):
     hash_slot_num, index_num : int, optional
         Slots and entries; one entry fewer can be used.
     mode : str, optional
-        ``"r"`` reads, ``"r+"`` writes a file that is there, ``"a"`` makes it if there is none.
+        ``"r"`` reads, ``"r+"`` writes an existing file, ``"a"`` creates it if there is none.
 
     Attributes
     ----------
@@ -73,21 +73,21 @@ class IndexFile(_Closing):
     hash_slot_count : int
         Slots in use.
     index_count : int
-        Number that the next entry gets; 1 in an empty file.
+        Number of the next entry; 1 in an empty file.
 
     Raises
     ------
     StoreNotFoundError
         There is no such file.
     IncompatibleStoreError
-        The file has another size. With the default numbers, a file that is only read has its
-        numbers told from its size.
+        The file has another size. With the default numbers and mode ``"r"``, they are inferred
+        from its size.
     ValueError
         An argument is out of range.
 
     Notes
     -----
-    ``key`` is what is hashed: ``topic + "#" + key`` in a store.
+    ``key`` is the text that is hashed: ``topic + "#" + key`` in a store.
     Source: ``store/index/IndexFile.java``.
     """
 
@@ -105,8 +105,8 @@ class IndexFile(_Closing):
             raise ValueError(
                 f"{hash_slot_num} slots and {index_num} entries take more than {_FILE_MAX} bytes"
             )
-        told = (hash_slot_num, index_num) == (_SLOTS, _ENTRIES) and mode == "r"
-        self._part = _core.IndexPart(path, hash_slot_num, index_num, mode, told)
+        infer_sizes = (hash_slot_num, index_num) == (_SLOTS, _ENTRIES) and mode == "r"
+        self._part = _core.IndexPart(path, hash_slot_num, index_num, mode, infer_sizes)
 
     def put_key(self, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Enter a key.
@@ -146,12 +146,12 @@ class IndexFile(_Closing):
         Returns
         -------
         int
-            How many found room.
+            How many were entered before the file was full.
 
         Raises
         ------
         TypeError, ValueError
-            A row is not what it may be, or columns differ in length; nothing was entered.
+            A row has a wrong type or value, or columns differ in length; nothing was entered.
         ReadOnlyStoreError, StoreClosedError
             The file is not open for writing.
 
@@ -164,13 +164,13 @@ class IndexFile(_Closing):
     def select_phy_offset(
         self, key: str, max_num: int = 64, begin: int = 0, end: int | None = None
     ) -> list[int]:
-        """Return the physical offsets of a key, newest first; of its hash, to be exact.
+        """Return the physical offsets of the entries with the key's hash, newest first.
 
         Parameters
         ----------
         key : str
         max_num : int, optional
-            At most so many.
+            Offsets, at most.
         begin, end : int, optional
             Store times in ms, both inclusive, compared to the second.
 
@@ -199,7 +199,7 @@ class IndexFile(_Closing):
         ----------
         keys : sequence, NumPy or Arrow array of str
         max_num : int, optional
-            At most so many for each key.
+            Offsets for each key, at most.
 
         Returns
         -------
@@ -246,7 +246,7 @@ class IndexFile(_Closing):
 
     @property
     def index_count(self) -> int:
-        """Number that the next entry gets; 1 in an empty file."""
+        """Number of the next entry; 1 in an empty file."""
         return self._part.header()[5]
 
     def flush(self) -> None:
@@ -254,7 +254,7 @@ class IndexFile(_Closing):
         self._part.flush()
 
     def close(self) -> None:
-        """Flush where it was written, and close; closing again does nothing."""
+        """Flush if open for writing, and close; closing again does nothing."""
         self._part.close()
 
 
@@ -266,9 +266,9 @@ class ConsumeQueue(_Closing):
     directory : path-like
         ``consumequeue/<topic>/<queue id>`` of a store.
     file_size : int, optional
-        Bytes, a multiple of 20. By default a queue that is only read has it told from its files.
+        Bytes, a multiple of 20. By default inferred from the files with mode ``"r"``.
     mode : str, optional
-        ``"r"`` reads, ``"r+"`` writes a queue that is there, ``"a"`` makes it if there is none.
+        ``"r"`` reads, ``"r+"`` writes an existing queue, ``"a"`` creates it if there is none.
 
     Attributes
     ----------
@@ -294,26 +294,26 @@ class ConsumeQueue(_Closing):
     ) -> None:
         _within("file_size", file_size, 20, _FILE_MAX)
         if file_size % 20:
-            raise ValueError(f"argument 'file_size' is {file_size}; it may be a multiple of 20")
-        told = file_size == _QUEUE_FILE
-        self._part = _core.QueuePart(directory, file_size, mode, told)
+            raise wrong_value("file_size", "a multiple of 20", file_size)
+        infer_sizes = file_size == _QUEUE_FILE
+        self._part = _core.QueuePart(directory, file_size, mode, infer_sizes)
 
     def put_unit(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> bool:
-        """Write a unit at its place.
+        """Write a unit in its position.
 
         Parameters
         ----------
         physical_offset, size : int
-            Where in the commit log the record begins, 0 or more, and its bytes, 1 or more.
+            Offset of the record in the commit log, 0 or more, and its bytes, 1 or more.
         tags_code : int
             Hash of the tag, 64 bits.
         queue_offset : int
-            Place in the queue; a gap to the last unit is filled with blanks.
+            Position in the queue; a gap after the last unit is filled with blank units.
 
         Returns
         -------
         bool
-            True if it is there now; False if a different unit has its place.
+            True if it is there now; False if its position has a different unit.
 
         Raises
         ------
@@ -334,7 +334,7 @@ class ConsumeQueue(_Closing):
         Parameters
         ----------
         start, stop : int, optional
-            Queue offsets; by default all that is there.
+            Queue offsets; by default all that exist.
 
         Returns
         -------
@@ -345,7 +345,7 @@ class ConsumeQueue(_Closing):
         Raises
         ------
         IndexError
-            They are not all there; the message names min and max.
+            Some do not exist; the message names min and max.
 
         Notes
         -----
@@ -375,7 +375,7 @@ class ConsumeQueue(_Closing):
         self._part.flush()
 
     def close(self) -> None:
-        """Flush where it was written, and close; closing again does nothing."""
+        """Flush if open for writing, and close; closing again does nothing."""
         self._part.close()
 
 
@@ -387,14 +387,14 @@ class CommitLog(_Closing):
     directory : path-like
         A store's ``commitlog``; a torn tail is saved in ``rmqstore-quarantine`` beside it.
     file_size : int, optional
-        Bytes, 1,024 or more. By default a log that is only read has it told from its files.
+        Bytes, 1,024 or more. By default inferred from the files with mode ``"r"``.
     mode : str, optional
-        ``"r"`` reads, ``"r+"`` writes a log that is there, ``"a"`` makes it if there is none.
+        ``"r"`` reads, ``"r+"`` writes an existing log, ``"a"`` creates it if there is none.
 
     Attributes
     ----------
     min_offset, max_offset : int
-        First byte there is a file for, and the byte after the last record.
+        First byte of the first file, and the byte after the last record.
     flushed_offset : int
         Byte up to which the log is on the disk, as far as this object knows.
 
@@ -419,7 +419,7 @@ class CommitLog(_Closing):
         self._part = _core.LogPart(directory, file_size, mode, file_size == _LOG_FILE)
 
     def append(self, records: Iterable[bytes]) -> list[int]:
-        """Append encoded records, each with its own physical offset set in it.
+        """Append encoded records, setting the physical offset in each.
 
         Parameters
         ----------
@@ -434,27 +434,27 @@ class CommitLog(_Closing):
         Raises
         ------
         ValueError, MessageIllegalError
-            A record is none, or larger than a file holds; those before it are in the log.
+            A record is invalid, or too large for a file; those before it are in the log.
         ReadOnlyStoreError, StoreClosedError
-            It is not open for writing.
+            The log is not open for writing.
 
         Notes
         -----
         Source: ``store/CommitLog.java``.
         """
         if isinstance(records, (bytes, bytearray, memoryview)):
-            raise TypeError("argument 'records' is one record; it may be an iterable of them")
+            raise wrong_type("records", "an iterable of records", records)
         return [self._part.append(record) for record in records]
 
     def records(
         self, start: int | None = None, stop: int | None = None
     ) -> Iterator[tuple[int, int]]:
-        """Go through the good records that begin in a range.
+        """Iterate over the good records that begin in a range.
 
         Parameters
         ----------
         start, stop : int, optional
-            Physical offsets, by default all that is there; ``start`` is a record's own.
+            Physical offsets, by default all that exist; ``start`` must be a record's.
 
         Returns
         -------
@@ -463,7 +463,7 @@ class CommitLog(_Closing):
 
         Notes
         -----
-        Damaged bytes are passed over, up to the next record that names its own place.
+        Damaged bytes are skipped, up to the next record that names its own offset.
         Source: ``store/CommitLog.java checkMessageAndReturnSize``.
         """
         low, high, _ = self._part.bounds()
@@ -478,7 +478,7 @@ class CommitLog(_Closing):
 
     @property
     def min_offset(self) -> int:
-        """First byte there is a file for."""
+        """First byte of the first file."""
         return self._part.bounds()[0]
 
     @property
@@ -496,5 +496,5 @@ class CommitLog(_Closing):
         self._part.flush()
 
     def close(self) -> None:
-        """Flush where it was written, and close; closing again does nothing."""
+        """Flush if open for writing, and close; closing again does nothing."""
         self._part.close()

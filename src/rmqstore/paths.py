@@ -24,6 +24,7 @@ __all__ = [
     "LMQ_CONSUMER_OFFSET_JSON",
     "LOCK",
     "QUARANTINE",
+    "STORE_ENTRIES",
     "SUBSCRIPTION_GROUP_JSON",
     "TOPICS_JSON",
     "TOPIC_MAX_LENGTH",
@@ -47,6 +48,23 @@ QUARANTINE = "rmqstore-quarantine"
 LOCK = "lock"
 DELETED_TOPICS = "rmqstore-deleted.json"  # ours
 
+# In the directory of a store; a crash may leave each without a file of the log.
+STORE_ENTRIES = frozenset(
+    (
+        COMMIT_LOG,
+        CONSUME_QUEUE,
+        CONSUME_QUEUE_EXT,
+        INDEX,
+        CONFIG,
+        CHECKPOINT,
+        ABORT,
+        LOCK,
+        QUARANTINE,
+        DELETED_TOPICS,
+        *(f"{DELETED_TOPICS}.{end}" for end in ("bak", "bak.tmp", "tmp")),
+    )
+)
+
 TOPICS_JSON = "topics.json"
 CONSUMER_OFFSET_JSON = "consumerOffset.json"
 LMQ_CONSUMER_OFFSET_JSON = "lmqConsumerOffset.json"
@@ -66,7 +84,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether ``name`` is 1 to 127 of ``[%|a-zA-Z0-9_-]``: never a path."""
+    """Tell whether ``name`` is 1 to 127 of ``[%|a-zA-Z0-9_-]``, and so safe in a path."""
     return TOPIC_NAME.fullmatch(name) is not None
 
 
@@ -76,7 +94,7 @@ def offset_file_name(offset: int) -> str:
 
 
 def parse_offset_file_name(name: str) -> int | None:
-    """Return the offset of a file's first byte, ``None`` if this is no such name."""
+    """Return the offset of a file's first byte, ``None`` if the name is not of this form."""
     if _OFFSET_NAME.fullmatch(name) is None:
         return None
     offset = int(name)
@@ -84,7 +102,7 @@ def parse_offset_file_name(name: str) -> int | None:
 
 
 def parse_queue_id(name: str) -> int | None:
-    """Return the queue that a directory under a topic is, ``None`` if it is none."""
+    """Return the queue id that a directory under a topic names, ``None`` if it names none."""
     if _QUEUE_ID.fullmatch(name) is None:
         return None
     queue_id = int(name)
@@ -98,5 +116,5 @@ def index_file_name(millis: int) -> str:
 
 
 def parse_index_file_name(name: str) -> int | None:
-    """Return the number that orders index files, ``None`` if this is no such name."""
+    """Return the number that orders index files, ``None`` if the name is not of this form."""
     return int(name) if _INDEX_NAME.fullmatch(name) is not None else None

@@ -1,10 +1,10 @@
-"""What opening took out of the log, and the way back.
+"""What opening took out of the log, and how to restore it.
 
-Each file in ``rmqstore-quarantine/`` holds bytes of one commit log file, named by the log offset
-they come from and by the time in ms. They go back where a filler lies in their place, or where the
-log ends there and nothing was written since. No file is ever deleted.
+Each file in ``rmqstore-quarantine/`` holds bytes of one commit log file, named by their log offset
+and by the time in ms. They can be restored where a filler replaces them, or where the log ends
+there and nothing was written since. No file is ever deleted.
 
-Source: none; the real store cuts and unlinks.
+RocketMQ's store cuts and unlinks.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class SavedRange:
     path : str
         The file.
     offset : int
-        Physical offset that its first byte comes from.
+        Physical offset of its first byte.
     saved_at : int
         When it was saved, in ms.
     size : int
-        Its bytes.
+        Size in bytes.
     records : int
         Good records in it.
     place : str
-        What lies in its place now: ``"filler"``; ``"empty"``, where the log ends before or there;
-        ``"same"``, what it holds; ``"written"``, other records; ``"gone"``, no file of the log.
+        What the log has there now: ``"filler"``; ``"empty"``, where the log ends before or there;
+        ``"same"``, the same bytes; ``"written"``, other records; ``"gone"``, no file.
     restorable : bool
-        It has good records, which can go back.
+        It has good records, and they can be restored.
     """
 
     path: str
@@ -66,7 +66,7 @@ class SavedRange:
 
 @dataclass
 class _Log:
-    """The commit log as the saved bytes meet it."""
+    """The commit log that saved bytes are compared with."""
 
     root: Path
     file_size: int
@@ -95,7 +95,7 @@ class _Log:
 def saved_ranges(
     path: str | os.PathLike[str], *, config: StoreConfig | None = None
 ) -> list[SavedRange]:
-    """Tell what lies in a store's quarantine; nothing is changed.
+    """Return what a store's quarantine holds; nothing is changed.
 
     Parameters
     ----------
@@ -113,40 +113,32 @@ def saved_ranges(
     ------
     StoreNotFoundError, OSError
         As :func:`rmqstore.open`.
-
-    Notes
-    -----
-    Source: none.
     """
     return [found for found, _ in _walk(_log_of(path, config))]
 
 
 def restore(path: str | os.PathLike[str], *, config: StoreConfig | None = None) -> list[SavedRange]:
-    """Put back into the log what checks; queues and index are completed from it.
+    """Restore what can be into the log; queues and index are completed from it.
 
     Parameters
     ----------
     path : path-like
-        The store's directory; nobody may have it open for writing.
+        The store's directory; no process may have it open for writing.
     config : StoreConfig, optional
         As for :func:`rmqstore.open`.
 
     Returns
     -------
     list of SavedRange
-        As they were before; those with ``restorable`` are in the log now.
+        Their state before; those with ``restorable`` are in the log now.
 
     Raises
     ------
     StoreError, OSError
         As :func:`rmqstore.open` with ``"r+"``.
-
-    Notes
-    -----
-    Source: none.
     """
     with opening.open(path, "r+", config=config):
-        pass  # recovered, and closed: the log ends where its last record does
+        pass  # recovered and closed: the log now ends with its last record
     log = _log_of(path, config)
     with locked(os.fspath(path), 0.0):
         found: list[SavedRange] = []
@@ -169,7 +161,7 @@ def _log_of(path: str | os.PathLike[str], config: StoreConfig | None) -> _Log:
 
 
 def _walk(log: _Log) -> Iterator[tuple[SavedRange, list[Piece]]]:
-    """Look at each saved file, as if those before it that can go back had been put back."""
+    """Examine each saved file, as if the restorable ones before it had been restored."""
     directory = log.root / paths.QUARANTINE
     names = sorted(os.listdir(directory)) if directory.is_dir() else []  # noqa: PTH208
     for name in names:
@@ -198,7 +190,7 @@ def _walk(log: _Log) -> Iterator[tuple[SavedRange, list[Piece]]]:
 
 
 def _place(log: _Log, offset: int, data: bytes | mmap) -> str:
-    """Tell what lies in the log where ``data`` comes from."""
+    """Return what the log has at the offset that ``data`` comes from."""
     size = min(len(data), log.file_stop(offset) - offset)
     try:
         now = log.read(offset, size)
@@ -217,7 +209,7 @@ def _place(log: _Log, offset: int, data: bytes | mmap) -> str:
 
 
 def _stop_of(log: _Log, offset: int, size: int, place: str, pieces: list[Piece]) -> int:
-    """Tell where what is put back ends: with the filler, or with the last good record."""
+    """Return where the restored range ends: with the filler, or with the last good record."""
     stop = log.file_stop(offset)
     if place == "filler":
         [*_, last] = log_pieces(log.read(offset, size), offset, stop)
@@ -249,7 +241,7 @@ def _gaps(offset: int, stop: int, pieces: list[Piece]) -> Iterator[tuple[int, in
 
 
 def _put_back(log: _Log, saved: SavedRange, pieces: list[Piece]) -> None:
-    """Write good records as they were, and fillers between them."""
+    """Write good records back, and fillers between them."""
     offset = saved.offset
     stop = _stop_of(log, offset, saved.size, saved.place, pieces)
     into = bytearray(stop - offset)
@@ -267,7 +259,7 @@ def _put_back(log: _Log, saved: SavedRange, pieces: list[Piece]) -> None:
 
 
 def _distrust(root: Path) -> None:
-    """Have the next opening recover from all of the log, whatever becomes of this process."""
+    """Make the next opening recover from the whole log, whatever happens to this process."""
     (root / paths.ABORT).touch()
     sync_path(root)
     with (root / paths.CHECKPOINT).open("r+b") as file:

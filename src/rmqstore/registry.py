@@ -1,4 +1,4 @@
-"""The topics that an open store knows from its files: ``topics.json``, and those deleted.
+"""The topics of an open store from its files: ``topics.json``, and those deleted.
 
 Source: ``broker/topic/TopicConfigManager.java``.
 """
@@ -32,16 +32,16 @@ class TopicRegistry:
     root : str
         Directory of the store.
     lenient : bool
-        Go without a file that is torn: for who only reads.
+        Ignore a torn file: for read-only stores.
     sync_failed : callable, optional
-        Called with the error of a sync that failed; raises what the caller gets.  Without it,
-        as for who only reads, that is the error itself.
+        Called with the error of a failed sync; raises the caller's exception.  Without it, as for
+        read-only stores, the error itself is raised.
 
     Attributes
     ----------
     deleted : dict of str to int
-        Topics that were deleted, and the log's end as of then. Records below it do not bring
-        the queues back when a recovery completes them from the log.
+        Deleted topics, and the log's end at that time. Records below it do not bring the queues
+        back when a recovery completes them from the log.
     lock : threading.Lock
         Held while either file is changed.
     """
@@ -67,12 +67,12 @@ class TopicRegistry:
             return None
 
     def reload(self) -> None:
-        """Read ``topics.json`` anew, as its owner may have changed it."""
+        """Read ``topics.json`` again, as its owner may have changed it."""
         with self.lock:
             self._read(self._table.reload)
 
     def __iter__(self) -> Iterator[TopicConfig]:
-        """Iterate over the entries whose names can be those of topics."""
+        """Iterate over the entries whose names are valid for topics."""
         for entry in self._table:
             if paths.is_topic_name(entry.topic_name):
                 yield entry
@@ -88,7 +88,7 @@ class TopicRegistry:
         return self._table.get(name)
 
     def put(self, entry: TopicConfig) -> None:
-        """Enter a topic and save; an entry that is not in the file is taken back."""
+        """Enter a topic and save; if that fails, the entry is removed again."""
         before = self._table.get(entry.topic_name)
         self._table.put(entry)
         try:
@@ -96,20 +96,20 @@ class TopicRegistry:
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise PutError(
-                f"{self._root}: the topic {entry.topic_name!r} cannot be entered in "
-                f"{paths.TOPICS_JSON}: {error.strerror}",
+                f"{self._table.file.path}: the topic {entry.topic_name!r} cannot be entered: "
+                f"{error.strerror}",
                 status=PutStatus.DISK_FULL if full else PutStatus.UNKNOWN_ERROR,
                 errno=error.errno,
             ) from error
 
     def remove(self, name: str) -> None:
-        """Take a topic's entry away; one that is still in the file is put back."""
+        """Remove a topic's entry and save; if that fails, the entry is restored."""
         before = self._table.get(name)
         if self._table.remove(name):
             self._save(self._table.save, lambda: self._restore(name, before))
 
     def note_deleted(self, name: str, log_end: int) -> None:
-        """Keep that a topic's records below a log offset are not its queues' any more."""
+        """Note that a topic's records below a log offset are no longer in its queues."""
         before = dict(self.deleted)
         self.deleted[name] = log_end
 
@@ -120,9 +120,9 @@ class TopicRegistry:
         self._save(lambda: self._deleted_file.save({"topics": self.deleted}), restore)
 
     def settle(self, log_end: int, gone: list[str]) -> None:
-        """Have no deletion noted behind the log's end, where records are put next; note others.
+        """Lower notes beyond the log's end, where records are put next, and add others.
 
-        ``gone``: topics that a broker deleted, which does not note it.
+        ``gone``: topics that a broker deleted, which leaves no note.
         """
         settled = {name: min(offset, log_end) for name, offset in self.deleted.items()}
         settled.update(dict.fromkeys(gone, log_end))
@@ -137,7 +137,7 @@ class TopicRegistry:
             self._table.put(before)
 
     def _save(self, save: Callable[[], None], restore: Callable[[], None]) -> None:
-        """Save, so that memory says what the file does; a failed sync is final for the store."""
+        """Save, keeping memory equal to the file; a failed sync is final for the store."""
         try:
             save()
         except BaseException as error:

@@ -1,6 +1,6 @@
-"""Messages as columns: a scan of the store, and what dataframe libraries take from it.
+"""Messages as columns: a scan of the store, and its exports to dataframe libraries.
 
-Source: none; the column names are ``common/message/MessageExt.java``'s.
+The column names are ``common/message/MessageExt.java``'s.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, cast
 
 from rmqstore import _core
+from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.times import INT64_MAX, INT64_MIN, to_millis
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqstore.dataset import StoreDataset
+    from rmqstore.store import MessageStore
     from rmqstore.times import TimeLike
 
-__all__ = ["COLUMNS", "Scan", "ScanningEngine"]
+__all__ = ["COLUMNS", "Scan", "ScanExtent", "ScanningEngine"]
 
 COLUMNS: tuple[str, ...] = tuple(name for name in _core.COLUMN_NAMES if name != "raw_body")
 
@@ -29,15 +31,33 @@ _ON_CORRUPTION = ("raise", "skip", "stop")
 _ON_REMOVED = ("raise", "skip")
 _ROWS_MOST = 1 << 24
 _BYTES_MOST = 1 << 30
-_MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # taken at a time when messages are asked for
+_MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # fetched at a time in iterations over messages
 _QUEUE_ID_MOST = 0x7FFFFFFF
+
+
+class ScanExtent(NamedTuple):
+    """The extent of the log, as a pass that begins now finds it; physical offsets.
+
+    Attributes
+    ----------
+    start : int
+        The first byte.
+    queued : int
+        Up to here each record has its unit in a queue.
+    stop : int
+        The end of the last record.
+    """
+
+    start: int
+    queued: int
+    stop: int
 
 
 class Scan:
     """Messages of a store, as columns or one by one; made by :meth:`MessageStore.scan`.
 
-    Nothing is read before it is asked for, and each time is a pass of its own, up to the head as
-    of its beginning. Anything that reads the Arrow C stream interface takes a scan as it is:
+    Nothing is read before it is needed, and each use is a pass of its own, up to the head at its
+    beginning. Anything that reads the Arrow C stream interface takes a scan directly:
     ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``, ``duckdb.from_arrow(scan)``.
 
     Attributes
@@ -46,21 +66,37 @@ class Scan:
         Names of the columns, in their order.
     schema : pyarrow.Schema
         Their types.
+    store : MessageStore
+        The store that is scanned.
+    topics, keys : tuple of str
+        Those requested; empty for any.
+    queue_id, start, stop : int or None
+        Those requested; None if none were.
+    since, until : int or None
+        Store times in ms since the epoch, likewise.
+    tags : str or None
+        Likewise.
+    batch_rows : int
+        Rows of a batch, at most.
+    is_along_queue : bool
+        One queue of one topic was requested: ``start`` and ``stop`` are then queue offsets, and
+        physical offsets otherwise.
+    is_empty : bool
+        No topic, or no key, was requested: there are no messages then.
 
     Notes
     -----
-    A stream's reader shows an error of the store as its own kind of error, with our text;
+    A stream's reader raises an error of the store as its own kind of error, with our text;
     the methods below raise the error itself.
-    Source: ours.
     """
 
     columns: tuple[str, ...]
 
-    def __init__(self, engine: _core.ReadingEngine, arguments: dict[str, Any]) -> None:
+    def __init__(self, engine: _core.Engine, arguments: dict[str, Any]) -> None:
         if arguments["sql"] is not None:
-            raise NotImplementedError("argument 'sql': SQL92 filters are not in this version")
+            raise NotImplementedError("sql: SQL92 filters are not in this version")
         self._engine = engine
-        # Whatever can be gone through only once is a tuple from here on.
+        # One-shot iterables become tuples here.
         self._arguments = taken = dict(arguments)
         for name in ("columns", "topic", "keys"):
             taken[name] = _texts(name, taken[name])
@@ -68,7 +104,7 @@ class Scan:
         self.columns = COLUMNS if taken["columns"] is None else _columns(taken["columns"])
         self._topics: tuple[str, ...] = topic or ()
         self._keys: tuple[str, ...] = keys or ()
-        self._nothing = topic == () or keys == ()
+        self._nothing: bool = topic == () or keys == ()
         self._queue_id = _bounded("queue_id", taken["queue_id"], 0, _QUEUE_ID_MOST, -1)
         self._start = _bounded("start", taken["start"], 0, INT64_MAX, -1)
         self._stop = _bounded("stop", taken["stop"], 0, INT64_MAX, -1)
@@ -77,14 +113,96 @@ class Scan:
         self._tags: str | None = taken["tags"]
         self._batch_rows = _bounded("batch_rows", taken["batch_rows"], 1, _ROWS_MOST)
         self._batch_bytes = _bounded("batch_bytes", taken["batch_bytes"], 1, _BYTES_MOST)
-        self._on_corruption = _one_of("on_corruption", taken["on_corruption"], _ON_CORRUPTION)
-        self._on_removed = _one_of("on_removed", taken["on_removed"], _ON_REMOVED)
-        self._pass(())  # what the core refuses is refused now
+        self._on_corruption = one_of("on_corruption", taken["on_corruption"], _ON_CORRUPTION)
+        self._on_removed = one_of("on_removed", taken["on_removed"], _ON_REMOVED)
+        self._pass(())  # raises at once what the core refuses
 
     def __repr__(self) -> str:
         topics = " ".join(self._topics[:3]) + (" ..." if len(self._topics) > 3 else "")
         where = f" of {topics}" if topics else ""
         return f"<rmqstore.Scan {self._engine.path!r}{where} {len(self.columns)} columns>"
+
+    @property
+    def store(self) -> MessageStore:
+        """The store that is scanned."""
+        return cast("MessageStore", self._engine)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The requested topics; empty for any."""
+        return self._topics
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The requested keys; empty for any."""
+        return self._keys
+
+    @property
+    def queue_id(self) -> int | None:
+        """The requested queue; None for any."""
+        return None if self._queue_id < 0 else self._queue_id
+
+    @property
+    def start(self) -> int | None:
+        """The first offset requested: of the queue if there is one, else of the log."""
+        return None if self._start < 0 else self._start
+
+    @property
+    def stop(self) -> int | None:
+        """The offset before which it ends: of the queue if there is one, else of the log."""
+        return None if self._stop < 0 else self._stop
+
+    @property
+    def is_along_queue(self) -> bool:
+        """Whether one queue of one topic was requested: start and stop are then queue offsets."""
+        return len(self._topics) == 1 and self._queue_id >= 0
+
+    @property
+    def since(self) -> int | None:
+        """The first store time requested, in ms since the epoch."""
+        return None if self._since == INT64_MIN else self._since
+
+    @property
+    def until(self) -> int | None:
+        """The store time before which it ends, in ms since the epoch."""
+        return None if self._until == INT64_MAX else self._until
+
+    @property
+    def tags(self) -> str | None:
+        """The requested tag expression."""
+        return self._tags
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of a batch, at most."""
+        return self._batch_rows
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no topic or no key was requested: there are no messages then."""
+        return self._nothing
+
+    def extent(self, *, queued: bool = True) -> ScanExtent:
+        """Return the current extent of the log, whatever was requested.
+
+        Parameters
+        ----------
+        queued : bool, optional
+            Find ``queued``, which reads the queues; otherwise it equals ``start``.
+
+        Returns
+        -------
+        ScanExtent
+
+        Raises
+        ------
+        OSError
+            A file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+        """
+        start, upto, stop = self._pass(()).extent(queued)
+        return ScanExtent(start, upto if queued else start, stop)
 
     def replace(self, **changes: Any) -> Scan:
         """Return the scan with other arguments of :meth:`MessageStore.scan`.
@@ -97,10 +215,6 @@ class Scan:
         Returns
         -------
         Scan
-
-        Notes
-        -----
-        Source: ours.
         """
         return Scan(self._engine, {**self._arguments, **changes})
 
@@ -136,7 +250,7 @@ class Scan:
         return self._pass().schema()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return a new pass by the Arrow PyCapsule interface; it gives the types it has."""
+        """Return a new pass by the Arrow PyCapsule interface, with its own types."""
         return self._pass().stream()
 
     @property
@@ -145,27 +259,23 @@ class Scan:
         return _pyarrow().schema(self)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Go through the messages in batches of columns.
+        """Iterate over the messages in batches of columns.
 
         Yields
         ------
         pyarrow.RecordBatch
-            At most ``batch_rows`` rows, and no more of them than ``batch_bytes`` hold but one.
+            At most ``batch_rows`` rows, and after the first at most ``batch_bytes`` bytes.
 
         Raises
         ------
         StoreCorruptError
             A record does not check, and ``on_corruption`` is ``"raise"``.
         MessagesRemovedError
-            Retention took messages that were still to come, and ``on_removed`` is ``"raise"``.
+            Retention removed messages that were yet to come, and ``on_removed`` is ``"raise"``.
         OSError
             A file cannot be read.
         StoreClosedError, ForkedStoreError
             The store is not open here.
-
-        Notes
-        -----
-        Source: ours.
         """
         record_batch = _pyarrow().record_batch
         running = self._pass()
@@ -197,12 +307,12 @@ class Scan:
         return frame
 
     def dataset(self) -> StoreDataset:
-        """Return the messages as a ``pyarrow.dataset.Dataset`` that reads what is asked for.
+        """Return the messages as a ``pyarrow.dataset.Dataset`` that reads only what is needed.
 
         Returns
         -------
         StoreDataset
-            DuckDB and Polars hand the columns and the filters of a query down to it.
+            DuckDB and Polars pass the columns and the filters of a query to it.
         """
         _pyarrow()
         from rmqstore.dataset import StoreDataset
@@ -214,13 +324,13 @@ class Scan:
         return self._pass(()).count()
 
     def __iter__(self) -> Iterator[_core.Message]:
-        """Go through the messages one by one, whatever the columns; errors as `to_batches`."""
+        """Iterate over the messages, whatever the columns; errors as `to_batches`."""
         running = self._pass((), batch_rows=_MESSAGES, batch_bytes=_MESSAGES_BYTES, messages=True)
         while (found := running.next_messages()) is not None:
             yield from found
 
 
-class ScanningEngine(_core.ReadingEngine):
+class ScanningEngine(_core.Engine):
     """A store that can be scanned; the base of ``MessageStore``."""
 
     def scan(
@@ -241,7 +351,7 @@ class ScanningEngine(_core.ReadingEngine):
         on_corruption: Literal["raise", "skip", "stop"] = "raise",
         on_removed: Literal["raise", "skip"] = "raise",
     ) -> Scan:
-        """Read messages as columns, along the log, or along queues where that is less.
+        """Read messages as columns, along the log, or along queues if that reads less.
 
         Parameters
         ----------
@@ -254,54 +364,50 @@ class ScanningEngine(_core.ReadingEngine):
             Names from ``topic queue_id queue_offset physical_offset store_size msg_id uniq_key
             tags keys properties body flag sys_flag born_timestamp store_timestamp born_host
             store_host reconsume_times prepared_transaction_offset body_crc``, in any order; all
-            of them by default. ``raw_body``, the body as stored, only where it is named.
+            of them by default. ``raw_body``, the body as stored, only if it is named.
         start, stop : int, optional
-            Physical offsets in bytes: records that begin in ``[start, stop)``. Where one topic
-            and a queue are given, queue offsets.
+            Physical offsets in bytes: records that begin in ``[start, stop)``. With one topic and
+            a queue, queue offsets.
         since, until : int, datetime or str, optional
             Store times: ``since`` inclusive, ``until`` exclusive. Files at both ends of the log
-            that begin more than an hour before or after are not read: what a clock stamped there
-            that was wrong by more is not found.
+            that begin more than an hour before or after are not read, which misses records there
+            that a clock stamped wrongly by more.
         tags : str, optional
-            ``"TagA || TagB"``; compared exactly. ``"*"`` is all.
+            ``"TagA || TagB"``; compared exactly. ``"*"`` matches all.
         keys : str or iterable of str, optional
             Messages that have one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is
             keys separated by spaces. With a topic they are found by the index.
         sql : str, optional
-            Not in this version.
+            Not supported in this version.
         batch_rows, batch_bytes : int, optional
             A batch ends when it has so many rows, or its columns so many bytes; that bounds the
             memory a scan takes.
         on_corruption : {"raise", "skip", "stop"}, optional
-            What happens at a record that does not check: an error, on to the next good one, or
-            the end. A compressed body that cannot be inflated counts where ``body`` is asked for.
+            At a record that does not check: raise an error, skip to the next good one, or end. A
+            compressed body that cannot be inflated counts if ``body`` is requested.
         on_removed : {"raise", "skip"}, optional
-            What happens where retention took messages that were still to come, or ``start``
-            lies before the first that is there.
+            If retention removed messages that were yet to come, or ``start`` lies before the
+            first: raise an error, or skip to the first.
 
         Returns
         -------
         Scan
-            In log order; along one queue in its order. Records that were prepared or rolled
-            back are in it as any other, but for those of a single queue: no queue has them.
+            In log order; along one queue in its order. Records that were prepared or rolled back
+            are included, except in a scan of a single queue: they are in no queue.
 
         Raises
         ------
         TypeError, ValueError, FilterError
-            An argument is not what it may be.
+            An argument has a wrong type or value.
         StoreClosedError, ForkedStoreError
             The store is not open here.
-
-        Notes
-        -----
-        Source: ours.
         """
         arguments = {name: value for name, value in locals().items() if name != "self"}
         return Scan(self, arguments)
 
 
 def _pyarrow() -> Any:
-    """Return pyarrow, or say what installs it."""
+    """Return pyarrow, or raise an error that says how to install it."""
     try:
         import pyarrow
     except ImportError as error:
@@ -314,15 +420,15 @@ def _columns(chosen: tuple[str, ...]) -> tuple[str, ...]:
         if name not in _core.COLUMN_NAMES:
             near = difflib.get_close_matches(name, _core.COLUMN_NAMES, 1)
             hint = f"; nearest is {near[0]!r}" if near else ""
-            raise ValueError(f"argument 'columns' names {name!r}, which is no column{hint}")
+            raise ValueError(f"columns must name columns of a scan, got {name!r}{hint}")
     if len(set(chosen)) != len(chosen):
         twice = next(name for name in chosen if chosen.count(name) > 1)
-        raise ValueError(f"argument 'columns' names {twice!r} twice")
+        raise ValueError(f"columns must not name {twice!r} twice")
     return chosen
 
 
 def _texts(argument: str, values: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return texts as a tuple; of topics and keys each once, a str of keys split at spaces."""
+    """Return texts as a tuple without duplicates; a str of keys is split at spaces."""
     if values is None:
         return None
     if isinstance(values, str):
@@ -330,28 +436,22 @@ def _texts(argument: str, values: str | Iterable[str] | None) -> tuple[str, ...]
     try:
         texts = tuple(values)
     except TypeError:
-        raise TypeError(f"argument {argument!r} is {values!r}; it may be str") from None
+        raise wrong_type(argument, "str or an iterable of str", values) from None
     for text in texts:
         if not isinstance(text, str):
-            raise TypeError(f"argument {argument!r} has {text!r}; it may have str")
+            raise wrong_type(argument, "str or an iterable of str", text)
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"argument {argument!r} has {text!r}, which UTF-8 cannot write")
+            raise wrong_value(argument, "text that UTF-8 can write", text)
     return texts if argument == "columns" else tuple(dict.fromkeys(filter(None, texts)))
 
 
 def _bounded(argument: str, value: object, low: int, high: int, absent: int | None = None) -> int:
-    """Return an int within its bounds; ``absent`` for None, where that may be."""
+    """Return an int within its bounds; ``absent`` for None, if allowed."""
     if value is None and absent is not None:
         return absent
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"argument {argument!r} is {value!r}; it may be an int")
+        raise wrong_type(argument, "int", value)
     number = operator.index(value)
     if not low <= number <= high:
-        raise ValueError(f"argument {argument!r} is {number}; it may be {low} to {high}")
+        raise wrong_value(argument, f"{low} to {high}", number)
     return number
-
-
-def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ValueError(f"argument {argument!r} is {value!r}; it may be {', '.join(allowed)}")
-    return value

@@ -7,16 +7,15 @@ Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, Never, Self, SupportsIndex
 
 from rmqstore import _core, arrays, paths
+from rmqstore.arguments import shown, wrong_type, wrong_value
 from rmqstore.asyncput import AsyncEngine
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.config import StoreConfig
@@ -27,11 +26,12 @@ from rmqstore.errors import (
     TopicNotFoundError,
 )
 from rmqstore.lookups import key_column, offset_of
+from rmqstore.recovery import describe_recovery, describe_verification
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
 from rmqstore.syncing import SyncError
 from rmqstore.topic import Topic
-from rmqstore.types import PutStatus, RecoveredRange, Recovery
+from rmqstore.types import PutStatus, Recovery
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,16 +43,13 @@ __all__ = ["MessageStore", "Mode"]
 
 Mode = Literal["r", "r+", "a"]
 
-_log = logging.getLogger("rmqstore")
-_UNITS_SHOWN = 8
-
 
 class MessageStore(ScanningEngine, AsyncEngine):
     """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
 
     ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"
-    in store`` tells whether there is such a topic, and iteration goes over their names. Every
-    method may be called from many threads.
+    in store`` tells whether the topic exists, and iteration yields the names. Every method may be
+    called from many threads.
 
     Attributes
     ----------
@@ -63,7 +60,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
     closed : bool
         Whether :meth:`close` was called.
     config : StoreConfig
-        The configuration in force, with the file sizes as they are.
+        The configuration in force, with the actual file sizes.
     recovery : Recovery
         What opening found and did.
     topics : mapping of str to Topic
@@ -86,22 +83,22 @@ class MessageStore(ScanningEngine, AsyncEngine):
         verify: str,
         timeout: float,
     ) -> None:
-        self._clean = not os.path.lexists(Path(path, paths.ABORT))
+        self._was_closed = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
         self._open(
             path,
             mode,
             chosen,
-            config is None,
-            on_corruption == "fill",
-            verify == "full",
             timeout,
             self._read_topics,
+            infer_sizes=config is None,
+            fill=on_corruption == "fill",
+            full=verify == "full",
         )
         try:
             self._finish_opening(chosen)
             if mode == "r" and verify == "full":
-                self._verify_reading()
+                self.recovery = describe_verification(self.path, self.recovery, self._verify())
         except BaseException:
             self.close()
             raise
@@ -114,14 +111,14 @@ class MessageStore(ScanningEngine, AsyncEngine):
         return self._registry.deleted, self._registry.listed()
 
     def _sync_failed(self, error: SyncError) -> Never:
-        """Take nothing more, and say why."""
+        """Fail the store, and raise the reason."""
         path = os.path.relpath(error.filename, self.path)
-        self._broke(error.errno or errno.EIO, path, "cannot be forced to the disk")
+        self._set_failed(error.errno or errno.EIO, path, "cannot be forced to the disk")
         self._check_writable()
-        raise error  # not reached: the store is read-only by now
+        raise error  # not reached: _check_writable raises
 
     def _finish_opening(self, chosen: StoreConfig) -> None:
-        """Read what Python keeps of the store: topics, sizes, what recovery did."""
+        """Set the Python side of the store: topics, sizes, what recovery did."""
         if self.mode != "r" and not _core.planted("a4"):
             self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
@@ -133,71 +130,9 @@ class MessageStore(ScanningEngine, AsyncEngine):
             max_hash_slot_num=slots or chosen.max_hash_slot_num,
             max_index_num=entries or chosen.max_index_num,
         )
-        self.recovery = self._describe_recovery()
-
-    def _describe_recovery(self) -> Recovery:
-        found = self._recovery()
-        notes = []
-        if found["completed_file"]:
-            notes.append("a short last commit log file was given its full length")
-        ranges = tuple(self._recovered(mended) for mended in found["ranges"])
-        for mended in ranges:
-            _log.warning("%s: %s", self.path, mended)
-        filled = sum(mended.kind == "filled" for mended in ranges)
-        if filled:
-            notes.append(f"{filled} damaged ranges were filled")
-        if found["full_dispatch"]:
-            notes.append("queues were completed from the whole log")
-        if found["index_set_aside"]:
-            notes.append(
-                f"{found['index_set_aside']} index files that could not be used were moved to "
-                "rmqstore-quarantine/index"
-            )
-            _log.warning("%s: %s", self.path, notes[-1])
-        if found["skipped"]:
-            notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
-        return Recovery(
-            clean=found["clean"] if self.mode != "r" else self._clean,
-            mode=self.mode,
-            records_checked=found["records_checked"],
-            bytes_cut=found["bytes_cut"],
-            saved_to=tuple(mended.saved_to for mended in ranges if mended.saved_to),
-            queues_rebuilt=found["queues_rebuilt"],
-            index_files_rebuilt=found["index_files_rebuilt"],
-            units_written=found["units_written"],
-            seconds=found["seconds"],
-            log_start=found["log_start"],
-            log_end=found["log_end"],
-            notes=tuple(notes),
-            ranges=ranges,
+        self.recovery = describe_recovery(
+            self.path, self.mode, self._recovery(), was_closed=self._was_closed
         )
-
-    def _verify_reading(self) -> None:
-        """Check everything, change nothing, and note in ``recovery`` what was found."""
-        records, units, ranges, queues = self._verify()
-        notes = [f"bytes {start} to {stop} of the log are no good record" for start, stop in ranges]
-        for directory, offsets, status in queues:
-            if status:
-                notes.append(f"{directory} cannot be read: {os.strerror(-status)}")
-            else:
-                shown = ", ".join(map(str, offsets[:_UNITS_SHOWN]))
-                more = ", ..." if len(offsets) > _UNITS_SHOWN else ""
-                notes.append(
-                    f"{len(offsets)} units of {directory} contradict the log, "
-                    f"at queue offsets {shown}{more}"
-                )
-        for note in notes:
-            _log.warning("%s: %s", self.path, note)
-        checked = f"{records} records and {units} units were checked"
-        notes.append(checked if notes else f"{checked}: nothing was found")
-        self.recovery = dataclasses.replace(
-            self.recovery, records_checked=records, notes=(*self.recovery.notes, *notes)
-        )
-
-    def _recovered(self, found: tuple[str, int, int, int, str, str]) -> RecoveredRange:
-        kind, start, stop, records, reason, saved = found
-        place = str(Path(self.path, paths.QUARANTINE, saved)) if saved else None
-        return RecoveredRange(kind, start, stop, records if records >= 0 else None, reason, place)
 
     def __enter__(self) -> Self:
         return self
@@ -216,14 +151,14 @@ class MessageStore(ScanningEngine, AsyncEngine):
 
     @property
     def config(self) -> StoreConfig:
-        """The configuration in force, with the file sizes as they are."""
+        """The configuration in force, with the actual file sizes."""
         return self._in_force
 
     # Topics
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """Topics by name, in the order of their names, as of now."""
+        """The current topics by name, in the order of their names."""
         if self.mode == "r":
             self._registry.reload()
         found = self._queue_files()
@@ -248,17 +183,64 @@ class MessageStore(ScanningEngine, AsyncEngine):
             raise TopicNotFoundError(f"{self.path}: no topic {topic!r}") from None
 
     def __contains__(self, topic: object) -> bool:
-        """Tell whether there is a topic of that name."""
+        """Tell whether the topic exists."""
         return topic in self.topics
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names of the topics, in order."""
+        """Iterate over the names of the topics, in order."""
         return iter(self.topics)
+
+    def queue_ids(self) -> dict[str, list[int]]:
+        """Return the queues that now have files, by topic.
+
+        Unlike ``topics``, without those that only ``topics.json`` names.
+
+        Returns
+        -------
+        dict of str to list of int
+            Ids in order.
+
+        Raises
+        ------
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+        """
+        return self._queue_files()
+
+    def queue_bounds(self, topic: str, queue_id: SupportsIndex) -> tuple[int, int]:
+        """Return the first queue offset of a queue and the one after its last, at present.
+
+        Parameters
+        ----------
+        topic : str
+        queue_id : int
+
+        Returns
+        -------
+        (int, int)
+            ``(0, 0)`` if there is no such queue.
+
+        Raises
+        ------
+        OSError
+            A file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+        """
+        return self._bounds(topic, queue_id) or (0, 0)
+
+    @property
+    def deleted_topics(self) -> Mapping[str, int]:
+        """Deleted topics by name, each with the end of the log at that time.
+
+        Their records below that are in no queue, even if the topic was created again.
+        """
+        return MappingProxyType(self._registry.deleted)
 
     def create_topic(
         self, name: str, queue_nums: int = 4, *, order: bool = False, perm: int = 6
     ) -> Topic:
-        """Make a topic, or change its entry in ``topics.json``.
+        """Create a topic, or change its entry in ``topics.json``.
 
         Parameters
         ----------
@@ -278,7 +260,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         Raises
         ------
         MessageIllegalError
-            The name is none.
+            The name is invalid.
         ValueError
             ``queue_nums`` or ``perm`` is out of range.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
@@ -290,14 +272,14 @@ class MessageStore(ScanningEngine, AsyncEngine):
         """
         self._check_writable()
         if not isinstance(queue_nums, int) or not 1 <= queue_nums <= 65536:
-            raise ValueError(f"argument 'queue_nums' is {queue_nums!r}; it may be 1 to 65536")
+            raise wrong_value("queue_nums", "1 to 65536", queue_nums)
         if not isinstance(perm, int) or not 0 <= perm <= 15:
-            raise ValueError(f"argument 'perm' is {perm!r}; it may be 0 to 15")
+            raise wrong_value("perm", "0 to 15", perm)
         if not isinstance(name, str):
-            raise TypeError(f"argument 'name' is {name!r}; it may be a str")
+            raise wrong_type("name", "str", name)
         if not paths.is_topic_name(name):
             raise MessageIllegalError(
-                f"argument 'name' is {name!r}; it may be 1 to 127 of [%|a-zA-Z0-9_-]",
+                f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",
                 status=PutStatus.MESSAGE_ILLEGAL,
             )
         with self._registry.lock:
@@ -314,7 +296,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         return self[name]
 
     def _make_topic(self, topic: str) -> None:
-        """Make a topic that a message was put to; called by the core."""
+        """Create a topic that a message was put to; called by the core."""
         with self._registry.lock:
             entry = self._registry.get(topic)
             if entry is None:
@@ -329,8 +311,8 @@ class MessageStore(ScanningEngine, AsyncEngine):
             self._set_topic(topic, max(1, queue_nums))
 
     def _remake_topic(self, topic: str, physical_offset: int) -> None:
-        """Make a topic that was deleted before a message at a log offset; called by the core."""
-        with self._registry.lock:  # a deletion that has begun is done by now
+        """Create a topic that was deleted before a message at a log offset; called by the core."""
+        with self._registry.lock:  # a deletion that has begun is finished
             deleted = physical_offset < self._registry.deleted.get(topic, 0)
         if not deleted:
             self._make_topic(topic)
@@ -338,8 +320,8 @@ class MessageStore(ScanningEngine, AsyncEngine):
     def delete_topic(self, name: str) -> None:
         """Remove a topic's queues and its entry in ``topics.json``.
 
-        Its records stay in the log until retention takes them, and are found by key and offset
-        as long.
+        Its records stay in the log until retention removes them, and can be found by key and
+        offset until then.
 
         Parameters
         ----------
@@ -363,9 +345,9 @@ class MessageStore(ScanningEngine, AsyncEngine):
             log_end = self._flush_log()
             self._registry.remove(name)
             self._set_topic(name, 0)
-            # On the disk before the first file goes: a recovery from the log would bring the
-            # queues back else. Never ahead of the log there: what is put after a power cut would
-            # lie below the note.
+            # On the disk before the first file goes: otherwise a recovery from the log would bring
+            # the queues back. And never beyond the log's durable end: messages put after a power
+            # cut would lie below the note.
             self._registry.note_deleted(name, log_end)
             log_end = self._delete_queues(name)
             self._flush_log()
@@ -379,8 +361,8 @@ class MessageStore(ScanningEngine, AsyncEngine):
         Parameters
         ----------
         id : str
-            A store message id, whose address is ignored; what is none, or points at no record,
-            is looked up as a unique key: the oldest record that has it.
+            A store message id, whose address is ignored. Any other text, or an id at whose offset
+            no record begins, is looked up as a unique key: the oldest record that has it.
 
         Returns
         -------
@@ -389,7 +371,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         Raises
         ------
         MessageNotFoundError
-            Neither has been found; also a ``LookupError``.
+            Neither was found; also a ``LookupError``.
         TypeError
             ``id`` is no str.
         StoreClosedError, ForkedStoreError
@@ -400,7 +382,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         Source: ``common/message/MessageDecoder.java decodeMessageId``.
         """
         if not isinstance(id, str):
-            raise TypeError(f"argument 'id' is {id!r}; it may be a str")
+            raise wrong_type("id", "str", id)
         offset = offset_of(id)
         damage: StoreCorruptError | None = None
         if offset is not None:
@@ -408,7 +390,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
                 return self.at(offset)
             except MessageNotFoundError:
                 pass
-            except StoreCorruptError as error:  # or it is no such id
+            except StoreCorruptError as error:  # or it is not a store message id
                 damage = error
         found = [m for topic in self.topics for m in self.query(topic, id) if m.uniq_key == id]
         if not found:
@@ -434,7 +416,7 @@ class MessageStore(ScanningEngine, AsyncEngine):
         keys : iterable of str
             Compared exactly, with KEYS and UNIQ_KEY.
         max_num : int, optional
-            At most so many for each key; all by default.
+            Messages for each key, at most; all by default.
         begin, end : int, datetime or str, optional
             Store times, both inclusive.
         index_only : bool, optional
@@ -467,6 +449,9 @@ class MessageStore(ScanningEngine, AsyncEngine):
         index_only: bool = False,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find where the messages of many keys are.
+
+        The answer is arrays: a process that has not imported NumPy does so in the first call,
+        which takes some 0.1 s.  :meth:`query_many` does without.
 
         Parameters
         ----------

@@ -1,7 +1,4 @@
-"""Forcing what was written to the disk.
-
-Source: none.
-"""
+"""Forcing written data to the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ __all__ = ["SyncError", "make_directories", "sync_file", "sync_path"]
 
 
 class SyncError(OSError):
-    """A sync failed: what was to be forced to the disk may be lost, whatever a later sync says."""
+    """A sync failed: the data may be lost, even if a later sync succeeds."""
 
 
 def sync_file(descriptor: int, path: str | os.PathLike[str]) -> None:
@@ -37,7 +34,7 @@ def sync_path(path: str | os.PathLike[str]) -> None:
     SyncError
         With the path.
     OSError
-        It cannot be opened: nothing failed to be synced.
+        It cannot be opened: no sync was attempted.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -47,19 +44,19 @@ def sync_path(path: str | os.PathLike[str]) -> None:
 
 
 def make_directories(path: str | os.PathLike[str], *, sync_parent: bool) -> None:
-    """Make a directory and those above it that are missing, and make their names last.
+    """Create a directory and its missing parents, and make their names durable.
 
     Parameters
     ----------
     path : path-like
     sync_parent : bool
-        Sync the parent also where the directory is there: who made it may have been killed before
-        its sync.
+        Sync the parent even if the directory exists: its creator may have been killed before its
+        sync.
 
     Raises
     ------
     OSError
-        With the path; a directory that was made stays.
+        With the path; directories created so far stay.
     """
     missing = []
     at = Path(path)
@@ -70,7 +67,7 @@ def make_directories(path: str | os.PathLike[str], *, sync_parent: bool) -> None
         directory.mkdir(exist_ok=True)
         _sync_name(directory)
     if not missing:
-        Path(path).mkdir(exist_ok=True)  # raises where it is no directory
+        Path(path).mkdir(exist_ok=True)  # raises if it is not a directory
         if sync_parent:
             _sync_name(Path(path))
 

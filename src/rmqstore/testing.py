@@ -1,8 +1,6 @@
 """A pytest fixture: a fresh small store in a temporary directory.
 
-pytest finds it by itself where rmqstore is installed; nothing is loaded until a test asks for it.
-
-Source: none.
+pytest finds it if rmqstore is installed; nothing is loaded until a test requests it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Points in time: what callers may write, and how times are shown.
+"""Points in time: the forms that callers may use, and how times are shown.
 
-Inside everything is an integer: milliseconds since the Unix epoch.
-
-Source: none.
+Internally every time is an integer: milliseconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -12,6 +10,8 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import SupportsIndex
+
+from rmqstore.arguments import wrong_type, wrong_value
 
 __all__ = ["INT64_MAX", "INT64_MIN", "TimeLike", "format_millis", "parse_time", "to_millis"]
 
@@ -25,15 +25,15 @@ TimeLike = SupportsIndex | datetime | str
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
 _DAY = 86_400_000  # ms
-_CYCLE_YEARS = 400  # the calendar repeats after as many years,
-_CYCLE = 146_097 * _DAY  # which are as many ms
+_CYCLE_YEARS = 400  # the calendar repeats after so many years,
+_CYCLE = 146_097 * _DAY  # which are so many ms
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY, "w": 7 * _DAY}
 _AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d|w)")
 _NUMBER = re.compile(r"@?(\d{1,18})")
 
 
 def to_millis(value: TimeLike, *, name: str) -> int:
-    """Return the point in time that ``value`` means.
+    """Return a point in time in milliseconds.
 
     Parameters
     ----------
@@ -52,34 +52,35 @@ def to_millis(value: TimeLike, *, name: str) -> int:
     TypeError
         It is none of the three.
     ValueError
-        It has no zone, is no ISO-8601 text, or does not fit 64 bits.
+        It has no zone, is not ISO-8601 text, or does not fit 64 bits.
     """
     if isinstance(value, str):
         return _aware_millis(_parse_iso(value, name), value, name)
     if isinstance(value, datetime):
         return _aware_millis(value, value, name)
     if isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r}, must be {_KINDS}")
+        raise wrong_type(name, _KINDS, value)
     try:
         millis = operator.index(value)
     except TypeError:
-        kind = type(value).__name__
-        raise TypeError(f"{name} is {value!r} ({kind}), must be {_KINDS}") from None
+        raise wrong_type(name, _KINDS, value) from None
     if not INT64_MIN <= millis <= INT64_MAX:
-        raise ValueError(f"{name} is {millis}, must be {INT64_MIN} to {INT64_MAX}")
+        raise wrong_value(name, f"{INT64_MIN} to {INT64_MAX}", millis)
     return millis
 
 
-def parse_time(text: str, *, name: str, now: int | None = None) -> int:
-    """Return the point in time that somebody typed on the command line.
+def parse_time(text: str, *, name: str, local: bool = False, now: int | None = None) -> int:
+    """Return a point in time typed on the command line.
 
     Parameters
     ----------
     text : str
-        ISO-8601 (local time where it names no zone), milliseconds since the epoch (an ``@`` may
-        stand before them), ``now``, or how long ago: ``-90s``, ``-30m``, ``-2h``, ``-1d``, ``-1w``.
+        ISO-8601, milliseconds since the epoch (optionally after an ``@``), ``now``, or how long
+        ago: ``-90s``, ``-30m``, ``-2h``, ``-1d``, ``-1w``.
     name : str
         The option, for the error.
+    local : bool, optional
+        A time without a zone is this machine's local time instead of UTC.
     now : int, optional
         Milliseconds since the epoch; the clock by default.
 
@@ -103,52 +104,60 @@ def parse_time(text: str, *, name: str, now: int | None = None) -> int:
         return int(number[1])
     moment = _parse_iso(written, name)
     if moment.tzinfo is None:
-        try:
-            moment = moment.astimezone()
-        except (OverflowError, ValueError, OSError):
-            moment = moment.replace(tzinfo=UTC)
+        moment = _local(moment) if local else moment.replace(tzinfo=UTC)
     return _aware_millis(moment, written, name)
 
 
-def format_millis(millis: int) -> str:
-    """Return a point in time as ISO-8601 with milliseconds, in UTC.
+def format_millis(millis: int, *, local: bool = False) -> str:
+    """Return a point in time as ISO-8601 with milliseconds and its zone.
 
     Parameters
     ----------
     millis : int
         Milliseconds since the epoch; any 64-bit number.
+    local : bool, optional
+        In this machine's zone, such as ``+01:00``, instead of UTC, ``Z``.
 
     Returns
     -------
     str
         Such as ``2026-01-31T23:59:59.123Z``; a year outside 0 to 9999 has a sign and at least
-        four digits.
+        four digits.  It is in UTC if the zone's rules do not cover it.
     """
-    # Years outside what datetime knows are shown through a year of the same calendar.
+    # Years outside datetime's range are shown through a year with the same calendar.
     cycles = 0
     if not -62_135_596_800_000 <= millis < 253_402_300_800_000:
         cycles = millis // _CYCLE
         millis -= cycles * _CYCLE
     moment = _EPOCH + timedelta(milliseconds=millis)
+    if local and cycles == 0:
+        text = _local(moment).isoformat(timespec="milliseconds")
+        return f"{text[:-6]}Z" if text.endswith("+00:00") else text
     year = moment.year + cycles * _CYCLE_YEARS
     sign = "" if 0 <= year <= 9999 else "-" if year < 0 else "+"
     rest = f"{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
     return f"{sign}{abs(year):04d}-{rest}"
 
 
+def _local(moment: datetime) -> datetime:
+    """Return a time in this machine's zone, or in UTC at the edges of the calendar."""
+    try:
+        return moment.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return moment.replace(tzinfo=UTC)
+
+
 def _parse_iso(text: str, name: str) -> datetime:
-    """Return what ISO-8601 text says, with or without a zone."""
+    """Parse ISO-8601 text, with or without a zone."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f"{name} is {text!r}, must be a time such as 2026-01-31T08:00:00Z"
-        ) from None
+        raise wrong_value(name, "a time such as 2026-01-31T08:00:00Z", text) from None
 
 
 def _aware_millis(moment: datetime, value: object, name: str) -> int:
     """Return the milliseconds of an aware datetime; refuse a naive one."""
     if moment.utcoffset() is None:
         shown = value if isinstance(value, str) else moment.isoformat()
-        raise ValueError(f"{name} is {shown!r}, must name its zone, such as {shown}+00:00")
+        raise wrong_value(name, f"a time with its zone, such as {shown}+00:00", shown)
     return (moment - _EPOCH) // _MILLI

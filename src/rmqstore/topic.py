@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from rmqstore import arrays, paths
+from rmqstore.arguments import wrong_value
 from rmqstore.errors import MessageNotFoundError, MessagesRemovedError, StoreCorruptError
 from rmqstore.times import to_millis
 from rmqstore.types import GetStatus
@@ -32,14 +33,14 @@ _UNIT_BYTES = 20
 
 
 class Topic(Mapping[int, "Queue"]):
-    """A topic: a mapping of queue id to :class:`Queue`, as of when it was asked for.
+    """A topic: a mapping of queue id to :class:`Queue`, taken when it was looked up.
 
     Attributes
     ----------
     name : str
         1 to 127 of ``[%|a-zA-Z0-9_-]``.
     read_queue_nums, write_queue_nums : int
-        As in ``topics.json``; without an entry there, what the queues that exist take.
+        As in ``topics.json``; without an entry there, the highest id of an existing queue plus 1.
     perm : int
         2 write, 4 read, 6 both.
     order : bool
@@ -86,7 +87,7 @@ class Topic(Mapping[int, "Queue"]):
         return f"<rmqstore.Topic {self.name!r} {len(self)} queues>"
 
     def messages(self) -> Iterator[Message]:
-        """Go through the topic's messages in log order, up to the heads as of now.
+        """Iterate over the topic's messages in log order, up to the current heads.
 
         Returns
         -------
@@ -95,13 +96,9 @@ class Topic(Mapping[int, "Queue"]):
         Raises
         ------
         MessagesRemovedError
-            Retention took messages that were still to come.
+            Retention removed messages that were yet to come.
         StoreCorruptError
             A record does not check.
-
-        Notes
-        -----
-        Source: ours.
         """
         return heapq.merge(
             *(iter(queue) for queue in self.values()),
@@ -112,9 +109,9 @@ class Topic(Mapping[int, "Queue"]):
 class Queue:
     """A queue of a topic: messages by queue offset.
 
-    ``queue[offset]`` is one message, ``queue[-1]`` the newest, ``queue[a:b]`` a list; what lies
-    outside is an ``IndexError`` that names min and max, and so is a slice that begins below
-    ``min_offset``. Iteration and ``reversed()`` end at the head as of their start.
+    ``queue[offset]`` is one message, ``queue[-1]`` the newest, ``queue[a:b]`` a list; an offset
+    outside raises an ``IndexError`` that names min and max, and so does a slice that begins below
+    ``min_offset``. Iteration and ``reversed()`` end at the head at their start.
 
     Attributes
     ----------
@@ -122,7 +119,7 @@ class Queue:
     queue_id : int
         0 or more.
     min_offset, max_offset : int
-        Queue offset of the first message that is there, and the one after the last, as of now.
+        Queue offset of the first message that exists, and the one after the last, at present.
 
     Notes
     -----
@@ -142,7 +139,7 @@ class Queue:
 
     @property
     def min_offset(self) -> int:
-        """Queue offset of the first message that is there."""
+        """Queue offset of the first message that exists."""
         return self._limits()[0]
 
     @property
@@ -163,16 +160,16 @@ class Queue:
     @overload
     def __getitem__(self, offset: slice) -> list[Message]: ...
     def __getitem__(self, offset: SupportsIndex | slice) -> Message | list[Message]:
-        """Return the message at a queue offset, or those of a range of them.
+        """Return the message at a queue offset, or those of a range.
 
         Raises
         ------
         IndexError
-            It is not there; the message names min and max.
+            It does not exist; the message names min and max.
         StoreCorruptError
             A record does not check.
         MessagesRemovedError, MessageNotFoundError
-            Retention took it meanwhile.
+            Retention removed it meanwhile.
         """
         low, high = self._limits()
         if isinstance(offset, slice):
@@ -201,7 +198,7 @@ class Queue:
         return start, min(stop, high), step
 
     def _messages(self, start: int, stop: int) -> Iterator[Message]:
-        """Go through the messages of [start, stop); blank units are passed over."""
+        """Iterate over the messages of [start, stop); blank units are skipped."""
         while start < stop:
             got = self._store.get(self.topic, self.queue_id, start, min(_BATCH, stop - start))
             if got.status is GetStatus.OFFSET_TOO_SMALL:
@@ -219,24 +216,32 @@ class Queue:
             start = got.next_offset
 
     def __iter__(self) -> Iterator[Message]:
-        """Go through the messages up to the head as of now."""
+        """Iterate over the messages up to the current head."""
         return self._messages(*self._limits())
 
     def __reversed__(self) -> Iterator[Message]:
-        """Go through the messages from the head as of now back to the first."""
+        """Iterate over the messages backwards from the current head."""
         low, high = self._limits()
         while high > low:
             start = max(low, high - _BATCH)
             yield from reversed(list(self._messages(start, high)))
             high = start
 
-    def units(self, start: int | None = None, stop: int | None = None) -> NDArray[Any]:
-        """Return units as stored, ext addresses and all.
+    def units(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        bounds: tuple[int, int] | None = None,
+    ) -> NDArray[Any]:
+        """Return units as stored, including ext addresses.
 
         Parameters
         ----------
         start, stop : int, optional
-            Queue offsets; by default all that is there.
+            Queue offsets; by default all that exist.
+        bounds : (int, int), optional
+            ``min_offset`` and ``max_offset`` if known, which saves looking them up.
 
         Returns
         -------
@@ -247,13 +252,13 @@ class Queue:
         Raises
         ------
         IndexError
-            A part of the range is not there.
+            A part of the range does not exist.
 
         Notes
         -----
         Source: ``store/ConsumeQueue.java getIndexBuffer``.
         """
-        low, high = self._limits()
+        low, high = self._limits() if bounds is None else bounds
         start = low if start is None else operator.index(start)
         stop = high if stop is None else operator.index(stop)
         if start < low or stop > high:
@@ -263,7 +268,11 @@ class Queue:
         return arrays.unit_array(self._store._units(self.topic, self.queue_id, start, stop))
 
     def offset_at(
-        self, time: TimeLike, boundary: Literal["lower", "upper", "nearest"] = "lower"
+        self,
+        time: TimeLike,
+        boundary: Literal["lower", "upper", "nearest"] = "lower",
+        *,
+        bounds: tuple[int, int] | None = None,
     ) -> int:
         """Return a queue offset by store time.
 
@@ -275,6 +284,8 @@ class Queue:
             ``"lower"``: first offset at or after the time, ``max_offset`` if there is none;
             ``"upper"``: last one at or before it, ``min_offset - 1`` if there is none;
             ``"nearest"``: as 4.9.3 answers (0 for an empty queue).
+        bounds : (int, int), optional
+            ``min_offset`` and ``max_offset`` if known, which saves looking them up.
 
         Returns
         -------
@@ -283,7 +294,7 @@ class Queue:
         Raises
         ------
         ValueError
-            ``boundary`` is none of these, or the time is none.
+            ``boundary`` is invalid, or the time is.
         StoreCorruptError
             A record does not check.
 
@@ -292,23 +303,21 @@ class Queue:
         Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
         """
         millis = to_millis(time, name="time")
-        low, high = self._limits()
+        low, high = self._limits() if bounds is None else bounds
         if boundary == "lower":
             return self._first_after(millis - 1, low, high)
         if boundary == "upper":
             return self._first_after(millis, low, high) - 1
         if boundary == "nearest":
             return self._nearest(millis, low, high)
-        raise ValueError(
-            f"argument 'boundary' is {boundary!r}; it may be 'lower', 'upper' or 'nearest'"
-        )
+        raise wrong_value("boundary", "'lower', 'upper' or 'nearest'", boundary)
 
     def _first_after(self, millis: int, low: int, high: int) -> int:
         """Return the first offset in [low, high) stored later than ``millis``, or ``high``."""
         while low < high:
             middle = probe = (low + high) // 2
             time = self._time(probe)
-            while time < 0 and probe + 1 < high:  # a blank unit says nothing: ask the next
+            while time < 0 and probe + 1 < high:  # a blank unit has no time: try the next
                 probe += 1
                 time = self._time(probe)
             if time < 0 or time > millis:
@@ -321,7 +330,7 @@ class Queue:
         return self._store._store_time(self.topic, self.queue_id, offset)
 
     def _nearest(self, millis: int, low: int, high: int) -> int:
-        """Return what 4.9.3 does: a bisection within the one file that its file time chooses."""
+        """Return what 4.9.3 does: a bisection within the one file chosen by its file time."""
         if high == 0:
             return 0
         start, stop = self._file_by_time(millis, high)

@@ -1,4 +1,4 @@
-"""Statuses and results that calls answer with.
+"""Statuses and results of calls.
 
 Source: ``store/GetMessageStatus.java``, ``GetMessageResult.java``, ``PutMessageStatus.java``.
 """
@@ -49,7 +49,7 @@ class PutStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GetResult:
-    """What a ``get`` found.
+    """The result of a ``get``.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class GetResult:
     messages : sequence of Message
         In queue order; empty unless the status is ``FOUND``.
     next_offset : int
-        Queue offset to go on with.
+        Queue offset at which to continue.
     min_offset, max_offset : int
-        First queue offset that is there, and the one after the last.
+        First queue offset that exists, and the one after the last.
     """
 
     status: GetStatus
@@ -84,19 +84,19 @@ class GetResult:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredRange:
-    """Bytes of the commit log that opening mended, all of one file.
+    """Bytes of the commit log that opening repaired, all of one file.
 
     Attributes
     ----------
     kind : str
-        ``"cut"``: no good record followed, and the log ends at ``start`` now. ``"filled"``: a
-        filler record lies there now, and what follows stayed.
+        ``"cut"``: no good record followed, and the log now ends at ``start``. ``"filled"``: a
+        filler record now replaces it, and the records after it stayed.
     start, stop : int
         Physical offsets of the first byte and of the one after the last.
     records : int or None
-        Records that were lost; ``None`` where nothing tells how many there were.
+        Records that were lost; ``None`` if unknown.
     reason : str
-        What did not check.
+        The check that failed.
     saved_to : str or None
         The file that holds the bytes; ``None`` where there were only zeros.
     """
@@ -109,7 +109,7 @@ class RecoveredRange:
     saved_to: str | None
 
     def __str__(self) -> str:
-        """Return what was done, where, why, and where the bytes are."""
+        """Return what was done, where, why, and where the bytes are saved."""
         count = "an unknown number of" if self.records is None else f"{self.records}"
         saved = f"saved to {self.saved_to}" if self.saved_to else "all zeros"
         return (
@@ -133,11 +133,11 @@ class Recovery:
     bytes_cut : int
         Bytes of a torn tail that were erased, after they were saved.
     saved_to : tuple of str
-        Files that hold what was cut or filled.
+        Files that hold the bytes cut or filled.
     ranges : tuple of RecoveredRange
-        What was cut or filled, in the order of the log.
+        Ranges that were cut or filled, in the order of the log.
     queues_rebuilt, index_files_rebuilt : int
-        Consume queues and index files that were made anew or completed from the log.
+        Consume queues and index files that were rebuilt or completed from the log.
     units_written : int
         Consume queue units that were completed from the log.
     seconds : float
@@ -145,7 +145,7 @@ class Recovery:
     log_start, log_end : int
         Physical offsets of the log's first byte and of the one after its last record.
     notes : tuple of str
-        Whatever else is worth a sentence, oldest first.
+        Other findings, oldest first.
     """
 
     clean: bool

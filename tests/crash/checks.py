@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import oracle
-import oracle_store
 import rmqstore
 from crash import writer
+from support import oracle, oracle_store
 
 HERE = Path(__file__).resolve().parent
 PATIENCE = 60  # seconds after which a program counts as hung

@@ -10,8 +10,8 @@ import os
 import pytest
 
 import rmqstore
-from asyncs import config, eventfds, run, threads
 from rmqstore import _core
+from support.event_loops import config, eventfds, run, threads
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import oracle_store
 import rmqstore
 from crash import checks, writer
 from crash.checks import SHORT, Known
 from faults import tiny
 from rmqstore import _core
+from support import oracle_store
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
 

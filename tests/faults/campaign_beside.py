@@ -75,7 +75,7 @@ def own(case: Case, root: Path, told: Path, config: Any, life: int) -> None:
 
 
 def _fork_while_it_opens() -> None:
-    """Children that know nothing of the store: it must be there for others when its owner died."""
+    """Fork children that do nothing: none may keep the store's lock when its owner has died."""
     for _ in range(FORKS):
         time.sleep(0.0005)
         if os.fork() == 0:

@@ -18,7 +18,7 @@ from faults.model import Model
 from faults.small_work import Told, Variant, Worker
 from rmqstore import _core
 
-SYSTEM = Path(__file__).parents[2] / "src" / "rmqstore" / "_native" / "system.pxd"
+SYSTEM = Path(__file__).parents[2] / "src" / "rmqstore" / "_native" / "base" / "system.pxd"
 LIMIT = 20  # seconds of a case
 NEVER = 1 << 40
 # The ways in which a call may fail; "sync" has a campaign of its own, campaign_syncs.

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import oracle_store
 import rmqstore
 from crash import checks, writer
 from faults import invariants
@@ -20,6 +19,7 @@ from faults.framework import WAITING, Case, Run, campaign
 from faults.model import Model, Named, learn
 from faults.reopen import SLOW, check_reopened
 from faults.victim import Victim
+from support import oracle_store
 
 MODES = [("r", "r+"), ("r+",), ("r", "r+")]
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "rmqstore"

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import oracle
 from faults.model import Place
 from faults.tiny import SECTOR, Files, Image
+from support import oracle
 
 PAGE = 4096
 BYTE_FORMS = ("bit", "zero", "ones", "top", "more")  # top: its highest bit; more: one more

@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import oracle_store
 import rmqstore
 from faults.model import Content, Model, Place
+from support import oracle_store
 
 Tell = Callable[[str, str], None]  # kind of violation, text
 EXAMPLES = 3

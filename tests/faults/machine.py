@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import oracle_store
 import rmqstore
 from crash.writer import TOPICS, Writer, message_of
 from faults import invariants
@@ -32,6 +31,7 @@ from faults.machine_company import (
     wait_for_topics,
 )
 from faults.model import Content, MessageLike, Model, Named, learn
+from support import oracle_store
 
 Step = tuple[str, int]
 Found = tuple[str, str]  # kind of violation, text

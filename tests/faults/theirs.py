@@ -15,7 +15,7 @@ from faults.invariants import EXAMPLES, Seen, Tell, check, check_files, judge, s
 from faults.model import Model, Named, Place, content_of
 from interop import compare, writers
 from interop.driver import Driver, DriverError
-from oracle import FILLER_UNIT
+from support.oracle import FILLER_UNIT
 
 SIZES = {
     "mappedFileSizeCommitLog": 64 << 10,
@@ -23,7 +23,7 @@ SIZES = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-# A query gives no more hits than that, which is 64 unless it is set.
+# The most hits that a query of 4.9.3 gives; its default is 64.
 ALL_HITS = {"maxMsgsNumBatch": 1 << 20}
 PATIENCE = 20.0  # seconds for the opening of a small store
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import oracle
-import oracle_store
 import rmqstore
 from faults.model import Place
+from support import oracle, oracle_store
 
 LOG_SIZE = 1024
 QUEUE_SIZE = 60

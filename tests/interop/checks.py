@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interop.same_files import assert_same_files, extents
-from oracle import SCHEDULE_TOPIC
+from support.oracle import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from interop.driver import Driver

@@ -9,7 +9,7 @@ from typing import Any
 
 from interop import traffic, writers
 from interop.driver import StoreReader, Unit, host
-from oracle import SCHEDULE_TOPIC
+from support.oracle import SCHEDULE_TOPIC
 
 SAME_NAMES = [
     *("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "flag", "sys_flag"),

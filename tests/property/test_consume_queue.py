@@ -9,10 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import oracle
-import oracle_store
 import rmqstore
-from strategies import INT32, INT64
+from support import oracle, oracle_store
+from support.strategies import INT32, INT64
 
 pytestmark = pytest.mark.property
 

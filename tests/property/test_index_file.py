@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import oracle_index
 import rmqstore
-from oracle_index import HEADER_SIZE, IndexModel
-from strategies import NASTY_WORDS, texts
+from support import oracle_index
+from support.oracle_index import HEADER_SIZE, IndexModel
+from support.strategies import NASTY_WORDS, texts
 
 pytestmark = pytest.mark.property
 

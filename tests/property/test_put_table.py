@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import oracle_store
 import rmqstore
-from strategies import hosts, texts, user_properties, words
-from tables import COLUMNS, table_of
+from support import oracle, oracle_store
+from support.message_tables import COLUMNS, table_of
+from support.strategies import hosts, texts, user_properties, words
 
 pa = pytest.importorskip("pyarrow")
 

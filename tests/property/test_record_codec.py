@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import oracle
 import rmqstore
-from strategies import INT32, INT64, assert_same, hosts, texts, topics, user_properties
+from support import oracle
+from support.strategies import INT32, INT64, assert_same, hosts, texts, topics, user_properties
 
 pytestmark = pytest.mark.property
 

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqstore
-from scan_model import (
+from support.message_tables import COLUMNS, schema_of, table_of
+from support.scan_model import (
     config,
     expected,
     in_range,
@@ -26,7 +27,6 @@ from scan_model import (
     read_log,
     write_store,
 )
-from tables import COLUMNS, schema_of, table_of
 
 pa = pytest.importorskip("pyarrow")
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import oracle_store
 import rmqstore
 from rmqstore import GetStatus
-from store_model import TOPICS, LogModel, batches, columns, drafts, tables
-from strategies import words
+from support import oracle_store
+from support.store_model import TOPICS, LogModel, batches, columns, drafts, tables
+from support.strategies import words
 
 pytestmark = pytest.mark.property
 

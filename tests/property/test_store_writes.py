@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import oracle_store
 import rmqstore
-from store_model import Draft, LogModel, batches, columns, drafts, tables
+from support import oracle, oracle_store
+from support.store_model import Draft, LogModel, batches, columns, drafts, tables
 
 pytestmark = pytest.mark.property
 

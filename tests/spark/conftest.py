@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusters import socket_settings
+from support.clusters import socket_settings
 
 SOURCES = Path(__file__).parents[2] / "src"
 

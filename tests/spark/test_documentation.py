@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import alike, masked
+from support.documents import alike, masked
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ DOCUMENT = TESTS.parent / "docs/spark.md"
 
 def test_examples_do_what_is_shown(tmp_path: Path, spark_environment: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, TESTS / "documents.py", DOCUMENT, "python spark"],
+        [sys.executable, TESTS / "support" / "documents.py", DOCUMENT, "python spark"],
         cwd=tmp_path,
         env={**os.environ, **spark_environment},
         stdin=subprocess.DEVNULL,

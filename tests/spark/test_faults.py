@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters import processes_of
+from support.clusters import processes_of
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ SEED = int(os.environ.get("RMQSTORE_SPARK_SEED", random.randrange(1 << 32)))
 
 
 def test_each_message_once_in_spite_of_faults(tmp_path: Path) -> None:
-    from stream_faults import DEATHS, Faults, plan
+    from support.stream_faults import DEATHS, Faults, plan
 
     print(f"{FAULTS} faults, RMQSTORE_SPARK_SEED={SEED}")
     lives = plan(random.Random(SEED), FAULTS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rmqstore
-from clusters import output_of
+from support.clusters import output_of
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ def test_executors_of_1_gib_with_workers_of_512_mib(tmp_path: Path, size: int) -
             done = store.put_many("large", bodies, keys=[f"key-{n}" for n in some])
             offsets += sum(done.physical_offset.tolist())
     facts = json.loads(
-        output_of("little_memory.py", tmp_path / "store", tmp_path, directory=tmp_path, bound=BOUND)
+        output_of("spark_memory.py", tmp_path / "store", tmp_path, directory=tmp_path, bound=BOUND)
     )
     print(facts)
     for way in ("commitlog", "consumequeue"):

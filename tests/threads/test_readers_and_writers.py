@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-import oracle_store
 import rmqstore
+from support import oracle_store
 from threads.test_activities import in_threads
 
 pytestmark = [pytest.mark.threads]

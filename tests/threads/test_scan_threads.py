@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rmqstore
-from forked import in_child
 from rmqstore import ForkedStoreError, StoreClosedError
+from support.forked_child import in_child
 
 pa = pytest.importorskip("pyarrow")
 

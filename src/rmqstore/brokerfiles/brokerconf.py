@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["MAX_BYTES", "OTHER_KEYS", "Entry", "nearest", "parse_properties", "read_properties"]
+__all__ = ["MAX_BYTES", "OTHER_KEYS", "Setting", "nearest", "parse_properties", "read_properties"]
 
 MAX_BYTES = 16 << 20
 
-# Keys of the broker, not of its store.
+# Keys of other parts of the broker.
 _BROKER_KEYS = """
     aclEnable adminBrokerThreadPoolNums autoCreateSubscriptionGroup autoCreateTopicEnable
     autoDeleteUnusedStats brokerClusterName brokerFastFailureEnable brokerIP1 brokerIP2 brokerId
@@ -56,7 +56,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-class Entry(NamedTuple):
+class Setting(NamedTuple):
     """One key of the file, its value and the line it begins on, from 1."""
 
     key: str
@@ -64,8 +64,8 @@ class Entry(NamedTuple):
     line: int
 
 
-def read_properties(path: str | os.PathLike[str]) -> list[Entry]:
-    """Return the entries of a file, in order; of equal keys only the last, as Java keeps it.
+def read_properties(path: str | os.PathLike[str]) -> list[Setting]:
+    """Return the entries of a file in order; of duplicate keys only the last, as in Java.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def read_properties(path: str | os.PathLike[str]) -> list[Entry]:
     if len(data) > MAX_BYTES:
         raise ValueError(f"{file}: more than {MAX_BYTES} bytes, no broker.conf")
     try:
-        # Java reads Latin-1; people write UTF-8, and for all keys and numbers it is the same.
+        # Java reads Latin-1; people write UTF-8, and keys and numbers are the same in both.
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
@@ -91,27 +91,27 @@ def read_properties(path: str | os.PathLike[str]) -> list[Entry]:
     return list({entry.key: entry for entry in entries}.values())
 
 
-def parse_properties(text: str) -> Iterator[Entry]:
-    r"""Go through the entries of a text in Java's properties format.
+def parse_properties(text: str) -> Iterator[Setting]:
+    r"""Iterate over the entries of a text in Java's properties format.
 
-    Comments begin with ``#`` or ``!``; a line that ends in an odd number of backslashes goes on in
-    the next; key and value are parted by ``=``, ``:`` or blanks.
+    Comments begin with ``#`` or ``!``; a line that ends in an odd number of backslashes continues
+    in the next; key and value are separated by ``=``, ``:`` or whitespace.
 
     Raises
     ------
     ValueError
-        After ``\u`` there are no four hexadecimal digits; the message names the line.
+        ``\u`` is not followed by four hexadecimal digits; the message names the line.
     """
     for line, logical in _logical_lines(text):
         end = _key_end(logical)
         rest = logical[end:].lstrip(_BLANKS)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_BLANKS)
-        yield Entry(_unescape(logical[:end], line), _unescape(rest, line), line)
+        yield Setting(_unescape(logical[:end], line), _unescape(rest, line), line)
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """Return what is to be said of a key that no part of a broker knows."""
+    """Return the warning about a key that no part of a broker knows."""
     candidates = [*known, *OTHER_KEYS]
     folded = {one.lower(): one for one in candidates}
     found = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.6)
@@ -120,7 +120,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Go through lines joined where they are continued, without comments and empty ones."""
+    """Iterate over logical lines, with continuations joined, without comments and empty lines."""
     parts: list[str] = []
     begin = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
@@ -139,7 +139,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _key_end(line: str) -> int:
-    """Return where the key ends: the first blank, ``=`` or ``:`` that is not escaped."""
+    """Return where the key ends: the first unescaped whitespace, ``=`` or ``:``."""
     at = 0
     while at < len(line):
         if line[at] == "\\":
@@ -152,7 +152,7 @@ def _key_end(line: str) -> int:
 
 
 def _unescape(text: str, line: int) -> str:
-    """Return ``text`` with its escapes replaced by what they mean."""
+    """Return ``text`` with its escapes replaced."""
 
     def meaning(escape: re.Match[str]) -> str:
         code = escape[1]

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ReplacedError(SyncError):
-    """The file is the new one, but its name could not be synced: a power cut may undo that."""
+    """The file was replaced, but its name could not be synced: a power cut may undo that."""
 
 
 class ConfigFile:
@@ -37,12 +37,12 @@ class ConfigFile:
     Parameters
     ----------
     path : str or os.PathLike
-        The main file; ``.bak`` beside it holds what it was before its last writing.
+        The main file; ``.bak`` beside it has the previous contents.
     """
 
     path: Path
     backup: Path
-    loaded_from: Path | None  # what the last load took
+    loaded_from: Path | None  # the file that the last load used
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -51,13 +51,13 @@ class ConfigFile:
         self._main_is_good = False  # known to parse: worth keeping as .bak
 
     def load(self, decode: Callable[[Any], T]) -> T | None:
-        """Read the main file, or ``.bak`` where that is missing, empty or torn.
+        """Read the main file, or ``.bak`` if that is missing, empty or torn.
 
         Parameters
         ----------
         decode : callable
-            Makes the result of the parsed JSON; raises ``ValueError`` if it is not what it should
-            be, which counts as torn.
+            Makes the result from the parsed JSON; raises ``ValueError`` if that is invalid, which
+            counts as torn.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class ConfigFile:
         StoreCorruptError
             Neither can be used; the message names both.
         OSError
-            A file is there and cannot be read.
+            A file exists and cannot be read.
         """
         self.loaded_from = None
         self._main_is_good = False
@@ -105,8 +105,8 @@ class ConfigFile:
     def save(self, value: Any) -> None:
         """Replace the main file; a crash at any moment leaves the old or the new one.
 
-        What the main file was becomes ``.bak``, from the second writing on and only if it can be
-        read: a torn file must not take a good one's place.
+        The main file's old contents become ``.bak``, from the second save on and only if they can
+        be read: a torn file must not replace a good one.
 
         Parameters
         ----------
@@ -116,11 +116,11 @@ class ConfigFile:
         Raises
         ------
         ReplacedError
-            The directory's sync failed: the main file is the new one, until a power cut at least.
+            The directory's sync failed: the main file is the new one, at least until a power cut.
         SyncError
-            The sync of the new file's bytes failed; the main file is as it was.
+            The sync of the new file's bytes failed; the main file is unchanged.
         OSError
-            With the path; the main file is as it was.
+            With the path; the main file is unchanged.
         """
         data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
         temporary = self.path.with_name(self.path.name + ".tmp")
@@ -149,7 +149,7 @@ class ConfigFile:
         self._main_is_good = True
 
     def _main_can_be_kept(self) -> bool:
-        """Tell whether the main file is there and parses."""
+        """Tell whether the main file exists and parses."""
         if self._main_is_good:
             return self.path.exists()
         try:
@@ -162,7 +162,7 @@ class ConfigFile:
         return True
 
     def _keep_main(self) -> None:
-        """Make ``.bak`` what the main file is, without a moment at which either is missing."""
+        """Make ``.bak`` a copy of the main file, with neither missing at any moment."""
         link = self.backup.with_name(self.backup.name + ".tmp")
         with contextlib.suppress(FileNotFoundError):
             link.unlink()
@@ -178,21 +178,24 @@ class ConfigFile:
 def _read(path: Path) -> str | None:
     """Return the text of a regular file, ``None`` if there is none.
 
-    Bytes that are not UTF-8 (a Java writes in its platform's charset) come back as they were when
-    the text is written again.
+    Bytes that are not UTF-8 (Java writes in its platform's charset) are written back unchanged.
     """
     try:
         fd = os.open(path, _READ_FLAGS)
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise StoreCorruptError(path, 0, "not a regular file")
-        # Not MAX_BYTES at once: read() takes the memory first, and a process may have little.
-        data = file.read(min(status.st_size, MAX_BYTES) + 1)
-        while len(data) <= MAX_BYTES and (more := file.read(_PIECE)):
+        # Not MAX_BYTES at once: read() allocates that much first, and memory may be short.
+        data = os.read(fd, min(status.st_size, MAX_BYTES) + 1)
+        while len(data) <= MAX_BYTES and (more := os.read(fd, _PIECE)):
             data += more
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        os.close(fd)
     if len(data) > MAX_BYTES:
         raise StoreCorruptError(
             path, MAX_BYTES, f"{status.st_size} bytes, at most {MAX_BYTES} are read"
@@ -201,7 +204,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, data: bytes, *, like: Path) -> None:
-    """Write a whole file and force it to disk; permissions are those of ``like``, where it is."""
+    """Write a whole file and force it to disk, with the permissions of ``like`` if that exists."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -1,4 +1,4 @@
-"""Read and write JSON as fastjson 1.2.76 does: standard JSON, but integer keys stand unquoted.
+"""Read and write JSON as fastjson 1.2.76 does: standard JSON, except that integer keys are bare.
 
 Source: fastjson's ``JSON.toJSONString(object, true)``, as ``remoting/protocol/
 RemotingSerializable.java`` calls it.
@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "dumps", "loads"]
 
-MAX_DEPTH = 64  # containers inside each other
+MAX_DEPTH = 64  # nested containers
 MAX_CHARS = 256 << 20
 _MAX_NUMBER_CHARS = 400
 
@@ -33,8 +33,8 @@ _SHORT_ESCAPES = {
 }  # fmt: skip
 _WORDS = {"true": True, "false": False, "null": None}
 
-# What fastjson escapes: controls, the C1 range, the two line separators; and ours: surrogates that
-# no UTF-8 has, but for those that stand for bytes of another charset.
+# What fastjson escapes: controls, the C1 range, the two line separators; and in addition lone
+# surrogates, except those that represent bytes of another charset.
 _SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]')
 _SPECIAL_SHORT = {
     '"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r",
@@ -70,27 +70,27 @@ class JsonError(ValueError):
 
 
 def loads(text: str, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS) -> Any:
-    """Return what the text says.
+    """Return the value of a JSON text.
 
     Parameters
     ----------
     text : str
         JSON, whose objects may have unquoted integers as keys.
     max_depth : int
-        Containers inside each other, at most.
+        Nested containers, at most.
     max_chars : int
         Characters, at most.
 
     Returns
     -------
     object
-        ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` or ``None``.  An unquoted key
-        becomes an ``int``; of equal keys the last stays.
+        ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` or ``None``.  A bare key becomes
+        an ``int``; of duplicate keys the last wins.
 
     Raises
     ------
     JsonError
-        The text is no such JSON, too deep or too long.
+        The text is not JSON of this kind, too deep or too long.
     """
     if len(text) > max_chars:
         raise JsonError(f"{len(text)} characters, at most {max_chars} are read", max_chars, 1)
@@ -106,19 +106,19 @@ class _Parser:
         self.at = 0  # next character to read
 
     def fail(self, reason: str, position: int | None = None) -> JsonError:
-        """Return the error for ``position``, by default where the parser stands."""
+        """Return the error for ``position``, by default the current one."""
         where = self.at if position is None else position
         return JsonError(reason, where, self.text.count("\n", 0, where) + 1)
 
     def found(self) -> str:
-        """Return what stands next, for an error."""
+        """Return a description of the next token, for an error."""
         self.at = self._skip_space()
         if self.at >= len(self.text):
             return "the end of the text"
         return repr(self.text[self.at : self.at + 12])
 
     def _skip_space(self) -> int:
-        """Return the next character that is no space."""
+        """Skip whitespace and return the next position."""
         match = _SPACE.match(self.text, self.at)
         return self.at if match is None else match.end()
 
@@ -160,7 +160,7 @@ class _Parser:
         return key
 
     def string(self, match: re.Match[str]) -> str:
-        """Return the text that a quoted token means."""
+        """Return the text of a quoted token."""
         raw: str = match["text"]
         if "\\" not in raw:
             return raw
@@ -176,17 +176,17 @@ class _Parser:
         return _PAIR.sub(_join_pair, _ESCAPE.sub(meaning, raw))
 
     def integer(self, match: re.Match[str]) -> int:
-        """Return the number that an integer token means."""
+        """Return the number of an integer token."""
         self.check_number(match)
         return int(match["number"])
 
     def check_number(self, match: re.Match[str]) -> None:
-        """Refuse a number whose conversion would cost more than reading it."""
+        """Refuse a number that would take longer to convert than to read."""
         if len(match["number"]) > _MAX_NUMBER_CHARS:
             raise self.fail(f"a number of {len(match['number'])} characters", match.start("number"))
 
     def scalar(self, match: re.Match[str]) -> Any:
-        """Return the value of a token that is no mark."""
+        """Return the value of a scalar token."""
         if match["text"] is not None:
             return self.string(match)
         if match["word"] is not None:
@@ -221,9 +221,9 @@ class _Parser:
             return root
 
     def _close(self, stack: list[tuple[Any, Any]], value: Any) -> bool:
-        """Put ``value`` where it belongs and close what ends; tell whether the text is done.
+        """Add ``value`` to its container and close those that end; tell whether that was the root.
 
-        The root, where it is a container, is left on the stack.
+        A root container is left on the stack.
         """
         while stack:
             container, key = stack[-1]
@@ -244,13 +244,13 @@ class _Parser:
 
 
 def _join_pair(pair: re.Match[str]) -> str:
-    """Return the character that two escaped surrogates mean."""
+    """Return the character of two escaped surrogates."""
     high, low = (ord(half) for half in pair[0])
     return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
 def dumps(value: Any) -> str:
-    """Return the text that fastjson writes for ``value``, indented by tabs.
+    """Return ``value`` as fastjson writes it, indented by tabs.
 
     Parameters
     ----------
@@ -261,14 +261,14 @@ def dumps(value: Any) -> str:
     Returns
     -------
     str
-        Without a newline at the end.
+        Without a trailing newline.
 
     Raises
     ------
     TypeError
-        Something else is in it.
+        It contains a value of another type.
     ValueError
-        A ``float`` is not finite, or levels are more than ``MAX_DEPTH``.
+        A ``float`` is not finite, or there are more than ``MAX_DEPTH`` levels.
     """
     out: list[str] = []
     _write(value, 0, out)
@@ -276,7 +276,7 @@ def dumps(value: Any) -> str:
 
 
 def _write(value: Any, depth: int, out: list[str]) -> None:
-    """Append the text of ``value``, which stands at ``depth`` tabs."""
+    """Append the text of ``value``, which is indented by ``depth`` tabs."""
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} levels")
     if value is None or isinstance(value, bool):
@@ -298,7 +298,7 @@ def _write(value: Any, depth: int, out: list[str]) -> None:
 
 
 def _write_mapping(value: Mapping[Any, Any], depth: int, out: list[str]) -> None:
-    """Append an object: a text key begins a line, an integer key goes on in the same."""
+    """Append an object: a text key begins a line, an integer key continues it."""
     out.append("{")
     line = "\n" + "\t" * (depth + 1)
     first = True
@@ -332,7 +332,7 @@ def _write_sequence(value: Sequence[Any], depth: int, out: list[str]) -> None:
 
 
 def _quote(text: str) -> str:
-    """Return ``text`` in quotation marks."""
+    """Return ``text`` in quotation marks, escaped."""
 
     def escape(special: re.Match[str]) -> str:
         char = special[0]

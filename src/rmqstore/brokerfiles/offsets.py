@@ -1,4 +1,4 @@
-"""``config/consumerOffset.json``: how far each consumer group has come in each queue.
+"""``config/consumerOffset.json``: the progress of each consumer group in each queue.
 
 Source: ``broker/offset/ConsumerOffsetManager.java``.
 """
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class OffsetTable:
-    """Progress of all groups of a store, and the file that it is in.
+    """The progress of all groups of a store, and its file.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class OffsetTable:
     def __init__(self, root: str | os.PathLike[str], name: str = CONSUMER_OFFSET_JSON) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / name)
         self.offsets = {}
-        self._unknown: dict[str, Any] = {}  # entries whose key names no topic and group
+        self._unknown: dict[str, Any] = {}  # entries whose key is not a topic and group
         self._other: dict[str, Any] = {}
 
     @classmethod
@@ -55,7 +55,7 @@ class OffsetTable:
         Raises
         ------
         StoreCorruptError
-            The file is torn, and so is or missing is its ``.bak``.
+            The file is torn, and its ``.bak`` is torn or missing.
         OSError
             It cannot be read.
         """
@@ -64,26 +64,26 @@ class OffsetTable:
         return table
 
     def reload(self) -> None:
-        """Read the file again, as :meth:`load` does; nothing changes if that raises."""
+        """Read the file again, as :meth:`load` does; on an error nothing changes."""
         loaded = self.file.load(_decode)
         self.offsets, self._unknown, self._other = loaded if loaded is not None else ({}, {}, {})
 
     def save(self) -> None:
-        """Write the file; makes the ``config`` directory where it is missing.
+        """Write the file; creates the ``config`` directory if it is missing.
 
         Raises
         ------
         ValueError
-            A topic or group holds ``@``, by which the broker tells them apart.
+            A topic or group contains ``@``, the broker's separator.
         OSError
-            It cannot be written; the file is as it was.
+            It cannot be written; the file is unchanged.
         """
         data = self.to_json()
         self.file.path.parent.mkdir(exist_ok=True)
         self.file.save(data)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is written; ``ValueError`` if a name holds ``@``."""
+        """Return the JSON to write; ``ValueError`` if a name contains ``@``."""
         table: dict[str, Any] = {}
         for (topic, group), queues in self.offsets.items():
             for kind, name in (("topic", topic), ("group", group)):
@@ -94,7 +94,7 @@ class OffsetTable:
 
 
 def _decode(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
-    """Return offsets, entries of no known form, and the rest of a parsed file."""
+    """Return offsets, entries of unknown form, and the rest of a parsed file."""
     if not isinstance(data, dict):
         raise ValueError(f"the file holds {type(data).__name__}, must be an object")
     rest = dict(data)
@@ -113,7 +113,7 @@ def _decode(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
 
 
 def _decode_queues(where: str, queues: Any) -> dict[int, int]:
-    """Return queue id to offset; keys may be quoted, as other writers of JSON have them."""
+    """Return queue id to offset; keys may be quoted, as other JSON writers do."""
     if not isinstance(queues, dict):
         raise ValueError(f"{where!r} is {type(queues).__name__}, must be an object")
     result: dict[int, int] = {}

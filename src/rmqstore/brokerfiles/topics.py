@@ -1,4 +1,4 @@
-"""``config/topics.json``: which topics there are, and with how many queues.
+"""``config/topics.json``: the topics and their numbers of queues.
 
 Source: ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``,
 ``common/DataVersion.java``.
@@ -30,20 +30,20 @@ class TopicConfig:
     Attributes
     ----------
     topic_name : str
-        As it is written in the file.  Nothing says that it may be part of a path: see
+        As in the file.  It is not checked to be safe as part of a path: see
         ``rmqstore.paths.is_topic_name``.
     read_queue_nums, write_queue_nums : int
         Queues that consumers and producers see.
     perm : int
-        4 read, 2 write, 1 inherit, 8 priority, added up.
+        Sum of 4 read, 2 write, 1 inherit, 8 priority.
     topic_filter_type : str
         ``SINGLE_TAG`` or ``MULTI_TAG``.
     topic_sys_flag : int
         1 unit, 2 unit subscription.
     order : bool
-        Consumers are told that order matters.
+        The topic is an ordered one.
     other : mapping
-        What else its entry holds; it is written back.
+        The entry's other fields, which are written back.
     """
 
     topic_name: str
@@ -57,7 +57,7 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, name: str, entry: Any) -> TopicConfig:
-        """Return the topic that an entry of the file describes; ``ValueError`` if it is none."""
+        """Return the topic that an entry describes; ``ValueError`` if it is invalid."""
         if not isinstance(entry, dict):
             raise ValueError(f"topic {name!r} is {type(entry).__name__}, must be an object")
         rest = dict(entry)
@@ -100,7 +100,7 @@ class DataVersion:
     timestamp : int
         Time of the last one, in ms.
     other : dict
-        What newer releases add; it is written back.
+        Fields added by newer releases, which are written back.
     """
 
     counter: int = 0
@@ -108,13 +108,13 @@ class DataVersion:
     other: dict[str, Any] = field(default_factory=dict)
 
     def next(self) -> None:
-        """Count a change, made now."""
+        """Count a change made now."""
         self.counter += 1
         self.timestamp = time.time_ns() // 1_000_000
 
 
 class TopicTable:
-    """All topics of a store, and the file that they are in.
+    """All topics of a store, and their file.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class TopicTable:
     Attributes
     ----------
     version : DataVersion
-        Goes up by one with each change.
+        Increased by one with each change.
     """
 
     version: DataVersion
@@ -142,7 +142,7 @@ class TopicTable:
         Raises
         ------
         StoreCorruptError
-            The file is torn, and so is or missing is its ``.bak``.
+            The file is torn, and its ``.bak`` is torn or missing.
         OSError
             It cannot be read.
         """
@@ -151,7 +151,7 @@ class TopicTable:
         return table
 
     def reload(self) -> None:
-        """Read the file again, as :meth:`load` does; nothing changes if that raises."""
+        """Read the file again, as :meth:`load` does; on an error nothing changes."""
         loaded = self.file.load(_decode)
         version, topics, other = loaded if loaded is not None else (DataVersion(), {}, {})
         self.version = version
@@ -159,18 +159,18 @@ class TopicTable:
         self._other = other
 
     def save(self) -> None:
-        """Write the file; makes the ``config`` directory where it is missing.
+        """Write the file; creates the ``config`` directory if it is missing.
 
         Raises
         ------
         OSError
-            It cannot be written; the file is as it was.
+            It cannot be written; the file is unchanged.
         """
         self.file.path.parent.mkdir(exist_ok=True)
         self.file.save(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is written."""
+        """Return the JSON to write."""
         version = self.version
         return {
             "dataVersion": {
@@ -188,7 +188,7 @@ class TopicTable:
         self.version.next()
 
     def remove(self, name: str) -> bool:
-        """Take a topic out, and tell whether it was there; the file is not written yet."""
+        """Remove a topic, and tell whether it was there; the file is not written yet."""
         if self._topics.pop(name, None) is None:
             return False
         self.version.next()
@@ -233,7 +233,7 @@ def _decode(data: Any) -> tuple[DataVersion, dict[str, TopicConfig], dict[str, A
 def _take_int(
     entry: dict[str, Any], where: str, name: str, default: int, most: int = _INT_MAX
 ) -> int:
-    """Take a number of 0 to ``most`` out of ``entry``."""
+    """Remove a number of 0 to ``most`` from ``entry`` and return it."""
     value = entry.pop(name, None)
     if value is None:
         return default
@@ -243,7 +243,7 @@ def _take_int(
 
 
 def _take_str(entry: dict[str, Any], where: str, name: str, default: str) -> str:
-    """Take a text out of ``entry``."""
+    """Remove a text from ``entry`` and return it."""
     value = entry.pop(name, None)
     if value is None:
         return default
@@ -253,7 +253,7 @@ def _take_str(entry: dict[str, Any], where: str, name: str, default: str) -> str
 
 
 def _take_bool(entry: dict[str, Any], where: str, name: str, default: bool) -> bool:
-    """Take a switch out of ``entry``."""
+    """Remove a boolean from ``entry`` and return it."""
     value = entry.pop(name, None)
     if value is None:
         return default

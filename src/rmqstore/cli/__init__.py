@@ -2,14 +2,14 @@
 
 Only click is loaded here; a verb's module when that verb is used, the store when one is opened.
 
-Exit codes: 0 fine, 1 not found or problems found, 2 usage, 3 locked or running, 4 unreadable, no
-such store, or I/O error.
+Exit codes: 0 fine, 1 not found or not all restored, 2 usage, 3 open for writing elsewhere, 4
+unreadable, no such store or an error of the system, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +32,7 @@ _VERBS = {
     "put": ("put", "Write one message a line from standard input."),
     "restore": ("restore", "What recovery took out of the log, and back into it."),
     "demo": ("demo", "Make a store of order events, then read and find them."),
+    "completion": ("completion", "What bash, zsh or fish needs to complete this command."),
 }
 
 
@@ -51,6 +52,15 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; for one that there is not, say which is meant."""
+        near = difflib.get_close_matches(args[0], _VERBS, n=1)
+        if args[0] not in _VERBS and not args[0].startswith("-"):
+            ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of verbs without importing any."""
         with formatter.section("Verbs"):
@@ -62,8 +72,7 @@ class _LazyGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # What is still buffered must not fail at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            failures.drop_standard_output()
             return None
         return result
 
@@ -79,6 +88,11 @@ class _LazyGroup(click.Group):
         prog_name = prog_name or self.name
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        if sys.stdout is None:
+            # Nor could a file of the store be opened: it would take the place of standard output.
+            click.echo("rmqstore: standard output is closed", err=True)
+            sys.exit(failures.UNREADABLE)
+        failures.name_standard_output()
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except Exception as error:
@@ -102,6 +116,8 @@ def main(ctx: click.Context) -> None:
 
     STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
     Verbs only read, but for put, restore and demo, and may be used beside a running broker.
+
+    Times are in UTC, with --local in this machine's zone: those shown and those given without one.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)

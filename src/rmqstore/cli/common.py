@@ -7,11 +7,22 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.completion import complete_directory, complete_file
 from rmqstore.cli.failures import USAGE, CliError
+from rmqstore.cli.progress import Progress
+from rmqstore.paths import (
+    ABORT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    LOCK,
+    STORE_ENTRIES,
+    parse_offset_file_name,
+)
 from rmqstore.times import parse_time
 
 if TYPE_CHECKING:
@@ -21,25 +32,33 @@ if TYPE_CHECKING:
 __all__ = [
     "OUTPUTS",
     "STORE_VARIABLE",
+    "TIME_FORMS",
     "load_config",
     "open_store",
     "output_option",
+    "refuse_foreign",
     "store_command",
     "time_of",
+    "topic_option",
+    "zone_option",
 ]
 
 STORE_VARIABLE = "RMQSTORE_PATH"
 OUTPUTS = ("table", "jsonl", "csv")
+TIME_FORMS = "ISO-8601 (without a zone it is UTC, with --local local time), @MS, or -2h"
 
 Function = Callable[..., None]
 
 
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return what a time option means, in ms; the callback of such an option."""
+    """Return what a time option means, in ms; the callback of such an option.
+
+    The verb has :func:`zone_option` as well.
+    """
     if value is None:
         return None
     try:
-        return parse_time(value, name=param.opts[0])
+        return parse_time(value, name=param.opts[0], local=ctx.params["local"])
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from None
 
@@ -82,12 +101,23 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
 
         decorators = [
             click.command(),
-            click.argument("words", nargs=-1, metavar=" ".join([store_name, *places])),
-            click.option("--store", metavar="DIR", help=f"The store; overrides {STORE_VARIABLE}."),
+            click.argument(
+                "words",
+                nargs=-1,
+                metavar=" ".join([store_name, *places]),
+                shell_complete=complete_directory,
+            ),
+            click.option(
+                "--store",
+                metavar="DIR",
+                shell_complete=complete_directory,
+                help=f"The store; overrides {STORE_VARIABLE}.",
+            ),
             click.option(
                 "-c",
                 "--config",
                 metavar="FILE",
+                shell_complete=complete_file,
                 help="A broker.conf that names file sizes and the like.",
             ),
         ]
@@ -100,14 +130,67 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
     return decorate
 
 
+def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Return the one value of an option; that another one wins would go unnoticed."""
+    if len(values) > 1:
+        raise click.UsageError(f"{param.opts[-1]} is given {len(values)} times", ctx)
+    return values[0] if values else None
+
+
+def topic_option(text: str) -> Callable[[Function], Function]:
+    """Add ``-t TOPIC``, which may be given once."""
+    return click.option("-t", "--topic", metavar="TOPIC", multiple=True, callback=_only, help=text)
+
+
 def output_option(function: Function) -> Function:
     """Add ``-o table|jsonl|csv``, passed on as ``output``: ``None`` where it is not given."""
     return click.option(
         "-o",
         "--output",
         type=click.Choice(OUTPUTS),
-        help="Default: a table on a terminal, JSON lines elsewhere.",
+        help="Default: a table on a terminal, JSON lines elsewhere. A table leaves out what does "
+        "not fit the terminal.",
     )(function)
+
+
+def zone_option(function: Function) -> Function:
+    """Add ``--utc`` and ``--local``, passed on as ``local``."""
+    return click.option(
+        "--utc/--local",
+        "utc",
+        default=True,
+        is_eager=True,  # options that take a time ask for it
+        callback=_set_local,
+        expose_value=False,
+        help="Show times in UTC, or in this machine's zone; a time given without a zone is read "
+        "as times are shown.  [default: utc]",
+    )(function)
+
+
+def _set_local(ctx: click.Context, param: click.Parameter, utc: bool) -> None:
+    """Put ``local`` among the values of a verb's options."""
+    ctx.params["local"] = not utc
+
+
+def refuse_foreign(root: Path) -> None:
+    """Raise unless ``root`` is missing, empty, or a store."""
+    if not root.exists():
+        return
+    if not root.is_dir():
+        raise CliError(f"{root} is no directory; name one that is empty or not there yet", USAGE)
+    log = root / COMMIT_LOG
+    is_store = (root / CONSUME_QUEUE).is_dir() or (
+        log.is_dir() and any(parse_offset_file_name(one.name) is not None for one in log.iterdir())
+    )
+    entries = {one.name for one in root.iterdir()}
+    # Whoever was killed while it made a store has left no more than this.
+    begun = entries <= STORE_ENTRIES and not entries.isdisjoint((LOCK, ABORT))
+    if entries and not is_store and not begun:
+        raise CliError(
+            f"{root} holds something else than a store; name a directory that is empty or not "
+            "there yet",
+            USAGE,
+        )
 
 
 def load_config(config: str | None) -> StoreConfig | None:
@@ -135,7 +218,9 @@ def open_store(path: str, mode: Mode, config: str | None) -> MessageStore:
 
     # The ranges are shown here: logging would write them to standard error a second time.
     logging.getLogger("rmqstore").addHandler(logging.NullHandler())
-    store = rmqstore.open(path, mode, config=load_config(config))
+    settings = load_config(config)
+    with Progress("opening"):
+        store = rmqstore.open(path, mode, config=settings)
     for mended in store.recovery.ranges:
         click.echo(f"rmqstore: {mended}", err=True)
     return store

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.common import open_store, store_command
+from rmqstore.cli.common import open_store, refuse_foreign, store_command, zone_option
 from rmqstore.cli.demo_report import Line, Report, print_report
-from rmqstore.cli.failures import USAGE, CliError
+from rmqstore.cli.failures import CliError
 from rmqstore.cli.inspect import disk_use
-from rmqstore.cli.output import human_bytes
-from rmqstore.paths import COMMIT_LOG, CONSUME_QUEUE, parse_offset_file_name
+from rmqstore.cli.progress import Progress
+from rmqstore.cli.text import human_bytes
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -53,42 +53,26 @@ _LIFE = (
     show_default=True,
     help="How many messages to write.",
 )
-def demo(*, store: str, config: str | None, messages: int) -> None:
+@zone_option
+def demo(*, store: str, config: str | None, messages: int, local: bool) -> None:
     """Make a store of order events in DIR, read it, find orders, sum it up.
 
     Threads put while log, queues and index are written and flushed beside them.  A store that is
     there already is added to; any other directory must be empty.
     """
     root = Path(store)
-    _refuse_foreign(root)
+    refuse_foreign(root)
     report = Report(title=f"rmqstore demo: {root}")
     with open_store(store, "a", config) as opened:
         _write(opened, messages, report)
-        _read_queue(opened, report)
-        _find(opened, report)
-        _filter(opened, report)
-        _time_seed(opened, report)
+        with Progress("reading"):
+            _read_queue(opened, report)
+            _find(opened, report)
+            _filter(opened, report)
+            _time_seed(opened, report)
     report.disk = disk_use(root)
     report.root = root
-    print_report(report)
-
-
-def _refuse_foreign(root: Path) -> None:
-    """Raise unless ``root`` is missing, empty, or a store."""
-    if not root.exists():
-        return
-    if not root.is_dir():
-        raise CliError(f"{root} is no directory; name one that is empty or not there yet", USAGE)
-    log = root / COMMIT_LOG
-    is_store = (root / CONSUME_QUEUE).is_dir() or (
-        log.is_dir() and any(parse_offset_file_name(one.name) is not None for one in log.iterdir())
-    )
-    if not is_store and any(root.iterdir()):
-        raise CliError(
-            f"{root} holds something else than a store; name a directory that is empty or not "
-            "there yet",
-            USAGE,
-        )
+    print_report(report, local)
 
 
 @dataclass
@@ -96,7 +80,7 @@ class _Work:
     """What one thread puts, and what came of it."""
 
     name: str
-    run: Callable[[MessageStore], int]
+    run: Callable[[MessageStore], Iterator[int]]
     stored: int = 0
     seconds: float = 0.0
     error: BaseException | None = None
@@ -106,7 +90,8 @@ class _Work:
         start.wait()
         begin = time.perf_counter()
         try:
-            self.stored = self.run(store)
+            for count in self.run(store):
+                self.stored += count
         except BaseException as error:  # told by the thread that waits
             self.error = error
         self.seconds = time.perf_counter() - begin
@@ -183,27 +168,25 @@ def _block_orders(count: int) -> int:
     return max(1, min(_BATCH, count // len(_LIFE)))
 
 
-def _put_columns(store: MessageStore, first: int, count: int) -> int:
-    """Put events with ``put_many``, a block of orders at a time; return how many."""
-    stored = 0
+def _put_columns(store: MessageStore, first: int, count: int) -> Iterator[int]:
+    """Put events with ``put_many``, a block of orders at a time; give how many with each call."""
     for topic, group in itertools.groupby(_events(first, count), key=lambda event: event[1]):
         events = iter(group)
         while rows := list(itertools.islice(events, _BATCH)):
             columns = _Columns()
             for order, _, tag in rows:
                 columns.add(order, tag)
-            stored += store.put_many(
+            yield store.put_many(
                 topic,
                 columns.bodies,
                 queue_key=columns.orders,
                 tags=columns.tags,
                 keys=columns.keys,
             ).count
-    return stored
 
 
-def _put_singles(store: MessageStore, first: int, count: int) -> int:
-    """Put events one by one; return how many."""
+def _put_singles(store: MessageStore, first: int, count: int) -> Iterator[int]:
+    """Put events one by one; give 1 with each."""
     for order, topic, tag in _events(first, count):
         name = _order_name(order)
         store.put(
@@ -213,11 +196,11 @@ def _put_singles(store: MessageStore, first: int, count: int) -> int:
             tags=tag,
             keys=(name, f"customer-{order % 9973}"),
         )
-    return count
+        yield 1
 
 
-def _put_seeds(store: MessageStore, count: int) -> int:
-    """Put the seed scenario's message ``count`` times."""
+def _put_seeds(store: MessageStore, count: int) -> Iterator[int]:
+    """Put the seed scenario's message ``count`` times; give 1 with each."""
     for number in range(count):
         store.put(
             _SEED_TOPIC,
@@ -227,7 +210,7 @@ def _put_seeds(store: MessageStore, count: int) -> int:
             keys=(f"seed-{number}",),
             properties={"psly": "psly"},
         )
-    return count
+        yield 1
 
 
 def _write(store: MessageStore, messages: int, report: Report) -> None:
@@ -248,16 +231,20 @@ def _write(store: MessageStore, messages: int, report: Report) -> None:
     click.echo(f"rmqstore: writing {messages:,} messages", err=True)
     for thread in threads:
         thread.start()
-    start.wait()
-    begin = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    seconds = time.perf_counter() - begin
+    with Progress(
+        "writing", "messages", total=messages, count=lambda: sum(work.stored for work in works)
+    ):
+        start.wait()
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - begin
     for work in works:
         if work.error is not None:
             raise work.error
     begin = time.perf_counter()
-    store.flush()
+    with Progress("flushing"):
+        store.flush()
     flushed = time.perf_counter() - begin
     after = sum(len(queue) for topic in store.topics.values() for queue in topic.values())
     if after - before != messages:

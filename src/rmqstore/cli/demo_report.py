@@ -1,22 +1,15 @@
-"""What ``demo`` says at the end: with rich on a terminal, else in plain columns."""
+"""What ``demo`` says at the end."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rmqstore.cli.output import (
-    human_bytes,
-    pad,
-    printable,
-    rich_print,
-    rich_table,
-    stdout_is_terminal,
-    width_of,
-)
-from rmqstore.times import format_millis
+from rmqstore.cli.output import Column
+from rmqstore.cli.table import print_table
+from rmqstore.cli.text import printable
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -31,6 +24,31 @@ _NAMES = {
 }
 
 
+_BLANK = " "  # a heading that says nothing
+
+_MEASURED = (
+    Column("verb", heading=_BLANK),
+    Column("what", heading=_BLANK, rank=3, least=16),
+    Column("count", "count", rank=1),
+    Column("time", "number"),
+    Column("rate", "number", rank=2),
+)
+_ON_DISK = (
+    Column("name", heading=_BLANK),
+    Column("what", heading=_BLANK, rank=3, least=16),
+    Column("files", "count", rank=1),
+    Column("bytes", "bytes"),
+    Column("allocated", "bytes", rank=2),
+)
+_EVENTS = (
+    Column("tags", heading="event"),
+    Column("topic"),
+    Column("store_timestamp", "time", heading="stored", rank=1),
+    Column("queue_id", "number", heading="queue", rank=2),
+    Column("queue_offset", "number", heading="offset", rank=2),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One measurement: what was done, how often, in how many seconds."""
@@ -41,11 +59,15 @@ class Line:
     seconds: float
     rate: bool = True
 
-    def cells(self) -> list[str]:
-        """Return the cells of its row."""
-        speed = f"{self.count / self.seconds:,.0f}/s" if self.rate and self.seconds else ""
-        count = f"{self.count:,}" if self.rate else ""
-        return [self.verb, self.what, count, _human_seconds(self.seconds), speed]
+    def row(self) -> dict[str, object]:
+        """Return its row."""
+        return {
+            "verb": self.verb,
+            "what": self.what,
+            "count": self.count if self.rate else None,
+            "time": _human_seconds(self.seconds),
+            "rate": f"{self.count / self.seconds:,.0f}/s" if self.rate and self.seconds else None,
+        }
 
 
 @dataclass
@@ -62,47 +84,25 @@ class Report:
     root: Path = field(default_factory=Path)
 
 
-def print_report(report: Report) -> None:
-    """Print it to standard output."""
-    maker = rich_table() if stdout_is_terminal() else None
-    print()
-    _table(
-        maker,
-        report.title,
-        ["", "", "count", "time", "rate"],
-        [line.cells() for line in report.lines],
-    )
-    _table(
-        maker,
-        "On disk",
-        ["", "", "files", "bytes", "allocated"],
-        [
-            [
-                name,
-                _NAMES.get(name, ""),
-                f"{one['files']:,}",
-                human_bytes(one["bytes"]),
-                human_bytes(one["allocated"]),
-            ]
-            for name, one in report.disk.items()
-        ],
-    )
+def print_report(report: Report, local: bool) -> None:
+    """Print it to standard output; times in this machine's zone if ``local``."""
+    print(flush=True)
+    rows = [line.row() for line in report.lines]
+    print_table(report.title, _MEASURED, rows, local=local)
+    print(flush=True)
+    files = [
+        {"name": name, "what": _NAMES.get(name, ""), **one} for name, one in report.disk.items()
+    ]
+    print_table("On disk", _ON_DISK, files, local=local)
+    print(flush=True)
     name, events = report.example
-    _table(
-        maker,
+    print_table(
         f"Order {name.removeprefix('order-')}, found by key",
-        ["event", "topic", "stored", "queue", "offset"],
-        [
-            [
-                message.tags or "",
-                message.topic,
-                format_millis(message.store_timestamp),
-                str(message.queue_id),
-                str(message.queue_offset),
-            ]
-            for message in events
-        ],
+        _EVENTS,
+        [{one.name: getattr(message, one.name) for one in _EVENTS} for message in events],
+        local=local,
     )
+    print(flush=True)
     if report.seed is not None:
         where, message = report.seed
         body = message.body.decode("utf-8", "replace")
@@ -120,35 +120,3 @@ def _human_seconds(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1000:.1f} ms" if seconds >= 0.001 else f"{seconds * 1e6:.0f} us"
-
-
-def _table(maker: Any, title: str, headings: list[str], rows: list[list[str]]) -> None:
-    """Print a small table: the first two columns are text, the others stand at the right."""
-    if maker is not None:
-        from rich.text import Text
-
-        table = maker(
-            title=Text(title, style="bold"),
-            title_justify="left",
-            pad_edge=False,
-            header_style="dim",
-        )
-        for number, heading in enumerate(headings):
-            style = "bold cyan" if number == 0 else "green" if number == 4 else None
-            justify = "left" if number < 2 else "right"
-            table.add_column(heading, justify=justify, style=style, no_wrap=True)
-        for row in rows:
-            table.add_row(*[Text(printable(cell)) for cell in row])
-        rich_print(table)
-        print()
-        return
-    lines = [headings, *rows]
-    widths = [max(map(width_of, column)) for column in zip(*lines, strict=True)]
-    print(title)
-    for line in lines:
-        cells = [
-            pad(printable(cell), width, right=number >= 2)
-            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  " + "  ".join(cells).rstrip())
-    print()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
+import sys
+from typing import Any
+
 import click
 
 __all__ = [
@@ -12,6 +17,8 @@ __all__ = [
     "UNREADABLE",
     "USAGE",
     "CliError",
+    "drop_standard_output",
+    "name_standard_output",
     "report",
 ]
 
@@ -21,6 +28,39 @@ USAGE = 2
 LOCKED = 3
 UNREADABLE = 4
 INTERRUPTED = 130
+
+_STANDARD_OUTPUT = "standard output"
+_BUFFER = 1 << 16  # bytes
+
+
+class _StandardOutput(io.FileIO):
+    """Standard output; what it cannot take is an error that says so."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = _STANDARD_OUTPUT
+            raise
+
+
+def name_standard_output() -> None:
+    """Have errors of standard output name it: the system's own name no file."""
+    given = sys.stdout
+    if given is sys.__stdout__ and isinstance(given, io.TextIOWrapper):
+        given.flush()
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_StandardOutput(given.fileno(), "wb", closefd=False), _BUFFER),
+            encoding=given.encoding,
+            errors=given.errors,
+            line_buffering=given.line_buffering,
+            write_through=given.write_through,
+        )
+
+
+def drop_standard_output() -> None:
+    """Let what is still buffered not fail once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class CliError(click.ClickException):
@@ -40,6 +80,8 @@ def report(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, click.Abort):
         return INTERRUPTED
+    if isinstance(error, OSError) and error.filename == _STANDARD_OUTPUT:
+        drop_standard_output()
     message, code = _explain(error)
     click.echo(f"rmqstore: {' '.join(message.split())}", err=True)
     return code
@@ -80,5 +122,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     for kind, advice, code in known:
         if isinstance(error, kind):
             message = str(error) or type(error).__name__
+            if isinstance(error, OSError) and error.filename is not None:
+                message = f"{os.fsdecode(error.filename)}: {error.strerror}"
             return f"{message}; {advice}" if advice else message, code
     raise error

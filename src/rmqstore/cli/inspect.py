@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.common import open_store, output_option, store_command
-from rmqstore.cli.output import (
-    Column,
-    human_bytes,
-    human_count,
-    print_fields,
-    resolve,
-    write_bytes,
-    writer_for,
+from rmqstore.cli.common import (
+    open_store,
+    output_option,
+    store_command,
+    topic_option,
+    zone_option,
 )
+from rmqstore.cli.output import Column, resolve, write_bytes, writer_for
+from rmqstore.cli.progress import Progress
+from rmqstore.cli.state import State, state_of
+from rmqstore.cli.table import print_fields
+from rmqstore.cli.text import human_bytes
 from rmqstore.errors import StoreError
 from rmqstore.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from rmqstore.times import format_millis
@@ -30,18 +32,31 @@ if TYPE_CHECKING:
 __all__ = ["disk_use", "info", "queues", "topics"]
 
 _BLOCK = 512  # bytes that st_blocks counts
+_COUNTED_BYTES = 8 << 30  # of a log that is gone through for the number of its messages
 _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 
 
 @store_command()
+@click.option(
+    "--count",
+    is_flag=True,
+    help="Count the messages of a log of any size; those of one above "
+    f"{human_bytes(_COUNTED_BYTES)} are told from the queues else.",
+)
+@zone_option
 @output_option
-def info(*, store: str, config: str | None, output: str | None) -> None:
-    """Say what a store holds: offsets, times, sizes, clean or not, sizes in force."""
-    with open_store(store, "r", config) as opened:
-        facts = _facts(opened, Path(store))
+def info(*, store: str, config: str | None, count: bool, output: str | None, local: bool) -> None:
+    """Say what a store holds: offsets, times, sizes, who has it, sizes in force.
+
+    Of a store that was not closed it says how far the good records go, and how much behind them
+    opening it to write would save and cut.
+    """
+    with open_store(store, "r", config) as opened, Progress("counting"):
+        state = state_of(opened)
+        facts = _facts(opened, Path(store), state, count=count, local=local)
     form = resolve(output)
     if form == "table":
-        print_fields(str(store), _info_fields(facts))
+        print_fields(str(store), _info_fields(facts, state))
     elif form == "jsonl":
         write_bytes(json.dumps(facts, ensure_ascii=False).encode() + b"\n")
     else:
@@ -50,22 +65,34 @@ def info(*, store: str, config: str | None, output: str | None) -> None:
             writer.row(flat)
 
 
-def _facts(opened: MessageStore, root: Path) -> dict[str, Any]:
-    """Return everything that ``info`` knows, as JSON has it."""
+def _facts(
+    opened: MessageStore, root: Path, state: State, *, count: bool, local: bool
+) -> dict[str, Any]:
+    """Return everything about a store, as JSON takes it."""
     settings, recovery = opened.config, opened.recovery
-    every = [(name, queue) for name, topic in opened.topics.items() for queue in topic.values()]
-    first, last = _time_range(queue for _, queue in every)
+    topics = opened.topics
+    every = [queue for topic in topics.values() for queue in topic.values()]
+    filled = [queue for queue in every if queue.max_offset > 0]
+    first, last = _time_range(filled)
     covered = sum(stop - start for start, stop in opened.index_coverage())
+    queued = sum(map(len, filled))
+    counted = count or recovery.log_end - recovery.log_start <= _COUNTED_BYTES
+    every_message = opened.scan(on_corruption="skip", on_removed="skip")
     return {
         "path": str(root),
         "clean": recovery.clean,
+        **state.facts(),
         "log_start": recovery.log_start,
         "log_end": recovery.log_end,
-        "first_store_timestamp": None if first is None else format_millis(first),
-        "last_store_timestamp": None if last is None else format_millis(last),
-        "topics": len(opened.topics),
-        "queues": len(every),
-        "messages": sum(len(queue) for _, queue in every),
+        "first_store_timestamp": _shown(first, local),
+        "last_store_timestamp": _shown(last, local),
+        "topics": len(topics),
+        "topics_without_files": len(topics) - len({queue.topic for queue in filled}),
+        "queues": len(filled),
+        "queues_without_files": len(every) - len(filled),
+        "messages": every_message.count() if counted else queued,
+        "messages_counted": counted,
+        "queue_entries": queued,
         "indexed_log_bytes": covered,
         "disk": disk_use(root),
         "sizes": {
@@ -78,30 +105,28 @@ def _facts(opened: MessageStore, root: Path) -> dict[str, Any]:
     }
 
 
-def _info_fields(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def _shown(millis: int | None, local: bool) -> str | None:
+    """Return a time as it is shown, if there is one."""
+    return None if millis is None else format_millis(millis, local=local)
+
+
+def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
     """Return the facts for people."""
     log_bytes = facts["log_end"] - facts["log_start"]
     sizes = facts["sizes"]
     fields = [
-        (
-            "state",
-            "closed cleanly" if facts["clean"] else "in use, or not closed ('abort' is there)",
-        ),
+        *state.fields(),
         (
             "log",
             f"{human_bytes(log_bytes)}, offsets {facts['log_start']:,} to {facts['log_end']:,}",
         ),
         ("first stored", facts["first_store_timestamp"] or "-"),
         ("last stored", facts["last_store_timestamp"] or "-"),
-        (
-            "messages",
-            f"{human_count(facts['messages'])} in {human_count(facts['queues'])} queues of "
-            f"{human_count(facts['topics'])} topics",
-        ),
+        ("messages", _messages_text(facts)),
         ("indexed", f"{human_bytes(facts['indexed_log_bytes'])} of the log"),
     ]
     fields += [
-        (name, f"{one['files']} files, {human_bytes(one['bytes'])}, on disk "
+        (name, f"{_plural(one['files'], 'file')}, {human_bytes(one['bytes'])}, on disk "
                f"{human_bytes(one['allocated'])}")
         for name, one in facts["disk"].items()
     ]  # fmt: skip
@@ -113,7 +138,28 @@ def _info_fields(facts: dict[str, Any]) -> list[tuple[str, str]]:
             f"{sizes['max_hash_slot_num']:,} slots and {sizes['max_index_num']:,} entries",
         )
     ]
+    if facts["queues_without_files"]:
+        more = _plural(facts["queues_without_files"], "more queue")
+        if facts["topics_without_files"]:
+            more += f", {_plural(facts['topics_without_files'], 'more topic')}"
+        fields.append(("without files", more))
     return fields + [("note", note) for note in facts["notes"]]
+
+
+def _messages_text(facts: dict[str, Any]) -> str:
+    """Return how many messages there are, and in how many queues."""
+    count = f"{facts['messages']:,}"
+    if not facts["messages_counted"]:
+        count = f"about {count}"
+    elif facts["messages"] != facts["queue_entries"]:
+        count += f"; {facts['queue_entries']:,} entries"
+    topics = facts["topics"] - facts["topics_without_files"]
+    return f"{count} in {_plural(facts['queues'], 'queue')} of {_plural(topics, 'topic')}"
+
+
+def _plural(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _flatten(prefix: str, facts: dict[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -176,22 +222,29 @@ def _permissions(perm: int | None) -> str | None:
 
 
 @store_command()
+@zone_option
 @output_option
-def topics(*, store: str, config: str | None, output: str | None) -> None:
+def topics(*, store: str, config: str | None, output: str | None, local: bool) -> None:
     """List topics with their queues, messages and times."""
     columns = (
-        Column("topic", width=80),
-        Column("perm"),
-        Column("read_queue_nums", "number", heading="read"),
-        Column("write_queue_nums", "number", heading="write"),
-        Column("queues", "count"),
+        Column("topic", width=80, least=32),
+        Column("perm", rank=4),
+        Column("read_queue_nums", "number", heading="read", rank=5),
+        Column("write_queue_nums", "number", heading="write", rank=6),
+        Column("queues", "count", rank=1),
         Column("messages", "count"),
-        Column("first_store_timestamp", "time", heading="first stored"),
-        Column("last_store_timestamp", "time", heading="last stored"),
+        Column("first_store_timestamp", "time", heading="first stored", rank=3),
+        Column("last_store_timestamp", "time", heading="last stored", rank=2),
     )
-    with open_store(store, "r", config) as opened, writer_for(output, columns) as writer:
-        for name in sorted(opened.topics):
-            topic = opened[name]
+    with (
+        open_store(store, "r", config) as opened,
+        writer_for(output, columns, local=local) as writer,
+        Progress("reading", "topics", among_rows=True) as progress,
+    ):
+        every = opened.topics
+        progress.total = len(every)
+        for name, topic in every.items():
+            progress.done += 1
             present = [queue for queue in topic.values() if queue.max_offset > 0]
             first, last = _time_range(present)
             writer.row(
@@ -209,25 +262,39 @@ def topics(*, store: str, config: str | None, output: str | None) -> None:
 
 
 @store_command()
-@click.option("-t", "--topic", help="Only this topic.")
+@topic_option("Only this topic.")
 @click.option("-a", "--all", "every", is_flag=True, help="Queues without a message too.")
+@zone_option
 @output_option
 def queues(
-    *, store: str, config: str | None, topic: str | None, every: bool, output: str | None
+    *,
+    store: str,
+    config: str | None,
+    topic: str | None,
+    every: bool,
+    output: str | None,
+    local: bool,
 ) -> None:
     """List queues with their offsets and times."""
     columns = (
-        Column("topic", width=80),
+        Column("topic", width=80, least=28),
         Column("queue_id", "number", heading="queue"),
-        Column("min_offset", "count", heading="min"),
-        Column("max_offset", "count", heading="max"),
-        Column("messages", "count"),
-        Column("first_store_timestamp", "time", heading="first stored"),
-        Column("last_store_timestamp", "time", heading="last stored"),
+        Column("min_offset", "count", heading="min", rank=2),
+        Column("max_offset", "count", heading="max", rank=1),
+        Column("messages", "count", rank=4),
+        Column("first_store_timestamp", "time", heading="first stored", rank=5),
+        Column("last_store_timestamp", "time", heading="last stored", rank=3),
     )
-    with open_store(store, "r", config) as opened, writer_for(output, columns) as writer:
-        for name in [topic] if topic is not None else sorted(opened.topics):
-            for queue_id, queue in sorted(opened[name].items()):
+    with (
+        open_store(store, "r", config) as opened,
+        writer_for(output, columns, local=local) as writer,
+        Progress("reading", "topics", among_rows=True) as progress,
+    ):
+        chosen = opened.topics if topic is None else {topic: opened[topic]}
+        progress.total = len(chosen)
+        for name, one in chosen.items():
+            progress.done += 1
+            for queue_id, queue in one.items():
                 if not every and queue.max_offset == 0:
                     continue
                 writer.row(

@@ -6,15 +6,27 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore import _core
 from rmqstore.cli import render
-from rmqstore.cli.common import open_store, output_option, store_command, time_of
+from rmqstore.cli.common import (
+    TIME_FORMS,
+    open_store,
+    output_option,
+    store_command,
+    time_of,
+    topic_option,
+    zone_option,
+)
 from rmqstore.cli.failures import NOT_FOUND, CliError
-from rmqstore.cli.output import resolve, write_bytes, writer_for
-from rmqstore.cli.walk import Bound, Damaged, Selection, follow, walk
+from rmqstore.cli.message_lines import MessageLines, formatted, json_lines
+from rmqstore.cli.output import Writer, resolve, write_bytes, writer_for
+from rmqstore.cli.progress import Progress
+from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
 from rmqstore.errors import StoreCorruptError
 from rmqstore.times import parse_time
 
@@ -43,7 +55,7 @@ def _shape_options(function: Any) -> Any:
         metavar="FORMAT",
         help="Write each message by a format: " + render.format_help() + r", %%, \n, \t, \xHH.",
     )
-    return body(form(output_option(function)))
+    return body(form(zone_option(output_option(function))))
 
 
 def _bound_of(ctx: click.Context, param: click.Parameter, value: str | None) -> Bound | None:
@@ -55,7 +67,7 @@ def _bound_of(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if (last := _LAST.fullmatch(value)) is not None:
         return Bound("last", int(last[1]))
     try:
-        return Bound("time", parse_time(value, name=param.opts[0]))
+        return Bound("time", parse_time(value, name=param.opts[0], local=ctx.params["local"]))
     except ValueError as error:
         raise click.UsageError(f"{error}; or an offset", ctx) from None
 
@@ -68,7 +80,7 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
 
 
 @store_command()
-@click.option("-t", "--topic", help="Only this topic.")
+@topic_option("Only this topic.")
 @click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue.")
 @click.option(
     "--from",
@@ -76,10 +88,14 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
     callback=_bound_of,
     metavar="N|TIME",
     help="First: a queue offset (with -t and -q; else a physical one), -N for the last N, or a "
-    "time: ISO-8601, @MS, -2h.",
+    f"time: {TIME_FORMS}.",
 )
 @click.option(
-    "--until", "stop", callback=_bound_of, metavar="N|TIME", help="End, itself not included."
+    "--until",
+    "stop",
+    callback=_bound_of,
+    metavar="N|TIME",
+    help="End, itself not included: an offset or a time, as with --from.",
 )
 @click.option("--tags", help="Only these: 'TagA || TagB'.")
 @click.option("-n", "--number", type=click.IntRange(0), help="So many at most.")
@@ -99,6 +115,7 @@ def cat(
     body: str,
     form: str | None,
     output: str | None,
+    local: bool,
 ) -> None:
     """Show messages in log order, oldest first."""
     if stop is not None and stop.kind == "last":
@@ -106,14 +123,21 @@ def cat(
     if stop is not None and following:
         raise click.UsageError("--until and --follow do not go together")
     of_queue = topic is not None and queue_id is not None
-    chosen = Selection(topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags)
-    show = _Show(output, form, body)
-    with open_store(store, "r", config) as opened, show.writer:
+    chosen = MessageSelection(
+        topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags
+    )
+    show = _Show(output, form, body, local)
+    progress = Progress("reading", "messages", among_rows=True)
+    with (
+        open_store(store, "r", config) as opened,
+        show.writer,
+        nullcontext() if following else progress,
+    ):
         damaged = Damaged()
         if following:
             found = follow(opened, chosen, damaged, show.writer.flush)
         else:
-            found = walk(opened, chosen, damaged)
+            found = walk(opened, chosen, damaged, progress)
         try:
             show.all(itertools.islice(found, number))
         except KeyboardInterrupt:
@@ -125,30 +149,39 @@ def cat(
 @store_command("ID")
 @_shape_options
 def get(
-    *, store: str, config: str | None, id: str, body: str, form: str | None, output: str | None
+    *,
+    store: str,
+    config: str | None,
+    id: str,
+    body: str,
+    form: str | None,
+    output: str | None,
+    local: bool,
 ) -> None:
     """Show one message: by store message id or unique key."""
     with open_store(store, "r", config) as opened:
         message = opened.message(id)
         if form is None and resolve(output) == "table":
-            render.print_message(message, body)
+            render.print_message(message, body, local)
             return
-        show = _Show(output, form, body)
+        show = _Show(output, form, body, local)
         with show.writer:
             show.all([message])
 
 
 @store_command()
 @click.option("-k", "--key", required=True, help="One of its keys, or its unique key.")
-@click.option("-t", "--topic", help="Only this topic; all by default.")
+@topic_option("Only this topic; all by default.")
 @click.option(
     "--from",
     "begin",
     metavar="TIME",
     callback=time_of,
-    help="Stored at or after: ISO-8601, ms, -2h.",
+    help=f"Stored at or after: {TIME_FORMS}.",
 )
-@click.option("--until", "end", metavar="TIME", callback=time_of, help="Stored at or before.")
+@click.option(
+    "--until", "end", metavar="TIME", callback=time_of, help="Stored before: as with --from."
+)
 @click.option("-n", "--number", type=click.IntRange(1), help="So many at most.")
 @click.option("--index-only", is_flag=True, help="Do not search what no index file covers.")
 @_shape_options
@@ -165,34 +198,39 @@ def find(
     body: str,
     form: str | None,
     output: str | None,
+    local: bool,
 ) -> None:
     """Find messages by key, newest first, with or without the index."""
+    last = None if end is None else end - 1
     with open_store(store, "r", config) as opened:
         names = [topic] if topic is not None else list(opened.topics)
         if topic is not None:
             opened[topic]  # an unknown topic is told apart from an unknown key
         damaged = Damaged()
         hits: dict[int, Message] = {}
-        for name in names:
-            try:
-                found = opened.query(
-                    name, key, max_num=number, begin=begin, end=end, index_only=index_only
-                )
-            except StoreCorruptError as error:  # a record that may have the key
-                if index_only:
-                    raise
-                damaged.add(name, error)
-                until = None if end is None else end + 1
-                good = opened.scan(name, keys=[key], since=begin, until=until, on_corruption="skip")
-                found = list(deque(good, maxlen=number))
-            hits.update((message.physical_offset, message) for message in found)
+        with Progress("searching", "topics", total=len(names)) as progress:
+            for name in names:
+                try:
+                    found = opened.query(
+                        name, key, max_num=number, begin=begin, end=last, index_only=index_only
+                    )
+                except StoreCorruptError as error:  # a record that may have the key
+                    if index_only:
+                        raise
+                    damaged.add(name, error)
+                    good = opened.scan(
+                        name, keys=[key], since=begin, until=end, on_corruption="skip"
+                    )
+                    found = list(deque(good, maxlen=number))
+                hits.update((message.physical_offset, message) for message in found)
+                progress.done += 1
         if not hits:
             damaged.check()
             where = f"topic {topic!r}" if topic is not None else "any topic"
             when = " and was stored in that time" if (begin, end) != (None, None) else ""
             raise CliError(f"no message in {where} has the key {key!r}{when}", NOT_FOUND)
         newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
-        show = _Show(output, form, body)
+        show = _Show(output, form, body, local)
         with show.writer:
             show.all(newest_first[:number])
     damaged.check()
@@ -201,26 +239,31 @@ def find(
 class _Show:
     """Writes messages in the form that was asked for."""
 
-    def __init__(self, output: str | None, form: str | None, body: str) -> None:
+    def __init__(self, output: str | None, form: str | None, body: str, local: bool) -> None:
         self.body = body
-        self.output = resolve(output)
-        self.formatter = render.parse_format(form, body) if form is not None else None
-        if self.formatter is not None:
-            self.writer = writer_for("jsonl", ())
-        elif self.output == "csv":
-            self.body = "auto" if body == "json" else body
-            self.writer = writer_for("csv", render.csv_columns(self.body))
+        chosen = resolve(output)
+        self.table: Writer | None = None
+        if form is not None:
+            pieces = render.parse_format(form)
+            self.lines = MessageLines(lambda rows: formatted(rows, pieces, body, local=local))
+        elif chosen == "csv":
+            cells = "auto" if body == "json" else body
+            write_bytes(_core.csv_heading(cells))
+            self.lines = MessageLines(lambda rows: _core.csv_lines(rows, cells, local=local))
+        elif chosen == "jsonl":
+            self.lines = MessageLines(lambda rows: json_lines(rows, body, local=local))
         else:
-            self.writer = writer_for(
-                self.output, render.TABLE_COLUMNS if self.output == "table" else ()
-            )
+            self.table = writer_for("table", render.TABLE_COLUMNS, local=local)
+
+    @property
+    def writer(self) -> Writer | MessageLines:
+        """What is flushed, and ended by ``with``."""
+        return self.table or self.lines
 
     def all(self, messages: Iterable[Message]) -> None:
         """Write them."""
-        for message in messages:
-            if self.formatter is not None:
-                write_bytes(self.formatter(message))
-            elif self.output == "table":
-                self.writer.row(render.as_row(message, self.body))
-            else:
-                self.writer.row(render.as_json(message, self.body))
+        if self.table is not None:
+            for message in messages:
+                self.table.row(render.as_row(message, self.body))
+        else:
+            self.lines.all(messages)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import os
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 
-from rmqstore.cli.common import open_store, store_command
+from rmqstore.cli.common import open_store, refuse_foreign, store_command
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError
+from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageIllegalError, PutError
 from rmqstore.paths import is_topic_name
 
@@ -48,14 +52,19 @@ def put(
         properties[name] = value
     if not is_topic_name(topic):
         raise click.UsageError(f"topic {topic!r} must be 1 to 127 of [%|a-zA-Z0-9_-]")
+    refuse_foreign(Path(store))
     groups = _line_groups()
     first = next(groups, None)
     if first is None:  # without a message the store is left as it is
         click.echo("rmqstore: no messages on standard input", err=True)
         return
     stored = 0
-    with open_store(store, "a", config) as opened:
+    with (
+        open_store(store, "a", config) as opened,
+        Progress("storing", "bytes", total=_input_size()) as progress,
+    ):
         for lines in itertools.chain([first], groups):
+            progress.done += sum(map(len, lines)) + len(lines)
             try:
                 stored += opened.put_many(
                     topic,
@@ -75,16 +84,35 @@ def put(
     click.echo(f"rmqstore: {stored:,} messages stored in {topic}", err=True)
 
 
+def _input_size() -> int | None:
+    """Return the bytes of standard input, where it is a file."""
+    try:
+        status = os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):  # it is closed, or stands for something else
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _read_input(read: Callable[[int], bytes]) -> bytes:
+    """Return what is there of standard input."""
+    try:
+        return read(_CHUNK)
+    except OSError as error:
+        raise CliError(f"standard input: {error.strerror}", UNREADABLE) from error
+
+
 def _line_groups() -> Iterator[list[bytes]]:
     """Go through standard input as it arrives: what is there, in whole lines, at once.
 
     A pipe that trickles is written as it trickles, a file in large groups.
     """
+    if sys.stdin is None:
+        raise CliError("standard input is closed", USAGE)
     stream = sys.stdin.buffer
     read = getattr(stream, "read1", stream.read)
     parts: list[bytes] = []  # of a line whose end has not come yet
     held = 0
-    while chunk := read(_CHUNK):
+    while chunk := _read_input(read):
         *lines, rest = chunk.split(b"\n")
         if lines:
             parts.append(lines[0])

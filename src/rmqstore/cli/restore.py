@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.common import load_config, output_option, store_command
+from rmqstore.cli.common import load_config, output_option, store_command, zone_option
 from rmqstore.cli.failures import NOT_FOUND
 from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.progress import Progress
 
 if TYPE_CHECKING:
     from rmqstore.config import StoreConfig
@@ -19,22 +20,29 @@ __all__ = ["restore"]
 _PREPARED = 0x4  # the bit of sys_flag that prepared records and rollbacks have: no queue has them
 
 _COLUMNS = (
-    Column("file"),
-    Column("offset", "number"),
-    Column("saved", "time"),
-    Column("bytes", "bytes"),
-    Column("records", "count"),
-    Column("place"),
+    Column("file", "path", least=24),
+    Column("offset", "number", rank=3),
+    Column("saved", "time", rank=5),
+    Column("bytes", "bytes", rank=2),
+    Column("records", "count", rank=1),
+    Column("place", rank=4),
     Column("state"),
 )
 
 
 @store_command()
 @click.option("--apply", is_flag=True, help="Put back what can go back; without it, only look.")
+@zone_option
 @output_option
 @click.pass_context
 def restore(
-    ctx: click.Context, *, store: str, config: str | None, apply: bool, output: str | None
+    ctx: click.Context,
+    *,
+    store: str,
+    config: str | None,
+    apply: bool,
+    output: str | None,
+    local: bool,
 ) -> None:
     """List what lies in rmqstore-quarantine/, and with --apply put it back into the log.
 
@@ -45,12 +53,13 @@ def restore(
     from rmqstore import quarantine
 
     settings = load_config(config)
-    if apply:
-        found = quarantine.restore(store, config=settings)
-    else:
-        found = quarantine.saved_ranges(store, config=settings)
+    with Progress("restoring" if apply else "reading"):
+        if apply:
+            found = quarantine.restore(store, config=settings)
+        else:
+            found = quarantine.saved_ranges(store, config=settings)
     left = 0
-    with writer_for(output, _COLUMNS) as writer:
+    with writer_for(output, _COLUMNS, local=local) as writer:
         for each in found:
             if each.restorable:
                 state = "restored" if apply else "restorable"

@@ -8,11 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqstore.cli.failures import UNREADABLE, CliError
+from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.types import GetStatus
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from rmqstore.store import MessageStore
     from rmqstore.topic import Queue
 
-__all__ = ["Bound", "Damaged", "Selection", "follow", "walk"]
+__all__ = ["Bound", "Damaged", "MessageSelection", "follow", "walk"]
 
 _BATCH_MESSAGES = 256
 _BATCH_BYTES = 1 << 20
@@ -89,7 +91,7 @@ def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class MessageSelection:
     """Which messages.
 
     Attributes
@@ -144,8 +146,9 @@ class Damaged:
 
 def walk(
     store: MessageStore,
-    chosen: Selection,
+    chosen: MessageSelection,
     damaged: Damaged,
+    progress: Progress,
     reached: dict[Key, int] | None = None,
 ) -> Iterator[Message]:
     """Go through the chosen messages that are there now, in log order.
@@ -154,10 +157,12 @@ def walk(
     ----------
     store : MessageStore
         Any mode.
-    chosen : Selection
+    chosen : MessageSelection
         With a start of kind ``"last"`` the last so many of all queues together.
     damaged : Damaged
         Counts what cannot be shown.
+    progress : Progress
+        Counts the queue offsets that were passed.
     reached : dict, optional
         Queue offsets to begin at instead; set to where each queue ended.
     """
@@ -165,6 +170,8 @@ def walk(
     share = max(4, min(_BATCH_MESSAGES, _ALL_BATCHES_MESSAGES // max(1, len(queues))))
     places = {} if reached is None else reached
     parts: list[Iterator[Message]] = []
+    total = 0
+    read = partial(_read, store, tags=chosen.tags, share=share, damaged=damaged, progress=progress)
     for key, queue in queues.items():
         end = queue.max_offset
         if chosen.stop is not None:
@@ -174,7 +181,9 @@ def walk(
             begin = chosen.start.offset_in(queue, store) if chosen.start else queue.min_offset
         places[key] = max(begin, end)
         if span := range(begin, end):
-            parts.append(_read(store, key, span, tags=chosen.tags, share=share, damaged=damaged))
+            total += len(span)
+            parts.append(read(key, span))
+    progress.total = total
     merged: Iterator[Message]
     if len(parts) == 1:
         merged = parts[0]
@@ -186,7 +195,14 @@ def walk(
 
 
 def _read(
-    store: MessageStore, key: Key, span: range, *, tags: str | None, share: int, damaged: Damaged
+    store: MessageStore,
+    key: Key,
+    span: range,
+    *,
+    tags: str | None,
+    share: int,
+    damaged: Damaged,
+    progress: Progress,
 ) -> Iterator[Message]:
     """Go through the queue offsets ``span`` of one queue, ``share`` messages at a time."""
     topic, queue_id = key
@@ -200,6 +216,7 @@ def _read(
                 store[topic][queue_id], range(offset, offset + most), tags, damaged
             )
             offset += most
+            progress.done += most
             continue
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             click.echo(
@@ -213,6 +230,7 @@ def _read(
             yield message
         if found.next_offset <= offset:
             return
+        progress.done += found.next_offset - offset
         offset = found.next_offset
 
 
@@ -234,7 +252,7 @@ def _read_each(queue: Queue, span: range, tags: str | None, damaged: Damaged) ->
 
 
 def follow(
-    store: MessageStore, chosen: Selection, damaged: Damaged, shown: Callable[[], None]
+    store: MessageStore, chosen: MessageSelection, damaged: Damaged, shown: Callable[[], None]
 ) -> Iterator[Message]:
     """Go through the chosen messages and then through those that are appended, without end.
 
@@ -242,7 +260,7 @@ def follow(
     ----------
     store : MessageStore
         Any mode.
-    chosen : Selection
+    chosen : MessageSelection
         Its ``stop`` is not asked.
     damaged : Damaged
         As for :func:`walk`.
@@ -250,10 +268,11 @@ def follow(
         Called whenever nothing more is there for now.
     """
     reached: dict[Key, int] = {}
-    yield from walk(store, chosen, damaged, reached)
+    unseen = Progress("")
+    yield from walk(store, chosen, damaged, unseen, reached)
     # A queue that appears later is shown from its first message on.
-    later = Selection(chosen.topic, chosen.queue_id, None, None, chosen.tags)
+    later = MessageSelection(chosen.topic, chosen.queue_id, None, None, chosen.tags)
     for _ in itertools.count():
         shown()
         time.sleep(_POLL_SECONDS)
-        yield from walk(store, later, damaged, reached)
+        yield from walk(store, later, damaged, unseen, reached)

@@ -2,27 +2,23 @@
 
 With pyspark 4.2 or newer the format is found by itself; where it is not, as on a cluster whose
 nodes got the package by ``addArtifacts``, :func:`register` names it.
-
-Source: none.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqstore.spark.compaction import compact
     from rmqstore.spark.datasource import RmqStoreDataSource
-    from rmqstore.spark.foreach import batch_appender
-    from rmqstore.spark.lagging import Lag, LagListener, lag
-    from rmqstore.spark.rebuild import rebuild
-    from rmqstore.spark.store_writing import write_store
-    from rmqstore.spark.verify import verify
+    from rmqstore.spark.jobs.compact import compact
+    from rmqstore.spark.jobs.rebuild import rebuild
+    from rmqstore.spark.jobs.verify import verify
+    from rmqstore.spark.jobs.write_store import write_store
+    from rmqstore.spark.sink.foreach import batch_appender
+    from rmqstore.spark.stream.lag import Lag, LagListener, lag
 
 __all__ = [
     "Lag",
@@ -38,15 +34,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Lag": "lagging",
-    "LagListener": "lagging",
+    "Lag": "stream.lag",
+    "LagListener": "stream.lag",
     "RmqStoreDataSource": "datasource",
-    "batch_appender": "foreach",
-    "compact": "compaction",
-    "lag": "lagging",
-    "rebuild": "rebuild",
-    "verify": "verify",
-    "write_store": "store_writing",
+    "batch_appender": "sink.foreach",
+    "compact": "jobs.compact",
+    "lag": "stream.lag",
+    "rebuild": "jobs.rebuild",
+    "verify": "jobs.verify",
+    "write_store": "jobs.write_store",
 }
 
 
@@ -58,17 +54,6 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-class _Package(ModuleType):
-    """Keeps its functions where a module of the same name is imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _HOMES or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def register(spark: SparkSession) -> None:
     """Make the format ``"rmqstore"`` known to a session that did not find it by itself.
 
@@ -76,10 +61,6 @@ def register(spark: SparkSession) -> None:
     ----------
     spark : SparkSession
         Also one of Spark Connect.
-
-    Notes
-    -----
-    Source: none.
     """
     from rmqstore.spark.datasource import RmqStoreDataSource
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from rmqstore.spark.worker_errors import told_plainly
+from rmqstore.spark.common.errors import one_line_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from rmqstore.spark.batch_source import BatchReader
-    from rmqstore.spark.sinks import BatchWriter, StreamWriter
-    from rmqstore.spark.stream_source import StreamReader
+    from rmqstore.spark.read.batch import BatchReader
+    from rmqstore.spark.sink.writers import BatchWriter, StreamWriter
+    from rmqstore.spark.stream.source import StreamReader
 
 __all__ = ["RmqStoreDataSource"]
 
@@ -28,7 +28,6 @@ class RmqStoreDataSource(DataSource):
     -----
     Each part is imported when Spark asks for it: Spark imports this module in every session that
     looks for Python data sources.
-    Source: none.
     """
 
     @classmethod
@@ -36,37 +35,37 @@ class RmqStoreDataSource(DataSource):
         """Return the name of the format."""
         return "rmqstore"
 
-    @told_plainly()
+    @one_line_errors()
     def schema(self) -> StructType:
         """Return the columns that are read where the user names none."""
-        from rmqstore.spark.read_options import default_schema
+        from rmqstore.spark.read.options import default_schema
 
         return default_schema(self.options)
 
-    @told_plainly()
+    @one_line_errors()
     def reader(self, schema: StructType) -> BatchReader:
         """Return what plans and reads a batch query; its errors name the option."""
-        from rmqstore.spark.batch_source import BatchReader
+        from rmqstore.spark.read.batch import BatchReader
 
         return BatchReader(self.options, schema)
 
-    @told_plainly()
+    @one_line_errors()
     def streamReader(self, schema: StructType) -> StreamReader:
         """Return what plans and reads a stream."""
-        from rmqstore.spark.stream_source import StreamReader
+        from rmqstore.spark.stream.source import StreamReader
 
         return StreamReader(self.options, schema)
 
-    @told_plainly()
+    @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return what stages and commits a batch write."""
-        from rmqstore.spark.sinks import BatchWriter
+        from rmqstore.spark.sink.writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
-    @told_plainly()
+    @one_line_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Return what stages and commits each batch of a stream."""
-        from rmqstore.spark.sinks import StreamWriter
+        from rmqstore.spark.sink.writers import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

@@ -1,0 +1,146 @@
+"""Check that the parts of the core use only what stands above them.
+
+``_core.pyx`` includes its parts layer by layer, a folder each.  A function, a struct, a constant or
+a class that a part names, be it called, the type of a field or an argument, must be defined in the
+part itself or in one that is included before it.  So there is no way back up, and no circle of
+parts that call each other.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+INCLUDE = re.compile(r'^include "_native/([\w/]+)\.pxi"', re.MULTILINE)
+NOISE = re.compile(
+    r'("""|\'\'\')(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*', re.DOTALL
+)
+NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+TYPE = re.compile(r"(?:cdef|ctypedef)\s+(?:packed\s+)?(?:struct|union|enum|class)\s+(\w+)")
+ENUM = re.compile(r"^cdef enum[^\n]*:\n((?:[ \t]+[^\n]*\n|\n)+)", re.MULTILINE)
+
+
+class Use(NamedTuple):
+    """A name used in a part that a later one defines."""
+
+    part: str
+    line: int
+    name: str
+    defined: str
+
+
+def parts(source: Path) -> dict[str, str]:
+    """Return the text of each part without comments and strings, in the order of the includes."""
+    found = {}
+    for name in INCLUDE.findall((source / "_core.pyx").read_text()):
+        text = (source / "_native" / f"{name}.pxi").read_text()
+        found[name] = NOISE.sub(lambda m: "\n" * m.group().count("\n"), text)
+    return found
+
+
+def definitions(text: str) -> Iterator[str]:
+    """Yield the names that a part defines at module level."""
+    for line in re.findall(r"^(?:cdef|ctypedef|cpdef|def|class)\b[^\n]*", text, re.MULTILINE):
+        kind = TYPE.match(line) or re.match(r"(?:cdef\s+)?class\s+(\w+)", line)
+        if kind:
+            yield kind[1]
+        elif line.startswith("ctypedef"):
+            yield from re.findall(r"\(\*(\w+)\)|(\w+)\s*$", line)[0]
+        elif "(" in line.split("=")[0]:
+            function = re.search(r"(\w+)\s*\(", line)
+            if function:
+                yield function[1]
+        else:
+            yield from re.findall(r"(\w+)(?:\[[^\]]*\])?\s*(?:,|$)", line.split("=")[0].rstrip())
+    for members in ENUM.findall(text):
+        yield from re.findall(r"^\s+(\w+)", members, re.MULTILINE)
+
+
+def upward(source: Path) -> list[Use]:
+    """Return each use of a name that only a later part defines, once a part and name."""
+    texts = parts(source)
+    order = {part: place for place, part in enumerate(texts)}
+    home: dict[str, str] = {}
+    for part, text in texts.items():
+        for name in definitions(text):
+            home.setdefault(name, part)
+    found: dict[tuple[str, str], Use] = {}
+    for part, text in texts.items():
+        fields = fields_of(text)
+        for match in NAME.finditer(text):
+            defined = home.get(match[0], part)
+            if order[defined] > order[part] and match.start() not in fields:
+                line = text.count("\n", 0, match.start()) + 1
+                found.setdefault((part, match[0]), Use(part, line, match[0], defined))
+    return list(found.values())
+
+
+def fields_of(text: str) -> set[int]:
+    """Return where the names of struct fields stand: they may be those of functions as well."""
+    found = set()
+    for block in re.finditer(r"^cdef struct \w+:\n((?:[ \t]+[^\n]*\n|\n)+)", text, re.MULTILINE):
+        for field in re.finditer(r"(\w+)(?:\[[^\]]*\])*[ \t]*$", block[1], re.MULTILINE):
+            found.add(block.start(1) + field.start(1))
+    return found
+
+
+def missing(source: Path) -> list[str]:
+    """Return the parts that lie in the folders and are not included, and folders met twice."""
+    texts = parts(source)
+    there = {
+        str(path.relative_to(source / "_native").with_suffix(""))
+        for path in (source / "_native").rglob("*.pxi")
+    }
+    problems = [f"{part}.pxi is not included" for part in sorted(there - texts.keys())]
+    layers = [part.partition("/")[0] for part in texts]
+    begun = [layer for at, layer in enumerate(layers) if at == 0 or layers[at - 1] != layer]
+    problems += [f"{layer}/ stands in two places" for layer in set(begun) if begun.count(layer) > 1]
+    return problems
+
+
+def declared_above(source: Path) -> list[str]:
+    """Return the declaration files that import from a layer above, or from each other in a circle.
+
+    What stands in a ``.pxd`` is known to all parts, but a layer's own stands on the layers below.
+    """
+    order = list(dict.fromkeys(part.partition("/")[0] for part in parts(source)))
+    imports = {}
+    for path in sorted((source / "_native").glob("*/*.pxd")):
+        name = str(path.relative_to(source / "_native").with_suffix(""))
+        found = re.findall(r"^from rmqstore\._native\.(\w+)\.(\w+) cimport", path.read_text(), re.M)
+        imports[name] = [f"{layer}/{leaf}" for layer, leaf in found]
+    problems = []
+    for name, used in imports.items():
+        layer = order.index(name.partition("/")[0])
+        problems += [
+            f"{name}.pxd: {other}.pxd is of a layer above"
+            for other in used
+            if order.index(other.partition("/")[0]) > layer
+        ]
+        seen, waiting = set(), list(used)
+        while waiting:
+            other = waiting.pop()
+            if other not in seen:
+                seen.add(other)
+                waiting += imports.get(other, [])
+        if name in seen:
+            problems.append(f"{name}.pxd imports itself over others")
+    return problems
+
+
+def main() -> int:
+    source = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "src" / "rmqstore"
+    problems = missing(source) + declared_above(source)
+    problems += [
+        f"{use.part}.pxi:{use.line}: {use.name} is defined below, in {use.defined}.pxi"
+        for use in upward(source)
+    ]
+    print(*problems, sep="\n", end="\n" if problems else "")
+    print(f"check_layers: {len(parts(source))} parts, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Big-endian loads and stores at any alignment, and the atomic ones of a mapped int."""
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    #define RMQ_BE16(v) __builtin_bswap16(v)
+    #define RMQ_BE32(v) __builtin_bswap32(v)
+    #define RMQ_BE64(v) __builtin_bswap64(v)
+    #else
+    #define RMQ_BE16(v) (v)
+    #define RMQ_BE32(v) (v)
+    #define RMQ_BE64(v) (v)
+    #endif
+    static inline int16_t get_i16(const char *at) {
+        uint16_t v; memcpy(&v, at, 2); return (int16_t)RMQ_BE16(v);
+    }
+    static inline int32_t get_i32(const char *at) {
+        uint32_t v; memcpy(&v, at, 4); return (int32_t)RMQ_BE32(v);
+    }
+    static inline int64_t get_i64(const char *at) {
+        uint64_t v; memcpy(&v, at, 8); return (int64_t)RMQ_BE64(v);
+    }
+    static inline void put_i16(char *at, int16_t value) {
+        uint16_t v = RMQ_BE16((uint16_t)value); memcpy(at, &v, 2);
+    }
+    static inline void put_i32(char *at, int32_t value) {
+        uint32_t v = RMQ_BE32((uint32_t)value); memcpy(at, &v, 4);
+    }
+    static inline void put_i64(char *at, int64_t value) {
+        uint64_t v = RMQ_BE64((uint64_t)value); memcpy(at, &v, 8);
+    }
+    /* at must be a multiple of 4: hash slots and header fields of an index file */
+    static inline int32_t get_i32_acquire(const char *at) {
+        return (int32_t)RMQ_BE32(__atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE));
+    }
+    static inline void put_i32_release(char *at, int32_t value) {
+        __atomic_store_n((uint32_t *)at, RMQ_BE32((uint32_t)value), __ATOMIC_RELEASE);
+    }
+    /* Rewrite one byte of each page with its own value, which makes the page dirty. */
+    static inline void touch_pages(char *base, int64_t start, int64_t stop) {
+        for (int64_t at = start; at < stop; at = (at | 4095) + 1) {
+            volatile char *byte = base + at;
+            *byte = *byte;
+        }
+    }
+    """
+    void touch_pages(char *base, int64_t start, int64_t stop) noexcept nogil
+    int16_t get_i16(const char *at) noexcept nogil
+    int32_t get_i32(const char *at) noexcept nogil
+    int64_t get_i64(const char *at) noexcept nogil
+    void put_i16(char *at, int16_t value) noexcept nogil
+    void put_i32(char *at, int32_t value) noexcept nogil
+    void put_i64(char *at, int64_t value) noexcept nogil
+    int32_t get_i32_acquire(const char *at) noexcept nogil
+    void put_i32_release(char *at, int32_t value) noexcept nogil
+
+
+cdef extern from "<stdint.h>":
+    const int64_t INT64_MOST "INT64_MAX"
+    const int64_t INT64_LEAST "INT64_MIN"

@@ -1,0 +1,86 @@
+"""Named kill points and failures of system calls, compiled in with RMQSTORE_FAULTS only.
+
+``RMQ_KILL_AT=name:count`` ends the process by SIGKILL when the point ``name`` is passed for
+``RMQ_KILL_AT=name:count`` ends the process by SIGKILL when the point ``name`` is passed for
+the ``count``-th time.  ``RMQ_FAIL_AT=call:count:errno`` makes the ``count``-th call of that
+kind fail; a ``+`` after the errno makes every later one fail too.  ``RMQ_HOLD_AT=name:descriptor``
+makes each pass of the point ``name`` wait for a byte of that pipe, or for its end.  Release
+builds contain none of this.
+
+``PLANTED("name")`` is true in a build with RMQSTORE_PLANTS while ``RMQ_PLANT=name`` is in the
+environment: it restores a defect that was fixed, so that the fault campaigns can show that they
+find it.  In every other build it is the constant 0.
+"""
+
+
+cdef extern from *:
+    """
+    #ifdef RMQSTORE_FAULTS
+    #include <signal.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    static long rmq_fault_passed = 0, rmq_fault_failed = 0, rmq_kill_passed = 0;
+    static int rmq_fault(const char *call) {
+        const char *plan = getenv("RMQ_FAIL_AT");
+        size_t length = strlen(call);
+        char *rest;
+        long count, passed, number;
+        if (plan == NULL || strncmp(plan, call, length) != 0 || plan[length] != ':') return 0;
+        count = strtol(plan + length + 1, &rest, 10);
+        number = *rest == ':' ? strtol(rest + 1, &rest, 10) : 5;
+        passed = __atomic_add_fetch(&rmq_fault_passed, 1, __ATOMIC_SEQ_CST);
+        if (passed != count && !(passed > count && *rest == '+')) return 0;
+        __atomic_add_fetch(&rmq_fault_failed, 1, __ATOMIC_SEQ_CST);
+        return (int)number;
+    }
+    static void rmq_hold(const char *name) {
+        const char *plan = getenv("RMQ_HOLD_AT");
+        size_t length = strlen(name);
+        char byte;
+        if (plan == NULL || strncmp(plan, name, length) != 0 || plan[length] != ':') return;
+        if (read(atoi(plan + length + 1), &byte, 1) < 0) return;
+    }
+    static void rmq_kill_point(const char *name) {
+        const char *plan = getenv("RMQ_KILL_AT");
+        size_t length = strlen(name);
+        if (plan == NULL || strncmp(plan, name, length) != 0 || plan[length] != ':') return;
+        if (__atomic_add_fetch(&rmq_kill_passed, 1, __ATOMIC_SEQ_CST)
+            == strtol(plan + length + 1, NULL, 10)) {
+            kill(getpid(), SIGKILL);
+            for (;;) pause();
+        }
+    }
+    #define FAULT(call) rmq_fault(call)
+    #define FAULTS_PASSED() __atomic_load_n(&rmq_fault_passed, __ATOMIC_SEQ_CST)
+    #define FAULTS_FAILED() __atomic_load_n(&rmq_fault_failed, __ATOMIC_SEQ_CST)
+    #define KILL_POINT(name) (rmq_hold(name), rmq_kill_point(name))
+    #define FAULTS_BUILT 1
+    #else
+    #define FAULT(call) ((void)(call), 0)
+    #define FAULTS_PASSED() 0L
+    #define FAULTS_FAILED() 0L
+    #define KILL_POINT(name) ((void)(name))
+    #define FAULTS_BUILT 0
+    #endif
+    #ifdef RMQSTORE_PLANTS
+    #include <stdlib.h>
+    #include <string.h>
+    static int rmq_planted(const char *name) {
+        const char *plant = getenv("RMQ_PLANT");
+        return plant != NULL && strcmp(plant, name) == 0;
+    }
+    #define PLANTED(name) rmq_planted(name)
+    #define PLANTS_BUILT 1
+    #else
+    #define PLANTED(name) ((void)(name), 0)
+    #define PLANTS_BUILT 0
+    #endif
+    """
+    int FAULT(const char *call) noexcept nogil
+    long FAULTS_PASSED() noexcept nogil      # calls of the planned kind so far
+    long FAULTS_FAILED() noexcept nogil      # those of them that failed
+    void KILL_POINT(const char *name) noexcept nogil
+    bint FAULTS_BUILT
+    bint PLANTED(const char *name) noexcept nogil
+    bint PLANTS_BUILT

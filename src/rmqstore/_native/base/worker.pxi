@@ -1,0 +1,105 @@
+# A thread of the core: sleeps until there is work, wakes at once, stops on request.
+#
+# The threads touch no Python object.  The publisher of work calls worker_wake, which costs a
+# load while the worker is awake: the worker announces its sleep before it checks once more.
+#
+# Source: common/ServiceThread.java
+
+cdef struct Worker:
+    Lock lock
+    pthread_cond_t cond
+    pthread_t thread
+    atomic_i64 sleeping
+    atomic_i64 calls             # how many wake-ups were requested
+    bint started
+
+
+cdef int64_t worker_init(Worker *worker) noexcept nogil:
+    memset(worker, 0, sizeof(Worker))
+    lock_init(&worker.lock, LOCK_WORKER)
+    return -cond_init_monotonic(&worker.cond)
+
+
+cdef void worker_destroy(Worker *worker) noexcept nogil:
+    pthread_cond_destroy(&worker.cond)
+    lock_destroy(&worker.lock)
+
+
+cdef inline void worker_wake(Worker *worker) noexcept nogil:
+    """After work was published with atomic_set_strict."""
+    if unlikely(atomic_get_strict(&worker.sleeping) != 0):
+        lock_take(&worker.lock)
+        pthread_cond_signal(&worker.cond)
+        lock_give(&worker.lock)
+
+
+cdef inline void worker_call(Worker *worker) noexcept nogil:
+    """Make it run once more, whatever it waits for."""
+    atomic_add(&worker.calls, 1)
+    worker_wake(worker)
+
+
+cdef void worker_sleep(
+    Worker *worker, atomic_i64 *watched, int64_t seen, int64_t calls_seen, int64_t ns,
+) noexcept nogil:
+    """Sleep at most ``ns``, unless ``watched`` or the calls have changed."""
+    lock_take(&worker.lock)
+    atomic_set_strict(&worker.sleeping, 1)
+    if atomic_get_strict(watched) == seen and atomic_get_strict(&worker.calls) == calls_seen:
+        cond_wait_ns(&worker.cond, &worker.lock.mutex, ns)
+    atomic_set_strict(&worker.sleeping, 0)
+    lock_give(&worker.lock)
+
+
+# Where callers wait for a position to be reached.
+cdef struct Gate:
+    Lock lock
+    pthread_cond_t cond
+    atomic_i64 waiting
+
+
+cdef int64_t gate_init(Gate *gate) noexcept nogil:
+    memset(gate, 0, sizeof(Gate))
+    lock_init(&gate.lock, LOCK_GATE)
+    return -cond_init_monotonic(&gate.cond)
+
+
+cdef void gate_destroy(Gate *gate) noexcept nogil:
+    pthread_cond_destroy(&gate.cond)
+    lock_destroy(&gate.lock)
+
+
+cdef inline void gate_open(Gate *gate) noexcept nogil:
+    """Wake all that wait; after the position was set with atomic_set_strict."""
+    if atomic_get_strict(&gate.waiting) > 0:
+        lock_take(&gate.lock)
+        pthread_cond_broadcast(&gate.cond)
+        lock_give(&gate.lock)
+
+
+cdef int64_t gate_wait(
+    Gate *gate, atomic_i64 *position, int64_t target, atomic_i64 *broken, int64_t until_ns,
+) noexcept nogil:
+    """Wait until ``position`` has reached ``target``: 0, or E_TIMEOUT, or what broke."""
+    cdef int64_t rc = 0
+    cdef int64_t left
+    cdef int64_t spins = 0
+    while spins < 200:
+        if atomic_get(position) >= target:
+            return 0
+        cpu_pause()
+        spins += 1
+    lock_take(&gate.lock)
+    atomic_add(&gate.waiting, 1)
+    while atomic_get_strict(position) < target:
+        rc = atomic_get(broken)
+        if rc != 0:
+            break
+        left = until_ns - monotonic_ns()
+        if left <= 0:
+            rc = E_TIMEOUT
+            break
+        cond_wait_ns(&gate.cond, &gate.lock.mutex, min(left, 500000000))
+    atomic_add(&gate.waiting, -1)
+    lock_give(&gate.lock)
+    return rc

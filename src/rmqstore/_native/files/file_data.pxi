@@ -1,0 +1,73 @@
+# Ranges of a file through its descriptor: copy, zero, rewrite in place.
+#
+# Holes are neither read nor written, so that a sparse file costs what it holds, and a full disk is
+# an error, never a signal.
+#
+
+cdef enum:
+    COPY_BYTES = 1 << 16
+
+
+cdef int64_t next_data(int fd, int64_t at, int64_t stop, int64_t *data_stop) noexcept nogil:
+    """Begin and end of the first bytes in [at, stop) that are not a hole; ``stop`` if none."""
+    cdef int64_t start = lseek(fd, at, SEEK_DATA)
+    if start < 0:
+        # ENXIO: a hole up to the end of the file. Without SEEK_DATA support, all is data.
+        start = stop if errno == ENXIO else at
+    data_stop[0] = stop
+    if start >= stop:
+        return stop
+    at = lseek(fd, start, SEEK_HOLE)
+    if start < at < stop:
+        data_stop[0] = at
+    return start
+
+
+cdef int64_t zero_data(int fd, int64_t start, int64_t stop) noexcept nogil:
+    """Zero [start, stop) of a file; holes stay holes."""
+    cdef char page[4096]
+    cdef int64_t data_stop, part, rc
+    memset(page, 0, 4096)
+    while start < stop:
+        start = next_data(fd, start, stop, &data_stop)
+        while start < data_stop:
+            part = min(4096 - (start & 4095), data_stop - start)
+            rc = sys_write(fd, page, part, start)
+            if rc < 0:
+                return rc
+            start += part
+    return 0
+
+
+cdef int64_t copy_data(
+    int fd, int64_t start, int64_t stop, int target, int64_t target_start,
+) noexcept nogil:
+    """Copy [start, stop) of a file into another one; holes stay holes."""
+    cdef char *buffer = <char *>malloc(COPY_BYTES)
+    cdef int64_t at = start
+    cdef int64_t rc = 0 if buffer != NULL else E_NO_MEMORY
+    cdef int64_t data_stop
+    while at < stop and rc >= 0:
+        at = next_data(fd, at, stop, &data_stop)
+        while at < data_stop and rc >= 0:
+            rc = sys_read(fd, buffer, min(data_stop - at, COPY_BYTES), at)
+            if rc > 0:
+                rc = sys_write(target, buffer, rc, target_start + at - start)
+            elif rc == 0:                    # the file is shorter
+                rc = data_stop - at
+            if rc > 0:
+                at += rc
+    free(buffer)
+    return min(rc, 0)
+
+
+cdef int64_t rewrite_data(int fd, int64_t start, int64_t stop) noexcept nogil:
+    """Write the data of [start, stop) once more, which makes it dirty; holes stay holes."""
+    cdef int64_t data_stop, rc
+    while start < stop:
+        start = next_data(fd, start, stop, &data_stop)
+        rc = mapped_file_write_over(fd, start, data_stop)
+        if rc < 0:
+            return rc
+        start = data_stop
+    return 0

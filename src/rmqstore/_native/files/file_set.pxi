@@ -1,0 +1,499 @@
+# The files of one log or one queue in order: find, open at first use, create the next, list.
+#
+# A file is opened (and mapped if the set is written) when it is first used.  Readers take a
+# hold on it under the set's lock; the set itself holds each open file once.
+#
+# Source: store/MappedFileQueue.java
+
+cdef enum:
+    DIRECTORY_BYTES = 200        # consumequeue/<topic>/<queue id> takes 152
+    RECOVERING_FILES = 32        # files of a set that keep a descriptor during recovery
+
+cdef struct FileSlot:
+    int64_t start            # offset of the first byte, from the name
+    int64_t length           # bytes, when last listed
+    MappedFile *file         # NULL: not open
+
+
+cdef struct FileSet:
+    Lock lock                # guards slots, count, capacity, listed_at
+    int root                 # descriptor of the directory that contains ``directory``
+    char directory[DIRECTORY_BYTES]
+    int64_t file_size
+    int64_t window           # bytes reserved at a time ahead of the writer
+    bint writable
+    bint keep_made           # a new file keeps its descriptor, to reserve more blocks
+    bint keep_opened         # an opened file keeps its descriptor while anybody holds it
+    bint aligned             # ignore files whose name is no multiple of the size
+    bint unclean             # names of the files may not be on the disk yet
+    bint derived             # an empty file is made again, wherever it is
+    bint refused             # a file could not be opened,
+    int64_t refused_start    # the last time this one
+    FileSlot *slots
+    int64_t count
+    int64_t capacity
+    atomic_i64 listed_at     # monotonic ns of the last listing
+    atomic_i64 wrote         # end of what is written; stored only after the bytes before it
+    atomic_i64 flushed       # end of what is on the disk
+    OpenFiles *open_files    # NULL: no limit
+
+
+# Which files of a store are open, so that thousands of queues do not exhaust descriptors or maps:
+# the file entered longest ago is closed for the next.  Never entered are the last file of a written
+# set, as its writer has a pointer to it, and a file that is not yet flushed: the kernel reports a
+# failed sync only to descriptors open at that time.  Each is entered once neither applies.
+cdef struct OpenFiles:
+    Lock lock
+    FileSet **sets
+    int64_t *starts
+    int64_t limit
+    int64_t next
+
+
+cdef int64_t open_files_init(OpenFiles *table, int64_t limit) noexcept nogil:
+    memset(table, 0, sizeof(OpenFiles))
+    lock_init(&table.lock, LOCK_OPEN_FILES)
+    table.limit = limit
+    table.sets = <FileSet **>calloc(<size_t>limit, sizeof(FileSet *))
+    table.starts = <int64_t *>calloc(<size_t>limit, sizeof(int64_t))
+    return E_NO_MEMORY if table.sets == NULL or table.starts == NULL else 0
+
+
+cdef void open_files_destroy(OpenFiles *table) noexcept nogil:
+    free(table.sets)
+    free(table.starts)
+    lock_destroy(&table.lock)
+
+
+cdef inline bint file_slot_may_close(FileSet *files, int64_t index) noexcept nogil:
+    """Whether a flushed file may be closed, its name being on the disk too; under the lock."""
+    cdef FileSlot *slot = &files.slots[index]
+    cdef int64_t wrote = atomic_get(&files.wrote)
+    return not files.writable or (
+        index < files.count - 1
+        and atomic_get(&files.flushed) >= min(wrote, slot.start + files.file_size)
+        and (slot.start < wrote or files.unclean or not atomic_get(&slot.file.name_dirty)))
+
+
+cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t index) noexcept nogil:
+    """Enter an open file if it may be closed; close the oldest entry.  Under the set's lock."""
+    cdef FileSet *other
+    cdef int64_t start = files.slots[index].start
+    cdef int64_t other_start, at
+    cdef int64_t tries = 0
+    if not file_slot_may_close(files, index):
+        return
+    lock_take(&table.lock)
+    while tries < table.limit:
+        tries += 1
+        other = table.sets[table.next]
+        other_start = table.starts[table.next]
+        if other == NULL or (other == files and other_start == start):
+            break
+        # Another set's lock may only be tried: its holder may be waiting for ours.
+        if other == files or lock_try(&other.lock):
+            at = file_set_find(other, other_start)
+            if at >= 0 and other.slots[at].file != NULL and file_slot_may_close(other, at):
+                mapped_file_release(other.slots[at].file)
+                other.slots[at].file = NULL
+            if other != files:
+                lock_give(&other.lock)
+            break
+        table.next = (table.next + 1) % table.limit
+    table.sets[table.next] = files
+    table.starts[table.next] = start
+    table.next = (table.next + 1) % table.limit
+    lock_give(&table.lock)
+
+
+cdef void open_files_forget(OpenFiles *table, FileSet *files) noexcept nogil:
+    """Before a set is freed."""
+    cdef int64_t i
+    lock_take(&table.lock)
+    for i in range(table.limit):
+        if table.sets[i] == files:
+            table.sets[i] = NULL
+    lock_give(&table.lock)
+
+
+cdef void file_set_init(
+    FileSet *files, int root, const char *directory, int64_t file_size, bint writable,
+) noexcept nogil:
+    memset(files, 0, sizeof(FileSet))
+    lock_init(&files.lock, LOCK_FILES)
+    files.root = root
+    copy_text(files.directory, DIRECTORY_BYTES, directory)
+    files.file_size = file_size
+    files.writable = writable
+
+
+cdef void file_set_clear(FileSet *files) noexcept nogil:
+    """Forget every file, as the directory is gone. A file that is held lives until its release."""
+    cdef int64_t i
+    lock_take(&files.lock)
+    for i in range(files.count):
+        mapped_file_release(files.slots[i].file)
+    files.count = 0
+    atomic_set(&files.listed_at, monotonic_ns())
+    lock_give(&files.lock)
+
+
+cdef void file_set_destroy(FileSet *files) noexcept nogil:
+    cdef int64_t i
+    if files.open_files != NULL:
+        open_files_forget(files.open_files, files)
+    for i in range(files.count):
+        mapped_file_release(files.slots[i].file)
+    free(files.slots)
+    files.slots = NULL
+    files.count = 0
+    lock_destroy(&files.lock)
+
+
+cdef int64_t file_set_insert(FileSet *files, int64_t start, int64_t length) noexcept nogil:
+    """Enter a file in order; its index, or E_NO_MEMORY.  Under the lock or before sharing."""
+    cdef FileSlot *grown
+    cdef int64_t at = files.count
+    if files.count == files.capacity:
+        grown = <FileSlot *>realloc(
+            files.slots, <size_t>(files.capacity * 2 + 4) * sizeof(FileSlot))
+        if grown == NULL:
+            return E_NO_MEMORY
+        files.slots = grown
+        files.capacity = files.capacity * 2 + 4
+    while at > 0 and files.slots[at - 1].start > start:
+        files.slots[at] = files.slots[at - 1]
+        at -= 1
+    files.slots[at].start = start
+    files.slots[at].length = length
+    files.slots[at].file = NULL
+    files.count += 1
+    return at
+
+
+cdef int64_t file_set_find(FileSet *files, int64_t offset) noexcept nogil:
+    """Index of the file that holds ``offset``, or E_NOT_FOUND.  Under the lock."""
+    cdef int64_t low, high, middle
+    if files.count == 0 or offset < files.slots[0].start:
+        return E_NOT_FOUND
+    low = (offset - files.slots[0].start) // files.file_size
+    if low < files.count and files.slots[low].start <= offset \
+            and offset - files.slots[low].start < files.file_size:
+        return low
+    low = 0                                  # there are gaps
+    high = files.count - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if files.slots[middle].start <= offset:
+            low = middle
+        else:
+            high = middle - 1
+    if offset - files.slots[low].start < files.file_size:
+        return low
+    return E_NOT_FOUND
+
+
+cdef void file_name(char *into, const char *directory, int64_t start) noexcept nogil:
+    """The path of a file; ``into`` has room for FAILURE_PATH_BYTES."""
+    if directory[0]:
+        snprintf(into, FAILURE_PATH_BYTES, "%s/%020lld", directory, <long long>start)
+    else:
+        snprintf(into, FAILURE_PATH_BYTES, "%020lld", <long long>start)
+
+
+cdef int64_t fail_in_file(
+    Failure *failure, int64_t status, const FileSet *files, int64_t at, const char *what,
+) noexcept nogil:
+    """As fail, naming the file that byte ``at`` of a set lies in."""
+    cdef char path[FAILURE_PATH_BYTES]
+    file_name(path, files.directory, at - at % files.file_size)
+    return fail(failure, status, path, what, at, 0, 0)
+
+
+cdef int64_t fail_in_set(
+    Failure *failure, int64_t status, const FileSet *files, const char *what,
+) noexcept nogil:
+    """As fail, naming the file of a set that could not be opened, else its directory."""
+    cdef char path[FAILURE_PATH_BYTES]
+    if not files.refused:
+        return fail(failure, status, files.directory, what, -1, 0, 0)
+    file_name(path, files.directory, files.refused_start)
+    return fail(failure, status, path, what, -1, 0, 0)
+
+
+cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
+    """Open a file, and map it if the set is written.  Under the lock."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef FileSlot *slot = &files.slots[index]
+    cdef MappedFile *file
+    cdef int64_t fd, rc
+    file_name(path, files.directory, slot.start)
+    fd = sys_open_file(files.root, path, O_RDWR if files.writable else O_RDONLY, &status)
+    if fd == -ENOENT and not files.writable:
+        return E_REMOVED
+    files.refused = fd < 0
+    files.refused_start = slot.start
+    if fd < 0:
+        return fd
+    if files.writable and status.st_size != files.file_size:
+        close(<int>fd)
+        return E_INCOMPATIBLE
+    file = mapped_file_new(<int>fd, slot.start, files.file_size, &status)
+    if file == NULL:
+        close(<int>fd)
+        return E_NO_MEMORY
+    if files.writable:
+        rc = mapped_file_map(file, files.root, path)
+        if rc < 0:
+            mapped_file_release(file)
+            return rc
+        if not files.keep_opened:
+            close(file.fd)
+            file.fd = -1
+    slot.file = file
+    if files.unclean:
+        atomic_set(&file.name_dirty, 1)
+    if files.open_files != NULL:
+        open_files_note(files.open_files, files, index)
+    return 0
+
+
+cdef int64_t file_set_hold(FileSet *files, int64_t offset, MappedFile **file) noexcept nogil:
+    """Take a hold on the file that has ``offset``; mapped_file_release ends it."""
+    cdef int64_t index
+    cdef int64_t rc = 0
+    lock_take(&files.lock)
+    index = file_set_find(files, offset)
+    if index < 0:
+        rc = index
+    elif files.slots[index].file == NULL:
+        rc = file_set_open_slot(files, index)
+        if rc == 0 and files.keep_opened:
+            file_set_close_unused(files, index, RECOVERING_FILES)
+    elif files.keep_opened and files.slots[index].file.fd < 0:
+        rc = file_set_open_again(files, index)
+        file_set_close_unused(files, index, RECOVERING_FILES)
+    if rc == 0:
+        file[0] = files.slots[index].file
+        mapped_file_hold(file[0])
+    lock_give(&files.lock)
+    return rc
+
+
+cdef int64_t file_set_open_again(FileSet *files, int64_t index) noexcept nogil:
+    """Reopen the descriptor of a mapped file.  Under the lock."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef MappedFile *file = files.slots[index].file
+    cdef int64_t fd
+    file_name(path, files.directory, file.start)
+    fd = sys_open_file(files.root, path, O_RDWR, &status)
+    if fd < 0:
+        return fd
+    if status.st_dev != file.device or status.st_ino != file.inode:
+        close(<int>fd)
+        return E_REMOVED                     # the name is another file's by now
+    file.fd = <int>fd
+    return 0
+
+
+cdef void file_set_close_unused(FileSet *files, int64_t but, int64_t most) noexcept nogil:
+    """Close the descriptors of files that only the set holds, if there are more than ``most``.
+
+    Except that of the file ``but``. Under the lock, so that nobody can get a hold. Mappings stay,
+    as they too report a failed sync; files without a mapping are closed.
+    """
+    cdef MappedFile *file
+    cdef int64_t i
+    cdef int64_t open = 0
+    if PLANTED("a14"):
+        return
+    for i in range(files.count):
+        file = files.slots[i].file
+        open += file != NULL and file.fd >= 0
+    for i in range(files.count if open > most else 0):
+        file = files.slots[i].file
+        if i == but or file == NULL or file.fd < 0 or atomic_get(&file.holds) > 1:
+            continue
+        if file.base == NULL:
+            mapped_file_release(file)
+            files.slots[i].file = NULL
+        else:
+            close(file.fd)
+            file.fd = -1
+
+
+cdef int64_t file_set_hold_open(FileSet *files, int64_t offset, MappedFile **file) noexcept nogil:
+    """file_set_hold for the writer: the file has a descriptor, others give up theirs."""
+    cdef int64_t rc = file_set_hold(files, offset, file)
+    if rc < 0:
+        return rc
+    lock_take(&files.lock)
+    if file[0].fd < 0:
+        rc = file_set_open_again(files, file_set_find(files, offset))
+    lock_give(&files.lock)
+    if rc < 0:
+        mapped_file_release(file[0])
+    return rc
+
+
+cdef void file_set_opened(FileSet *files) noexcept nogil:
+    """After recovery: from now on only the writer's file keeps a descriptor."""
+    lock_take(&files.lock)
+    files.keep_opened = False
+    file_set_close_unused(files, -1, 0)
+    lock_give(&files.lock)
+
+
+cdef int64_t file_set_read(
+    FileSet *files, int64_t offset, int64_t length, Slice *slice,
+) noexcept nogil:
+    """Up to ``length`` bytes at ``offset`` from one file; their count, 0 at the end of it.
+
+    Mapped files are not copied. Others are read into a private buffer, so that nothing changes
+    under the reader.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t rc
+    memset(slice, 0, sizeof(Slice))
+    rc = file_set_hold(files, offset, &file)
+    if rc < 0:
+        return rc
+    length = min(length, file.start + files.file_size - offset)
+    if file.base != NULL:
+        slice.data = file.base + (offset - file.start)
+        slice.length = length
+        slice.file = file
+        return length
+    slice.owned = <char *>malloc(<size_t>max(length, 1))
+    if slice.owned == NULL:
+        mapped_file_release(file)
+        return E_NO_MEMORY
+    rc = sys_read(file.fd, slice.owned, length, offset - file.start)
+    mapped_file_release(file)
+    if rc < 0:
+        slice_release(slice)
+        return rc
+    slice.data = slice.owned
+    slice.length = rc
+    return rc
+
+
+cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noexcept nogil:
+    """Create an unnamed file: full length, first window reserved, mapped."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef MappedFile *file
+    cdef int64_t directory, fd, rc
+    directory = sys_open_directory(files.root, files.directory)
+    if directory < 0:
+        return directory
+    fd = sys_open(<int>directory, ".", O_TMPFILE | O_RDWR)
+    close(<int>directory)
+    if fd < 0:
+        return fd
+    rc = sys_truncate(<int>fd, files.file_size)
+    if rc == 0 and fstat(<int>fd, &status) != 0:
+        rc = -errno
+    if rc < 0:
+        close(<int>fd)
+        return rc
+    file = mapped_file_new(<int>fd, start, files.file_size, &status)
+    if file == NULL:
+        close(<int>fd)
+        return E_NO_MEMORY
+    rc = mapped_file_reserve(file, file.fd, files.window)
+    if rc == 0:
+        file_name(path, files.directory, start)
+        rc = mapped_file_map(file, files.root, path)
+    if rc < 0:
+        mapped_file_release(file)
+        return rc
+    made[0] = file
+    return 0
+
+
+cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
+    """Name a file from file_set_make and enter it; the set takes over the hold."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t directory, rc
+    KILL_POINT("before-link")
+    directory = sys_open_directory(files.root, files.directory)
+    if directory < 0:
+        return directory
+    file_name(path, "", file.start)
+    rc = sys_link_unnamed(file.fd, <int>directory, path)
+    close(<int>directory)
+    if rc < 0:
+        return rc
+    KILL_POINT("after-link")
+    atomic_set(&file.name_dirty, 1)
+    if not files.keep_made:
+        close(file.fd)
+        file.fd = -1
+    lock_take(&files.lock)
+    rc = file_set_insert(files, file.start, files.file_size)
+    if rc >= 0:
+        files.slots[rc].file = file
+        if files.keep_made:
+            file_set_close_unused(files, rc, 0)
+        if files.open_files != NULL and rc > 0 and files.slots[rc - 1].file != NULL:
+            open_files_note(files.open_files, files, rc - 1)
+        rc = 0
+    lock_give(&files.lock)
+    return rc
+
+
+cdef int64_t file_set_sync_name(FileSet *files, MappedFile *file) noexcept nogil:
+    """Make the name of a new file durable."""
+    cdef int64_t directory, rc
+    if not atomic_get(&file.name_dirty) or PLANTED("no-directory-sync-after-roll"):
+        return 0
+    directory = sys_open_directory(files.root, files.directory)
+    if directory < 0:
+        return directory
+    rc = sys_sync(<int>directory)
+    close(<int>directory)
+    if rc == 0:
+        atomic_set(&file.name_dirty, 0)
+    return rc
+
+
+cdef int64_t file_set_flush(FileSet *files, int64_t stop) noexcept nogil:
+    """Force everything below ``stop`` to the disk and move ``flushed``; one caller at a time.
+
+    Returns the number of syncs.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t at = atomic_get(&files.flushed)
+    cdef int64_t start, end, rc
+    cdef int64_t syncs = 0
+    while at < stop:
+        rc = file_set_hold(files, at, &file)
+        if rc < 0:
+            return rc
+        end = min(stop, file.start + files.file_size)
+        rc = mapped_file_sync(file, at - file.start, end - file.start)
+        if rc == 0:
+            rc = file_set_sync_name(files, file)
+        start = file.start
+        mapped_file_release(file)
+        if rc < 0:
+            return rc
+        syncs += 1
+        at = end
+        atomic_set(&files.flushed, at)
+        if files.open_files != NULL and at == start + files.file_size:
+            file_set_note_flushed(files, start)
+    return syncs
+
+
+cdef void file_set_note_flushed(FileSet *files, int64_t start) noexcept nogil:
+    """A file may be closed from now on."""
+    cdef int64_t index
+    lock_take(&files.lock)
+    index = file_set_find(files, start)
+    if index >= 0 and files.slots[index].file != NULL:
+        open_files_note(files.open_files, files, index)
+    lock_give(&files.lock)

@@ -1,0 +1,346 @@
+# A directory of numbered files: names, lengths, gaps, foreign files.
+#
+# Source: store/MappedFileQueue.java load, doLoad
+
+cdef enum:
+    START_MARGIN = 0x7FFFFFFF    # no file is larger
+
+
+cdef int64_t offset_name(const char *name) noexcept nogil:
+    """The offset in a file name of 20 digits, or E_INCOMPATIBLE."""
+    cdef uint64_t value = 0
+    cdef int64_t i
+    for i in range(NAME_DIGITS):
+        if name[i] < 48 or name[i] > 57:
+            return E_INCOMPATIBLE
+        if value > <uint64_t>INT64_MOST // 10:
+            return E_INCOMPATIBLE
+        value = value * 10 + <uint64_t>(name[i] - 48)
+    if name[NAME_DIGITS] != 0 or value > <uint64_t>INT64_MOST:
+        return E_INCOMPATIBLE
+    return <int64_t>value
+
+
+cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
+    """List the directory again: enter new files, drop those that are gone.
+
+    Returns the number of files.  A set that is written refuses a foreign file; read-only mode
+    ignores it.
+    """
+    cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
+    cdef stat_t status
+    cdef DIR *directory
+    cdef dirent *entry
+    cdef int64_t fd, start, index
+    cdef int64_t rc = 0
+    cdef int64_t kept = 0
+    fd = sys_open_directory(files.root, files.directory)
+    if fd < 0:
+        return fail(failure, fd, files.directory, "the directory cannot be opened", -1, 0, 0)
+    directory = fdopendir(<int>fd)
+    if directory == NULL:
+        close(<int>fd)
+        return fail(failure, E_NO_MEMORY, files.directory, "no memory", -1, 0, 0)
+    lock_take(&files.lock)
+    for index in range(files.count):
+        files.slots[index].length = -1       # until it is seen again
+    while rc >= 0:
+        entry = readdir(directory)
+        if entry == NULL:
+            break
+        if entry.d_name[0] == 46 and (entry.d_name[1] == 0 or
+                                      (entry.d_name[1] == 46 and entry.d_name[2] == 0)):
+            continue
+        start = offset_name(entry.d_name)
+        if start > INT64_MOST - START_MARGIN:
+            start = E_INCOMPATIBLE           # offset arithmetic would overflow
+        if files.aligned and start % files.file_size:
+            continue
+        if start < 0:
+            if files.writable:
+                snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
+                rc = fail(failure, E_INCOMPATIBLE, path,
+                          "a foreign file: a broker would not start", -1, 0, 0)
+            continue
+        if fstatat(<int>fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0:
+            continue                         # removed since it was listed
+        if not S_ISREG(status.st_mode):
+            if files.writable:
+                snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
+                rc = fail(failure, E_INCOMPATIBLE, path, "not a regular file", -1, 0, 0)
+            continue
+        index = file_set_index_of(files, start)
+        if index < 0:
+            index = file_set_insert(files, start, status.st_size)
+            rc = index if index < 0 else rc
+        else:
+            files.slots[index].length = status.st_size
+            file_slot_check(files, index, &status)
+    closedir(directory)
+    for index in range(files.count):
+        if files.slots[index].length < 0:
+            mapped_file_release(files.slots[index].file)
+        else:
+            files.slots[kept] = files.slots[index]
+            kept += 1
+    files.count = kept
+    atomic_set(&files.listed_at, monotonic_ns())
+    lock_give(&files.lock)
+    return rc if rc < 0 else kept
+
+
+cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
+    """In read-only mode, release an open file whose name now belongs to another file.
+
+    While it is open no other file can have its inode number. Under the lock.
+    """
+    cdef MappedFile *file = files.slots[index].file
+    if file == NULL or files.writable or PLANTED("a16") or (
+            file.device == status.st_dev and file.inode == status.st_ino):
+        return
+    mapped_file_release(file)
+    files.slots[index].file = NULL
+
+
+cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:
+    """Index of the file that starts exactly there.  Under the lock."""
+    cdef int64_t low = 0
+    cdef int64_t high = files.count - 1
+    cdef int64_t middle
+    while low <= high:
+        middle = (low + high) // 2
+        if files.slots[middle].start == start:
+            return middle
+        if files.slots[middle].start < start:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return E_NOT_FOUND
+
+
+cdef enum:
+    TELL_CANDIDATES = 16
+
+
+cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
+    """Infer the size of the files, a multiple of ``unit``; 0 if nothing shows it.
+
+    Each length and each distance between two names is a vote, and no size wins that most
+    distances contradict: one file that is too long or too short changes nothing.
+    """
+    cdef int64_t candidates[TELL_CANDIDATES]
+    cdef int64_t count = 0
+    cdef int64_t most = 0
+    cdef int64_t size = 0
+    cdef int64_t i, k, value, votes
+    if PLANTED("a8"):
+        for i in range(files.count):
+            size = max(size, files.slots[i].length)
+        return size
+    for i in range(2 * files.count - 1 if files.count else 0):   # distances before lengths
+        if i < files.count - 1:
+            value = files.slots[i + 1].start - files.slots[i].start
+        else:
+            value = files.slots[i - files.count + 1].length
+        if value <= 0 or value > START_MARGIN or value % unit or count == TELL_CANDIDATES:
+            continue
+        k = 0
+        while k < count and candidates[k] != value:
+            k += 1
+        if k < count:
+            continue
+        candidates[count] = value
+        count += 1
+        votes = file_set_size_votes(files, value)
+        if votes > most:
+            most = votes
+            size = value
+    for i in range(files.count if size == 0 else 0):
+        value = files.slots[i].length
+        size = max(size, value - value % unit if value <= START_MARGIN else 0)
+    return size
+
+
+cdef int64_t file_set_size_votes(FileSet *files, int64_t size) noexcept nogil:
+    """How many lengths of files and distances between names equal this size."""
+    cdef int64_t votes = 0
+    cdef int64_t fitting = 0
+    cdef int64_t i, distance
+    for i in range(files.count):
+        votes += files.slots[i].length == size
+        if i:
+            distance = files.slots[i].start - files.slots[i - 1].start
+            votes += distance == size
+            fitting += distance % size == 0
+    return votes if 2 * fitting >= files.count - 1 else 0
+
+
+cdef void file_set_reopen(FileSet *files, int access) noexcept nogil:
+    """Make each file reopen at its next use, for reading or writing; no file is in use."""
+    cdef int64_t i
+    lock_take(&files.lock)
+    files.writable = access == READ_WRITE
+    for i in range(files.count):
+        mapped_file_release(files.slots[i].file)
+        files.slots[i].file = NULL
+    lock_give(&files.lock)
+
+
+cdef void file_set_align(FileSet *files, int64_t file_size) noexcept nogil:
+    """Set the file size; read-only mode ignores files whose name is no multiple of it."""
+    cdef int64_t i
+    cdef int64_t kept = 0
+    lock_take(&files.lock)
+    files.file_size = file_size
+    files.aligned = not files.writable
+    for i in range(files.count if files.aligned else 0):
+        if files.slots[i].start % file_size == 0:
+            files.slots[kept] = files.slots[i]
+            kept += 1
+        else:
+            mapped_file_release(files.slots[i].file)
+    if files.aligned:
+        files.count = kept
+    lock_give(&files.lock)
+
+
+# What to do with a short file that may be completed.
+cdef enum:
+    LENGTHS_CHECKED              # count it
+    LENGTHS_COMPLETED            # give it its full length
+
+
+cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) noexcept nogil:
+    """Check before writing: every file has the right size, none is missing.
+
+    Returns how many short files may be completed; LENGTHS_COMPLETED completes them.
+    """
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef FileSlot *slot
+    cdef int64_t i, rc
+    cdef int64_t short_files = 0
+    cdef int64_t used = file_set_used_files(files)
+    for i in range(files.count):
+        slot = &files.slots[i]
+        file_name(path, files.directory, slot.start)
+        if slot.start % files.file_size:
+            return fail(failure, E_INCOMPATIBLE, path, "the name is no multiple of the file size",
+                        -1, slot.start, files.file_size)
+        if i and slot.start != files.slots[i - 1].start + files.file_size:
+            return fail(failure, E_INCOMPATIBLE, path,
+                        "does not follow the file before it: one is missing or overlaps",
+                        -1, slot.start, files.slots[i - 1].start + files.file_size)
+        if slot.length == files.file_size:
+            continue
+        # A queue's file that a power cut left empty is made again; one that lost its end later
+        # was truncated by another process.
+        if slot.length > files.file_size or (
+                i < used - 1 and not (files.derived and slot.length == 0)):
+            return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
+                        -1, slot.length, files.file_size)
+        short_files += 1
+        if lengths == LENGTHS_COMPLETED:
+            rc = file_set_complete(files, slot, path)
+            if rc < 0:
+                return fail(failure, rc, path, "a short file cannot be completed", -1, 0, 0)
+    return short_files
+
+
+cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:
+    """The number of files up to the last that has a length.
+
+    A broker creates two log files ahead, and a power cut may leave nothing but their names.
+    """
+    cdef int64_t used = files.count
+    while used > 1 and files.slots[used - 1].length == 0:
+        used -= 1
+    return used
+
+
+cdef int64_t file_set_complete(FileSet *files, FileSlot *slot, const char *path) noexcept nogil:
+    """Give a short file its full length, durably."""
+    cdef stat_t status
+    cdef int64_t rc
+    cdef int64_t fd = sys_open_file(files.root, path, O_RDWR, &status)
+    if fd < 0:
+        return fd
+    rc = sys_truncate(<int>fd, files.file_size)
+    if rc == 0:
+        rc = sys_sync(<int>fd)
+    close(<int>fd)
+    if rc == 0:
+        slot.length = files.file_size
+    return rc
+
+
+cdef int64_t file_set_start(FileSet *files) noexcept nogil:
+    """First offset in any file; 0 without files."""
+    cdef int64_t start = 0
+    lock_take(&files.lock)
+    if files.count:
+        start = files.slots[0].start
+    lock_give(&files.lock)
+    return start
+
+
+cdef int64_t file_set_count(FileSet *files) noexcept nogil:
+    cdef int64_t count
+    lock_take(&files.lock)
+    count = files.count
+    lock_give(&files.lock)
+    return count
+
+
+cdef int64_t file_set_start_of(FileSet *files, int64_t index) noexcept nogil:
+    """First offset of file ``index``, or E_NOT_FOUND."""
+    cdef int64_t start = E_NOT_FOUND
+    lock_take(&files.lock)
+    if index < files.count:
+        start = files.slots[index].start
+    lock_give(&files.lock)
+    return start
+
+
+cdef int64_t file_set_stop(FileSet *files) noexcept nogil:
+    """Offset after the last file; 0 without files."""
+    cdef int64_t stop = 0
+    lock_take(&files.lock)
+    if files.count:
+        stop = files.slots[files.count - 1].start + files.file_size
+    lock_give(&files.lock)
+    return stop
+
+
+cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
+    """Start of the first file after the one that has ``offset``, or E_NOT_FOUND."""
+    cdef int64_t i
+    cdef int64_t found = E_NOT_FOUND
+    lock_take(&files.lock)
+    for i in range(files.count):
+        if files.slots[i].start > offset:
+            found = files.slots[i].start
+            break
+    lock_give(&files.lock)
+    return found
+
+
+cdef bint name_unreadable(FileSet *files, int64_t status, Failure *failure) noexcept nogil:
+    """Note which directory or file fails with ``status``; False if none does."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t found
+    cdef int64_t i, start
+    cdef int64_t fd = sys_open_directory(files.root, files.directory)
+    copy_text(path, FAILURE_PATH_BYTES, files.directory)
+    for i in range(file_set_count(files) if fd >= 0 else 0):
+        start = file_set_start_of(files, i)
+        close(<int>fd)
+        file_name(path, files.directory, start)
+        fd = sys_open_file(files.root, path, O_RDONLY, &found)
+        if fd < 0:
+            break
+    if fd >= 0:
+        close(<int>fd)
+        return False
+    if fd == status:
+        fail(failure, status, path, "cannot be read", -1, 0, 0)
+    return fd == status

@@ -1,0 +1,285 @@
+# One file of the store: opened, mapped if it is written, held while it is used.
+#
+# Source: store/MappedFile.java, store/ReferenceResource.java
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <stdlib.h>
+    #include <string.h>
+    /* The last loss that this thread met.  Paths are never freed: one per file that was lost. */
+    typedef struct loss_path { struct loss_path *next; char text[]; } loss_path;
+    static loss_path *loss_paths = NULL;
+    static __thread const char *loss_file = "";
+    static __thread int64_t loss_at = -1;
+    static void loss_note(const char *path, int64_t offset) {
+        loss_path *seen = __atomic_load_n(&loss_paths, __ATOMIC_ACQUIRE), *made;
+        size_t length;
+        loss_at = offset;
+        loss_file = "";
+        if (path == NULL) return;
+        length = strlen(path) + 1;
+        for (; seen != NULL; seen = seen->next)
+            if (strcmp(seen->text, path) == 0) { loss_file = seen->text; return; }
+        made = (loss_path *)malloc(sizeof(loss_path) + length);
+        if (made == NULL) return;
+        memcpy(made->text, path, length);
+        made->next = __atomic_load_n(&loss_paths, __ATOMIC_ACQUIRE);
+        while (!__atomic_compare_exchange_n(&loss_paths, &made->next, made, 0, __ATOMIC_ACQ_REL,
+                                            __ATOMIC_ACQUIRE)) {}
+        loss_file = made->text;
+    }
+    static const char *loss_noted(int64_t *offset) { *offset = loss_at; return loss_file; }
+    #define LOSS_TEXT "mapped bytes are gone: the file was cut, or the disk cannot read them"
+    """
+    void loss_note(const char *path, int64_t offset) noexcept nogil
+    const char *loss_noted(int64_t *offset) noexcept nogil
+    const char *LOSS_TEXT
+    char *strdup(const char *text) noexcept nogil
+
+
+cdef enum:
+    PAGE_BYTES = 4096
+    FOLIO_BYTES = 256 << 10      # pages that the page cache may keep and write back as one
+
+
+cdef struct MappedFile:
+    char *base               # first mapped byte; NULL: read with pread
+    int64_t size             # nominal size in bytes
+    int64_t start            # offset of its first byte in the set
+    int fd                   # below 0: closed after mapping
+    atomic_i64 holds         # 1 for the set + 1 for each user; unmapped at 0
+    atomic_i64 reserved      # bytes from the start that have blocks on the disk
+    atomic_i64 name_dirty    # 1: the name is durable only once the directory is synced
+    uint64_t device
+    uint64_t inode
+    Guard guard              # what the mapping has lost
+    char *path               # of a mapped file, for errors; NULL: unknown
+
+
+# A piece of a file that stays valid until slice_release.
+cdef struct Slice:
+    const char *data
+    int64_t length
+    MappedFile *file         # held, or NULL
+    char *owned              # a private copy, or NULL
+
+
+cdef MappedFile *mapped_file_new(
+    int fd, int64_t start, int64_t size, stat_t *status,
+) noexcept nogil:
+    """Take over ``fd``; NULL without memory (the caller then keeps ``fd``)."""
+    cdef MappedFile *file = <MappedFile *>calloc(1, sizeof(MappedFile))
+    if file == NULL:
+        return NULL
+    file.fd = fd
+    file.start = start
+    file.size = size
+    file.device = status.st_dev
+    file.inode = status.st_ino
+    atomic_set(&file.holds, 1)
+    return file
+
+
+cdef inline void mapped_file_hold(MappedFile *file) noexcept nogil:
+    """REQUIRES: the caller holds the file already, or the lock of its set."""
+    atomic_add(&file.holds, 1)
+
+
+cdef void mapped_file_release(MappedFile *file) noexcept nogil:
+    if file == NULL or atomic_add(&file.holds, -1) != 0:
+        return
+    if file.base != NULL:
+        guard_leave(file.base)
+        unmap_shared(file.base, <size_t>file.size)
+    if file.fd >= 0:
+        close(file.fd)
+    free(file.path)
+    free(file)
+
+
+cdef int64_t mapped_file_map(MappedFile *file, int root, const char *path) noexcept nogil:
+    """Map the file for reading and writing; ``path`` is its name below ``root``, for errors."""
+    cdef int64_t rc = sys_map(file.fd, file.size, READ_WRITE, &file.base)
+    if rc < 0:
+        return rc
+    if guard_enter(file.base, <size_t>file.size, PROT_READ | PROT_WRITE, &file.guard) < 0:
+        unmap_shared(file.base, <size_t>file.size)
+        file.base = NULL
+        return E_NO_MEMORY
+    file.path = absolute_path(root, path)
+    return 0
+
+
+cdef char *absolute_path(int root, const char *path) noexcept nogil:
+    """``path`` appended to the path of the directory ``root``; the caller frees it."""
+    cdef char link[64]
+    cdef char into[2048]
+    cdef int64_t length = -1
+    if root >= 0:
+        snprintf(link, 64, "/proc/self/fd/%d", root)
+        length = readlink(link, into, 1024)
+    if length < 0:
+        length = 0
+    elif length < 1024:
+        into[length] = 47
+        length += 1
+    copy_text(into + length, <int64_t>sizeof(into) - length, path)
+    return strdup(into)
+
+
+cdef inline int64_t mapped_file_lost(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:
+    """0, or E_LOST if any of the bytes [start, stop) just used through the mapping are gone."""
+    if not guard_lost(&file.guard, start, stop):
+        return 0
+    return note_loss(file, max(start, atomic_get(&file.guard.start)))
+
+
+cdef int64_t note_loss(MappedFile *file, int64_t offset) noexcept nogil:
+    """Note for this thread's error what was lost; E_LOST."""
+    loss_note(file.path, offset)
+    return E_LOST
+
+
+cdef int64_t mapped_file_reserve(MappedFile *file, int fd, int64_t stop) noexcept nogil:
+    """Allocate blocks for all bytes below ``stop``, so that no store through the mapping faults.
+
+    In whole pages: where blocks are smaller, a store into a page needs all blocks of that page.
+    A file system without fallocate returns -EOPNOTSUPP, and the bytes are written instead.
+    """
+    cdef int64_t have = atomic_get(&file.reserved)
+    cdef int64_t rc
+    stop = min((stop + PAGE_BYTES - 1) & ~<int64_t>(PAGE_BYTES - 1), file.size)
+    if stop <= have:
+        return 0
+    rc = sys_reserve(fd, have, stop - have)
+    if rc == -EOPNOTSUPP:
+        rc = mapped_file_write_over(fd, have, stop)
+    if rc == 0:
+        atomic_raise(&file.reserved, stop)
+    return rc
+
+
+cdef int64_t mapped_file_reserve_ahead(
+    MappedFile *file, int fd, int64_t stop, int64_t window,
+) noexcept nogil:
+    """Allocate blocks for all bytes below ``stop``, and for a window more if there are any left.
+
+    A store into a page needs the blocks of all pages of the same folio.  So windows end at
+    multiples of a folio; and if there are too few blocks for a window, the folio's pages are
+    allocated here, where a full disk is an error instead of a fault.
+    """
+    cdef int64_t have = atomic_get(&file.reserved)
+    cdef int64_t start
+    cdef int64_t rc = mapped_file_reserve(
+        file, fd, (stop + window + FOLIO_BYTES - 1) & ~<int64_t>(FOLIO_BYTES - 1))
+    if not lacks_space(rc):
+        return rc
+    rc = mapped_file_reserve(file, fd, stop)
+    if rc < 0:
+        return rc
+    stop = atomic_get(&file.reserved)
+    start = max(have, (stop - 1) & ~<int64_t>(FOLIO_BYTES - 1))
+    if stop > start and madvise(file.base + start, <size_t>(stop - start),
+                                MADV_POPULATE_WRITE) != 0 and errno == EFAULT:
+        atomic_set(&file.reserved, have)
+        return -ENOSPC
+    return 0
+
+
+cdef int64_t mapped_file_write_over(int fd, int64_t start, int64_t stop) noexcept nogil:
+    """Rewrite every page of a range with its own content, so that it has blocks."""
+    cdef char page[PAGE_BYTES]
+    cdef int64_t at = start
+    cdef int64_t rc, part
+    while at < stop:
+        part = min(PAGE_BYTES - (at & (PAGE_BYTES - 1)), stop - at)
+        memset(page, 0, PAGE_BYTES)
+        rc = sys_read(fd, page, part, at)
+        if rc < 0:
+            return rc
+        rc = sys_write(fd, page, part, at)
+        if rc < 0:
+            return rc
+        at += part
+    return 0
+
+
+cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:
+    """Force bytes [start, stop) of the file to the disk."""
+    cdef stat_t status
+    cdef int64_t rc
+    if stop <= start:
+        return 0
+    if file.base == NULL:
+        return sys_sync(file.fd)
+    rc = sys_sync_range(file.base, start, stop)
+    # Bytes stored into our zero pages, or past an end that another process moved, are not saved.
+    if rc == 0:
+        rc = mapped_file_lost(file, start, stop)
+    if rc == 0 and file.fd >= 0 and fstat(file.fd, &status) == 0 and status.st_size < stop:
+        rc = note_loss(file, status.st_size)
+    return rc
+
+
+cdef int64_t mapped_file_unlinked(MappedFile *file) noexcept nogil:
+    """1 if the file has no name any more: another process removed it in spite of the lock."""
+    cdef stat_t status
+    if file.fd < 0:
+        return 0
+    if fstat(file.fd, &status) != 0:
+        return -errno
+    return status.st_nlink == 0
+
+
+cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nogil:
+    """The byte after the last one at or after ``start`` that is not zero; ``start`` if none.
+
+    Holes are skipped, so that a sparse file costs no more than its data.
+    """
+    cdef int64_t last = start
+    cdef int64_t at = start
+    cdef int64_t hole, position, got
+    cdef char *buffer = <char *>malloc(1 << 16)
+    if buffer == NULL:
+        return E_NO_MEMORY
+    while at < file.size:
+        position = lseek(file.fd, at, SEEK_DATA)
+        if position < 0:
+            if errno != EINVAL:              # ENXIO: a hole up to the end
+                break
+            position = at
+        at = position
+        hole = lseek(file.fd, at, SEEK_HOLE)
+        if hole <= at or hole > file.size:
+            hole = file.size
+        while at < hole:
+            got = sys_read(file.fd, buffer, min(hole - at, 1 << 16), at)
+            if got <= 0:
+                free(buffer)
+                return got if got < 0 else last
+            position = last_nonzero(buffer, got)
+            if position >= 0:
+                last = at + position + 1
+            at += got
+    free(buffer)
+    return last
+
+
+cdef inline int64_t slice_lost(const Slice *slice) noexcept nogil:
+    """0, or E_LOST if bytes just read from a mapped slice are gone; copies are never lost."""
+    if slice.file == NULL:
+        return 0
+    return mapped_file_lost(slice.file, slice.data - slice.file.base,
+                            slice.data - slice.file.base + slice.length)
+
+
+cdef inline void slice_release(Slice *slice) noexcept nogil:
+    if slice.file != NULL:
+        mapped_file_release(slice.file)
+        slice.file = NULL
+    if slice.owned != NULL:
+        free(slice.owned)
+        slice.owned = NULL
+    slice.data = NULL
+    slice.length = 0

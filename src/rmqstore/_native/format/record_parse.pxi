@@ -1,0 +1,328 @@
+# Bytes of the commit log -> the fields of one record. Pure functions of pointer and length.
+#
+# Source: store/CommitLog.java checkMessageAndReturnSize
+
+cdef struct Record:
+    int64_t queue_offset
+    int64_t physical_offset
+    int64_t born_timestamp
+    int64_t store_timestamp
+    int64_t prepared_transaction_offset
+    int32_t size
+    int32_t magic
+    int32_t body_crc
+    int32_t queue_id
+    int32_t flag
+    int32_t sys_flag
+    int32_t reconsume_times
+    int32_t born_host_at         # positions in the record, and lengths
+    int32_t store_host_at
+    int32_t body_at
+    int32_t body_length
+    int32_t topic_at
+    int32_t topic_length
+    int32_t properties_at
+    int32_t properties_length
+
+
+cdef enum:
+    SECTOR_BYTES = 512           # the unit that a disk writes atomically
+
+
+# Why a record was refused, in the order of record_field_name.
+cdef enum:
+    FIELD_NONE
+    FIELD_SIZE
+    FIELD_MAGIC
+    FIELD_BODY_CRC
+    FIELD_BODY_LENGTH
+    FIELD_TOPIC_LENGTH
+    FIELD_PROPERTIES_LENGTH
+    FIELD_PHYSICAL_OFFSET
+    FIELD_CHECKSUM
+    FIELD_BLANK_SIZE
+    FIELD_QUEUE
+    FIELD_MISSING
+    FIELD_BODY_STREAM
+    FIELD_TORN
+    FIELD_CUT
+
+
+cdef const char *record_field_name(int64_t field) noexcept nogil:
+    if field == FIELD_SIZE:
+        return "TOTALSIZE is not the sum of the record's parts or does not fit into the file"
+    if field == FIELD_MAGIC:
+        return "MAGICCODE is none of a record"
+    if field == FIELD_BODY_CRC:
+        return "BODYCRC does not match the body"
+    if field == FIELD_BODY_LENGTH:
+        return "BODYLENGTH is negative or longer than the record"
+    if field == FIELD_TOPIC_LENGTH:
+        return "TOPICLENGTH is negative or longer than the record"
+    if field == FIELD_PROPERTIES_LENGTH:
+        return "PROPERTIESLENGTH is negative or longer than the record"
+    if field == FIELD_PHYSICAL_OFFSET:
+        return "PHYSICALOFFSET is not the record's own position"
+    if field == FIELD_CHECKSUM:
+        return "the __CRC32# property does not match the record"
+    if field == FIELD_BLANK_SIZE:
+        return "TOTALSIZE of the blank is not the room left in the file"
+    if field == FIELD_QUEUE:
+        return "the record does not name the queue and queue offset of its unit"
+    if field == FIELD_MISSING:
+        return "the file is missing"
+    if field == FIELD_BODY_STREAM:
+        return "the compressed body cannot be inflated"
+    if field == FIELD_TORN:
+        return "a sector of the topic or the properties is zero"
+    return "the file ends within the record"
+
+
+cdef int64_t last_nonzero(const char *data, int64_t length) noexcept nogil:
+    """Position of the last byte that is not zero, -1 if there is none."""
+    cdef uint64_t word
+    while length >= 8:
+        memcpy(&word, data + length - 8, 8)
+        if word:
+            break
+        length -= 8
+    while length > 0:
+        length -= 1
+        if data[length]:
+            return length
+    return -1
+
+
+cdef int64_t record_parse(
+    const char *data, int64_t length, int64_t room, Record *record, int64_t *field,
+) noexcept nogil:
+    """The record at ``data``, of which ``length`` bytes may be read; ``room`` are in the file.
+
+    Returns its size, 0 for the blank that ends a file, E_CORRUPT with ``field`` set if it is not
+    a record, E_NOT_FOUND if more than ``length`` bytes are needed (``record.size`` then has the
+    number).  Everything is checked but the body, which record_check does.
+    """
+    cdef int64_t size, at
+    cdef int32_t topic_head = 1
+    field[0] = FIELD_NONE
+    if length < 8:
+        record.size = 8
+        field[0] = FIELD_CUT
+        return E_NOT_FOUND if room >= 8 else E_CORRUPT
+    record.size = get_i32(data + RECORD_SIZE)
+    record.magic = get_i32(data + RECORD_MAGIC)
+    size = record.size
+    if record.magic == MAGIC_BLANK:
+        if size != room:
+            field[0] = FIELD_BLANK_SIZE
+            return E_CORRUPT
+        return 0
+    if record.magic == MAGIC_MESSAGE_V2:
+        topic_head = 2
+    elif record.magic != MAGIC_MESSAGE:
+        field[0] = FIELD_MAGIC
+        return E_CORRUPT
+    if size < RECORD_FIXED_BYTES or size > room:
+        field[0] = FIELD_SIZE
+        return E_CORRUPT
+    if size > length:
+        field[0] = FIELD_CUT
+        return E_NOT_FOUND
+    record.body_crc = get_i32(data + RECORD_BODY_CRC)
+    record.queue_id = get_i32(data + RECORD_QUEUE_ID)
+    record.flag = get_i32(data + RECORD_FLAG)
+    record.queue_offset = get_i64(data + RECORD_QUEUE_OFFSET)
+    record.physical_offset = get_i64(data + RECORD_PHYSICAL_OFFSET)
+    record.sys_flag = get_i32(data + RECORD_SYS_FLAG)
+    record.born_timestamp = get_i64(data + RECORD_BORN_TIMESTAMP)
+    at = RECORD_BORN_HOST
+    record.born_host_at = <int32_t>at
+    at += HOST_V6_BYTES if record.sys_flag & SYS_BORN_HOST_V6 else HOST_V4_BYTES
+    record.store_timestamp = get_i64(data + at)
+    at += 8
+    record.store_host_at = <int32_t>at
+    at += HOST_V6_BYTES if record.sys_flag & SYS_STORE_HOST_V6 else HOST_V4_BYTES
+    if at + 16 + topic_head + 2 > size:
+        field[0] = FIELD_SIZE
+        return E_CORRUPT
+    record.reconsume_times = get_i32(data + at)
+    record.prepared_transaction_offset = get_i64(data + at + 4)
+    record.body_length = get_i32(data + at + 12)
+    at += 16
+    record.body_at = <int32_t>at
+    if record.body_length < 0 or record.body_length > size - at - topic_head - 2:
+        field[0] = FIELD_BODY_LENGTH
+        return E_CORRUPT
+    at += record.body_length
+    record.topic_length = <signed char>data[at] if topic_head == 1 else get_i16(data + at)
+    at += topic_head
+    record.topic_at = <int32_t>at
+    if record.topic_length < 0 or record.topic_length > size - at - 2:
+        field[0] = FIELD_TOPIC_LENGTH
+        return E_CORRUPT
+    at += record.topic_length
+    record.properties_length = get_i16(data + at)
+    at += 2
+    record.properties_at = <int32_t>at
+    if record.properties_length < 0 or record.properties_length > size - at:
+        field[0] = FIELD_PROPERTIES_LENGTH
+        return E_CORRUPT
+    if at + record.properties_length != size:
+        field[0] = FIELD_SIZE
+        return E_CORRUPT
+    return size
+
+
+# How thoroughly a record is checked: its fields against each other, or the body's CRC as well.
+cdef enum:
+    CHECK_FIELDS
+    CHECK_CRC
+
+
+cdef int64_t record_check(
+    const char *data, const Record *record, int64_t physical_offset, int how,
+) noexcept nogil:
+    """FIELD_NONE if a parsed record is intact and at its own position, else what is wrong.
+
+    ``physical_offset`` -1 skips the check of the position.
+    """
+    cdef int64_t checked
+    if physical_offset >= 0 and record.physical_offset != physical_offset:
+        return FIELD_PHYSICAL_OFFSET
+    if how == CHECK_CRC:
+        if record_body_crc(data + record.body_at, record.body_length) != record.body_crc:
+            return FIELD_BODY_CRC
+        checked = record_checksum_at(data, record)
+        if checked >= 0 and not record_checksum_matches(data, record, checked):
+            return FIELD_CHECKSUM
+        if checked < 0 and record_checksum_is_damaged(data, record):
+            return FIELD_CHECKSUM
+    return FIELD_NONE
+
+
+cdef inline int32_t record_body_crc(const char *body, int64_t length) noexcept nogil:
+    """BODYCRC of a body as stored."""
+    if length == 0:
+        return 0
+    return <int32_t>(crc32_update(0, body, <size_t>length) & 0x7FFFFFFF)
+
+
+cdef inline int64_t record_checksum_at(const char *data, const Record *record) noexcept nogil:
+    """Where RocketMQ 5's whole-record checksum lies in the record, -1 if it has none."""
+    cdef int64_t at = record.size - CHECKSUM_PROPERTY_BYTES
+    if record.properties_length < CHECKSUM_PROPERTY_BYTES \
+            or data[record.size - 1] != PROPERTY_VALUE_END or data[at] != 95 \
+            or memcmp(data + at, b"__CRC32#\x01", 9) != 0:
+        return -1
+    return at
+
+
+cdef inline bint record_checksum_is_damaged(const char *data, const Record *record) noexcept nogil:
+    """Whether the record ends with such a checksum, one byte of whose name or end is damaged.
+
+    Without them the property would not be found, and the damaged record would pass for one that
+    never had a checksum.  Matching digits distinguish it from a property that looks alike.
+    Or its end never reached the disk and is zeros.
+    """
+    cdef const char *at = data + record.size - CHECKSUM_PROPERTY_BYTES
+    cdef const char *fixed = b"__CRC32#\x01"
+    cdef int64_t i, there
+    cdef int64_t differing = at[CHECKSUM_PROPERTY_BYTES - 1] != PROPERTY_VALUE_END
+    if record.properties_length < CHECKSUM_PROPERTY_BYTES or (
+            record.properties_length > CHECKSUM_PROPERTY_BYTES
+            and data[record.size - CHECKSUM_PROPERTY_BYTES - 1] != PROPERTY_VALUE_END):
+        return False
+    there = last_nonzero(at, CHECKSUM_PROPERTY_BYTES) + 1
+    if 0 < there < CHECKSUM_PROPERTY_BYTES - 1 and memcmp(at, fixed, <size_t>min(there, 9)) == 0:
+        return True
+    for i in range(9):
+        differing += at[i] != fixed[i]
+        if differing > 1:
+            return False
+    return record_checksum_matches(data, record, record.size - CHECKSUM_PROPERTY_BYTES)
+
+
+cdef bint record_checksum_matches(
+    const char *data, const Record *record, int64_t at,
+) noexcept nogil:
+    cdef char digits[10]
+    checksum_digits(<uint32_t>(crc32_update(0, data, <size_t>at) & 0x7FFFFFFF), digits)
+    return memcmp(digits, data + at + 9, 10) == 0
+
+
+cdef bint record_is_torn(
+    const char *data, const Record *record, int64_t file_size,
+) noexcept nogil:
+    """Whether a sector of topic or properties never reached the disk: all of it is zeros.
+
+    BODYCRC does not cover them, and the lengths are in other sectors.  Asked only of a record
+    that may never have been synced.  No topic has NULs, and put refuses texts with TORN_BYTES in
+    a row.  Not detected: properties whose last text ends with NULs that begin a sector.
+    """
+    cdef int64_t place = record.physical_offset % file_size
+    return text_is_torn(data + record.topic_at, place + record.topic_at,
+                        record.topic_length, 1) \
+        or text_is_torn(data + record.properties_at, place + record.properties_at,
+                        record.properties_length, TORN_BYTES)
+
+
+cdef bint text_is_torn(
+    const char *text, int64_t place, int64_t length, int64_t most,
+) noexcept nogil:
+    """Whether a sector's part of a text at ``place`` of its file is zero, or its last bytes are.
+
+    The text's first part, if it does not begin a sector, counts only with ``most`` zeros: a lost
+    sector would have lost the bytes before it too.  Zeros up to a sector's end count, as from a
+    sector that was written back while the record was being copied, and so does a text of nothing
+    but zeros, as from a broker that was killed during the copy.
+    """
+    cdef int64_t at = 0
+    cdef int64_t end, zeros
+    if length and last_nonzero(text, length) < 0:
+        return True
+    while at < length:
+        end = min(length, ((place + at) | (SECTOR_BYTES - 1)) + 1 - place)
+        zeros = end - at - 1 - last_nonzero(text + at, end - at)
+        if zeros >= most or (zeros == end - at and (place + at) % SECTOR_BYTES == 0):
+            return True
+        at = end
+    return False
+
+
+cdef void checksum_digits(uint32_t value, char *into) noexcept nogil:
+    """Ten decimal digits, the least significant first, as RocketMQ 5 writes them."""
+    cdef int64_t i
+    for i in range(10):
+        into[i] = <char>(48 + value % 10)
+        value //= 10
+
+
+cdef int64_t record_find(
+    const char *data, int64_t length, int64_t offset, int64_t file_end, int64_t *size,
+) noexcept nogil:
+    """First good record at or after ``data``, which lies at ``offset`` of the log.
+
+    A record is recognized by its magic code and by its own physical offset.  Returns its distance
+    from ``data`` and its ``size``, or E_NOT_FOUND.
+    """
+    cdef Record record
+    cdef int64_t field, at
+    cdef const char *hit
+    cdef int64_t place = 0
+    while place + RECORD_FIXED_BYTES <= length:
+        hit = <const char *>memchr(data + place + RECORD_MAGIC, 0xDA,
+                                   <size_t>(length - place - RECORD_MAGIC))
+        if hit == NULL:
+            break
+        at = hit - data - RECORD_MAGIC
+        if at + RECORD_FIXED_BYTES > length:
+            break
+        if (get_i32(hit) == MAGIC_MESSAGE or get_i32(hit) == MAGIC_MESSAGE_V2) \
+                and get_i64(data + at + RECORD_PHYSICAL_OFFSET) == offset + at \
+                and record_parse(data + at, length - at, file_end - offset - at,
+                                 &record, &field) > 0 \
+                and record_check(data + at, &record, offset + at, CHECK_CRC) == FIELD_NONE:
+            size[0] = record.size
+            return at
+        place = at + 1
+    return E_NOT_FOUND

@@ -1,0 +1,71 @@
+# RocketMQ's message id made by a client, 32 hexadecimal digits: address 4, process 2, a number
+# that distinguishes processes 4, milliseconds of the month 4, counter 2 bytes.
+#
+# Time and counter form one number here that only grows, so that two keys of one process are
+# never equal, however many are made in a millisecond.
+#
+# Source: common/message/MessageClientIDSetter.java
+
+cdef enum:
+    UNIQUE_KEY_BYTES = 32
+
+cdef struct UniqueKeys:
+    char prefix[20]          # digits of address, process and the process's number
+    uint32_t address
+    atomic_i64 last          # milliseconds of the month << 16 | counter
+    atomic_i64 month_start   # ms since the epoch
+    atomic_i64 month_stop
+
+cdef UniqueKeys unique_keys
+
+cdef extern from *:
+    """
+    static const char hex_digits[] = "0123456789ABCDEF";
+    static inline void put_hex(char *into, uint64_t value, int digits) {
+        for (int i = digits - 1; i >= 0; i--) { into[i] = hex_digits[value & 15]; value >>= 4; }
+    }
+    """
+    void put_hex(char *into, uint64_t value, int digits) noexcept nogil
+
+
+cdef void unique_keys_init(UniqueKeys *keys, uint32_t address, uint32_t number) noexcept nogil:
+    """Set the prefix of this process; again in a child after a fork."""
+    keys.address = address
+    put_hex(keys.prefix, address, 8)
+    put_hex(keys.prefix + 8, <uint64_t>(getpid() & 0xFFFF), 4)
+    put_hex(keys.prefix + 12, number, 8)
+
+
+cdef void unique_keys_month(UniqueKeys *keys, int64_t now) noexcept nogil:
+    """Set ``month_start`` to the local month of ``now``."""
+    cdef tm when
+    local_time(now, &when)
+    when.tm_mday = 1
+    when.tm_hour = 0
+    when.tm_min = 0
+    when.tm_sec = 0
+    when.tm_isdst = -1
+    atomic_set(&keys.month_start, mktime(&when) * 1000)
+    when.tm_mon += 1
+    when.tm_isdst = -1
+    atomic_set(&keys.month_stop, mktime(&when) * 1000)
+
+
+cdef int64_t unique_keys_take(UniqueKeys *keys, int64_t now, int64_t count) noexcept nogil:
+    """Reserve ``count`` keys and return the first one's number."""
+    cdef int64_t first, last
+    if unlikely(now >= atomic_get(&keys.month_stop) or now < atomic_get(&keys.month_start)):
+        unique_keys_month(keys, now)
+        atomic_set(&keys.last, 0)
+    while True:
+        last = atomic_get(&keys.last)
+        first = max(last + 1, (now - atomic_get(&keys.month_start)) << 16)
+        if atomic_swap_if(&keys.last, last, first + count - 1):
+            return first
+
+
+cdef inline void unique_key_write(
+    const UniqueKeys *keys, int64_t number, char *into,
+) noexcept nogil:
+    memcpy(into, keys.prefix, 20)
+    put_hex(into + 20, <uint64_t>number, 12)

@@ -1,0 +1,262 @@
+# The directory ``index/``: its files are listed, completed, or set aside if unusable.
+#
+# Source: store/index/IndexService.java load
+
+cdef const char *INDEX_REBUILT = ".rebuilt"      # suffix that no broker takes for an index file
+
+
+cdef bint index_name_good(const char *name) noexcept nogil:
+    cdef int64_t i
+    for i in range(INDEX_NAME_DIGITS):
+        if name[i] < 48 or name[i] > 57:
+            return False
+    return name[INDEX_NAME_DIGITS] == 0
+
+
+cdef int64_t index_set_open_directory(
+    IndexSet *indexes, DIR **directory, Failure *failure,
+) noexcept nogil:
+    """The descriptor of ``index/`` and a stream over it; -ENOENT if it does not exist."""
+    cdef int64_t fd = sys_open_directory(indexes.root, "index")
+    if fd < 0:
+        return fd if fd == -ENOENT else fail(
+            failure, fd, "index", "the directory cannot be opened", -1, 0, 0)
+    directory[0] = fdopendir(<int>fd)
+    if directory[0] == NULL:
+        close(<int>fd)
+        return fail(failure, E_NO_MEMORY, "index", "no memory", -1, 0, 0)
+    return fd
+
+
+cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nogil:
+    """Infer the numbers of slots and entries from the files; nothing is changed.
+
+    If they are configured, refuse a set whose sound files all have other sizes: a broker with
+    the configured sizes would misread them.
+    """
+    cdef IndexSizes choices[SIZE_CHOICES]
+    cdef stat_t status
+    cdef DIR *directory = NULL
+    cdef dirent *entry
+    cdef int64_t count = 0
+    cdef int64_t i, fd, file
+    cdef int64_t odd = 0
+    cdef int64_t odd_size = 0
+    cdef int64_t began = monotonic_ns()
+    if began < indexes.size_up_at:
+        return 0
+    if indexes.slot_num > 0:
+        indexes.hint.slot_num = indexes.slot_num
+        indexes.hint.entry_num = indexes.entry_num
+    fd = index_set_open_directory(indexes, &directory, failure)
+    if fd < 0:
+        return 0 if fd == -ENOENT else fd
+    while True:
+        entry = readdir(directory)
+        if entry == NULL:
+            break
+        if not index_name_good(entry.d_name):
+            continue
+        file = sys_open_file(<int>fd, entry.d_name, O_RDONLY, &status)
+        if file < 0 and is_passing(file) and indexes.writable and indexes.slot_num == 0:
+            closedir(directory)              # the size may depend on this very file
+            return fail(failure, file, "index", "a file cannot be opened", -1, 0, 0)
+        if file < 0:
+            continue
+        if indexes.slot_num > 0 and status.st_size != index_file_bytes(
+                indexes.slot_num, indexes.entry_num):
+            odd += 1
+            odd_size = status.st_size
+        if status.st_size > 0:
+            index_ask_file(<int>file, status.st_size, &indexes.hint, choices, &count)
+        close(<int>file)
+    closedir(directory)
+    if indexes.slot_num == 0:
+        for i in range(count if indexes.writable and PLANTED("a11") else 0):
+            if choices[i].sound < choices[i].files:
+                return fail(
+                    failure, E_INCOMPATIBLE, "index", "the sizes cannot be inferred", -1, 0, 0)
+        index_choose_sizes(choices, count, &indexes.slot_num, &indexes.entry_num)
+        # After a fruitless search, wait before the next.
+        indexes.size_up_at = monotonic_ns() + 50 * (monotonic_ns() - began)
+        return 0
+    if not indexes.writable or odd == 0:
+        return 0
+    for i in range(count):
+        if choices[i].sound and choices[i].slot_num == indexes.slot_num \
+                and choices[i].entry_num == indexes.entry_num:
+            return 0                         # the others are damaged
+    for i in range(count):
+        if choices[i].sound:
+            return fail(failure, E_INCOMPATIBLE, "index", "the size is not the configured one", -1,
+                        odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
+    return 0
+
+
+cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
+    """List ``index/`` again: open new files, drop those that are gone.
+
+    Files of another length: read-only mode ignores them; a writer extends a short one, whose
+    entries are then checked, and sets a longer one aside.
+    """
+    cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
+    cdef stat_t status
+    cdef DIR *directory = NULL
+    cdef dirent *entry
+    cdef IndexFile *index
+    cdef int64_t fd, rc
+    cdef int64_t size
+    atomic_set(&indexes.listed_at, monotonic_ns())
+    if indexes.slot_num == 0:
+        rc = index_set_size_up(indexes, failure)
+        if rc < 0 or indexes.slot_num == 0:
+            return rc
+    fd = index_set_open_directory(indexes, &directory, failure)
+    if fd < 0:
+        return 0 if fd == -ENOENT else fd
+    rc = 0
+    size = index_file_bytes(indexes.slot_num, indexes.entry_num)
+    lock_take(&indexes.lock)
+    index_set_drop_gone(indexes, <int>fd)
+    while rc >= 0:
+        entry = readdir(directory)
+        if entry == NULL:
+            break
+        if indexes.writable and index_name_left(entry.d_name):
+            sys_unlink(<int>fd, entry.d_name)        # left by an interrupted rebuild
+            continue
+        if not index_name_good(entry.d_name) or index_set_has(indexes, entry.d_name):
+            continue
+        if fstatat(<int>fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
+                or not S_ISREG(status.st_mode):
+            continue
+        snprintf(path, sizeof(path), "index/%s", <char *>entry.d_name)
+        if status.st_size != size:
+            if not indexes.writable:
+                continue
+            if status.st_size > size:
+                rc = index_set_aside(indexes, entry.d_name)
+                continue
+            rc = index_complete(indexes, path)
+            if rc < 0:
+                fail(failure, rc, path, "a short index file cannot be completed", -1, 0, 0)
+                break
+            indexes.repaired = True
+        index = NULL
+        rc = index_open_file(indexes.root, path, indexes.slot_num, indexes.entry_num,
+                             indexes.writable, &index)
+        if rc == 0:
+            rc = index_set_enter(indexes, index)
+        elif not indexes.writable:
+            rc = 0
+        if rc < 0:
+            fail(failure, rc, path, "cannot be opened", -1, 0, 0)
+    indexes.last = indexes.files[indexes.count - 1] if indexes.count else NULL
+    lock_give(&indexes.lock)
+    closedir(directory)
+    return rc
+
+
+cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
+    """Drop files that are gone or were replaced. Under the lock."""
+    cdef stat_t status
+    cdef IndexFile *index
+    cdef char header[INDEX_HEADER_BYTES]
+    cdef int64_t kept = 0
+    cdef int64_t i
+    cdef bint gone
+    for i in range(indexes.count):
+        index = indexes.files[i]
+        gone = fstatat(directory, index.name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
+            or status.st_ino != index.file.inode
+        # A patched file is checked again once an owner has repaired and changed it.
+        if not gone and not indexes.writable and atomic_get(&index.state) >= INDEX_PATCHED:
+            index_set_open_again(indexes, index)
+            gone = index_read(index, 0, INDEX_HEADER_BYTES, header) == 0 \
+                and memcmp(header, index.patched_from, INDEX_HEADER_BYTES) != 0
+        if gone:
+            index_set_let_go(indexes, index)
+        else:
+            indexes.files[kept] = index
+            kept += 1
+    indexes.count = kept
+
+
+cdef bint index_name_left(const char *name) noexcept nogil:
+    """Whether the name is of a replacement that was not finished."""
+    return strlen(name) > INDEX_NAME_DIGITS \
+        and strcmp(name + INDEX_NAME_DIGITS, INDEX_REBUILT) == 0
+
+
+cdef int64_t index_set_aside(IndexSet *indexes, const char *name) noexcept nogil:
+    """Move a file that cannot be used to rmqstore-quarantine/index.
+
+    A broker loads every file whose name is a number.  If the quarantine is on another file system,
+    the file is renamed in place to a name that brokers ignore.
+    """
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef char to[FAILURE_PATH_BYTES]
+    cdef int64_t rc = sys_make_directory(indexes.root, "rmqstore-quarantine")
+    if rc >= 0:
+        rc = sys_make_directory(indexes.root, "rmqstore-quarantine/index")
+    if rc < 0:
+        return rc
+    snprintf(path, sizeof(path), "index/%s", name)
+    snprintf(to, sizeof(to), "rmqstore-quarantine/index/%s", name)
+    rc = sys_rename(indexes.root, path, to)
+    if rc == -EXDEV:
+        snprintf(to, sizeof(to), "index/%s.aside", name)
+        rc = sys_rename(indexes.root, path, to)
+    else:
+        rc = min(rc, sync_directory(indexes.root, "rmqstore-quarantine/index"))
+        if rc >= 0:
+            rc = min(sync_directory(indexes.root, "rmqstore-quarantine"), sys_sync(indexes.root))
+    if rc >= 0:
+        rc = sync_directory(indexes.root, "index")
+    if rc >= 0:
+        indexes.set_aside += 1
+        indexes.repaired = True
+    return rc
+
+
+cdef int64_t index_complete(IndexSet *indexes, const char *path) noexcept nogil:
+    """Extend a file that a crash left short; its missing entries are entered again."""
+    cdef stat_t status
+    cdef int64_t rc
+    cdef int64_t fd = sys_open_file(indexes.root, path, O_RDWR, &status)
+    if fd < 0:
+        return fd
+    rc = sys_truncate(<int>fd, index_file_bytes(indexes.slot_num, indexes.entry_num))
+    close(<int>fd)
+    return rc
+
+
+cdef bint index_set_has(IndexSet *indexes, const char *name) noexcept nogil:
+    cdef int64_t i
+    for i in range(indexes.count):
+        if strcmp(indexes.files[i].name, name) == 0:
+            return True
+    return False
+
+
+cdef bint index_set_has_file(IndexSet *indexes, const IndexFile *index) noexcept nogil:
+    cdef int64_t i
+    for i in range(indexes.count):
+        if indexes.files[i] == index:
+            return True
+    return False
+
+
+cdef void index_set_remove(IndexSet *indexes, const char *name) noexcept nogil:
+    """Remove the file of that name from the set, if present."""
+    cdef int64_t i
+    cdef int64_t kept = 0
+    lock_take(&indexes.lock)
+    for i in range(indexes.count):
+        if strcmp(indexes.files[i].name, name) == 0:
+            index_set_let_go(indexes, indexes.files[i])
+        else:
+            indexes.files[kept] = indexes.files[i]
+            kept += 1
+    indexes.count = kept
+    lock_give(&indexes.lock)

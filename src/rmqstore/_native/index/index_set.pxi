@@ -1,0 +1,245 @@
+# The index files of a store, oldest first: held, rolled, written and flushed.
+#
+# Source: store/index/IndexService.java
+
+cdef struct IndexSet:
+    Lock lock                    # guards files, count, room
+    int root
+    bint writable
+    IndexSizes hint              # slots and entries from a checkpoint, 0: none
+    int64_t size_up_at           # when inferring the sizes may be tried again
+    bint repaired                  # files were set aside or extended: trust none of them
+    bint vouched                 # "r": closed cleanly, matching the watermark, or owned now
+    int64_t set_aside            # files moved to the quarantine
+    Lock check_lock              # "r": one thread checks the files
+    bint enabled                 # messageIndexEnable, and the files are usable
+    IndexFile **files
+    int64_t open                 # "r": open descriptors of the files, and their limit
+    int64_t open_most
+    int64_t count
+    int64_t room
+    int64_t slot_num
+    int64_t entry_num
+    atomic_i64 listed_at
+    atomic_i64 waiting           # 1: the files are checked and repaired once there is space
+    int64_t try_at               # monotonic ns of the next try
+    IndexFile *last              # where keys are entered; the dispatch thread's own
+    int64_t known_end            # records below are in some file already
+    atomic_i64 full_timestamp    # end time of the newest full file that is on the disk
+    atomic_i64 dispatched        # log offset below which every record is indexed
+
+
+cdef void index_set_init(
+    IndexSet *indexes, int root, bint writable, int64_t slot_num, int64_t entry_num, bint enabled,
+) noexcept nogil:
+    memset(indexes, 0, sizeof(IndexSet))
+    lock_init(&indexes.lock, LOCK_INDEXES)
+    lock_init(&indexes.check_lock, LOCK_INDEX_CHECK)
+    indexes.root = root
+    indexes.writable = writable
+    indexes.slot_num = slot_num
+    indexes.entry_num = entry_num
+    indexes.enabled = enabled
+
+
+cdef void index_set_destroy(IndexSet *indexes) noexcept nogil:
+    cdef int64_t i
+    for i in range(indexes.count):
+        index_close(indexes.files[i])
+    free(indexes.files)
+    lock_destroy(&indexes.lock)
+    lock_destroy(&indexes.check_lock)
+
+
+cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil:
+    """Enter a file in the order of the names; the set takes the hold. Under the lock."""
+    cdef IndexFile **grown
+    cdef int64_t at = indexes.count
+    if indexes.count == indexes.room:
+        grown = <IndexFile **>realloc(
+            indexes.files, <size_t>(indexes.room * 2 + 4) * sizeof(IndexFile *))
+        if grown == NULL:
+            return E_NO_MEMORY
+        indexes.files = grown
+        indexes.room = indexes.room * 2 + 4
+    while at > 0 and strcmp(indexes.files[at - 1].name, index.name) > 0:
+        indexes.files[at] = indexes.files[at - 1]
+        at -= 1
+    indexes.files[at] = index
+    indexes.count += 1
+    index.root = indexes.root
+    if not indexes.writable:
+        indexes.open += 1
+        index_set_close_unused(indexes, index)
+    elif index.file.fd >= 0:                 # the mapping needs no descriptor
+        close(index.file.fd)
+        index.file.fd = -1
+    return 0
+
+
+cdef void index_set_close_unused(IndexSet *indexes, const IndexFile *but) noexcept nogil:
+    """"r": close the descriptors of files that only the set holds, if there are too many.
+
+    Except that of the file ``but``. Under the lock, so that nobody can get a hold.
+    """
+    cdef IndexFile *index
+    cdef int64_t i
+    for i in range(indexes.count if indexes.open > indexes.open_most else 0):
+        index = indexes.files[i]
+        if index != but and index.file.fd >= 0 and atomic_get(&index.holds) == 1:
+            close(index.file.fd)
+            index.file.fd = -1
+            indexes.open -= 1
+
+
+cdef void index_set_open_again(IndexSet *indexes, IndexFile *index) noexcept nogil:
+    """"r": reopen the descriptor of a file, or store the error in its place. Under the lock."""
+    cdef int64_t fd
+    if index.file.fd >= 0:
+        return
+    fd = index_open_again(index)
+    if fd == E_REMOVED:                      # stays so until the directory is listed again
+        atomic_set(&index.state, INDEX_BROKEN)
+        fd = -EBADF
+    index.file.fd = <int>fd
+    if fd >= 0:
+        indexes.open += 1
+        index_set_close_unused(indexes, index)
+
+
+cdef void index_set_let_go(IndexSet *indexes, IndexFile *index) noexcept nogil:
+    """Drop the set's hold on a file that leaves it. Under the lock."""
+    if not indexes.writable and index.file.fd >= 0:
+        indexes.open -= 1
+    index_close(index)
+
+
+cdef IndexFile *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil:
+    """Hold file ``newest`` counted from the end (0 is the last); NULL before the first."""
+    cdef IndexFile *index = NULL
+    lock_take(&indexes.lock)
+    if newest < indexes.count:
+        index = indexes.files[indexes.count - 1 - newest]
+        if not indexes.writable:
+            index_set_open_again(indexes, index)
+        atomic_add(&index.holds, 1)
+    lock_give(&indexes.lock)
+    return index
+
+
+cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nogil:
+    """yyyyMMddHHmmssSSS in local time, but always greater than the last name."""
+    cdef tm when
+    cdef char digits[96]                     # room for any year that C can represent
+    local_time(now, &when)
+    snprintf(digits, sizeof(digits), "%04d%02d%02d%02d%02d%02d%03d", when.tm_year + 1900,
+             when.tm_mon + 1, when.tm_mday, when.tm_hour, when.tm_min, when.tm_sec,
+             <int>(now % 1000))
+    copy_text(into, INDEX_NAME_DIGITS + 1, digits)
+    if last != NULL and strcmp(into, last) <= 0:
+        index_name_after(last, into)
+
+
+cdef void index_name_after(const char *name, char *into) noexcept nogil:
+    """The name plus one; ``into`` may be ``name`` itself."""
+    cdef int64_t i = INDEX_NAME_DIGITS - 1
+    if into != name:
+        memcpy(into, name, INDEX_NAME_DIGITS + 1)
+    while i >= 0 and into[i] == 57:
+        into[i] = 48
+        i -= 1
+    if i >= 0:
+        into[i] += 1
+
+
+cdef int64_t index_set_roll(IndexSet *indexes) noexcept nogil:
+    """Make sure that the last file has room; create one if there is none or it is full."""
+    cdef char name[INDEX_NAME_DIGITS + 1]
+    cdef IndexFile *index = NULL
+    cdef IndexFile *last = indexes.last
+    cdef int64_t rc
+    if last != NULL and not index_is_full(last):
+        return 0
+    if last == NULL:
+        rc = sys_make_directory(indexes.root, "index")
+        if rc < 0:
+            return rc
+    index_name_for(last.name if last != NULL else NULL, wall_millis(), name)
+    rc = index_make_file(indexes.root, "index", name, indexes.slot_num, indexes.entry_num, &index)
+    if rc < 0:
+        return rc
+    if last != NULL:
+        index_seed(index, atomic_peek(&last.end_phy_offset), atomic_peek(&last.end_timestamp))
+    lock_take(&indexes.lock)
+    rc = index_set_enter(indexes, index)
+    if rc == 0:
+        indexes.last = index
+    lock_give(&indexes.lock)
+    return rc
+
+
+cdef inline int64_t index_set_put(
+    IndexSet *indexes, int32_t key_hash, int64_t physical_offset, int64_t store_timestamp,
+) noexcept nogil:
+    cdef int64_t rc = index_put(indexes.last, key_hash, physical_offset, store_timestamp)
+    while unlikely(rc == E_FULL):
+        rc = index_set_roll(indexes)
+        if rc == 0:
+            rc = index_put(indexes.last, key_hash, physical_offset, store_timestamp)
+    return rc
+
+
+cdef int64_t index_set_flush(
+    IndexSet *indexes, bint full_only, int64_t flushed_log,
+) noexcept nogil:
+    """Force index files to the disk, all or only those that are full; the number of syncs.
+
+    ``flushed_log``: the durable end of the log.  A full file that points beyond it waits: the
+    checkpoint's time would cover records that a power cut may take.
+    """
+    cdef IndexFile *index
+    cdef int64_t rc
+    cdef int64_t syncs = 0
+    cdef int64_t i = 0
+    cdef bint names = False
+    cdef bint ahead
+    if not indexes.writable or atomic_get(&indexes.waiting):
+        return 0
+    while True:
+        index = index_set_hold(indexes, i)
+        if index == NULL:
+            break
+        rc = 0
+        ahead = atomic_get(&index.count) > 1 and atomic_get(&index.end_phy_offset) >= flushed_log
+        if PLANTED("a18"):
+            ahead = False
+        if not full_only or (index_is_full(index) and not ahead):
+            if atomic_get(&index.name_dirty) != NAME_SYNCED:
+                names = True
+                atomic_set(&index.name_dirty, NAME_IN_SYNC)
+            rc = index_flush(index)
+            if rc >= 0:
+                syncs += rc
+                if index_is_full(index) and i > 0 and not ahead:
+                    atomic_raise(&indexes.full_timestamp, atomic_get(&index.end_timestamp))
+        index_close(index)
+        if rc < 0:
+            return rc
+        i += 1
+    if names:
+        rc = sync_directory(indexes.root, "index")
+        if rc == 0:
+            rc = sys_sync(indexes.root)
+        if rc < 0:
+            return rc
+        index_set_names_synced(indexes)
+    return syncs
+
+
+cdef void index_set_names_synced(IndexSet *indexes) noexcept nogil:
+    """The directory was synced, and with it the names that were there before."""
+    cdef int64_t i
+    lock_take(&indexes.lock)
+    for i in range(indexes.count):
+        atomic_swap_if(&indexes.files[i].name_dirty, NAME_IN_SYNC, NAME_SYNCED)
+    lock_give(&indexes.lock)

@@ -1,0 +1,170 @@
+# Infer the numbers of slots and entries of index files that are not configured.
+#
+# A length alone does not determine them (40 + 4 s + 20 e), and any single file may be damaged: each
+# file votes, and the sizes that fit the chains of most files win.
+
+cdef enum:
+    DEFAULT_SLOTS = 5000000      # maxHashSlotNum, maxIndexNum
+    DEFAULT_ENTRIES = 20000000
+    SIZE_CHOICES = 64
+    SIZE_SAMPLE = 64             # entries sampled at either end of a file
+
+cdef struct IndexSizes:
+    int64_t slot_num
+    int64_t entry_num
+    int64_t files                # with this length
+    int64_t sound                # of them, those whose chains fit these numbers
+
+
+cdef int64_t index_infer_slots(int64_t size) noexcept nogil:
+    """Slots of a file of ``size`` bytes with RocketMQ's 4 entries a slot, or E_INCOMPATIBLE."""
+    cdef int64_t slots = (size - INDEX_HEADER_BYTES) // (INDEX_SLOT_BYTES + 4 * INDEX_ENTRY_BYTES)
+    if slots < 1 or index_file_bytes(slots, 4 * slots) != size:
+        return E_INCOMPATIBLE
+    return slots
+
+
+cdef bint index_chains_fit(int fd, int64_t slot_num, int64_t entry_num) noexcept nogil:
+    """Whether most of the first and last entries are in the chains of their slots."""
+    cdef char header[INDEX_HEADER_BYTES]
+    cdef int64_t count, number
+    cdef int64_t asked = 0
+    cdef int64_t good = 0
+    if sys_read(fd, header, INDEX_HEADER_BYTES, 0) != INDEX_HEADER_BYTES:
+        return False
+    count = get_i32(header + INDEX_COUNT)
+    if count < 2 or count > entry_num:       # a wrong count, or a file without keys, fits anything
+        count = entry_num
+    number = 1
+    while number < count:
+        if number == SIZE_SAMPLE and number < count - SIZE_SAMPLE:
+            number = count - SIZE_SAMPLE
+        asked += 1
+        good += index_entry_fits(fd, slot_num, entry_num, number)
+        number += 1
+    return good > asked // 2
+
+
+cdef bint index_entry_fits(
+    int fd, int64_t slot_num, int64_t entry_num, int64_t number,
+) noexcept nogil:
+    """Whether an entry is the newest of its slot, or older than it."""
+    cdef char entry[INDEX_ENTRY_BYTES]
+    cdef char slot[INDEX_SLOT_BYTES]
+    cdef int64_t key_hash, newest
+    if sys_read(fd, entry, INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES + slot_num * INDEX_SLOT_BYTES
+                + number * INDEX_ENTRY_BYTES) != INDEX_ENTRY_BYTES:
+        return False
+    key_hash = get_i32(entry + ENTRY_KEY_HASH)
+    if key_hash < 0 or get_i64(entry + ENTRY_PHYSICAL_OFFSET) < 0 \
+            or get_i32(entry + ENTRY_PREVIOUS) < 0 or get_i32(entry + ENTRY_PREVIOUS) >= number:
+        return False
+    if sys_read(fd, slot, INDEX_SLOT_BYTES, INDEX_HEADER_BYTES
+                + (key_hash % slot_num) * INDEX_SLOT_BYTES) != INDEX_SLOT_BYTES:
+        return False
+    newest = get_i32(slot)
+    return number <= newest < entry_num
+
+
+cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
+    """Slots of a file whose ratio is not 4: where the header's offsets match the entries'.
+
+    0 if none match.
+    """
+    cdef char header[INDEX_HEADER_BYTES]
+    cdef char *buffer
+    cdef int64_t count, wanted, number, got, i, slots
+    cdef int64_t at = INDEX_HEADER_BYTES
+    if sys_read(fd, header, INDEX_HEADER_BYTES, 0) != INDEX_HEADER_BYTES:
+        return 0
+    count = get_i32(header + INDEX_COUNT)
+    number = 1
+    wanted = get_i64(header + INDEX_BEGIN_PHY_OFFSET)
+    if wanted == 0 and count > 2:            # would match zeros anywhere
+        number = count - 1
+        wanted = get_i64(header + INDEX_END_PHY_OFFSET)
+    buffer = <char *>malloc(ENTRIES_READ * INDEX_ENTRY_BYTES)
+    while wanted > 0 and count > 1 and buffer != NULL and at < size:
+        got = sys_read(fd, buffer, ENTRIES_READ * INDEX_ENTRY_BYTES, at)
+        i = 0
+        while i + 8 <= got:
+            if get_i64(buffer + i) == wanted:
+                slots = (at + i - ENTRY_PHYSICAL_OFFSET - INDEX_HEADER_BYTES
+                         - number * INDEX_ENTRY_BYTES) // INDEX_SLOT_BYTES
+                if slots > 0 and index_chains_fit(fd, slots, max(count, 4 * slots)):
+                    free(buffer)
+                    return slots
+            i += INDEX_SLOT_BYTES
+        if got < 8:
+            break
+        at += got - 4 if got % INDEX_SLOT_BYTES == 0 else got
+    free(buffer)
+    return 0
+
+
+# What a choice of sizes stands on.
+cdef enum:
+    SIZES_GUESSED
+    SIZES_SOUND                  # its file's chains fit them
+
+
+cdef void index_vote(
+    IndexSizes *choices, int64_t *count, int64_t slot_num, int64_t entry_num, int sizes,
+) noexcept nogil:
+    cdef int64_t i = 0
+    if slot_num < 1 or entry_num < 2:
+        return
+    while i < count[0] and (choices[i].slot_num != slot_num or choices[i].entry_num != entry_num):
+        i += 1
+    if i == SIZE_CHOICES:
+        return
+    if i == count[0]:
+        memset(&choices[i], 0, sizeof(IndexSizes))
+        choices[i].slot_num = slot_num
+        choices[i].entry_num = entry_num
+        count[0] += 1
+    choices[i].files += 1
+    choices[i].sound += sizes == SIZES_SOUND
+
+
+cdef void index_ask_file(
+    int fd, int64_t size, const IndexSizes *hint, IndexSizes *choices, int64_t *count,
+) noexcept nogil:
+    """Count the vote of one file; a shorter one may have been truncated."""
+    cdef int64_t slots = index_infer_slots(size)
+    cdef bint sound = False
+    if slots > 0:
+        sound = index_chains_fit(fd, slots, 4 * slots)
+        index_vote(choices, count, slots, 4 * slots, SIZES_SOUND if sound else SIZES_GUESSED)
+    if not sound and hint.slot_num > 0:
+        sound = index_chains_fit(fd, hint.slot_num, hint.entry_num)
+        if sound or size == index_file_bytes(hint.slot_num, hint.entry_num):
+            index_vote(choices, count, hint.slot_num, hint.entry_num,
+                       SIZES_SOUND if sound else SIZES_GUESSED)
+    if sound:
+        return
+    slots = index_find_slots(fd, size)
+    if slots == 0:
+        return
+    size -= index_file_bytes(slots, 0)
+    if size >= 0 and size % INDEX_ENTRY_BYTES == 0 and size // INDEX_ENTRY_BYTES != 4 * slots:
+        index_vote(choices, count, slots, size // INDEX_ENTRY_BYTES, SIZES_SOUND)
+    else:
+        index_vote(choices, count, slots, 4 * slots, SIZES_SOUND)
+
+
+cdef int64_t index_choose_sizes(
+    const IndexSizes *choices, int64_t count, int64_t *slot_num, int64_t *entry_num,
+) noexcept nogil:
+    """Choose what most files with sound chains show, else the most common length; 0 if none."""
+    cdef const IndexSizes *best = NULL
+    cdef int64_t i
+    for i in range(count):
+        if best == NULL or choices[i].sound > best.sound \
+                or (choices[i].sound == best.sound and choices[i].files > best.files):
+            best = &choices[i]
+    if best == NULL:
+        return 0
+    slot_num[0] = best.slot_num
+    entry_num[0] = best.entry_num
+    return 1

@@ -1,0 +1,46 @@
+# Ranges of the log that no index file covers and that were found to hold no key.
+#
+
+cdef enum:
+    KEYLESS_RANGES = 64
+
+# Each range was walked once.
+cdef struct Keyless:
+    Lock lock
+    int64_t count
+    int64_t starts[KEYLESS_RANGES]
+    int64_t stops[KEYLESS_RANGES]
+
+
+cdef int64_t keyless_until(Keyless *keyless, int64_t start) noexcept nogil:
+    """The log offset up to which there is known to be no key from ``start`` on."""
+    cdef int64_t until = start
+    cdef int64_t i
+    lock_take(&keyless.lock)
+    for i in range(keyless.count):
+        if keyless.starts[i] <= start:
+            until = max(until, keyless.stops[i])
+    lock_give(&keyless.lock)
+    return until
+
+
+cdef bint uncovered_is_keyless(Keyless *keyless, int64_t start, int64_t stop) noexcept nogil:
+    """Whether a range is known to hold no key."""
+    return keyless_until(keyless, start) >= stop
+
+
+cdef void note_keyless(Keyless *keyless, int64_t start, int64_t stop) noexcept nogil:
+    cdef int64_t i
+    if stop <= start:
+        return
+    lock_take(&keyless.lock)
+    for i in range(keyless.count):
+        if keyless.starts[i] <= start <= keyless.stops[i]:
+            keyless.stops[i] = max(keyless.stops[i], stop)
+            lock_give(&keyless.lock)
+            return
+    if keyless.count < KEYLESS_RANGES:
+        keyless.starts[keyless.count] = start
+        keyless.stops[keyless.count] = stop
+        keyless.count += 1
+    lock_give(&keyless.lock)

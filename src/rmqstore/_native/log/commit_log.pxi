@@ -1,0 +1,262 @@
+# Append: one writer at a time, under the put lock. Bytes first, then the wrote position.
+#
+# Source: store/CommitLog.java asyncPutMessage, asyncPutMessages, DefaultAppendMessageCallback
+
+# Where a message went.
+cdef struct AppendResult:
+    int64_t physical_offset
+    int64_t queue_offset
+    int64_t store_timestamp
+
+
+cdef inline int64_t log_room(Store *store, int64_t size, char **at) noexcept nogil:
+    """Address of the next ``size`` bytes: 0, E_ROLL or E_RESERVE. Under the put lock."""
+    cdef MappedFile *file = store.writer.current
+    cdef int64_t position
+    if unlikely(file == NULL):
+        return E_ROLL
+    position = atomic_peek(&store.log.wrote) - file.start
+    if unlikely(size + RECORD_BLANK_BYTES > file.size - position):
+        return E_ROLL
+    # The blank's 8 bytes need blocks too.
+    if unlikely(position + size + RECORD_BLANK_BYTES > atomic_get(&file.reserved)):
+        return E_RESERVE
+    at[0] = file.base + position
+    return 0
+
+
+cdef int64_t log_make_room(Store *store, int64_t size, char **at) noexcept nogil:
+    """log_room, after rolling and reserving where needed; without the GIL."""
+    cdef int64_t rc = log_room(store, size, at)
+    if rc == E_ROLL:
+        if size + RECORD_BLANK_BYTES > store.log.file_size:
+            return E_TOO_LARGE
+        rc = log_roll(store)
+        if rc == 0:
+            rc = log_room(store, size, at)
+    if rc == E_RESERVE:
+        rc = log_reserve(store, atomic_peek(&store.log.wrote) + size + RECORD_BLANK_BYTES)
+        if rc == 0:
+            rc = log_room(store, size, at)
+    return rc
+
+
+cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
+    """Allocate blocks of the current file up to the log offset ``stop``, in the calling thread."""
+    cdef MappedFile *file = store.writer.current
+    cdef int64_t rc
+    # One at a time: where blocks are allocated by rewriting pages, two would undo each other.
+    lock_take(&store.writer.prepare_lock)
+    rc = mapped_file_reserve_ahead(file, file.fd, stop - file.start, LOG_WINDOW)
+    lock_give(&store.writer.prepare_lock)
+    return rc
+
+
+cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept nogil:
+    """Create files and blocks for the units below ``stop``: 0 or E_STALLED. Under the put lock.
+
+    So that no message is acknowledged without space in its queue.  Any other failure is left to
+    the dispatch, which reports it.
+    """
+    cdef char *at = NULL
+    cdef int64_t unit = queue.next_offset
+    cdef int64_t rc = 0
+    if store.settings.log_only:
+        return 0
+    lock_take(&store.dispatch.lock)
+    while unit < stop and rc == 0:
+        rc = queue_unit_place(queue, unit, &at)
+        if rc == 0:
+            unit = (queue.current.start + atomic_get(&queue.current.reserved)) // UNIT_BYTES
+            queue.room = unit
+    lock_give(&store.dispatch.lock)
+    return E_STALLED if lacks_space(rc) else 0
+
+
+cdef int64_t log_roll(Store *store) noexcept nogil:
+    """End the current file with a blank and continue in the next one. Under the put lock."""
+    cdef MappedFile *file = store.writer.current
+    cdef MappedFile *following = NULL
+    cdef int64_t wrote = atomic_peek(&store.log.wrote)
+    cdef int64_t next_start = wrote
+    cdef int64_t rc
+    if file != NULL:
+        next_start = file.start + file.size
+    rc = log_next_file(store, next_start, &following)
+    if rc < 0:
+        return rc
+    if file != NULL and wrote < next_start:
+        if wrote + RECORD_BLANK_BYTES - file.start > atomic_get(&file.reserved):
+            # Not concurrently with the preparer: where blocks are allocated by rewriting, it would
+            # restore what it read before the blank.
+            rc = log_reserve(store, wrote + RECORD_BLANK_BYTES)
+            if rc < 0:
+                mapped_file_release(following)
+                return rc
+        KILL_POINT("before-filler")
+        blank_write(file.base + (wrote - file.start), next_start - wrote)
+        KILL_POINT("after-filler")
+        rc = log_written(store, file, wrote, RECORD_BLANK_BYTES)
+        if rc < 0:
+            mapped_file_release(following)
+            return rc
+    atomic_set_strict(&store.log.wrote, next_start)
+    store.writer.current = following
+    mapped_file_release(file)
+    worker_call(&store.writer.worker)
+    worker_wake(&store.dispatch.worker)
+    return 0
+
+
+cdef inline int64_t log_written(
+    Store *store, MappedFile *file, int64_t offset, int64_t size,
+) noexcept nogil:
+    """0 if bytes just written at a log offset are in the file, else the store has failed.
+
+    Checked before they are published, under the put lock.
+    """
+    if likely(mapped_file_lost(file, offset - file.start, offset - file.start + size) == 0):
+        return 0
+    store_set_failed(store, E_LOST, "commitlog", "")
+    return E_FAILED
+
+
+cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexcept nogil:
+    """Create a log file, without a name yet, whose length is durable.
+
+    Otherwise a directory sync for another file could make the name durable without the length: an
+    empty file in the middle of the log.  As with any failed sync, a failure here is final.
+    """
+    cdef int64_t rc = file_set_make(&store.log, start, made)
+    if rc < 0:
+        return rc
+    rc = sys_sync(made[0].fd)
+    if rc < 0:
+        mapped_file_release(made[0])
+        made[0] = NULL
+        store_set_failed(store, rc, "commitlog", "")
+        return E_FAILED if atomic_get(&store.state) == STATE_OPEN else rc
+    return 0
+
+
+cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexcept nogil:
+    """The file that begins at ``start``, held for the writer: existing, prepared, or new."""
+    cdef MappedFile *made = NULL
+    cdef int64_t rc = file_set_hold_open(&store.log, start, file)
+    if rc != E_NOT_FOUND:
+        if rc == 0:
+            rc = mapped_file_reserve(file[0], file[0].fd, min(LOG_WINDOW, file[0].size))
+            if rc < 0:
+                mapped_file_release(file[0])
+        return rc
+    lock_take(&store.writer.prepare_lock)
+    if store.writer.next_file != NULL and store.writer.next_file.start == start:
+        made = store.writer.next_file
+        store.writer.next_file = NULL
+    lock_give(&store.writer.prepare_lock)
+    if made == NULL:
+        rc = log_make_file(store, start, &made)
+        if rc < 0:
+            return rc
+    mapped_file_hold(made)
+    rc = file_set_adopt(&store.log, made)
+    if rc < 0:
+        mapped_file_release(made)
+        mapped_file_release(made)
+        return rc
+    file[0] = made
+    return 0
+
+
+cdef inline void log_appended(Store *store, int64_t wrote) noexcept nogil:
+    """Wake the threads that process new records."""
+    if not store.settings.sync_flush:
+        worker_wake(&store.dispatch.worker)
+    if unlikely(wrote >= atomic_peek(&store.writer.prepare_at)):
+        worker_call(&store.writer.worker)
+
+
+cdef enum:
+    APPEND_WHOLE = 1             # all messages or none, in one file, visible together
+    APPEND_AT_ONCE = 2           # neither waits nor makes system calls: the caller has the GIL
+
+
+cdef inline int64_t log_append(
+    Store *store, const Encoded *messages, Queue **queues, int64_t count, int64_t whole_size,
+    int64_t how, AppendResult *places, int64_t *status,
+) noexcept nogil:
+    """Append messages to their queues in order, over as many files as needed.
+
+    Returns how many are in the log; if that is less than ``count``, ``status`` has the reason:
+    with APPEND_AT_ONCE E_BUSY instead of waiting.  ``whole_size`` is the sum of the sizes with
+    APPEND_WHOLE.  A queue offset is used up only by a record that is in the log.
+    """
+    cdef char *at = NULL
+    cdef Queue *queue
+    cdef const Encoded *message
+    cdef int64_t physical_offset, now, first, queued, size
+    cdef int64_t done = 0
+    cdef int64_t rc = 0
+    if not how & APPEND_AT_ONCE:
+        lock_take(&store.writer.put_lock)
+    elif not lock_try(&store.writer.put_lock):
+        status[0] = E_BUSY
+        return 0
+    now = max(wall_millis(), store.writer.last_store_timestamp)
+    first = physical_offset = atomic_peek(&store.log.wrote)
+    while done < count:
+        message = &messages[done]
+        queue = queues[done]
+        queued = encoded_is_queued(message)
+        if done == 0 or not how & APPEND_WHOLE:
+            size = whole_size if how & APPEND_WHOLE else message.size
+            rc = log_room(store, size, &at)
+            if unlikely(rc != 0):
+                rc = E_BUSY if how & APPEND_AT_ONCE else log_make_room(store, size, &at)
+            if unlikely(rc < 0 and rc != E_BUSY and how & APPEND_WHOLE != 0
+                        and PLANTED("queue-offset-used-by-refused-put")):
+                queue.next_offset += count
+            if rc == 0 and unlikely(atomic_get(&store.failed) != 0):
+                rc = E_FAILED
+            if rc == 0 and unlikely(atomic_get(&store.dispatch.stalled) != 0):
+                rc = E_STALLED
+            size = count if how & APPEND_WHOLE else queued
+            if rc == 0 and unlikely(queue.next_offset + size > queue.room):
+                rc = E_BUSY if how & APPEND_AT_ONCE and not store.settings.log_only \
+                    else queue_make_room(store, queue, queue.next_offset + size)
+            if unlikely(rc < 0):
+                break
+            first = physical_offset = atomic_peek(&store.log.wrote)
+        KILL_POINT("before-copy")
+        if PLANTED("unit-before-record"):
+            lock_take(&store.dispatch.lock)
+            queue_put_unit(queue, queue.next_offset, physical_offset, message.size, 0)
+            lock_give(&store.dispatch.lock)
+            usleep(200)
+        places[done].physical_offset = physical_offset
+        places[done].queue_offset = queue.next_offset + done if how & APPEND_WHOLE \
+            else queue.next_offset if queued else 0
+        places[done].store_timestamp = now
+        record_write(at, message, physical_offset, places[done].queue_offset, now)
+        at += message.size
+        physical_offset += message.size
+        done += 1
+        KILL_POINT("mid-copy")
+        if done < count and how & APPEND_WHOLE:
+            continue
+        rc = log_written(store, store.writer.current, first, physical_offset - first)
+        if unlikely(rc < 0):
+            done = 0 if how & APPEND_WHOLE else done - 1
+            break
+        queue.next_offset += count if how & APPEND_WHOLE else queued
+        atomic_set(&store.log.wrote, physical_offset)
+    if done:
+        store.writer.last_store_timestamp = now
+    physical_offset = atomic_peek(&store.log.wrote)
+    atomic_set_strict(&store.log.wrote, physical_offset)
+    lock_give(&store.writer.put_lock)
+    status[0] = rc
+    if likely(done > 0):
+        KILL_POINT("after-append")
+        log_appended(store, physical_offset)
+    return done

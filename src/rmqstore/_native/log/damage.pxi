@@ -1,0 +1,91 @@
+# The damage that an opening found in the log, and what it did about it.
+#
+
+cdef enum:
+    QUARANTINE_NAME_BYTES = 48
+
+    DAMAGE_TAIL = 1              # no good record follows, and none was there: cut
+    DAMAGE_LOST = 2              # never synced, and zeros, as a power cut leaves: filled
+    DAMAGE_BYTES = 3             # anything else: refused, or filled on request
+
+
+# Bytes of one log file that are not a good record.
+cdef struct Damage:
+    int64_t start                # log offsets
+    int64_t stop
+    int64_t used                 # end of the bytes worth saving
+    int64_t kind
+    int64_t field                # the check that failed
+    int64_t records              # how many records there were, -1: unknown
+    int64_t checked              # good records that the scan found before it
+    bint tail                    # no good record follows
+    bint repaired
+    char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: nothing to save
+
+
+# How the store is to be opened, what was found and done.
+cdef struct Recovery:
+    bint full                    # requested: examine the whole log
+    bint fill                    # requested: fill damage that good records follow
+    bint clean                   # the last owner closed the store: there was no `abort`
+    Damage *damages
+    int64_t damage_count
+    int64_t damage_room
+    int64_t examined_from        # every record from here on was examined before any change
+    bint full_dispatch
+    int64_t records_checked
+    int64_t bytes_cut
+    int64_t units_written
+    int64_t queues_rebuilt
+    int64_t index_files_rebuilt
+    int64_t index_set_aside      # index files moved to the quarantine
+    int64_t checked_from
+    int64_t seconds_ns
+    bint completed_file
+    bint changed                 # something was repaired already
+
+
+cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
+    """Whether a power cut took the bytes there: a recovery replaces them with a filler."""
+    cdef int64_t i
+    for i in range(recovery.damage_count):
+        if recovery.damages[i].kind == DAMAGE_LOST \
+                and recovery.damages[i].start <= offset < recovery.damages[i].stop:
+            return True
+    return False
+
+
+cdef int64_t behind_damage(
+    const Recovery *recovery, int64_t at, int64_t *clear,
+) noexcept nogil:
+    """The end of the damaged range that has ``at``, or ``at``; none begins below ``clear``."""
+    cdef const Damage *damage
+    cdef int64_t i = 0
+    if at < clear[0]:
+        return at
+    clear[0] = INT64_MOST
+    while i < recovery.damage_count:
+        damage = &recovery.damages[i]
+        i += 1
+        if damage.start <= at < damage.stop:
+            at = damage.stop
+            clear[0] = INT64_MOST
+            i = 0                            # the next file may begin with damage
+        elif damage.start > at:
+            clear[0] = min(clear[0], damage.start)
+    return at
+
+
+cdef bint unit_names_damage(const Recovery *recovery, const Unit *unit) noexcept nogil:
+    """Whether a unit of a read-only store names damage that reading it must report.
+
+    That is damage a recovery would refuse; what a power cut left it fills silently.
+    """
+    cdef const Damage *damage
+    cdef int64_t i
+    for i in range(recovery.damage_count if unit.size > 0 else 0):
+        damage = &recovery.damages[i]
+        if damage.kind == DAMAGE_BYTES and damage.start <= unit.physical_offset \
+                and unit.physical_offset <= damage.stop - unit.size:
+            return True
+    return False

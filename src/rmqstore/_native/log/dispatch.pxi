@@ -1,0 +1,337 @@
+# Reput: each new record of the log gets its consume queue unit and its index entries.
+#
+# Records are taken in batches: units are written one by one; keys are hashed, their slots
+# prefetched, then entered together. The position is published last.
+#
+# Source: store/DefaultMessageStore.java ReputMessageService, CommitLogDispatcherBuildConsumeQueue,
+#         CommitLogDispatcherBuildIndex; store/index/IndexService.java buildIndex
+
+cdef enum:
+    DISPATCH_BATCH = 128         # records
+
+    REQUEST_UNIT = 1                # the record has a unit in a queue
+    REQUEST_KEYS = 2                # index its keys, if it has any
+    REQUEST_ROLLBACK = 4            # neither, but like 4.9.3 roll the index file if it is full
+    REQUEST_SKIPPED = 8             # an invalid topic name or queue id
+
+# What dispatch needs of one record.
+cdef struct DispatchRequest:
+    Topic *topic                 # the record's; on entry that of the record before it, or NULL
+    int64_t code                 # with REQUEST_UNIT
+    StoreProperties properties
+
+
+# What dispatch writes.
+cdef enum:
+    DISPATCH_ALL                 # units and index entries
+    DISPATCH_UNITS               # units only, while the index has no space
+
+
+cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
+    """Dispatch the records below the log offset ``limit``: 0, or what stopped it.
+
+    If the index has no space, the queues still get their units, once.
+    """
+    cdef int64_t rc = dispatch_range(
+        store, atomic_get(&store.dispatch.dispatched), limit, DISPATCH_ALL)
+    if lacks_space(rc) and store.dispatch.index_stalled:
+        dispatch_range(store, max(atomic_get(&store.dispatch.dispatched),
+                                  store.dispatch.units_until), limit, DISPATCH_UNITS)
+    return rc
+
+
+cdef inline void dispatch_note_refused(Store *store, Queue *queue) noexcept nogil:
+    """Note the queue that cannot be written, NULL if it is no queue's file; not the index."""
+    store.dispatch.index_stalled = False
+    store_queue(&store.dispatch.refused, queue)
+
+
+cdef int64_t dispatch_range(
+    Store *store, int64_t at, int64_t limit, int what,
+) noexcept nogil:
+    """Dispatch the records in [at, limit); publish the position unless only units are written."""
+    cdef MappedFile *file = NULL
+    cdef int64_t rc = 0
+    cdef int64_t stop
+    cdef bint units_only = what == DISPATCH_UNITS
+    while at < limit and rc == 0:
+        if file == NULL or at < file.start or at >= file.start + file.size:
+            mapped_file_release(file)
+            file = NULL
+            rc = file_set_hold(&store.log, at, &file)
+            if rc < 0:
+                dispatch_note_refused(store, NULL)
+                break
+        stop = min(limit, file.start + file.size)
+        while at < stop and rc == 0:
+            lock_take(&store.dispatch.lock)
+            store.dispatch.pending.units_only = units_only
+            rc = dispatch_batch(store, file, &at, stop)
+            if rc == 0 and units_only:
+                store.dispatch.units_until = at
+            elif rc == 0:
+                atomic_set_strict(&store.dispatch.dispatched, at)
+            lock_give(&store.dispatch.lock)
+            if rc == 0 and not units_only:
+                gate_open(&store.dispatch.visible)
+            if unlikely(atomic_get(&store.stopping) != 0):
+                break
+        if atomic_get(&store.stopping):
+            break
+    mapped_file_release(file)
+    return rc
+
+
+cdef int64_t dispatch_batch(
+    Store *store, MappedFile *file, int64_t *position, int64_t stop,
+) noexcept nogil:
+    """Dispatch up to DISPATCH_BATCH records of one file and advance ``position`` past them."""
+    cdef const char *data
+    cdef Record record
+    cdef DispatchRequest request
+    cdef Pending *pending = store.dispatch.pending
+    cdef int64_t at = position[0]
+    cdef int64_t size, field
+    cdef int64_t done = 0
+    cdef int64_t newest = 0
+    cdef int64_t last = -1
+    cdef int64_t rc = 0
+    request.topic = NULL
+    pending.count = 0
+    pending.lost = False
+    while done < DISPATCH_BATCH and at < stop:
+        done += 1
+        data = file.base + (at - file.start)
+        size = record_parse(data, file.size - (at - file.start), file.size - (at - file.start),
+                            &record, &field)
+        if size == 0:                        # the blank
+            rc = mapped_file_lost(file, at - file.start, at - file.start + RECORD_BLANK_BYTES)
+            if rc < 0:
+                break
+            at = file.start + file.size
+            break
+        if size < 0 or record.physical_offset != at:
+            rc = mapped_file_lost(file, at - file.start, file.size)
+            if rc < 0:
+                break
+            if size > 0:
+                field = FIELD_PHYSICAL_OFFSET
+            rc = fail(&store.failure, E_CORRUPT, "commitlog", record_field_name(field), at, 0, 0)
+            break
+        rc = dispatch_record(store, file, data, &record, &request)
+        if rc < 0:
+            break
+        newest = record.store_timestamp
+        last = at
+        at += size
+        if pending.count > PENDING_ROOM - 256:
+            rc = dispatch_keys(store)
+            if rc < 0:
+                break
+    if rc == 0 and not pending.units_only:
+        rc = dispatch_keys(store)
+    if rc == 0 and pending.lost:
+        rc = -ENOSPC
+    if rc < 0:
+        return rc
+    if last >= 0 and not pending.units_only:
+        atomic_set(&store.dispatch.logics_timestamp, newest)
+        atomic_set(&store.indexes.dispatched, at)
+        store.dispatch.last_record = last
+    position[0] = at
+    return 0
+
+
+cdef inline int64_t dispatch_request(
+    TopicTable *table, const Settings *settings, const char *data, const Record *record,
+    DispatchRequest *request,
+) noexcept nogil:
+    """What dispatch does with a record: REQUEST_... flags, 0 for nothing, or E_NO_MEMORY."""
+    cdef Topic *topic = request.topic
+    cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION
+    if transaction == SYS_ROLLBACK:
+        return REQUEST_ROLLBACK
+    store_properties(data + record.properties_at, record.properties_length, &request.properties)
+    if topic == NULL or topic.length != record.topic_length \
+            or memcmp(topic.name, data + record.topic_at, <size_t>topic.length) != 0:
+        topic = topic_find(table, data + record.topic_at, record.topic_length)
+        if topic == NULL and topic_name_good(data + record.topic_at, record.topic_length):
+            topic = topic_enter(table, data + record.topic_at, record.topic_length)
+            if topic == NULL:
+                return E_NO_MEMORY
+        request.topic = topic
+    # Deleting a topic deletes its queues only: its records can still be found by key.
+    if topic != NULL and record.physical_offset < topic.deleted_before:
+        if record.physical_offset >= topic.noted_before:
+            topic.gone = True
+        return REQUEST_KEYS
+    if transaction == SYS_PREPARED:
+        return REQUEST_KEYS
+    if topic == NULL or record.queue_id < 0 or record.queue_offset < 0 \
+            or record.queue_offset > INT64_MOST // UNIT_BYTES - 2:
+        return REQUEST_KEYS | REQUEST_SKIPPED
+    request.code = dispatch_tags_code(settings, topic, &request.properties, record.store_timestamp)
+    return REQUEST_KEYS | REQUEST_UNIT
+
+
+cdef inline int64_t dispatch_record(
+    Store *store, MappedFile *file, const char *data, const Record *record,
+    DispatchRequest *request,
+) noexcept nogil:
+    """Write the unit of one record, and note its keys."""
+    cdef Queue *queue
+    cdef int64_t rc
+    cdef int64_t wanted = dispatch_request(&store.table, &store.settings, data, record, request)
+    if wanted < 0:
+        return wanted
+    rc = mapped_file_lost(file, data - file.base, data - file.base + record.size)
+    if rc < 0:
+        return rc
+    if wanted & REQUEST_SKIPPED:                  # skipped, and counted
+        atomic_add(&store.dispatch.skipped, 1)
+    if wanted & REQUEST_UNIT:
+        queue = queue_find(request.topic, record.queue_id)
+        if queue == NULL:
+            queue = queue_enter(&store.table, request.topic, record.queue_id)
+            if queue == NULL:
+                return E_NO_MEMORY
+        KILL_POINT("before-unit")
+        rc = dispatch_unit(store, queue, record, request.code)
+        if rc < 0:
+            dispatch_note_refused(store, queue)
+            return rc
+    if store.indexes.enabled and not store.dispatch.pending.units_only \
+            and wanted & (REQUEST_KEYS | REQUEST_ROLLBACK):
+        note_key(store, record, KEYLESS)
+        if wanted & REQUEST_KEYS:
+            dispatch_note_keys(store, data, record, request)
+    return 0
+
+
+cdef inline const char *dispatch_refused(Store *store) noexcept nogil:
+    """The path of what dispatch could not write last."""
+    cdef const char *path = b"consumequeue"
+    cdef Queue *queue = load_queue(&store.dispatch.refused)
+    if store.dispatch.index_stalled:
+        path = b"index"
+    elif queue != NULL:
+        path = queue.files.directory
+    return path
+
+
+cdef inline int64_t dispatch_unit(
+    Store *store, Queue *queue, const Record *record, int64_t code,
+) noexcept nogil:
+    """Write the unit of a record at exactly its queue offset."""
+    cdef int64_t rc
+    if unlikely(atomic_peek(&store.state) == STATE_OPENING
+                or record.physical_offset < store.dispatch.recovering_until):
+        rc = recover_record(store, queue, record, code)
+        if rc > 0:
+            store.recovery.units_written += rc
+            if not queue.completed:
+                queue.completed = True
+                store.recovery.queues_rebuilt += 1
+        return min(rc, 0)
+    if not offset_is_likely(queue, record.queue_offset, record.physical_offset):
+        atomic_add(&store.dispatch.skipped, 1)
+        return 0
+    rc = queue_put_unit(queue, record.queue_offset, record.physical_offset, record.size, code)
+    if rc > 0:
+        store.recovery.units_written += rc
+    return min(rc, 0)
+
+
+cdef inline int64_t dispatch_tags_code(
+    const Settings *settings, const Topic *topic, const StoreProperties *properties,
+    int64_t store_timestamp,
+) noexcept nogil:
+    """The hash of the tags; in the schedule topic the delivery time."""
+    cdef int64_t level
+    if unlikely(topic.schedule) and properties.delay.value_length > 0:
+        level = parse_decimal(properties.delay.value, properties.delay.value_length)
+        if level > settings.delay_count:
+            level = settings.delay_count
+        if level > 0:
+            return store_timestamp + settings.delay_millis[level - 1]
+    return tags_code(&properties.tags)
+
+
+cdef inline int32_t next_key_hash(
+    const char *data, const Record *record, const DispatchRequest *request, int64_t *at,
+) noexcept nogil:
+    """The hash of the unique key, then of each of KEYS, then KEYLESS; ``at`` begins as -1."""
+    cdef const char *word
+    cdef int64_t length
+    cdef int32_t start
+    if request.topic != NULL:
+        start = request.topic.key_hash
+    else:
+        start = java_hash_utf8(b"#", 1, java_hash_utf8(
+            data + record.topic_at, record.topic_length, 0))
+    if at[0] < 0:
+        at[0] = 0
+        if request.properties.unique_key.value_length > 0:
+            return index_key_hash(request.properties.unique_key.value,
+                                  request.properties.unique_key.value_length, start)
+    if request.properties.keys.value_length > 0 and split_next(
+            request.properties.keys.value, request.properties.keys.value_length, 32, at, &word,
+            &length):
+        return index_key_hash(word, length, start)
+    return KEYLESS
+
+
+cdef inline void dispatch_note_keys(
+    Store *store, const char *data, const Record *record, const DispatchRequest *request,
+) noexcept nogil:
+    """Hash the keys of a record and prefetch their slots."""
+    cdef int64_t at = -1
+    cdef int32_t key_hash = next_key_hash(data, record, request, &at)
+    while key_hash != KEYLESS:
+        note_key(store, record, key_hash)
+        key_hash = next_key_hash(data, record, request, &at)
+
+
+cdef inline void note_key(Store *store, const Record *record, int32_t key_hash) noexcept nogil:
+    cdef Pending *pending = store.dispatch.pending
+    cdef PendingKey *key
+    if unlikely(pending.count == PENDING_ROOM):
+        if dispatch_keys(store) < 0:
+            pending.lost = True              # the batch is repeated
+            return
+    key = &pending.keys[pending.count]
+    pending.count += 1
+    key.physical_offset = record.physical_offset
+    key.store_timestamp = record.store_timestamp
+    key.key_hash = key_hash
+    if key_hash != KEYLESS and store.indexes.last != NULL:
+        prefetch(index_slot(store.indexes.last, key_hash))
+
+
+cdef int64_t dispatch_keys(Store *store) noexcept nogil:
+    """Enter the keys noted; skip records below the last file's end, which are in it."""
+    cdef Pending *pending = store.dispatch.pending
+    cdef PendingKey *key
+    cdef int64_t rc = 0
+    cdef int64_t i
+    if unlikely(atomic_get(&store.indexes.waiting) != 0):
+        rc = -ENOSPC                         # its files must be repaired first: reput_until
+    for i in range(pending.count if rc == 0 else 0):
+        key = &pending.keys[i]
+        if key.key_hash == KEYLESS:          # the first key of each record
+            rc = index_set_roll(&store.indexes)
+            if rc < 0:
+                break
+            pending.known = key.physical_offset < max(
+                atomic_peek(&store.indexes.last.end_phy_offset), store.indexes.known_end)
+        elif not pending.known:
+            rc = index_set_put(&store.indexes, key.key_hash, key.physical_offset,
+                               key.store_timestamp)
+            if rc < 0:
+                break
+    if rc < 0:
+        store.dispatch.index_stalled = True
+        atomic_set(&store.dispatch.stalled, rc)
+        return rc
+    pending.count = 0
+    return 0

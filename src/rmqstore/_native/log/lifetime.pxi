@@ -1,0 +1,120 @@
+# A store's memory: allocated, emptied once no call is inside, freed with the last reference.
+#
+# Source: store/DefaultMessageStore.java DefaultMessageStore, destroy
+
+cdef enum:
+    WRITER_MAPPINGS = 4096       # of full files on the disk; Linux allows a process 65,530
+
+
+cdef int64_t reader_files() noexcept nogil:
+    """Limit on open descriptors of a read-only store, for log and queues, and for the index.
+
+    A third each of the process's limit.
+    """
+    cdef rlimit_t limit
+    if getrlimit(RLIMIT_NOFILE, &limit) != 0:
+        return 64
+    return max(8, min(256, <int64_t>min(limit.rlim_cur, <uint64_t>1 << 20) // 3))
+
+
+cdef Store *store_new(int root, const Settings *settings, bint writable) noexcept nogil:
+    """NULL without memory; takes over ``root``."""
+    cdef Store *store = <Store *>calloc(1, sizeof(Store))
+    if store == NULL:
+        return NULL
+    atomic_set(&store.references, 1)
+    store.settings = settings[0]
+    store.fork_generation = fork_generation
+    store.root = root
+    store.lock = -1
+    store.dispatch.last_record = -1
+    store.writable = writable
+    lock_init(&store.writer.put_lock, LOCK_PUT)
+    lock_init(&store.writer.prepare_lock, LOCK_PREPARE)
+    lock_init(&store.flush.log_lock, LOCK_FLUSH_LOG)
+    lock_init(&store.flush.queues_lock, LOCK_FLUSH_QUEUES)
+    lock_init(&store.failure_lock, LOCK_FAILURE)
+    lock_init(&store.view.refresh_lock, LOCK_REFRESH)
+    lock_init(&store.view.derive_lock, LOCK_DERIVE)
+    lock_init(&store.view.queued_lock, LOCK_QUEUED)
+    lock_init(&store.dispatch.lock, LOCK_DISPATCH)
+    lock_init(&store.keyless.lock, LOCK_KEYLESS)
+    gate_init(&store.flush.durable)
+    gate_init(&store.dispatch.visible)
+    wakeups_init(&store.flush.wakeups)
+    worker_init(&store.dispatch.worker)
+    worker_init(&store.flush.log_worker)
+    worker_init(&store.flush.queue_worker)
+    worker_init(&store.writer.worker)
+    file_set_init(&store.log, root, "commitlog", settings.log_file_size, writable)
+    store.log.keep_made = True
+    store.log.keep_opened = writable
+    store.log.window = min(LOG_WINDOW, max(settings.log_file_size, 1 << 20))
+    index_set_init(&store.indexes, root, writable, settings.slot_num, settings.entry_num,
+                   settings.index_enabled)
+    store.indexes.open_most = reader_files()
+    store.dispatch.pending = <Pending *>calloc(1, sizeof(Pending))
+    if topic_table_init(
+            &store.table, root, settings.queue_file_size, writable, &store.open_files) < 0 \
+            or store.dispatch.pending == NULL \
+            or open_files_init(&store.open_files,
+                               WRITER_MAPPINGS if writable else reader_files()) < 0:
+        store_drop(store)
+        return NULL
+    if not PLANTED("a14"):
+        store.log.open_files = &store.open_files
+    return store
+
+
+cdef void store_empty(Store *store) noexcept nogil:
+    """Release files, memory and lock; no call is inside any more."""
+    store_queue(&store.dispatch.refused, NULL)   # its queues are freed
+    if store.emptied:
+        return
+    store.emptied = True
+    forget_open_store(store)
+    mapped_file_release(store.writer.current)
+    mapped_file_release(store.writer.next_file)
+    store.writer.current = NULL
+    store.writer.next_file = NULL
+    if store.table.slots != NULL:
+        topic_table_destroy(&store.table)
+    file_set_destroy(&store.log)
+    index_set_destroy(&store.indexes)
+    open_files_destroy(&store.open_files)
+    free(store.dispatch.pending)
+    if store.lock >= 0:
+        sys_unlock_first_byte(store.lock)
+        close(store.lock)
+        store.lock = -1
+    if store.root >= 0:
+        close(store.root)
+        store.root = -1
+
+
+cdef void store_drop(Store *store) noexcept nogil:
+    """Drop a reference; the last one frees everything and releases the lock."""
+    if atomic_add(&store.references, -1) != 0:
+        return
+    store_empty(store)
+    if store.abandoned:
+        atomic_add(&stores_leaving, -1)
+    free(store.recovery.damages)
+    gate_destroy(&store.flush.durable)
+    gate_destroy(&store.dispatch.visible)
+    wakeups_destroy(&store.flush.wakeups)
+    worker_destroy(&store.dispatch.worker)
+    worker_destroy(&store.flush.log_worker)
+    worker_destroy(&store.flush.queue_worker)
+    worker_destroy(&store.writer.worker)
+    lock_destroy(&store.writer.put_lock)
+    lock_destroy(&store.writer.prepare_lock)
+    lock_destroy(&store.flush.log_lock)
+    lock_destroy(&store.flush.queues_lock)
+    lock_destroy(&store.failure_lock)
+    lock_destroy(&store.view.refresh_lock)
+    lock_destroy(&store.view.derive_lock)
+    lock_destroy(&store.view.queued_lock)
+    lock_destroy(&store.dispatch.lock)
+    lock_destroy(&store.keyless.lock)
+    free(store)

@@ -1,0 +1,231 @@
+# Reading a record by its position; checking units against their records.
+#
+# Source: store/DefaultMessageStore.java getMessage, store/CommitLog.java getMessage
+
+# A record found, for the Python layer; the holder owns the slice.
+cdef struct Found:
+    Slice slice
+    Record record
+
+cdef enum:
+    RECORD_GUESS = 4096          # bytes read before a record's size is known
+    LARGE_RECORD = 4 << 20       # from here on its parts are checked before it is read whole
+
+
+cdef int64_t log_record(
+    Store *store, int64_t physical_offset, int64_t size_hint, Found *found, int64_t *field,
+) noexcept nogil:
+    """The record at an offset of the log, checked in all its parts.
+
+    Returns its size and what to release; 0 at a blank; E_NOT_FOUND outside of the log,
+    E_REMOVED if its file is gone, E_CORRUPT with ``field``.
+    """
+    cdef int64_t room, rc, wanted
+    memset(&found.slice, 0, sizeof(Slice))
+    field[0] = FIELD_NONE
+    if physical_offset < 0:
+        return E_NOT_FOUND
+    if store.writable and physical_offset >= atomic_get(&store.log.wrote):
+        return E_NOT_FOUND
+    room = store.log.file_size - physical_offset % store.log.file_size
+    if size_hint > LARGE_RECORD:             # do not allocate so much on a unit's word
+        size_hint = 0
+    wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0
+                 else max(size_hint, 8))
+    while True:
+        rc = file_set_read(&store.log, physical_offset, min(room, wanted), &found.slice)
+        if rc < 0:
+            return E_REMOVED if rc == E_NOT_FOUND and physical_offset < log_first(store) else rc
+        if found.slice.file != NULL:
+            room = found.slice.file.start + found.slice.file.size - physical_offset
+            found.slice.length = room        # mapped: the whole file is readable
+        rc = record_parse(found.slice.data, found.slice.length, room, &found.record, field)
+        if rc != E_NOT_FOUND:
+            break
+        if found.slice.length < wanted:      # the file itself is short
+            rc = E_CORRUPT
+            break
+        slice_release(&found.slice)
+        wanted = found.record.size
+        if wanted > LARGE_RECORD:
+            rc = large_record_fits(store, physical_offset, wanted, field)
+            if rc < 0:
+                return rc
+    if rc > 0:
+        field[0] = record_check(found.slice.data, &found.record, physical_offset, CHECK_CRC)
+        if field[0] != FIELD_NONE:
+            rc = E_CORRUPT
+    if rc > 0:
+        found.slice.length = rc
+    if slice_lost(&found.slice) < 0:         # without a size: any byte after its beginning
+        rc = E_LOST
+    if rc <= 0:
+        slice_release(&found.slice)
+    else:
+        found.slice.length = rc
+    return rc
+
+
+cdef int64_t log_first(Store *store) noexcept nogil:
+    """The first offset the log has."""
+    return file_set_start(&store.log)
+
+
+cdef int64_t large_record_fits(
+    Store *store, int64_t physical_offset, int64_t size, int64_t *field,
+) noexcept nogil:
+    """Whether the parts of a large record add up, checked before memory is allocated."""
+    cdef Slice slice
+    cdef int64_t at = RECORD_HEAD_BYTES - 4
+    cdef int64_t body, topic, rc, head
+    cdef int32_t sys_flag
+    rc = file_set_read(&store.log, physical_offset, RECORD_HEAD_BYTES + 2 * HOST_V6_EXTRA, &slice)
+    if rc < RECORD_HEAD_BYTES + 2 * HOST_V6_EXTRA:
+        slice_release(&slice)
+        return rc if rc < 0 else E_CORRUPT
+    head = 2 if get_i32(slice.data + RECORD_MAGIC) == MAGIC_MESSAGE_V2 else 1
+    sys_flag = get_i32(slice.data + RECORD_SYS_FLAG)
+    at += HOST_V6_EXTRA if sys_flag & SYS_BORN_HOST_V6 else 0
+    at += HOST_V6_EXTRA if sys_flag & SYS_STORE_HOST_V6 else 0
+    body = get_i32(slice.data + at)
+    slice_release(&slice)
+    field[0] = FIELD_SIZE
+    at += 4 + body
+    if body < 0 or at + head + 2 > size:
+        return E_CORRUPT
+    rc = file_set_read(&store.log, physical_offset + at, 2, &slice)
+    topic = -1
+    if rc == 2:
+        topic = get_i16(slice.data) if head == 2 else <signed char>slice.data[0]
+    slice_release(&slice)
+    at += head + topic
+    if topic < 0 or at + 2 > size:
+        return rc if rc < 0 else E_CORRUPT
+    rc = file_set_read(&store.log, physical_offset + at, 2, &slice)
+    if rc == 2 and at + 2 + get_i16(slice.data) == size:
+        field[0] = FIELD_NONE
+    slice_release(&slice)
+    return E_CORRUPT if field[0] != FIELD_NONE else 0
+
+
+cdef inline bint record_is_own(
+    const char *data, const Record *record, const Queue *queue, int64_t queue_offset,
+) noexcept nogil:
+    """Whether a record names this queue and queue offset as its own."""
+    return record.topic_length == queue.topic.length and record.queue_id == queue.id \
+        and record.queue_offset == queue_offset \
+        and memcmp(data + record.topic_at, queue.topic.name,
+                   <size_t>queue.topic.length) == 0
+
+
+cdef bint record_is_of(
+    const char *data, const Record *record, const Queue *queue, int64_t queue_offset,
+) noexcept nogil:
+    """Whether a record names this queue and queue offset, or does so by multi-dispatch."""
+    cdef StoreProperties properties
+    cdef Topic *topic = queue.topic
+    cdef int64_t name_at = 0
+    cdef int64_t offset_at = 0
+    cdef const char *name = NULL
+    cdef const char *offset = NULL
+    cdef int64_t name_length = 0
+    cdef int64_t offset_length = 0
+    if record_is_own(data, record, queue, queue_offset):
+        return True
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    if properties.multi_dispatch.value_length <= 0 or properties.multi_offset.value_length <= 0:
+        return False
+    while split_next(properties.multi_dispatch.value, properties.multi_dispatch.value_length, 44,
+                     &name_at, &name, &name_length) \
+            and split_next(properties.multi_offset.value, properties.multi_offset.value_length,
+                           44, &offset_at, &offset, &offset_length):
+        if name_length == topic.length and memcmp(name, topic.name, <size_t>name_length) == 0 \
+                and parse_decimal(offset, offset_length) == queue_offset:
+            return True
+    return False
+
+
+cdef int64_t queue_record(
+    Store *store, Queue *queue, int64_t queue_offset, const Unit *unit, Found *found,
+    int64_t *field,
+) noexcept nogil:
+    """The record that a unit points to; it must name the unit's queue and queue offset."""
+    cdef int64_t rc
+    if unit_is_blank(unit):
+        return E_REMOVED
+    if unit.size <= 0:                       # an empty unit with others after it
+        field[0] = FIELD_QUEUE
+        return E_CORRUPT
+    rc = log_record(store, unit.physical_offset, unit.size, found, field)
+    if rc > 0 and (rc != unit.size or not record_is_of(
+            found.slice.data, &found.record, queue, queue_offset)):
+        slice_release(&found.slice)
+        field[0] = FIELD_QUEUE
+        return E_CORRUPT
+    if rc == 0:
+        field[0] = FIELD_MAGIC
+        return E_CORRUPT
+    return rc
+
+
+cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
+    """Whether a unit of a read-only store counts: its record checks and names it.
+
+    Not if its tags code is still incomplete: tag filters would miss the message.
+    """
+    cdef Unit unit
+    cdef Unit before
+    cdef Found found
+    cdef int64_t field
+    cdef bint torn
+    memset(&unit, 0, sizeof(Unit))
+    if queue_file_unit(queue, queue_offset, &unit) < 0 or unit.size <= 0 or unit_is_blank(&unit):
+        return False
+    if queue_offset > 0 and queue_file_unit(queue, queue_offset - 1, &before) == 0 \
+            and not unit_is_blank(&before) and before.physical_offset >= unit.physical_offset:
+        return False
+    if queue_record(store, queue, queue_offset, &unit, &found, &field) <= 0:
+        return False
+    torn = record_is_torn(found.slice.data, &found.record,
+                          store.log.file_size) or (
+        not queue.topic.schedule
+        and code_is_half_written(unit.tags_code, record_tags_code(found.slice.data, &found.record)))
+    slice_release(&found.slice)
+    return not torn
+
+
+cdef int64_t queue_first_kept(
+    Store *store, Queue *queue, int64_t low, int64_t stop,
+) noexcept nogil:
+    """First queue offset in [low, stop) whose record the log still has; ``stop`` if there is none.
+
+    Units ascend.  A unit that points below the log after one whose record is there is damaged,
+    and hides nothing before it.
+    """
+    cdef int64_t start = log_first(store)
+    cdef int64_t first = queue_first_at_or_after(queue, start, low, stop)
+    cdef int64_t earlier
+    while first > low + 1:
+        earlier = queue_first_at_or_after(queue, start, low, first - 1)
+        if not 0 <= earlier < first - 1 or not unit_is_good(store, queue, earlier):
+            break
+        first = earlier
+    return first
+
+
+cdef bint code_is_half_written(int64_t stored, int64_t wanted) noexcept nogil:
+    """Whether a code differs by bytes that are still zero, and by no others."""
+    cdef int64_t shift = 0
+    if stored == wanted:
+        return False
+    while shift < 64:
+        if (stored >> shift) & 0xFF and (stored >> shift) & 0xFF != (wanted >> shift) & 0xFF:
+            return False
+        shift += 8
+    return True
+
+
+cdef int64_t record_tags_code(const char *data, const Record *record) noexcept nogil:
+    cdef StoreProperties properties
+    store_properties(data + record.properties_at, record.properties_length, &properties)
+    return tags_code(&properties.tags)

@@ -1,0 +1,253 @@
+# The whole state of an open store, and who may access what.
+#
+# The locks and their order are in base/locks.pxd.
+# The dispatch thread alone writes: queues' files, index files, dispatched.
+# The flush threads alone move: the sets' flushed positions.
+# Everything else is behind a lock, atomic, or constant after opening.
+#
+# Source: store/DefaultMessageStore.java
+
+cdef enum:
+    STATE_OPENING
+    STATE_OPEN
+    STATE_CLOSING
+    STATE_CLOSED
+
+    DELAY_LEVELS_MAX = 64
+    LOG_WINDOW = 64 << 20            # bytes of a log file reserved at a time
+    POPULATE_FIRST = 256 << 10
+    POPULATE_MOST = 32 << 20
+    FLUSH_ALL_NS = 500000000
+    STALLED_NS = 150000000           # how long to wait for a stalled dispatch
+    WAIT_SLICE_NS = 200000000        # how often a wait checks for signals
+    VISIBLE_WAIT_NS = 1000000000     # how long a read waits for earlier puts
+    REFRESH_AFTER_NS = 100000000     # how long a reader relies on its last listing
+    CLOSE_SLICE_NS = 100000000       # how often a close checks whether dispatch can go on
+    CLOSE_STALLED_NS = 1000000000    # how long it waits for disk space
+
+
+# The part of StoreConfig that the core uses. Times in ns, sizes in bytes.
+cdef struct Settings:
+    int64_t log_file_size
+    int64_t queue_file_size
+    int64_t slot_num
+    int64_t entry_num
+    int64_t max_message_size
+    int64_t flush_interval_log
+    int64_t flush_interval_queue
+    int64_t flush_thorough_log
+    int64_t flush_thorough_queue
+    int64_t flush_least_pages_log
+    int64_t flush_least_pages_queue
+    int64_t sync_flush_timeout
+    int64_t default_queue_nums
+    int64_t delay_count
+    int64_t delay_millis[DELAY_LEVELS_MAX]
+    bint sync_flush
+    bint index_enabled
+    bint check_crc
+    bint record_checksum
+    bint log_only                # write only the log, and force nothing to the disk
+    int32_t store_host_length
+    char store_host[HOST_V6_BYTES]
+
+
+cdef enum:
+    PENDING_ROOM = 512           # keys of a dispatch batch before they are entered
+    KEYLESS = -1
+
+cdef struct PendingKey:
+    int64_t physical_offset
+    int64_t store_timestamp
+    int32_t key_hash             # KEYLESS: no key, but roll the file if it is full
+
+cdef struct Pending:
+    int64_t count
+    bint lost                    # keys were dropped for lack of space
+    bint known                   # the record of the next keys was entered before
+    bint units_only              # leave out keys: the index has no space
+    PendingKey keys[PENDING_ROOM]
+
+
+# Send: where the next record goes, and the files ahead of it.
+cdef struct Writer:
+    Lock put_lock
+    MappedFile *current          # the log's last file; held
+    int64_t last_store_timestamp
+    Lock prepare_lock
+    MappedFile *next_file        # made ahead, without a name
+    atomic_i64 prepare_at        # wake the preparer when the log has come this far
+    int64_t populated            # log offset up to which pages are populated
+    int64_t populate_window
+    Worker worker                # prepares
+
+
+# Reput: the position up to which queues and index are written, and what holds it up.
+cdef struct Dispatch:
+    atomic_i64 dispatched        # log offset
+    int64_t last_record          # offset of the last one dispatched, -1: none
+    atomic_i64 logics_timestamp  # its store time
+    Lock lock
+    Pending *pending
+    atomic_i64 stalled           # -errno while it cannot go on for lack of space
+    bint index_stalled           # the index lacks space, not a queue; set before ``stalled``
+    Queue *refused               # the queue that could not be written last, NULL: none
+    int64_t units_until          # log offset up to which queues are written while the index waits
+    int64_t recovering_until     # log offset below which a recovery's rules apply
+    atomic_i64 skipped           # records with an invalid topic or queue id
+    Gate visible                 # callers that wait for it
+    Worker worker
+
+
+# The two flushing activities.
+cdef struct Flush:
+    Gate durable                 # callers that wait for the log to be on the disk
+    Wakeups wakeups              # event loops that do
+    atomic_i64 unflushed         # why no log file could be opened for a flush; retried
+    atomic_i64 physic_timestamp
+    atomic_i64 syncs_log
+    atomic_i64 syncs_queue
+    atomic_i64 calls
+    int64_t thorough_log_at
+    int64_t thorough_queue_at
+    Lock log_lock
+    Lock queues_lock
+    Worker log_worker
+    Worker queue_worker
+
+
+# What a read-only store knows of the files, and since when.
+cdef struct View:
+    bint owned_elsewhere         # another process has the store open
+    Lock refresh_lock
+    atomic_i64 refreshed_at
+    atomic_i64 log_end           # at the last refresh
+    Lock derive_lock
+    atomic_i64 derived           # the queues have been completed from the log
+    Lock queued_lock
+    int64_t queued_until         # from queued_first up to here every record is in a queue
+    int64_t queued_first
+    int64_t queued_minimums
+    atomic_i64 scanned_records   # by all scans
+    atomic_i64 scanned_bytes
+    bint sizes_inferred          # no configuration: sizes inferred from the files
+    bint log_size_read           # the size is known from a file; until then, look for one
+    bint queue_size_read
+
+
+cdef struct Store:
+    # its lifetime
+    atomic_i64 references        # 1 for the engine + 1 a thread
+    atomic_i64 state
+    atomic_i64 stopping
+    atomic_i64 in_use            # calls in progress
+    int64_t fork_generation
+    Store *next_open             # list of open stores, for forks
+    bint abandoned
+    bint emptied                 # closed, and everything but this struct released
+    bint writable
+    bint topics_listed           # topics.json was readable: each Topic.entered is valid
+    int root
+    int lock
+    Settings settings
+    atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
+    Failure failure              # of the first background failure
+    Lock failure_lock
+    # its files
+    OpenFiles open_files
+    FileSet log
+    TopicTable table
+    IndexSet indexes
+    Keyless keyless
+    # its activities
+    Writer writer
+    Dispatch dispatch
+    Flush flush
+    View view
+    Recovery recovery
+
+
+cdef void store_set_failed(
+    Store *store, int64_t status, const char *path, const char *what,
+) noexcept nogil:
+    """Fail the store for good after a failed sync: no more writes, and all waiters learn it."""
+    cdef int64_t offset = -1
+    if status == E_LOST:                     # with the file and offset that were noted
+        path = loss_noted(&offset)
+        what = LOSS_TEXT
+    lock_take(&store.failure_lock)
+    fail(&store.failure, status, path, what, offset, 0, 0)
+    lock_give(&store.failure_lock)
+    atomic_swap_if(&store.failed, 0, status)
+    gate_open(&store.flush.durable)
+    gate_open(&store.dispatch.visible)
+    wakeups_ring(&store.flush.wakeups, INT64_MAX)
+
+
+cdef inline int64_t store_enter(Store *store) noexcept nogil:
+    """Begin a call: 0, or E_CLOSED, E_FORKED. Balanced by store_leave."""
+    if unlikely(store.fork_generation != fork_generation):
+        return E_FORKED
+    atomic_add(&store.in_use, 1)
+    if unlikely(atomic_get_strict(&store.state) != STATE_OPEN):
+        atomic_add(&store.in_use, -1)
+        return E_CLOSED
+    calls_inside(1)
+    return 0
+
+
+cdef inline void store_leave(Store *store) noexcept nogil:
+    calls_inside(-1)
+    atomic_add(&store.in_use, -1)
+
+
+# Incremented in a child after each fork, which identifies the parent's stores there.
+cdef int64_t fork_generation = 0
+# Stores that nobody closed and whose last thread has yet to end and release the lock.
+cdef atomic_i64 stores_leaving
+cdef Store *open_stores = NULL
+cdef Lock open_stores_lock
+
+
+cdef void before_fork() noexcept nogil:
+    lock_take(&open_stores_lock)
+
+
+cdef void after_fork_in_parent() noexcept nogil:
+    lock_give(&open_stores_lock)
+
+
+cdef void after_fork_in_child() noexcept nogil:
+    """The child closes its copies of the parent's locks, which would otherwise stay held."""
+    global fork_generation
+    cdef Store *store = open_stores
+    fork_generation += 1
+    unique_keys_init(&unique_keys, unique_keys.address, <uint32_t>monotonic_ns())
+    while store != NULL:
+        if store.lock >= 0:
+            close(store.lock)
+            store.lock = -1
+        store = store.next_open
+    lock_give(&open_stores_lock)
+
+
+cdef void note_open_store(Store *store) noexcept nogil:
+    """Called before the lock is taken; undone by forget_open_store."""
+    global open_stores
+    lock_take(&open_stores_lock)
+    store.next_open = open_stores
+    open_stores = store
+    lock_give(&open_stores_lock)
+
+
+cdef void forget_open_store(Store *store) noexcept nogil:
+    global open_stores
+    cdef Store **at
+    lock_take(&open_stores_lock)
+    at = &open_stores
+    while at[0] != NULL:
+        if at[0] == store:
+            at[0] = store.next_open
+            break
+        at = &at[0].next_open
+    lock_give(&open_stores_lock)

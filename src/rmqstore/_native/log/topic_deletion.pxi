@@ -1,0 +1,115 @@
+# Topic deletion: ours, noted in rmqstore-deleted.json, or a broker's, which leaves the records in
+# the log without any note.
+#
+# Source: store/DefaultMessageStore.java cleanUnusedTopic
+
+cdef void infer_deleted_topics(Store *store, int64_t end) noexcept nogil:
+    """Do not bring back topics that were deleted without a note, for one by a broker.
+
+    Those have neither an entry in topics.json nor a queue, in a store that was closed. After an
+    unclean exit either may be missing on the disk, and the log decides. Called before the log is
+    walked; until topics_inferred_deleted the same applies to topics first met there.
+    """
+    cdef stat_t status
+    cdef Topic *topic = load_topic(&store.table.first)
+    if not store.topics_listed or not store.recovery.clean or PLANTED("a4") \
+            or fstatat(store.root, "consumequeue", &status, 0) != 0:
+        return
+    while topic != NULL:
+        topic_ask_gone(topic, end)
+        topic = load_topic(&topic.next_made)
+    store.table.gone_before = end
+
+
+cdef void topics_inferred_deleted(Store *store) noexcept nogil:
+    store.table.gone_before = 0
+
+
+cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
+    """Treat no record after the log's end as one of a deleted topic.
+
+    The log may have lost records that a deletion note covers: new ones are put at lower offsets.
+    """
+    cdef Topic *topic = load_topic(&store.table.first)
+    while topic != NULL and not PLANTED("a4"):
+        topic.deleted_before = min(topic.deleted_before, end)
+        topic = load_topic(&topic.next_made)
+
+
+cdef void queued_forget(Store *store) noexcept nogil:
+    """After units were removed: no record is known to be in a queue any more."""
+    lock_take(&store.view.queued_lock)
+    store.view.queued_first = -1
+    lock_give(&store.view.queued_lock)
+
+
+cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
+    """Empty every queue of a topic and unlink its files, while neither put nor dispatch runs.
+
+    Records in the log by then are not dispatched any more. Returns its end.
+    """
+    cdef Queue *queue
+    cdef int64_t rc = 0
+    lock_take(&store.flush.queues_lock)
+    lock_take(&store.writer.put_lock)
+    lock_take(&store.dispatch.lock)
+    topic.deleted_before = atomic_get(&store.log.wrote)
+    queue = topic.first_queue
+    while queue != NULL and rc >= 0:
+        rc = queue_delete(queue)
+        queue = queue.next_made
+    if rc >= 0:                              # the dispatch may make it again at once
+        rc = remove_topic_directory(store, topic)
+    lock_give(&store.dispatch.lock)
+    lock_give(&store.writer.put_lock)
+    lock_give(&store.flush.queues_lock)
+    queued_forget(store)
+    return rc if rc < 0 else topic.deleted_before
+
+
+cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
+    """Remove the topic's empty directory durably."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t rc
+    snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
+    rc = remove_directory_below(store.root, path)
+    if rc < 0 and rc != -ENOENT and rc != -ENOTEMPTY:
+        return rc
+    rc = sync_directory(store.root, "consumequeue")
+    if rc == 0 or is_passing(rc):
+        return rc
+    store_set_failed(store, rc, "consumequeue", "the directory cannot be forced to the disk")
+    return E_FAILED
+
+
+cdef int64_t queue_delete(Queue *queue) noexcept nogil:
+    """Forget a queue's units, unlink its files and directory; readers keep the files they hold."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t i, rc
+    atomic_set(&queue.max_offset, 0)
+    atomic_set(&queue.min_offset, 0)
+    atomic_set(&queue.last_end, 0)
+    queue.next_offset = 0
+    queue.room = 0
+    mapped_file_release(queue.current)
+    queue.current = NULL
+    lock_take(&queue.files.lock)
+    rc = 0
+    for i in range(queue.files.count):
+        file_name(path, queue.files.directory, queue.files.slots[i].start)
+        if PLANTED("unlink-held-mapping") and queue.files.slots[i].file != NULL \
+                and atomic_get(&queue.files.slots[i].file.holds) > 1:
+            mapped_file_release(queue.files.slots[i].file)
+        mapped_file_release(queue.files.slots[i].file)
+        rc = min(rc, sys_unlink(queue.files.root, path))
+    queue.files.count = 0
+    lock_give(&queue.files.lock)
+    atomic_set(&queue.files.wrote, 0)
+    atomic_set(&queue.files.flushed, 0)
+    if rc == 0:
+        rc = remove_directory_below(queue.files.root, queue.files.directory)
+    return 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
+
+
+cdef int64_t remove_directory_below(int root, const char *path) noexcept nogil:
+    return 0 if unlinkat(root, path, AT_REMOVEDIR) == 0 else -errno

@@ -1,0 +1,324 @@
+# A range of the log as the dispatch would process it: queue units in runs, and index entries.
+#
+# A record belongs to the range in which it begins.  A range that begins within a file begins with
+# the first record found there; the walk ends on the first record of the next one, so that the
+# caller can check whether the ranges join.  Nothing is written, and no queue is read.
+#
+# Source: store/DefaultMessageStore.java ReputMessageService, CommitLogDispatcherBuildConsumeQueue,
+#         CommitLogDispatcherBuildIndex
+
+cdef enum:
+    WALK_MORE                    # a slice is full
+    WALK_ENDED
+    WALK_DAMAGED                 # skipped bytes that are not a record
+
+    WALK_EXAMINED = 64 << 20     # bytes of the log between checks for signals
+    RUN_BYTES_MOST = 1 << 20
+    WALK_CHUNK = 256 << 10       # bytes per read: fits the cache
+
+# An index entry not yet assigned to a file.
+cdef packed struct LooseEntry:
+    int64_t physical_offset
+    int64_t store_timestamp
+    int32_t key_hash
+
+# Units of one file of a queue, with consecutive queue offsets.
+cdef struct UnitRun:
+    Queue *queue
+    int64_t first                # queue offset
+    int64_t count
+    char *units
+
+cdef struct LogWalk:
+    Store *store                 # a log alone, whose table has only the walk's queues
+    Cursor cursor
+    int64_t start
+    int64_t stop
+    bint begun
+    bint ended
+    bint unclean                 # ignore a torn last record, as in a recovery
+    bint any_version             # accept records of RocketMQ 5 as well
+    bint indexed
+    DispatchRequest request
+    UnitRun *runs                # of the slice
+    int64_t run_count
+    int64_t run_room
+    Queue **touched              # queues with an open run
+    int64_t touched_count
+    int64_t touched_room
+    LooseEntry *entries          # of the slice, in log order
+    int64_t entry_count
+    int64_t entry_room
+    int64_t bytes                # of the slice
+    int64_t records              # this and the following: of the range so far
+    int64_t units
+    int64_t keys
+    int64_t skipped
+    int64_t noted                # records that the index handles, with keys or without
+    bint noted_last              # one of them comes after the last key
+    int64_t first_record         # -1: none begins in the range
+    int64_t next_record          # the first one after the range; -1: none follows
+    int64_t bad_offset           # with WALK_DAMAGED
+    int64_t bad_field
+    int64_t resumed              # a good record after it; -1: none in the range
+
+
+cdef void walk_free_slice(LogWalk *walk) noexcept nogil:
+    """Free a slice; it no longer has the runs that were handed out."""
+    cdef int64_t i
+    for i in range(walk.run_count):
+        free(walk.runs[i].units)
+    free(walk.entries)
+    walk.run_count = 0
+    walk.entries = NULL
+    walk.entry_count = 0
+    walk.entry_room = 0
+    walk.bytes = 0
+
+
+cdef void walk_free(LogWalk *walk) noexcept nogil:
+    walk_free_slice(walk)
+    free(walk.runs)
+    free(walk.touched)
+    cursor_close(&walk.cursor)
+    if walk.store != NULL:
+        store_drop(walk.store)
+        walk.store = NULL
+
+
+cdef int64_t walk_begin(LogWalk *walk) noexcept nogil:
+    """Position the walk at the first record of the range; 0, or a status."""
+    cdef int64_t rc
+    cdef Cursor *cursor = &walk.cursor
+    cursor_init(cursor, walk.store, walk.start, walk.stop)
+    cursor.chunk = WALK_CHUNK
+    walk.begun = True
+    walk.first_record = -1
+    walk.next_record = -1
+    if walk.start >= walk.stop:
+        walk.ended = True
+    elif walk.start % walk.store.log.file_size:
+        cursor.at = walk.start - 1
+        rc = cursor_resync(cursor)
+        if rc < 0:
+            return rc
+        walk.ended = rc == 0
+    cursor.stop = INT64_MOST
+    cursor.report_removed = True
+    return 0
+
+
+cdef int64_t walk_slice(LogWalk *walk, int64_t most) noexcept nogil:
+    """Continue until the slice has ``most`` bytes: WALK_..., or a status."""
+    cdef Cursor *cursor = &walk.cursor
+    cdef Record record
+    cdef const char *data
+    cdef int64_t rc, examined
+    if not walk.begun:
+        rc = walk_begin(walk)
+        if rc < 0:
+            return rc
+    examined = cursor.at
+    while not walk.ended:
+        rc = cursor_next(cursor, &record, &data)
+        if rc == E_CORRUPT:
+            return walk_damaged(walk)
+        if rc < 0:
+            return rc
+        if rc == 0:
+            break
+        if record.physical_offset >= walk.stop:
+            walk.next_record = record.physical_offset
+            break
+        if walk.unclean and record_is_torn(data, &record, walk.store.log.file_size) \
+                and log_used(walk.store, cursor.at) <= cursor.at:
+            break
+        if record.magic == MAGIC_MESSAGE_V2 and not walk.any_version:
+            cursor.at = record.physical_offset
+            return fail(&walk.store.failure, E_VERSION, "commitlog",
+                        "a record of RocketMQ 5", cursor.at, 0, 0)
+        rc = walk_record(walk, data, &record)
+        if rc < 0:
+            return rc
+        if walk.bytes >= most or cursor.at - examined >= WALK_EXAMINED:
+            return walk_close_runs(walk, WALK_MORE)
+    walk.ended = True
+    return walk_close_runs(walk, WALK_ENDED)
+
+
+cdef int64_t walk_damaged(LogWalk *walk) noexcept nogil:
+    """Note the damage, and go to the next good record of the range."""
+    cdef Cursor *cursor = &walk.cursor
+    cdef int64_t rc = 0
+    walk.bad_offset = cursor.at
+    walk.bad_field = cursor.field
+    walk.resumed = -1
+    if cursor.at < walk.stop:
+        cursor.stop = walk.stop
+        rc = cursor_resync(cursor)
+        cursor.stop = INT64_MOST
+        if rc < 0:
+            return rc
+    if rc > 0:
+        walk.resumed = cursor.at
+    else:
+        walk.ended = True
+    return walk_close_runs(walk, WALK_DAMAGED)
+
+
+cdef inline int64_t walk_record(
+    LogWalk *walk, const char *data, const Record *record,
+) noexcept nogil:
+    """Add the unit and index entries that the dispatch would write for a record."""
+    cdef int64_t rc
+    cdef int64_t wanted = dispatch_request(
+        &walk.store.table, &walk.store.settings, data, record, &walk.request)
+    if wanted < 0:
+        return wanted
+    if walk.first_record < 0:
+        walk.first_record = record.physical_offset
+    walk.records += 1
+    if wanted & REQUEST_SKIPPED:
+        walk.skipped += 1
+    if wanted & REQUEST_UNIT:
+        rc = walk_unit(walk, record)
+        if rc < 0:
+            return rc
+    if walk.indexed and wanted & (REQUEST_KEYS | REQUEST_ROLLBACK):
+        walk.noted += 1
+        walk.noted_last = True
+        if wanted & REQUEST_KEYS:
+            return walk_keys(walk, data, record)
+    return 0
+
+
+cdef inline int64_t walk_unit(LogWalk *walk, const Record *record) noexcept nogil:
+    """Add a unit to the run of its queue, or start a run."""
+    cdef Queue *queue = queue_find(walk.request.topic, record.queue_id)
+    cdef int64_t rc
+    cdef char *grown
+    if queue == NULL:
+        queue = queue_enter(&walk.store.table, walk.request.topic, record.queue_id)
+        if queue == NULL:
+            return E_NO_MEMORY
+    if queue.run_count and (
+            record.queue_offset != queue.run_start + queue.run_count
+            or queue.run_count * UNIT_BYTES >= RUN_BYTES_MOST
+            or record.queue_offset * UNIT_BYTES % queue.files.file_size == 0):
+        rc = walk_close_run(walk, queue)
+        if rc < 0:
+            return rc
+    if queue.run == NULL:
+        rc = walk_touch(walk, queue)
+        if rc < 0:
+            return rc
+    if queue.run_count == queue.run_room:
+        grown = <char *>realloc(
+            queue.run, <size_t>((queue.run_room * 2 + 64) * UNIT_BYTES))
+        if grown == NULL:
+            return E_NO_MEMORY
+        queue.run = grown
+        queue.run_room = queue.run_room * 2 + 64
+    if queue.run_count == 0:
+        queue.run_start = record.queue_offset
+    unit_write(queue.run + queue.run_count * UNIT_BYTES, record.physical_offset,
+               record.size, walk.request.code)
+    queue.run_count += 1
+    walk.units += 1
+    walk.bytes += UNIT_BYTES
+    return 0
+
+
+cdef int64_t walk_touch(LogWalk *walk, Queue *queue) noexcept nogil:
+    """Enter a queue among those with a run, and make room for the run in the slice."""
+    cdef Queue **grown
+    if walk.touched_count == walk.touched_room:
+        grown = <Queue **>realloc(
+            walk.touched, <size_t>(walk.touched_room * 2 + 64) * sizeof(Queue *))
+        if grown == NULL:
+            return E_NO_MEMORY
+        walk.touched = grown
+        walk.touched_room = walk.touched_room * 2 + 64
+    walk.touched[walk.touched_count] = queue
+    walk.touched_count += 1
+    return 0
+
+
+cdef int64_t walk_close_run(LogWalk *walk, Queue *queue) noexcept nogil:
+    """Move a queue's run to the slice; the queue stays among those touched."""
+    cdef UnitRun *grown
+    cdef UnitRun *run
+    if queue.run_count == 0:
+        return 0
+    if walk.run_count == walk.run_room:
+        grown = <UnitRun *>realloc(
+            walk.runs, <size_t>(walk.run_room * 2 + 64) * sizeof(UnitRun))
+        if grown == NULL:
+            return E_NO_MEMORY
+        walk.runs = grown
+        walk.run_room = walk.run_room * 2 + 64
+    run = &walk.runs[walk.run_count]
+    run.units = <char *>malloc(<size_t>(queue.run_count * UNIT_BYTES))
+    if run.units == NULL:
+        return E_NO_MEMORY
+    memcpy(run.units, queue.run, <size_t>(queue.run_count * UNIT_BYTES))
+    run.queue = queue
+    run.first = queue.run_start
+    run.count = queue.run_count
+    walk.run_count += 1
+    queue.run_count = 0
+    return 0
+
+
+cdef int64_t walk_close_runs(LogWalk *walk, int64_t status) noexcept nogil:
+    """End a slice: ``status``, unless memory runs out."""
+    cdef int64_t i, rc
+    for i in range(walk.touched_count):
+        rc = walk_close_run(walk, walk.touched[i])
+        if rc < 0:
+            return rc
+        free(walk.touched[i].run)
+        walk.touched[i].run = NULL
+        walk.touched[i].run_room = 0
+    walk.touched_count = 0
+    return status
+
+
+cdef inline int64_t walk_keys(LogWalk *walk, const char *data, const Record *record) noexcept nogil:
+    """Add an entry for each key of a record."""
+    cdef LooseEntry *grown
+    cdef LooseEntry *entry
+    cdef int64_t at = -1
+    cdef int32_t key_hash = next_key_hash(data, record, &walk.request, &at)
+    while key_hash != KEYLESS:
+        if walk.entry_count == walk.entry_room:
+            grown = <LooseEntry *>realloc(
+                walk.entries, <size_t>(walk.entry_room * 2 + 1024) * sizeof(LooseEntry))
+            if grown == NULL:
+                return E_NO_MEMORY
+            walk.entries = grown
+            walk.entry_room = walk.entry_room * 2 + 1024
+        entry = &walk.entries[walk.entry_count]
+        entry.physical_offset = record.physical_offset
+        entry.store_timestamp = record.store_timestamp
+        entry.key_hash = key_hash
+        walk.entry_count += 1
+        walk.keys += 1
+        walk.bytes += sizeof(LooseEntry)
+        walk.noted_last = False
+        key_hash = next_key_hash(data, record, &walk.request, &at)
+    return 0
+
+
+cdef int64_t queue_put_run(
+    Queue *queue, int64_t first, const char *units, int64_t count, int64_t *skipped,
+) noexcept nogil:
+    """Write consecutive units as a recovery without a store does; 0, or a status."""
+    cdef Unit unit
+    cdef int64_t i, rc
+    for i in range(count):
+        unit_read(units + i * UNIT_BYTES, &unit)
+        rc = recover_unit(NULL, queue, first + i, &unit, skipped)
+        if rc < 0:
+            return rc
+    return 0

@@ -1,0 +1,102 @@
+# Column arguments of text, keys and integers: a constructor for each.
+#
+# Source: common/message/Message.java setKeys, for how keys are joined
+
+cdef ColumnInput text_column(str argument, object value, int nulls):
+    """A str, or a column of str; None, also in rows, with NULLABLE."""
+    cdef ColumnInput column = ColumnInput(
+        argument, "a str, None, or a sequence, a NumPy array or an Arrow array of them"
+        if nulls == NULLABLE else "a str, or a sequence, a NumPy array or an Arrow array of str",
+        nulls
+    )
+    if value is None and nulls == NULLABLE:
+        return column
+    if not take_arrow(column, value, CONTENT_TEXT):
+        take_text(column, value)
+    return column
+
+
+cdef str joined_keys(ColumnInput column, int64_t row, object keys):
+    """Keys of one message: a str unchanged, an iterable of str joined; None if there are none."""
+    cdef list words
+    if PyUnicode_Check(keys):
+        return keys
+    if isinstance(keys, (bytes, bytearray, memoryview, dict)):
+        column.refuse_type(row, keys)
+    try:
+        words = list(keys)
+    except TypeError:
+        column.refuse_type(row, keys)
+    for word in words:
+        if not PyUnicode_Check(word):
+            column.refuse_type(row, word)
+        if " " in word:
+            column.refuse_value(row, f"the key {arguments.shown(word)} has a space")
+    return " ".join(words) if words else None
+
+
+cdef int take_key_rows(ColumnInput column, tuple rows) except -1:
+    """Take a sequence whose rows are each a str, None or an iterable of str."""
+    cdef int64_t row = 0
+    cdef list joined = []
+    for keys in rows:
+        joined.append(None if keys is None else joined_keys(column, row, keys))
+        row += 1
+    return take_text_rows(column, tuple(joined))
+
+
+cdef ColumnInput keys_column(object value):
+    """``keys``: a str or None for all rows, or a column of str, iterables of str and None.
+
+    An iterable has the keys of one row; none of them may contain a space.
+    """
+    cdef ColumnInput column = ColumnInput(
+        "keys", "a str (keys separated by spaces), None, or a column whose rows are each a str, "
+        "None or an iterable of str without spaces", NULLABLE
+    )
+    if value is None:
+        return column
+    if take_arrow(column, value, CONTENT_TEXT | CONTENT_KEYS):
+        return column
+    if PyUnicode_Check(value):
+        take_text(column, value)
+    else:
+        column.content = CONTENT_TEXT
+        rows = rows_of(column, value)
+        if rows is None:
+            column.refuse_type(-1, value)
+        take_key_rows(column, rows)
+    return column
+
+
+cdef ColumnInput int_column(str argument, object value, int64_t low, int64_t high):
+    """An integer from ``low`` to ``high``, None for absent, or a column of such integers."""
+    cdef ColumnInput column = ColumnInput(
+        argument, f"an int from {low} to {high}, or a sequence, a NumPy array or an Arrow array "
+        "of them", NOT_NULL
+    )
+    column.low = low
+    column.high = high
+    if value is not None and not take_arrow(column, value, CONTENT_INTEGERS):
+        take_numbers(column, value)
+    return column
+
+
+cdef int64_t count_rows(tuple columns) except -1:
+    """Rows of the first column that is not a scalar, 1 if all are; ValueError if others differ.
+
+    ``bodies`` must be the first one.
+    """
+    cdef ColumnInput column
+    cdef ColumnInput first = None
+    for column in columns:
+        if column.rows < 0:
+            continue
+        if first is None:
+            first = column
+        elif column.rows != first.rows:
+            raise ValueError(
+                f"{column.argument} must have as many rows as {first.argument}, {first.rows}, "
+                f"got {column.rows}"
+            )
+    return 1 if first is None else first.rows

@@ -1,0 +1,190 @@
+# A column from Python sequences, buffers and NumPy arrays.
+
+cdef tuple sequence_rows(ColumnInput column, object value):
+    """The rows of a sequence as a tuple, which no other thread can change."""
+    if PyTuple_CheckExact(value):
+        return value
+    if PyList_CheckExact(value):
+        return PyList_AsTuple(value)
+    if (
+        isinstance(value, (str, bytes, bytearray, memoryview, dict, set, frozenset))
+        or not PySequence_Check(value)
+    ):
+        column.refuse_type(-1, value)
+    return tuple(value)
+
+
+cdef object buffer_of(object value):
+    """A memoryview of an exporter of a buffer, None for anything else (some arrays refuse).
+
+    None for a masked array too: its buffer has values even in masked rows.
+    """
+    cdef Py_buffer *buffer
+    if not PyObject_CheckBuffer(value) or hasattr(value, "mask"):
+        return None
+    try:
+        view = memoryview(value)
+    except (BufferError, TypeError, ValueError):
+        return None
+    buffer = PyMemoryView_GET_BUFFER(view)
+    return None if buffer.suboffsets != NULL else view
+
+
+cdef tuple rows_of(ColumnInput column, object value):
+    """Rows of a sequence or of a NumPy array of bytes, str or objects; None for other buffers."""
+    view = buffer_of(value)
+    if view is None:
+        return sequence_rows(column, value)
+    rows = arrays.array_rows(value)
+    return None if rows is None else tuple(rows)
+
+
+cdef int take_buffer(ColumnInput column, int64_t row, object value, Span *span) except -1:
+    """Point a span at the bytes of one C-contiguous buffer, and keep the buffer."""
+    cdef Py_buffer *buffer
+    if PyBytes_Check(value):
+        column.owners.append(value)
+        span.data = PyBytes_AS_STRING(value)
+        span.length = PyBytes_GET_SIZE(value)
+        return 0
+    view = buffer_of(value)
+    if view is None:
+        return column.refuse_type(row, value)
+    column.volatile = True
+    buffer = PyMemoryView_GET_BUFFER(view)
+    if buffer.ndim == 0:  # NumPy's scalars
+        return column.refuse_type(row, value)
+    if not PyBuffer_IsContiguous(buffer, c'C'):
+        return column.refuse_value(row, "a buffer that is not C-contiguous")
+    column.owners.append(view)
+    span.data = <const char *>buffer.buf
+    span.length = buffer.len
+    return 0
+
+
+cdef int take_bytes_rows(ColumnInput column, tuple rows) except -1:
+    """Take a sequence of buffers."""
+    cdef Span *spans = NULL
+    cdef PyObject *item
+    cdef int64_t row
+    cdef int64_t count = PyTuple_GET_SIZE(rows)
+    column.take_spans(count, &spans)
+    column.owners.append(rows)
+    for row in range(count):
+        item = PyTuple_GET_ITEM(rows, row)
+        if PyBytes_CheckExact(<object>item):
+            spans[row].data = PyBytes_AS_STRING(<object>item)
+            spans[row].length = PyBytes_GET_SIZE(<object>item)
+        else:
+            take_buffer(column, row, <object>item, spans + row)
+    return 0
+
+
+cdef int take_bytes(ColumnInput column, object value) except -1:
+    """Take one buffer for all rows, a sequence of them, or a NumPy array of them."""
+    cdef Span span
+    column.content = CONTENT_BYTES
+    if not PyBytes_Check(value):
+        if PyObject_CheckBuffer(value) and buffer_of(value) is None:
+            return column.refuse_type(-1, value)
+        rows = rows_of(column, value)
+        if rows is not None:
+            return take_bytes_rows(column, rows)
+        view = memoryview(value)
+        if view.ndim != 1 or view.format.lstrip("@=<>!|") not in ("B", "b", "c"):
+            return column.refuse_type(-1, value)
+    take_buffer(column, -1, value, &span)
+    return column.set_scalar(span.data, span.length)
+
+
+cdef int take_str(ColumnInput column, int64_t row, object value, Span *span) except -1:
+    """Point a span at the UTF-8 of one str, which owns it."""
+    cdef Py_ssize_t size = 0
+    if not PyUnicode_Check(value):
+        return column.refuse_type(row, value)
+    try:
+        span.data = PyUnicode_AsUTF8AndSize(value, &size)
+    except UnicodeEncodeError:
+        column.refuse_value(row, f"{arguments.shown(value)} has a surrogate without its pair")
+    span.length = size
+    return 0
+
+
+cdef int take_text_rows(ColumnInput column, tuple rows) except -1:
+    """Take a sequence of str."""
+    cdef Span *spans = NULL
+    cdef PyObject *item
+    cdef PyObject *last = NULL
+    cdef int64_t row
+    cdef int64_t count = PyTuple_GET_SIZE(rows)
+    column.take_spans(count, &spans)
+    column.owners.append(rows)
+    for row in range(count):
+        item = PyTuple_GET_ITEM(rows, row)
+        if item == last:
+            spans[row] = spans[row - 1]
+        elif column.nullable and <object>item is None:
+            spans[row].data = NULL
+            spans[row].length = -1
+        else:
+            take_str(column, row, <object>item, spans + row)
+        last = item
+    return 0
+
+
+cdef int take_text(ColumnInput column, object value) except -1:
+    """Take one str for all rows, a sequence of them, or a NumPy array of them."""
+    cdef Span span
+    column.content = CONTENT_TEXT
+    if PyUnicode_Check(value):
+        take_str(column, -1, value, &span)
+        column.owners.append(value)
+        return column.set_scalar(span.data, span.length)
+    rows = rows_of(column, value)
+    return column.refuse_type(-1, value) if rows is None else take_text_rows(column, rows)
+
+
+cdef int take_int(ColumnInput column, int64_t row, object value, int64_t *into) except -1:
+    """Take one Python integer or an equivalent, but no bool."""
+    cdef int overflow = 0
+    if isinstance(value, bool) or not (PyLong_Check(value) or PyIndex_Check(value)):
+        return column.refuse_type(row, value)
+    value = PyNumber_Index(value)
+    into[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or not column.low <= into[0] <= column.high:
+        return column.refuse_number(row, value)
+    return 0
+
+
+cdef int take_int_rows(ColumnInput column, tuple rows) except -1:
+    """Take a sequence of integers."""
+    cdef int64_t *values = NULL
+    cdef int64_t row
+    column.take_ints(PyTuple_GET_SIZE(rows), &values)
+    for row in range(column.rows):
+        take_int(column, row, <object>PyTuple_GET_ITEM(rows, row), values + row)
+    return 0
+
+
+cdef inline bint is_integer(object value):
+    return PyLong_Check(value) or (PyIndex_Check(value) and not PySequence_Check(value))
+
+
+cdef int take_numbers(ColumnInput column, object value) except -1:
+    """Take one integer for all rows, a sequence of them, or a NumPy array of them."""
+    cdef Py_buffer *buffer
+    cdef IntLayout layout
+    column.content = CONTENT_INTEGERS
+    if is_integer(value):
+        column.view.kind = COLUMN_INTEGER
+        return take_int(column, -1, value, &column.view.integer)
+    rows = rows_of(column, value)
+    if rows is not None:
+        return take_int_rows(column, rows)
+    view = arrays.integers(value)
+    if view is None:
+        return column.refuse_type(-1, value)
+    buffer = PyMemoryView_GET_BUFFER(view)
+    layout.width = <int>buffer.itemsize
+    layout.signed = buffer.format[0] >= c'a'
+    return take_integers(column, <const char *>buffer.buf, &layout, buffer.shape[0], NULL, 0)

@@ -1,0 +1,497 @@
+# One class with all methods of an open store: the part that each calls does the work.
+#
+# Source: store/DefaultMessageStore.java
+
+cdef class Engine(OpenStore):
+    """A store as the core has it: the base of ``MessageStore``. Each method is one call."""
+
+    # Open and close
+
+    def _open(self, str path, str mode, object config, double timeout, object read_topics, *,
+              bint infer_sizes=False, bint fill=False, bint full=False, bint log_only=False):
+        """Open the directory; see open_store."""
+        cdef int how = (infer_sizes * OPEN_INFER_SIZES | fill * OPEN_FILL | full * OPEN_FULL
+                        | log_only * OPEN_LOG_ONLY)
+        open_store(self, path, mode, config, how, timeout, read_topics)
+
+    def close(self):
+        """Flush everything, close the store, and release the lock.
+
+        Messages read from it stay valid. Closing again does nothing.
+
+        Raises
+        ------
+        StoreFailedError, OSError
+            Acknowledged messages could not be flushed; ``abort`` stays, and the next opening
+            recovers.
+        ForkedStoreError
+            The store belongs to the parent process.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java shutdown``.
+        """
+        close_store(self)
+
+    @property
+    def path(self):
+        """Directory of the store."""
+        return self._path
+
+    @property
+    def config(self):
+        """The configuration in force, with the actual file sizes."""
+        return self._config
+
+    @property
+    def closed(self):
+        """Whether :meth:`close` was called."""
+        return self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN
+
+    def _recovery(self):
+        """What opening found, as a dict."""
+        return recovery_of(self)
+
+    def _verify(self):
+        """Check the whole log, and every unit against its record; nothing is changed."""
+        return verify_all(self)
+
+    def _sizes(self):
+        """File sizes in force: log, queue, slots, entries."""
+        return sizes_of(self)
+
+    def stats(self):
+        """Positions and counters of the four activities.
+
+        Returns
+        -------
+        dict of str to int
+            Byte positions in the log (``wrote_position``, ``flushed_position``,
+            ``dispatched_position``, ``dispatch_behind_bytes``), syncs so far
+            (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
+            ``index_files``, ``skipped_records``, whose topic or queue id is invalid, and what
+            scans have read (``scanned_records``, ``scanned_bytes``).
+
+        Notes
+        -----
+        Source: ``store/StoreStatsService.java``.
+        """
+        return stats_of(self)
+
+    # Topics
+
+    def _set_topic(self, str topic, int64_t write_queue_nums):
+        """Enter a topic of topics.json; 0 removes the entry."""
+        set_topic(self, topic, write_queue_nums)
+
+    def _make_topic(self, topic):
+        """Create an unknown topic; MessageStore adds it to topics.json."""
+        self._set_topic(topic, self._config.default_topic_queue_nums)
+
+    def _remake_topic(self, topic, physical_offset):
+        """Create a topic again that was deleted before the message at a log offset."""
+        self._make_topic(topic)
+
+    def _knows_topic(self, topic):
+        """Whether a put need not create the topic, which writes and syncs files."""
+        return knows_topic(self, topic)
+
+    def _delete_queues(self, str topic):
+        """Remove the queues of a topic and their files; the log's end at that time."""
+        return delete_queues(self, topic)
+
+    def _gone_topics(self):
+        """Topics with records that a recovery met without restoring their queues."""
+        return gone_topics(self)
+
+    def _queue_files(self):
+        """``{topic: [queue ids]}`` of the queues that exist."""
+        return queue_files(self)
+
+    # Write
+
+    def _check_writable(self):
+        """Raise unless the store is open for writing here."""
+        store_writable(self.store, self._path)
+        store_leave(self.store)
+
+    def put(self, topic, body, *, queue_id=None, queue_key=None, tags=None, keys=None,
+            properties=None, flag=0, delay_level=0, born_timestamp=None, born_host=None,
+            uniq_key=True, wait=True):
+        """Store one message.
+
+        Parameters
+        ----------
+        topic : str
+            1 to 127 of ``[%|a-zA-Z0-9_-]``. An unknown one is made.
+        body : bytes-like
+            Any C-contiguous buffer.
+        queue_id : int, optional
+            Queue of the topic, 0 or more.
+        queue_key : str, int or bytes, optional
+            Chooses the queue as ``SelectMessageQueueByHash`` does. Without either the topic's
+            queues take turns.
+        tags : str, optional
+        keys : str or iterable of str, optional
+            A str is keys separated by spaces.
+        properties : mapping of str to str, optional
+            RocketMQ's reserved names are refused.
+        flag : int, optional
+            The application's own, 32 bits.
+        delay_level : int, optional
+            1 to 18, 0 for none. This version stores the message as a broker does and does not
+            deliver it, of which it warns once a store (:class:`RmqStoreWarning`).
+        born_timestamp : int, datetime or str, optional
+            Milliseconds since the epoch, or an aware point in time; now by default.
+        born_host : str, optional
+            ``"ip:port"``; the store's host by default.
+        uniq_key : bool or str, optional
+            True makes a client id as RocketMQ does, a str is used unchanged, False leaves it out.
+        wait : bool, optional
+            With synchronous flush: return only once the message is on the disk.
+
+        Returns
+        -------
+        PutResult
+
+        Raises
+        ------
+        MessageIllegalError
+            The topic, a property or a size is out of its limits; nothing is stored.
+        TypeError, ValueError
+            Another argument has a wrong type or value; the message names it and its limits.
+        PutError
+            It could not be stored (``DISK_FULL``), or not be flushed in time
+            (``FLUSH_DISK_TIMEOUT``); ``status`` says which.
+        StoreFailedError
+            A sync failed, now or before: the store takes nothing more.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java putMessage``.
+        """
+        return put_message(self, topic, body, queue_id, queue_key, tags, keys, properties, flag,
+                           delay_level, born_timestamp, born_host, uniq_key, bool(wait))
+
+    def put_batch(self, topic, bodies, *, queue_id=None, queue_key=None, tags=None, keys=None,
+                  properties=None, uniq_key=True, wait=True):
+        """Store messages in one queue, with consecutive offsets, in one file: all or none.
+
+        Parameters
+        ----------
+        topic : str
+            As for :meth:`put`.
+        bodies : sequence of bytes-like
+            At least one.
+        queue_id, queue_key : int; str, int or bytes; optional
+            As for :meth:`put`, for the whole batch.
+        tags, keys, properties, uniq_key : optional
+            As for :meth:`put`, one for all, or a sequence as long as ``bodies``.
+        wait : bool, optional
+            As for :meth:`put`.
+
+        Returns
+        -------
+        PutResult
+            Of the first message; ``count`` is the number of messages.
+
+        Raises
+        ------
+        MessageIllegalError, PutError, StoreFailedError, TypeError, ValueError
+            As for :meth:`put`; nothing is stored then, but for ``FLUSH_DISK_TIMEOUT``.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java putMessages``.
+        """
+        return put_batched(self, topic, bodies, queue_id, queue_key, tags, keys, properties,
+                           uniq_key, bool(wait))
+
+    def put_many(self, topic, bodies, *, queue_id=None, queue_key=None, tags=None, keys=None,
+                 properties=None, uniq_key=True, wait=True):
+        """Store many messages fast; each argument is one value for all rows or a column.
+
+        Parameters
+        ----------
+        topic : str, or a column of str
+            As for :meth:`put`. A column is a sequence, a NumPy array or an Arrow array.
+        bodies : column of bytes-like
+            One for each row.
+        queue_id, queue_key, tags, properties, uniq_key : optional
+            As for :meth:`put`, one for all rows, or a column as long as ``bodies``.
+        keys : str, or a column, optional
+            In a column a row is a str, or a list of str.
+        wait : bool, optional
+            As for :meth:`put`, for the last row.
+
+        Returns
+        -------
+        PutManyResult
+
+        Raises
+        ------
+        MessageIllegalError, TypeError, ValueError
+            A row is out of its limits; the message names argument and row. No row is stored.
+        PutError
+            ``stored`` rows are in the log, the others not.
+        StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            As for :meth:`put`.
+
+        Notes
+        -----
+        Rows keep their order within a queue. The call may span files and queues.
+        """
+        return put_rows(self, topic, bodies, queue_id, queue_key, tags, keys, properties, uniq_key,
+                        bool(wait))
+
+    def put_table(self, table, *, wait=True):
+        """Store the rows of a table, whose columns are named as the fields of a message.
+
+        ``store.put_table(other.scan())`` makes the same messages except for offsets, store
+        time and store host; compressed bodies are stored inflated, unless ``raw_body`` is among
+        the columns of the scan. A new topic gets ``StoreConfig.default_topic_queue_nums`` queues:
+        ``create_topic`` first where it had more.
+
+        Parameters
+        ----------
+        table : object with ``__arrow_c_stream__``
+            A pyarrow ``Table``, a data frame of Polars or pandas (a map that pandas made lists
+            of is taken as ``pandas.ArrowDtype`` alone), a scan and so on. ``topic`` and
+            ``body`` or ``raw_body`` are needed; what the store decides (``queue_offset``,
+            ``physical_offset``, ``store_size``, ``msg_id``, ``store_timestamp``,
+            ``store_host``, ``body_crc``) is ignored. See Notes.
+        wait : bool, optional
+            As for :meth:`put`, for the last row.
+
+        Returns
+        -------
+        PutManyResult
+            ``queue_offset`` is 0 for prepared and rollback records, which are in no queue.
+
+        Raises
+        ------
+        MessageIllegalError, TypeError, ValueError
+            A column or a row is not as it may be; the message names both, the row counted
+            over the whole table. No row is stored.
+        OSError
+            The table itself failed while it was read. No row is stored.
+        PutError
+            ``stored`` rows are in the log, the others not.
+        StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            As for :meth:`put`.
+
+        Notes
+        -----
+        The whole table is read, then checked, before the first row is stored, so that it is in
+        memory once, with up to about 100 bytes a row in addition: pass a larger table batch by
+        batch, one call each.
+
+        ``properties`` is stored unchanged, including reserved names, in the map's order; ``tags``,
+        ``keys`` and ``uniq_key`` are added if the map lacks them, and raise if they contradict
+        it, even by a null. Without ``properties`` and ``uniq_key`` a unique key is
+        made. ``__CRC32#`` is left out: it is made for the record, if ``StoreConfig`` says so.
+
+        ``raw_body`` is stored unchanged, with ``sys_flag``; ``body`` is stored unchanged, and
+        clears the bits of ``sys_flag`` for compression. If a row has both and a ``sys_flag``, the
+        raw one is stored, and raises if it does not inflate to the other.
+        The bits of ``sys_flag`` for hosts come from the hosts.
+
+        A null means the same as a missing column: ``queue_id`` then takes turns,
+        ``born_timestamp`` (rounded down to milliseconds; UTC without a zone) is now,
+        ``born_host`` the store's. Rows keep their order within a queue.
+        """
+        return put_batches(self, table, bool(wait))
+
+    def flush(self):
+        """Force log, queues, index and checkpoint to the disk.
+
+        Raises
+        ------
+        StoreFailedError
+            A sync failed, now or before.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java flush``.
+        """
+        flush_store(self)
+
+    def _flush_log(self):
+        """Force only the log to the disk; its flushed position."""
+        return flush_log(self)
+
+    def wait_durable(self, physical_offset=None, timeout=None):
+        """Wait until the log is on the disk.
+
+        Parameters
+        ----------
+        physical_offset : int, optional
+            Up to the record that begins there; by default all that is written now.
+        timeout : float, optional
+            Seconds; by default without end.
+
+        Returns
+        -------
+        bool
+            False if ``timeout`` passed first.
+
+        Raises
+        ------
+        ValueError
+            ``physical_offset`` is beyond the log.
+        StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            As for :meth:`put`.
+
+        Notes
+        -----
+        Source: ``store/CommitLog.java GroupCommitService``.
+        """
+        return wait_until_durable(self, physical_offset, timeout)
+
+    def _log_wakeup(self):
+        """A descriptor by which an event loop waits for the disk."""
+        return log_wakeup(self)
+
+    def _set_failed(self, int number, path, str what):
+        """Fail the store after a sync in Python failed with errno ``number``."""
+        note_failed_sync(self, number, path, what)
+
+    # Read
+
+    def get(self, topic, queue_id, offset, max_messages=32, *, max_bytes=None, tags=None):
+        """Read messages of one queue from a queue offset on.
+
+        Parameters
+        ----------
+        topic : str
+            One that does not exist is no error: ``NO_MESSAGE_IN_QUEUE``.
+        queue_id : int
+            0 or more.
+        offset : int
+            Queue offset of the first message wanted, in messages; 0 or more.
+        max_messages : int, optional
+            Messages, at most; 1 or more.
+        max_bytes : int, optional
+            Bytes of the records, at most; but one message is always returned.
+        tags : str, optional
+            ``"TagA || TagB"``; compared exactly.
+
+        Returns
+        -------
+        GetResult
+
+        Raises
+        ------
+        StoreCorruptError
+            A record does not check.
+        TypeError, ValueError, FilterError
+            An argument has a wrong type or value.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        With a filter at most ``max(16000, 20 * max_messages)`` bytes of units are looked at;
+        ``next_offset`` is where to go on.
+        Source: ``store/DefaultMessageStore.java getMessage``.
+        """
+        return get_from_queue(self, topic, queue_id, offset, max_messages, max_bytes, tags)
+
+    def at(self, physical_offset):
+        """Return the message whose record begins at a byte of the commit log.
+
+        Parameters
+        ----------
+        physical_offset : int
+            0 or more.
+
+        Returns
+        -------
+        Message
+
+        Raises
+        ------
+        MessageNotFoundError
+            The log does not reach there, or has a filler there.
+        StoreCorruptError
+            No valid record begins there.
+        TypeError, ValueError
+            ``physical_offset`` is not an int, or negative.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java lookMessageByOffset``.
+        """
+        return message_at(self, physical_offset)
+
+    def query(self, topic, key, *, max_num=None, begin=None, end=None, index_only=False):
+        """Find the messages of a topic that have a key.
+
+        Parameters
+        ----------
+        topic, key : str
+            ``key`` is one of KEYS or UNIQ_KEY, compared exactly.
+        max_num : int, optional
+            Messages, at most; all by default.
+        begin, end : int, datetime or str, optional
+            Store times, both inclusive; ms since the epoch.
+        index_only : bool, optional
+            Do not search the parts of the log that no index file covers.
+
+        Returns
+        -------
+        list of Message
+            Newest first.
+
+        Raises
+        ------
+        StoreCorruptError
+            A record or an index chain on the way is damaged.
+        TypeError, ValueError
+            An argument has a wrong type or value.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java queryMessage``.
+        """
+        return query_key(self, topic, key, max_num, begin, end, index_only)
+
+    def _locate(self, topic, keys, object max_num, object begin, object end,
+                bint index_only):
+        """Physical offsets of the hits of many keys, and the index of each key's first."""
+        return locate_keys(self, topic, keys, max_num, begin, end, index_only)
+
+    def _query_many(self, topic, keys, object max_num, object begin, object end,
+                    bint index_only):
+        """The messages of many keys: a list for each."""
+        return messages_of_keys(self, topic, keys, max_num, begin, end, index_only)
+
+    def index_coverage(self):
+        """Return the ranges of the commit log that the index covers.
+
+        Returns
+        -------
+        list of (int, int)
+            Start and stop, physical offsets in bytes, oldest first.
+        """
+        return ranges_indexed(self)
+
+    def _bounds(self, topic, queue_id):
+        """Current (min, max) of a queue; None if there is no such queue."""
+        return queue_bounds_of(self, topic, queue_id)
+
+    def _units(self, topic, queue_id, int64_t start, int64_t stop):
+        """The bytes of units [start, stop) of a queue."""
+        return units_of_queue(self, topic, queue_id, start, stop)
+
+    def _store_time(self, topic, queue_id, int64_t queue_offset):
+        """Store time of a queue's message in ms; -1 if it is gone."""
+        return store_time_of(self, topic, queue_id, queue_offset)

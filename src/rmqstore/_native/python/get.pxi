@@ -1,0 +1,75 @@
+# get: messages of one queue.
+#
+# Source: store/DefaultMessageStore.java getMessage
+
+cdef object got_messages(Got *got, int64_t max_body):
+    """A list of messages, which take over the records found."""
+    cdef list messages = []
+    cdef int64_t i
+    try:
+        for i in range(got.count):
+            messages.append(message_of(&got.items[i], max_body))
+    finally:
+        got_clear(got)
+    return messages
+
+
+cdef Queue *find_queue(Store *store, object topic, object queue_id) except? NULL:
+    """The queue's state, NULL if there is none."""
+    cdef int64_t length = 0
+    cdef const char *name = utf8_of("topic", topic, &length)
+    cdef int64_t id = int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)
+    cdef Topic *found
+    with nogil:
+        refresh_queues(store)
+    found = topic_find(&store.table, name, length)
+    return NULL if found == NULL else queue_find(found, <int32_t>id)
+
+
+cdef object read_error(OpenStore engine, Store *store, int64_t rc, Got *got):
+    if rc == E_CORRUPT and got.unit_is_bad:
+        return corrupt_unit(engine._path, &got.queue.files, got.bad_offset, got.field)
+    if rc == E_CORRUPT:
+        return corrupt_record(engine._path, store.log.file_size, got.bad_offset, got.field)
+    return unreadable_error(store, got.queue, rc, engine._path)
+
+
+cdef object get_from_queue(
+    OpenStore engine, object topic, object queue_id, object offset, object max_messages,
+    object max_bytes, object tags,
+):
+    cdef Store *store
+    cdef Queue *queue
+    cdef Got got
+    cdef TagFilter filter
+    cdef int64_t rc
+    cdef list keep = []
+    cdef int64_t first = int_argument("offset", offset, INT64_LEAST, INT64_MOST)
+    cdef int64_t most = int_argument("max_messages", max_messages, 1, INT64_MOST >> 8)
+    cdef int64_t most_bytes = INT64_MOST >> 1
+    if max_bytes is not None:
+        most_bytes = int_argument("max_bytes", max_bytes, 1, INT64_MOST >> 1)
+    parse_tags(tags, &filter, keep)
+    memset(&got, 0, sizeof(Got))
+    store = engine.entered()
+    try:
+        queue = find_queue(store, topic, queue_id)
+        if queue == NULL and store.writable:
+            # A put before this call may not be dispatched yet: it must be visible.
+            with nogil:
+                wait_for_earlier_puts(store)
+            queue = find_queue(store, topic, queue_id)
+        with nogil:
+            rc = get_messages(store, queue, min(first, INT64_MOST >> 1), most, most_bytes,
+                              &filter, &got)
+        if rc < 0:
+            got_clear(&got)
+            raise read_error(engine, store, rc, &got)
+        if got.count == 0 and got.status >= GET_OFFSET_OVERFLOW_BADLY \
+                and got.status != GET_OFFSET_TOO_SMALL and dispatch_is_stalled(store):
+            got_clear(&got)
+            raise stalled_error(store, engine._path)
+    finally:
+        store_leave(store)
+    return types.GetResult(STATUSES[got.status], got_messages(&got, engine.max_body),
+                           got.next_offset, got.min_offset, got.max_offset)

@@ -1,0 +1,32 @@
+# Runs once, when the module is loaded.
+
+FAULTS = bool(FAULTS_BUILT)
+PLANTS = bool(PLANTS_BUILT)
+
+
+def planted(str name):
+    """Whether a known defect is planted, in builds that can; see ``faults.pxd``."""
+    return bool(PLANTED(name.encode()))
+
+
+def fault_counts():
+    """Calls of the kind that RMQ_FAIL_AT names so far, and how many of them were failed."""
+    return FAULTS_PASSED(), FAULTS_FAILED()
+
+
+lock_init(&open_stores_lock, LOCK_OPEN_STORES)
+pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)
+
+
+cdef int init_random() except -1:
+    """Set this process's random numbers: in unique keys, and hash seeds."""
+    from random import SystemRandom
+    global offset_hash_seed
+    unique_keys_init(&unique_keys, 0x7F000001, <uint32_t>SystemRandom().getrandbits(32))
+    offset_hash_seed = SystemRandom().getrandbits(64)
+    return 0
+
+
+register_error("rmqstore.java", _replace_as_java)
+init_random()
+atexit.register(_at_exit)

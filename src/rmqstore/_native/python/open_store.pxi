@@ -1,0 +1,43 @@
+# An open store as its methods see it, and how a call enters it.
+
+cdef class OpenStore:
+    """The store of a method of :class:`Engine`, and its name in errors."""
+
+    cdef Store *store
+    cdef str _path
+    cdef readonly object _config
+    cdef readonly str mode
+    cdef int64_t max_body
+    cdef bint delay_warned       # that delayed messages are not delivered
+
+    def __cinit__(self, *args, **kwargs):
+        self.store = NULL
+
+    def __dealloc__(self):
+        cdef Store *store = self.store
+        self.store = NULL
+        # A forked child leaves its copy alone: the threads are the parent's.
+        if store == NULL or store.fork_generation != fork_generation:
+            return
+        if atomic_get(&store.state) == STATE_CLOSED:
+            store_drop(store)
+        else:
+            store_abandon(store)
+
+    cdef Store *entered(self) except NULL:
+        """The store, entered for a read; balanced by store_leave."""
+        cdef Store *store = self.store
+        cdef int64_t rc
+        if store == NULL:
+            raise errors.StoreClosedError(f"{self._path}: the store is closed")
+        rc = store_enter(store)
+        if rc < 0:
+            raise status_error(rc, NULL, self._path)
+        if not store.writable and not store.view.owned_elsewhere \
+                and not atomic_get(&store.view.derived):
+            with nogil:
+                rc = derive_if_needed(store)
+            if rc < 0:
+                store_leave(store)
+                raise unreadable_error(store, NULL, rc, self._path)
+        return store

@@ -1,0 +1,143 @@
+# Opening: the lock, what recovery needs of Python, and the threads.
+#
+# Source: store/DefaultMessageStore.java load, start
+
+# How a store is opened: any combination of these bits.
+cdef enum:
+    OPEN_INFER_SIZES = 1         # infer the file sizes from the files
+    OPEN_FILL = 2                # fill damage that good records follow
+    OPEN_FULL = 4                # examine the whole log
+    OPEN_LOG_ONLY = 8            # write only the log, and force nothing to the disk
+
+cdef tuple DELAY_UNITS = (("s", 1000), ("m", 60000), ("h", 3600000), ("d", 86400000))
+
+
+cdef int take_settings(object config, Settings *settings) except -1:
+    """The part of a StoreConfig that the core uses."""
+    cdef int64_t ms = 1000000
+    cdef int i = 0
+    memset(settings, 0, sizeof(Settings))
+    settings.log_file_size = config.mapped_file_size_commit_log
+    settings.queue_file_size = config.mapped_file_size_consume_queue
+    settings.slot_num = config.max_hash_slot_num
+    settings.entry_num = config.max_index_num
+    settings.max_message_size = config.max_message_size
+    settings.flush_interval_log = config.flush_interval_commit_log * ms
+    settings.flush_interval_queue = config.flush_interval_consume_queue * ms
+    settings.flush_thorough_log = config.flush_commit_log_thorough_interval * ms
+    settings.flush_thorough_queue = config.flush_consume_queue_thorough_interval * ms
+    settings.flush_least_pages_log = config.flush_commit_log_least_pages
+    settings.flush_least_pages_queue = config.flush_consume_queue_least_pages
+    settings.sync_flush_timeout = config.sync_flush_timeout * ms
+    settings.default_queue_nums = config.default_topic_queue_nums
+    settings.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
+    settings.index_enabled = config.message_index_enable
+    settings.check_crc = config.check_crc_on_recover
+    settings.record_checksum = config.record_checksum
+    settings.store_host_length = host_bytes("store_host", config.store_host, settings.store_host)
+    for level in config.message_delay_level.split():
+        if i < DELAY_LEVELS_MAX:
+            for unit, millis in DELAY_UNITS:
+                if level.endswith(unit):
+                    settings.delay_millis[i] = int(level.removesuffix(unit)) * millis
+            i += 1
+    settings.delay_count = i
+    return 0
+
+
+cdef int wait_for_lock(
+    OpenStore engine, Store *store, double timeout, Failure *failure,
+) except -1:
+    """Take the lock; in slices, to handle signals."""
+    cdef int64_t until = monotonic_ns() + <int64_t>(timeout * 1e9)
+    cdef int64_t rc, slice
+    while True:
+        slice = max(0, min(until - monotonic_ns(), WAIT_SLICE_NS))
+        memset(failure, 0, sizeof(Failure))
+        with nogil:
+            rc = store_lock(store, slice, failure)
+        if rc != E_LOCKED or monotonic_ns() >= until:
+            return <int>check(rc, failure, engine._path)
+        PyErr_CheckSignals()
+
+
+cdef int64_t store_open_writing(Store *store, Failure *failure) noexcept nogil:
+    """Recover and start a locked store; on failure no thread is left running."""
+    cdef int64_t rc
+    cdef bint made_abort
+    cdef stat_t status
+    made_abort = fstatat(store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) != 0
+    rc = recover_store(store, failure)
+    if rc == 0:
+        rc = store_start(store, failure)
+    elif made_abort and (rc < -4095 or not store.recovery.changed):
+        abort_remove(store)                  # refused: repairs made so far stay
+    return rc
+
+
+cdef int open_store(
+    OpenStore engine, str path, str mode, object config, int how, double timeout,
+    object read_topics,
+) except -1:
+    """Open a directory; ``how`` has OPEN_ bits.
+
+    ``read_topics()`` returns the topics that were deleted, with the end of the log at that time,
+    and the names in topics.json, or None if the file cannot be trusted. It is called with the
+    lock held, so that it reads what the last owner wrote last.
+    """
+    cdef Settings settings
+    cdef Failure failure
+    cdef Store *store
+    cdef bytes root = fsencode(path)
+    cdef const char *root_text = root
+    cdef int64_t fd, rc
+    cdef bint writable = mode != "r"
+    take_settings(config, &settings)
+    settings.log_only = how & OPEN_LOG_ONLY != 0
+    memset(&failure, 0, sizeof(Failure))
+    with nogil:
+        fd = openat(AT_FDCWD, root_text, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if fd < 0:
+        raise errors.StoreNotFoundError(f"{path}: {strerror(errno)}")
+    engine._path = path
+    engine._config = config
+    engine.mode = mode
+    engine.max_body = config.max_body_size
+    with nogil:
+        store = store_new(<int>fd, &settings, writable)
+    if store == NULL:
+        raise MemoryError()
+    store.recovery.full = writable and how & OPEN_FULL != 0
+    store.recovery.fill = writable and how & OPEN_FILL != 0
+    if how & OPEN_INFER_SIZES:
+        store.view.sizes_inferred = True
+        store.log.file_size = 0
+        store.indexes.slot_num = 0
+    if not PLANTED("a15"):
+        note_open_store(store)
+    try:
+        known = read_topics() if PLANTED("a12") else None
+        if writable and not PLANTED("lock-after-load"):
+            wait_for_lock(engine, store, timeout, &failure)
+        if known is None:
+            known = read_topics()
+        deleted, listed = known
+        for name, offset in deleted.items():
+            enter_deleted(store, name, offset)
+        if listed is not None:
+            enter_listed(store, listed)
+    except BaseException:
+        store_drop(store)
+        raise
+    with nogil:
+        if writable:
+            rc = store_open_writing(store, &failure)
+        else:
+            rc = store_open_reading(store, &failure)
+    if rc < 0:
+        with nogil:
+            store_drop(store)
+        raise status_error(rc, &failure, path)
+    engine.store = store
+    if writable and PLANTED("lock-after-load"):
+        wait_for_lock(engine, store, timeout, &failure)

@@ -1,0 +1,270 @@
+# From checked rows to the log: laid out in chunks, appended, waited for.
+#
+# Source: store/CommitLog.java asyncPutMessages, GroupCommitService
+
+cdef enum:
+    SMALL_BODY = 4096            # up to here an append is shorter than a release of the GIL
+    CHUNK_ROWS = 512             # rows laid out, then appended, at a time
+    CHUNK_TEXT = 1 << 16         # initial room for the properties strings of a chunk, in bytes
+    SPARE_TEXT = 1 << 20         # a chunk with more room is not kept for reuse
+
+
+cdef struct Chunk:
+    int64_t rows
+    Encoded *messages
+    Queue **queues
+    AppendResult *places
+    Text text
+
+
+cdef extern from *:
+    """
+    #define swap_pointer(p, v) __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL)
+    """
+    Chunk *swap_chunk "swap_pointer"(Chunk **at, Chunk *value) noexcept nogil
+
+
+# The last chunk, kept for reuse: its pages are already populated.
+cdef Chunk *spare_chunk = NULL
+
+
+cdef Chunk *chunk_new(int64_t rows) except NULL:
+    """Allocate a chunk for so many rows, in one piece of memory."""
+    cdef Chunk *chunk = NULL
+    cdef int64_t row = sizeof(Encoded) + sizeof(Queue *) + sizeof(AppendResult)
+    if rows == CHUNK_ROWS:
+        chunk = swap_chunk(&spare_chunk, NULL)
+    if chunk != NULL:
+        return chunk
+    chunk = <Chunk *>malloc(sizeof(Chunk) + <size_t>(rows * row))
+    if chunk == NULL:
+        raise MemoryError()
+    chunk.rows = rows
+    chunk.messages = <Encoded *>(chunk + 1)
+    chunk.queues = <Queue **>(chunk.messages + rows)
+    chunk.places = <AppendResult *>(chunk.queues + rows)
+    text_init(&chunk.text, NULL, 0)
+    if text_reserve(&chunk.text, CHUNK_TEXT) < 0:
+        free(chunk)
+        raise MemoryError()
+    return chunk
+
+
+cdef void chunk_free(Chunk *chunk) noexcept nogil:
+    """Keep the chunk for the next call, unless its size differs or its text grew large."""
+    if chunk.rows == CHUNK_ROWS and chunk.text.room <= SPARE_TEXT:
+        chunk = swap_chunk(&spare_chunk, chunk)
+    if chunk != NULL:
+        text_free(&chunk.text)
+        free(chunk)
+
+
+cdef int64_t chunk_fill(
+    Store *store, const Rows *rows, int64_t first, int64_t count, Chunk *chunk,
+) noexcept nogil:
+    """Lay out ``count`` rows from ``first`` on, and find their queues."""
+    cdef Row row = rows.same
+    cdef Topic *topic
+    cdef int32_t queue_id
+    cdef int64_t i
+    chunk.text.length = 0
+    for i in range(count):
+        rows_get(rows, first + i, &row)
+        if rows.is_mapped:
+            row_join_map(rows, &row)
+        topic = rows.topics[0 if rows.one_topic else first + i]
+        queue_id = <int32_t>rows.queue_ids[first + i]
+        if row_encode(&store.settings, &row, topic, queue_id, &chunk.text,
+                      &chunk.messages[i]) < 0:
+            return E_NO_MEMORY
+        chunk.queues[i] = queue_find(topic, queue_id)
+    for i in range(count):                   # offsets to addresses: the text may have moved
+        chunk.messages[i].properties = chunk.text.data + <int64_t>chunk.messages[i].properties
+    return 0
+
+
+# Where the results of rows are stored, and the end of the last one.
+cdef struct PlaceColumns:
+    int64_t *physical_offset
+    int64_t *queue_offset
+    int32_t *queue_id
+    int64_t stop
+
+
+cdef int64_t append_rows(
+    Store *store, const Rows *rows, Chunk *chunk, PlaceColumns *places, int64_t *status,
+) noexcept nogil:
+    """Append all rows, chunk by chunk, advancing ``places``; how many were appended."""
+    cdef int64_t done = 0
+    cdef int64_t part, stored, i
+    while done < rows.count and status[0] == 0:
+        part = min(CHUNK_ROWS, rows.count - done)
+        status[0] = chunk_fill(store, rows, done, part, chunk)
+        if status[0] < 0:
+            break
+        stored = log_append(store, chunk.messages, chunk.queues, part, 0, 0, chunk.places, status)
+        for i in range(stored):
+            places.physical_offset[i] = chunk.places[i].physical_offset
+            places.queue_offset[i] = chunk.places[i].queue_offset
+            places.queue_id[i] = chunk.messages[i].queue_id
+        if stored:
+            places.stop = chunk.places[stored - 1].physical_offset \
+                + chunk.messages[stored - 1].size
+        places.physical_offset += stored
+        places.queue_offset += stored
+        places.queue_id += stored
+        done += stored
+    return done
+
+
+cdef PutManyResult append_inputs(OpenStore engine, list inputs, bint wait):
+    """Append rows that are checked and have a queue, in order."""
+    cdef Store *store = engine.store
+    cdef PutManyResult result = PutManyResult.__new__(PutManyResult)
+    cdef RowInput input
+    cdef PlaceColumns places
+    cdef Chunk *chunk
+    cdef int64_t stored
+    cdef int64_t count = 0
+    cdef int64_t status = 0
+    for input in inputs:
+        rows_find_places(engine, input)
+        count += input.rows.count
+    result._physical_offset = memory_new(count * 8)
+    result._queue_offset = memory_new(count * 8)
+    result._queue_id = memory_new(count * 4)
+    places.physical_offset = <int64_t *>result._physical_offset.data
+    places.queue_offset = <int64_t *>result._queue_offset.data
+    places.queue_id = <int32_t *>result._queue_id.data
+    places.stop = 0
+    chunk = chunk_new(CHUNK_ROWS)
+    try:
+        for input in inputs:
+            with nogil:
+                stored = append_rows(store, &input.rows, chunk, &places, &status)
+            result._count += stored
+            result.stop = places.stop
+            keep_topics(engine, &input.rows, stored, places.physical_offset - stored)
+            if status < 0:
+                break
+    finally:
+        chunk_free(chunk)
+    if status == 0 and result._count and store.settings.sync_flush:
+        if wait:
+            wait_for_disk(store, result.stop, result._count, &status)
+        else:
+            worker_call(&store.flush.log_worker)
+    return finish_rows(engine, result, status)
+
+
+cdef int keep_topics(
+    OpenStore engine, const Rows *rows, int64_t stored, const int64_t *physical_offset,
+) except -1:
+    """keep_topic for the rows that are in the log."""
+    cdef Topic *last = NULL
+    cdef Topic *topic
+    cdef int64_t row = stored
+    while row > 0:
+        row -= 1
+        topic = rows.topics[0 if rows.one_topic else row]
+        if topic != last:
+            keep_topic(engine, topic, physical_offset[row])
+        if rows.one_topic:
+            break
+        last = topic
+    return 0
+
+
+cdef PutManyResult finish_rows(OpenStore engine, PutManyResult result, int64_t status):
+    """The result, or the error that ended the call."""
+    if status == 0 and unlikely(atomic_get_strict(&engine.store.failed) != 0):
+        status = E_FAILED
+    if status == 0:
+        return result
+    if status == E_TIMEOUT:
+        raise errors.PutError(
+            f"{engine._path}: {result._count} rows are stored, but {not_on_disk(engine.store)}",
+            status=types.PutStatus.FLUSH_DISK_TIMEOUT, result=result, stored=result._count)
+    error = write_error(engine.store, engine._path, status)
+    if isinstance(error, errors.PutError):
+        error.stored = result._count
+        error.result = result if result._count else None
+    raise error
+
+
+cdef int append_one(
+    OpenStore engine, const Encoded *messages, Queue **queues, int64_t count, int64_t size,
+    AppendResult *places, bint wait, PutResult result,
+) except -1:
+    """Append a message, or a batch as a whole, and with synchronous flush wait for the disk."""
+    cdef Store *store = engine.store
+    cdef int64_t status = E_BUSY
+    cdef int64_t done = 0
+    # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
+    if size <= SMALL_BODY:
+        done = log_append(store, messages, queues, count, size, APPEND_WHOLE | APPEND_AT_ONCE,
+                          places, &status)
+    if done == 0 and status == E_BUSY:
+        with nogil:
+            done = log_append(store, messages, queues, count, size, APPEND_WHOLE, places, &status)
+    if done == 0:
+        raise write_error(store, engine._path, status)
+    result.place = places[0]
+    result.stop = result.place.physical_offset + size
+    result._queue_id = queues[0].id
+    result._count = count
+    memcpy(result.host, store.settings.store_host, HOST_V6_BYTES)
+    result.v6 = store.settings.store_host_length == HOST_V6_BYTES
+    keep_topic(engine, queues[0].topic, result.place.physical_offset)
+    if store.settings.sync_flush:
+        if wait:
+            wait_acknowledged(engine, result)
+        else:
+            worker_call(&store.flush.log_worker)
+    # Last of all, so that nothing is acknowledged after a sync has failed.
+    if unlikely(atomic_get_strict(&store.failed) != 0):
+        raise write_error(store, engine._path, E_FAILED)
+    return 0
+
+
+cdef int wait_for_disk(Store *store, int64_t stop, int64_t count, int64_t *status) except -1:
+    """wait_durable in slices, to handle signals; an exception of a handler notes what is stored."""
+    cdef int64_t until = monotonic_ns() + store.settings.sync_flush_timeout
+    while True:
+        with nogil:
+            status[0] = wait_durable(store, stop, min(until, monotonic_ns() + WAIT_SLICE_NS))
+        if status[0] != E_TIMEOUT or monotonic_ns() >= until:
+            return 0
+        try:
+            PyErr_CheckSignals()
+        except BaseException as error:
+            error.add_note(f"{count} messages, of which the log ends at {stop}, are stored; "
+                           "they were not on the disk yet")
+            raise
+
+
+cdef int wait_acknowledged(OpenStore engine, PutResult result) except -1:
+    """Wait until the record is on the disk, or until 4.9.3's time-out."""
+    cdef Store *store = engine.store
+    cdef int64_t rc
+    wait_for_disk(store, result.stop, result._count, &rc)
+    if rc == E_TIMEOUT:
+        raise late_error(store, result, engine._path)
+    if rc < 0:
+        raise status_error(rc, &store.failure, engine._path)
+    return 0
+
+
+cdef object late_error(Store *store, PutResult result, str root):
+    """The exception for a message that is in the log, but was not on the disk in time."""
+    result._status = 1
+    return errors.PutError(
+        f"{root}: stored at {result.physical_offset}, but {not_on_disk(store)}",
+        status=types.PutStatus.FLUSH_DISK_TIMEOUT, result=result, stored=result._count)
+
+
+cdef str not_on_disk(Store *store):
+    """The end of a time-out's message, with the reason if no file could be opened to sync it."""
+    cdef int64_t rc = atomic_get(&store.flush.unflushed)
+    text = f"not on the disk within {store.settings.sync_flush_timeout // 1000000} ms"
+    return f"{text}: {strerror(ENOMEM if rc == E_NO_MEMORY else -rc)}" if is_passing(rc) else text

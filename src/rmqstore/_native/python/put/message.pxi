@@ -1,0 +1,207 @@
+# put: one row from its arguments, with no Python between them and the log.
+#
+# Source: store/DefaultMessageStore.java putMessage; common/message/Message.java, MessageConst.java
+
+cdef enum:
+    STACK_TEXT = 1024            # bytes of properties that are kept on the stack
+
+cdef object ZERO = 0
+cdef ColumnInput KEYS_ARGUMENT = ColumnInput(
+    "keys", "a str, keys separated by spaces, or an iterable of str without spaces", NULLABLE)
+
+cdef frozenset RESERVED_PROPERTIES = frozenset((
+    "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET "
+    "BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION "
+    "TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET "
+    "TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID CORRELATION_ID "
+    "REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_DISPATCH "
+    "INNER_MULTI_QUEUE_OFFSET __CRC32#").split())
+
+
+cdef inline int text_argument(str argument, object value, Span *span) except -1:
+    """Check the text of a property."""
+    span.data = utf8_of(argument, value, &span.length)
+    if text_is_bad(span.data, span.length):
+        raise illegal(f"{argument} must not contain {SEPARATORS}, got {arguments.shown(value)}")
+    return 0
+
+
+cdef int add_properties(object mapping, Text *text, int64_t start) except -1:
+    """Append the caller's own properties to the string that begins at ``start``, in their order."""
+    cdef Span name
+    cdef Span value
+    if not isinstance(mapping, (dict, Mapping)):
+        raise arguments.wrong_type("properties", "a mapping of str to str", mapping)
+    for key, item in mapping.items():
+        if not PyUnicode_Check(key) or not PyUnicode_Check(item):
+            raise TypeError("properties must map str to str, got "
+                            f"{arguments.shown(key)}: {arguments.shown(item)}")
+        if key in RESERVED_PROPERTIES:
+            raise illegal(f"properties must not have {key!r}, a name that RocketMQ reserves")
+        text_argument("properties", key, &name)
+        text_argument("properties", item, &value)
+        if name.length == 0 or value.length == 0:
+            raise illegal(f"properties must not have an empty name or value, which readers drop, "
+                          f"got {key!r}: {item!r}")
+        if text_reserve(text, name.length + value.length + 2) < 0:
+            raise MemoryError()
+        text_add_property(text, start, name.data, name.length, value.data, value.length)
+    return 0
+
+
+cdef int take_unique(object uniq_key, Row *row, PutResult result) except -1:
+    """Set the unique key: True makes one, a str is used, False means none."""
+    if uniq_key is True:
+        unique_key_write(&unique_keys, unique_keys_take(&unique_keys, row.born_timestamp, 1),
+                         result.key)
+        result.generated = True
+        row.unique.data = result.key
+        row.unique.length = UNIQUE_KEY_BYTES
+    elif uniq_key is not False:
+        if not PyUnicode_Check(uniq_key):
+            raise arguments.wrong_type("uniq_key", "True, False or a str", uniq_key)
+        if not uniq_key:
+            raise arguments.wrong_value("uniq_key", "True, False or a str that is not empty", "")
+        text_argument("uniq_key", uniq_key, &row.unique)
+        result.given_key = uniq_key
+    return 0
+
+
+cdef int take_body(object body, Py_buffer *view) except -1:
+    try:
+        PyObject_GetBuffer(body, view, PyBUF_SIMPLE)
+    except TypeError:
+        raise arguments.wrong_type(
+            "body", "bytes or another C-contiguous buffer", body) from None
+    except BufferError as error:
+        raise ValueError("body must be bytes or another C-contiguous buffer, got "
+                         f"{arguments.shown(body)}: {error}") from None
+    return 0
+
+
+cdef int64_t choose_queue(
+    OpenStore engine, Topic *topic, object queue_id, object queue_key,
+) except -1:
+    """By id, by key, or round-robin; ``topic`` is NULL if it is yet to be created."""
+    cdef int64_t queue_nums = engine.store.settings.default_queue_nums
+    cdef int64_t number = -1
+    cdef int how = QUEUE_IN_TURN
+    cdef Span text
+    if topic != NULL:
+        queue_nums = max(1, atomic_peek(&topic.write_queue_nums))
+    if queue_id is not None:
+        if queue_key is not None:
+            raise ValueError("queue_id and queue_key must not be given both")
+        return int_argument("queue_id", queue_id, 0, INT32_MAX)
+    if PyUnicode_Check(queue_key):
+        text.data = utf8_of("queue_key", queue_key, &text.length)
+        how = QUEUE_BY_TEXT
+    elif isinstance(queue_key, (bytes, bytearray, memoryview)):
+        number = <int64_t><uint64_t>arrays.bytes_hash(queue_key)
+        how = QUEUE_BY_HASH
+    elif queue_key is not None:
+        number = int_argument("queue_key", queue_key, -INT32_MAX - 1, INT32_MAX)
+        how = QUEUE_BY_NUMBER
+    return queue_of(how, number, &text, topic, queue_nums)
+
+
+cdef int warn_of_delay(OpenStore engine) except -1:
+    """Say, once for an open store, that nothing here delivers what is delayed."""
+    from warnings import warn
+
+    from rmqstore.config import RmqStoreWarning
+
+    engine.delay_warned = True
+    warn("a message with a delay_level waits in SCHEDULE_TOPIC_XXXX until a broker has the store: "
+         "this version does not deliver it", RmqStoreWarning)
+    return 0
+
+
+cdef PutResult put_message(
+    OpenStore engine, object topic, object body, object queue_id, object queue_key, object tags,
+    object keys, object properties, object flag, object delay_level, object born_timestamp,
+    object born_host, object uniq_key, bint wait,
+):
+    cdef Store *store = engine.store
+    cdef Limits limits
+    cdef char[STACK_TEXT] own_memory
+    cdef char[STACK_TEXT] memory
+    cdef Row row = NO_ROW
+    cdef Text own                            # the caller's properties
+    cdef Text text
+    cdef Encoded message
+    cdef AppendResult place
+    cdef Topic *to
+    cdef Queue *queue
+    cdef Py_buffer view
+    cdef int64_t size = 0
+    cdef int problem
+    cdef bint viewed = False
+    cdef PutResult result = PutResult.__new__(PutResult)
+    text_init(&own, own_memory, STACK_TEXT)
+    text_init(&text, memory, STACK_TEXT)
+    store_puttable(store, engine._path)
+    try:
+        limits = limits_of(store)
+        row.topic.data = utf8_of("topic", topic, &row.topic.length)
+        to = known_topic(engine, &row.topic)
+        if to == NULL:
+            check_topic(row.topic.data, row.topic.length, topic)
+        row.queue_id = choose_queue(engine, to, queue_id, queue_key)
+        if flag is not ZERO:
+            row.flag = <int32_t>int_argument("flag", flag, -INT32_MAX - 1, INT32_MAX)
+        row.born_timestamp = wall_millis()
+        if properties is not None:
+            add_properties(properties, &own, 0)
+            row.properties.data = own.data
+            row.properties.length = own.length
+        if keys is not None:
+            keys = joined_keys(KEYS_ARGUMENT, -1, keys)
+            if keys is not None:
+                text_argument("keys", keys, &row.keys)
+        if tags is not None:
+            text_argument("tags", tags, &row.tags)
+        take_unique(uniq_key, &row, result)
+        if born_timestamp is not None:
+            row.born_timestamp = times.to_millis(born_timestamp, name="born_timestamp")
+        if born_host is not None:
+            row.born_host_length = host_bytes("born_host", born_host, row.born_host)
+        if delay_level is not ZERO:
+            row.delay_level = int_argument("delay_level", delay_level, 0,
+                                           store.settings.delay_count)
+        if PyBytes_CheckExact(body):
+            row.body.data = PyBytes_AS_STRING(body)
+            row.body.length = PyBytes_GET_SIZE(body)
+        else:
+            # It may change concurrently, even under a read-only view.
+            take_body(body, &view)
+            viewed = True
+            row.body.data = <const char *>view.buf
+            row.body.length = view.len
+            row.volatile_body = not PLANTED("a3")
+        problem = row_size_problem(&limits, &row, &size)
+        if problem != ROW_GOOD:
+            raise size_error(&limits, "properties"
+                             if problem == ROW_PROPERTIES_TOO_LARGE else "body",
+                             problem, size)
+        if row.delay_level > 0 and not engine.delay_warned:
+            warn_of_delay(engine)
+        # Only now, so that a refused message creates no topic.
+        if to == NULL:
+            to = writable_topic(engine, &row.topic)
+        size = row.queue_id
+        if row.delay_level > 0:
+            to = topic_enter(&store.table, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
+            size = row.delay_level - 1
+        if to == NULL or row_encode(&store.settings, &row, to, <int32_t>size, &text, &message) < 0:
+            raise MemoryError()
+        message.properties = text.data + <int64_t>message.properties
+        queue = writable_queue(engine, to, size)
+        append_one(engine, &message, &queue, 1, message.size, &place, wait, result)
+    finally:
+        text_free(&own)
+        text_free(&text)
+        if viewed:
+            PyBuffer_Release(&view)
+        store_leave(store)
+    return result

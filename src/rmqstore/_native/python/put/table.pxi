@@ -1,0 +1,409 @@
+# put_table: rows from the columns of a table, batch by batch.
+#
+# Source: common/message/MessageExtBrokerInner.java, for a message's fields
+
+from difflib import get_close_matches
+
+# The allowed types of each column; a null in one with "or null" means as if it had no such column.
+cdef dict TABLE_COLUMNS = {
+    "topic": "an array of strings without nulls",
+    "queue_id": "an array of integers from 0 to 2147483647, or null for the topic's next queue",
+    "uniq_key": "an array of strings, or null",
+    "tags": "an array of strings, or null",
+    "keys": "an array of lists of strings without spaces, or of strings, or null",
+    "properties": "an array of maps of strings to strings, or null",
+    "body": "an array of binary values without nulls",
+    "raw_body": "an array of binary values, or null where there is a body",
+    "flag": "an array of integers of 32 bits, or null",
+    "sys_flag": "an array of integers of 32 bits, or null",
+    "born_timestamp": "an array of timestamps or of integers (milliseconds), or null for now",
+    "born_host": "an array of strings 'ip:port' or '[ipv6]:port', or null for the store's own",
+    "reconsume_times": "an array of integers of 32 bits, or null",
+    "prepared_transaction_offset": "an array of integers, or null",
+}
+# What the store itself decides: ignored.
+cdef tuple STORE_COLUMNS = (
+    "queue_offset", "physical_offset", "store_size", "msg_id", "store_timestamp", "store_host",
+    "body_crc",
+)
+# Lowest and highest of a number, and its value if the table has none; born_timestamp: now.
+cdef dict TABLE_NUMBERS = {
+    "queue_id": (0, INT32_MAX, -1),          # the topic's queues take turns
+    "flag": (-INT32_MAX - 1, INT32_MAX, 0),
+    "sys_flag": (-INT32_MAX - 1, INT32_MAX, NO_NUMBER),
+    "reconsume_times": (-INT32_MAX - 1, INT32_MAX, 0),
+    "prepared_transaction_offset": (INT64_MIN, INT64_MAX, 0),
+    "born_timestamp": (INT64_MIN, INT64_MAX, 0),
+}
+
+
+# What may be wrong with an entry of a map.
+cdef enum:
+    MAP_GOOD
+    MAP_NULL
+    MAP_EMPTY
+    MAP_BAD
+    MAP_NO_MEMORY
+
+
+cdef bint is_named(const ArrowSchema *schema, const char *name) noexcept nogil:
+    return schema != NULL and schema.name != NULL and strcmp(schema.name, name) == 0
+
+
+cdef int take_map(
+    ColumnInput column, const ArrowSchema *schema, const ArrowArray *array,
+) except -1:
+    """Take maps of strings, or lists of structs of ``key`` and ``value``, as some producers do."""
+    cdef const char *code = schema.format
+    cdef const ArrowSchema *entry
+    cdef const uint8_t *validity = NULL
+    cdef const uint8_t *bits
+    cdef const int64_t *bounds = NULL
+    cdef ArrowArray entries
+    cdef ArrowArray part
+    cdef ColumnInput names
+    cdef ColumnInput values
+    cdef int64_t row
+    if strcmp(code, b"n") == 0 and schema.dictionary == NULL:
+        column.rows = array.length
+        return 0
+    if code[0] != c'+' or code[1] not in (c'm', c'l', c'L') or code[2] != 0 \
+            or schema.n_children != 1:
+        return refuse_format(column, code)
+    entry = schema_child(schema, 0)
+    if entry == NULL or entry.format == NULL or strcmp(entry.format, b"+s") != 0 \
+            or entry.n_children != 2 or (
+            code[1] != c'm' and not (is_named(schema_child(entry, 0), b"key")
+                                     and is_named(schema_child(entry, 1), b"value"))):
+        return refuse_format(column, code)
+    check_array(column, array, 2)
+    take_items(column, schema, array, code, &validity, &bounds, &entries)
+    if entries.n_children != 2 or entries.n_buffers < 1 or entries.buffers == NULL:
+        return refuse_arrow(column, f"entries of {entries.n_children} children")
+    names = column.new_part(bounds)
+    values = column.new_part(bounds)
+    bits = <const uint8_t *>entries.buffers[0]
+    for row in range(entries.length if bits != NULL and entries.null_count != 0 else 0):
+        if not arrow_bit(bits, entries.offset + row):
+            return names.refuse_value(row, "an entry that is null")
+    take_slice(column, array_child(&entries, 0), entries.offset, entries.length, &part)
+    take_array(names, schema_child(entry, 0), &part, CONTENT_TEXT)
+    take_slice(column, array_child(&entries, 1), entries.offset, entries.length, &part)
+    take_array(values, schema_child(entry, 1), &part, CONTENT_TEXT)
+    return encode_maps(column, names, values, bounds, validity, array.offset)
+
+
+cdef int encode_map(
+    const ColumnView *names, const ColumnView *values, int64_t item, int64_t stop, Text *text,
+) noexcept nogil:
+    """Append the entries [item, stop) of a map: MAP_GOOD, or what is wrong with one.
+
+    A value may contain a 0x01: an entry's first 0x01 ends its name.
+    """
+    cdef const Span *name
+    cdef const Span *value
+    cdef int64_t start = text.length
+    while item < stop:
+        name = column_span(names, item)
+        value = column_span(values, item)
+        item += 1
+        if name.length < 0 or value.length < 0:
+            return MAP_NULL
+        if is_same(name.data, name.length, b"__CRC32#", 8):
+            continue                         # computed for the record, if at all
+        if name.length == 0 or value.length == 0:
+            return MAP_EMPTY
+        if text_is_bad(name.data, name.length) or has_zero_run(value.data, value.length) \
+                or memchr(value.data, PROPERTY_VALUE_END, <size_t>value.length) != NULL:
+            return MAP_BAD
+        if text_reserve(text, name.length + value.length + 2) < 0:
+            return MAP_NO_MEMORY
+        text_add_property(text, start, name.data, name.length, value.data, value.length)
+    return MAP_GOOD
+
+
+cdef int encode_maps(
+    ColumnInput column, ColumnInput names, ColumnInput values, const int64_t *bounds,
+    const uint8_t *validity, int64_t validity_offset,
+) except -1:
+    """Make this a column of properties strings."""
+    cdef PropertiesText out = PropertiesText()
+    cdef Span *spans = NULL
+    cdef int problem
+    cdef int64_t row
+    column.take_spans(column.rows, &spans)
+    column.owners.append(out)
+    for row in range(column.rows):
+        spans[row].data = <const char *>out.text.length
+        spans[row].length = -1
+        if validity != NULL and not arrow_bit(validity, validity_offset + row):
+            continue
+        problem = encode_map(&names.view, &values.view, bounds[row], bounds[row + 1], &out.text)
+        spans[row].length = out.text.length - <int64_t>spans[row].data
+        if problem == MAP_NULL:
+            raise ValueError(f"{column.where(row)}: must not have a name or a value that is null")
+        if problem == MAP_EMPTY:
+            raise illegal(f"{column.where(row)}: must not have an empty name or value, which "
+                          "readers drop")
+        if problem == MAP_BAD:
+            raise illegal(f"{column.where(row)}: must not have {SEPARATORS} in a name or a value")
+        if problem == MAP_NO_MEMORY:
+            raise MemoryError()
+    out.place(spans, column.rows)
+    return 0
+
+
+cdef int take_hosts(RowInput input, ColumnInput column) except -1:
+    """Parse born hosts; rows often have the same host as the row before."""
+    cdef HostValue *hosts
+    cdef const Span *text
+    cdef const Span *last = NULL
+    cdef int64_t row
+    if column.view.kind != COLUMN_SPANS:     # an array of nulls
+        return 0
+    input.hosts = memory_new(column.rows * <int64_t>sizeof(HostValue))
+    hosts = <HostValue *>input.hosts.data
+    input.rows.born_hosts = hosts
+    for row in range(column.rows):
+        text = column_span(&column.view, row)
+        hosts[row].length = 0
+        if text.length < 0:
+            last = NULL
+            continue
+        if last != NULL and is_same(text.data, text.length, last.data, last.length):
+            hosts[row] = hosts[row - 1]
+            continue
+        last = text
+        hosts[row].length = <int32_t>host_parse(text.data, text.length, hosts[row].bytes)
+        if hosts[row].length == 0:
+            raise arguments.wrong_value(
+                column.subject(row), HOST_RULE, text_of(text.data, text.length))
+    return 0
+
+
+cdef list table_names(const ArrowSchema *schema):
+    """The names of a table's columns, checked; None for one that is ignored."""
+    cdef list names = []
+    cdef const ArrowSchema *child
+    cdef int64_t i
+    if schema.format == NULL or strcmp(schema.format, b"+s") != 0 or schema.dictionary != NULL:
+        code = "" if schema.format == NULL else schema.format.decode("ascii", "replace")
+        raise TypeError(
+            f"table must be an Arrow stream of structs, not of {arrow_type(code)}")
+    for i in range(schema.n_children):
+        child = schema_child(schema, i)
+        if child == NULL:
+            raise ValueError(f"table must have a type for each of {schema.n_children} columns")
+        name = "" if child.name == NULL else text_of(child.name, <int64_t>strlen(child.name))
+        if name in names:
+            raise ValueError(f"table must not have the column {name!r} twice")
+        names.append(name)
+        # pandas exports the index of a frame as a column: it is no part of the messages.
+        if name in TABLE_COLUMNS or name in STORE_COLUMNS or name.startswith("__index_level_"):
+            continue
+        near = get_close_matches(name, [*TABLE_COLUMNS, *STORE_COLUMNS], n=1)
+        raise ValueError(
+            f"table must not have the column {name!r}: messages have no such field"
+            + (f"; the nearest name is '{near[0]}'" if near else ""))
+    if "topic" not in names:
+        raise ValueError("table must have a column 'topic'")
+    if "body" not in names and "raw_body" not in names:
+        raise ValueError("table must have a column 'body' or 'raw_body'")
+    return [name if name in TABLE_COLUMNS else None for name in names]
+
+
+cdef ColumnInput table_column(RowInput input, str name):
+    cdef ColumnInput column = ColumnInput(name, TABLE_COLUMNS[name], name != "topic")
+    column.kind = "column"
+    column.first_row = input.first_row
+    if name in TABLE_NUMBERS:
+        column.low, column.high, column.missing = TABLE_NUMBERS[name]
+        if name == "born_timestamp":
+            column.missing = input.rows.same.born_timestamp
+        column.set_integer(column.missing)
+    input.columns[name] = column
+    return column
+
+
+cdef int take_table_column(
+    RowInput input, str name, const ArrowSchema *schema, const ArrowArray *array,
+) except -1:
+    cdef ColumnInput column = table_column(input, name)
+    if schema == NULL or schema.format == NULL:
+        return refuse_arrow(column, "its schema is released")
+    if name == "born_timestamp":
+        return take_array(column, schema, array, CONTENT_INTEGERS | CONTENT_TIMES)
+    if name in TABLE_NUMBERS:
+        return take_array(column, schema, array, CONTENT_INTEGERS)
+    if name == "properties":
+        return take_map(column, schema, array)
+    if name == "body" or name == "raw_body":
+        return take_array(column, schema, array, CONTENT_BYTES)
+    take_values(column, schema, array, CONTENT_TEXT | (CONTENT_KEYS if name == "keys" else 0))
+    if name == "topic":
+        return check_topics(column)
+    if name == "born_host":
+        return take_hosts(input, column)
+    check_property(column)
+    return 0
+
+
+cdef int point_at_numbers(RowInput input) except -1:
+    for name in TABLE_NUMBERS:
+        if name not in input.columns:
+            table_column(input, name)
+    input.rows.raw_body = input.view("raw_body")
+    input.rows.flag = input.view("flag")
+    input.rows.sys_flag = input.view("sys_flag")
+    input.rows.reconsume_times = input.view("reconsume_times")
+    input.rows.prepared_offset = input.view("prepared_transaction_offset")
+    input.rows.born_timestamp = input.view("born_timestamp")
+    return 0
+
+
+cdef RowInput rows_of_batch(
+    const Limits *limits, ArrowOwner owner, const ArrowSchema *schema, list names,
+    int64_t first_row,
+):
+    """Build the columns of a batch and check them against each other."""
+    cdef const ArrowArray *array = &owner.array
+    cdef const uint8_t *bits
+    cdef ColumnInput whole = ColumnInput("table", "a table", NOT_NULL)
+    cdef RowInput input = RowInput()
+    cdef ArrowArray part
+    cdef int64_t i
+    input.owner = owner
+    input.first_row = whole.first_row = first_row
+    check_array(whole, array, 1)
+    if array.n_children != schema.n_children:
+        refuse_arrow(whole, f"{array.n_children} columns instead of {schema.n_children}")
+    bits = <const uint8_t *>array.buffers[0]
+    for i in range(array.length if bits != NULL and array.null_count != 0 else 0):
+        if not arrow_bit(bits, array.offset + i):
+            whole.refuse_null(i)
+    for i in range(schema.n_children):
+        if names[i] is not None:
+            take_slice(whole, array_child(array, i), array.offset, array.length, &part)
+            take_table_column(input, names[i], schema_child(schema, i), &part)
+    point_at_numbers(input)
+    input.rows.count = array.length
+    input.rows.is_table = True
+    input.rows.is_mapped = "properties" in input.columns
+    input.rows.generate = not input.rows.is_mapped and "uniq_key" not in input.columns
+    input.rows.same.volatile_body = not PLANTED("a3")
+    input.queue = input.columns["queue_id"]
+    input.choice = QUEUE_BY_ID
+    input.point_at_texts()
+    input.check(limits)
+    compare_inflated(limits, input)
+    return input
+
+
+cdef int compare_inflated(const Limits *limits, RowInput input) except -1:
+    """If a row has both a stored compressed body and an inflated one, they must be the same."""
+    cdef Row row = input.rows.same
+    cdef const Span *plain
+    cdef int64_t i
+    if input.rows.body.kind != COLUMN_SPANS or input.rows.raw_body.kind != COLUMN_SPANS:
+        return 0
+    for i in range(input.rows.count):
+        rows_get(&input.rows, i, &row)
+        plain = column_span(input.rows.body, i)
+        if plain.length < 0 or not row.sys_flag & SYS_COMPRESSED:
+            continue
+        try:
+            body = bodies.inflate(PyBytes_FromStringAndSize(row.body.data, row.body.length),
+                                  row.sys_flag, plain.length)
+        except errors.StoreCorruptError:
+            body = None
+        if body is None or not is_same(PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
+                                       plain.data, plain.length):
+            input.refuse(limits, i, ROW_BODIES_DIFFER, 0)
+    return 0
+
+
+cdef list read_table(object table, ArrowOwner types, list names):
+    """All batches of a table, each an ArrowOwner; ``names`` gets those of its columns."""
+    cdef ColumnInput whole = ColumnInput("table", "an object with __arrow_c_stream__ whose "
+                                         "columns are named as those of a message", NOT_NULL)
+    cdef ArrowOwner owner
+    cdef list batches = []
+    if not hasattr(table, "__arrow_c_stream__"):
+        whole.refuse_type(-1, table)
+    capsule = open_stream(whole, table, types)
+    names += table_names(&types.schema)
+    while True:
+        owner = next_array(whole, capsule)
+        if owner is None:
+            return batches
+        batches.append(owner)
+        PyErr_CheckSignals()
+
+
+cdef list rows_of_table(const Limits *limits, ArrowOwner types, list names, list owners):
+    """A RowInput for each batch, all checked."""
+    cdef ArrowOwner owner
+    cdef RowInput input
+    cdef list inputs = []
+    cdef int64_t count = 0
+    for owner in owners:
+        input = rows_of_batch(limits, owner, &types.schema, names, count)
+        count += input.rows.count
+        inputs.append(input)
+    return inputs
+
+
+cdef PutManyResult put_batches(OpenStore engine, object table, bint wait):
+    """Read the whole table, check all of it, then store it."""
+    cdef ArrowOwner schema = ArrowOwner()
+    cdef list names = []
+    cdef list batches
+    cdef Limits limits
+    store_puttable(engine.store, engine._path)
+    store_leave(engine.store)
+    # Before entering the store: the producer of the table may take any time.
+    batches = read_table(table, schema, names)
+    store_puttable(engine.store, engine._path)
+    try:
+        limits = limits_of(engine.store)
+        return append_inputs(engine, rows_of_table(&limits, schema, names, batches), wait)
+    finally:
+        store_leave(engine.store)
+
+
+def check_table(table, *, max_message_size, file_size, record_checksum=False, store_host_v6=False):
+    """Check a table as ``put_table`` does, for a store of these limits that need not exist.
+
+    Parameters
+    ----------
+    table : object with ``__arrow_c_stream__``
+        As for :meth:`MessageStore.put_table`.
+    max_message_size, file_size : int
+        Bytes that a record may take, and that a file of the commit log has.
+    record_checksum, store_host_v6 : bool, optional
+        Whether records carry ``__CRC32#``, and a store host of IPv6.
+
+    Returns
+    -------
+    int
+        Rows; ``put_table`` of such a store refuses none of them.
+
+    Raises
+    ------
+    MessageIllegalError, TypeError, ValueError
+        As :meth:`MessageStore.put_table`, with the same message.
+    OSError
+        The table itself failed while it was read.
+    """
+    cdef ArrowOwner schema = ArrowOwner()
+    cdef list names = []
+    cdef Limits limits
+    cdef RowInput input
+    cdef int64_t count = 0
+    limits.max_message_size = max_message_size
+    limits.file_size = file_size
+    limits.record_checksum = record_checksum
+    limits.store_host_v6 = store_host_v6
+    for input in rows_of_table(&limits, schema, names, read_table(table, schema, names)):
+        count += input.rows.count
+    return count

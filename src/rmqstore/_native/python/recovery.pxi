@@ -1,0 +1,70 @@
+# What opening found, and the check of a whole store, as Python objects.
+
+cdef dict recovery_of(OpenStore engine):
+    cdef Store *store = engine.entered()
+    cdef int64_t start = log_first(store)
+    cdef int64_t end, i
+    with nogil:
+        end = log_end(store)
+    ranges = []
+    for i in range(store.recovery.damage_count):
+        if not store.recovery.damages[i].repaired:
+            continue                     # read-only: nothing was done about it
+        ranges.append((
+            "cut" if store.recovery.damages[i].tail else "filled",
+            store.recovery.damages[i].start, store.recovery.damages[i].stop,
+            store.recovery.damages[i].records,
+            record_field_name(store.recovery.damages[i].field).decode("ascii"),
+            store.recovery.damages[i].saved.decode("ascii")))
+    found = dict(
+        clean=bool(store.recovery.clean), records_checked=store.recovery.records_checked,
+        bytes_cut=store.recovery.bytes_cut, ranges=ranges,
+        units_written=store.recovery.units_written,
+        full_dispatch=bool(store.recovery.full_dispatch),
+        index_files_rebuilt=store.recovery.index_files_rebuilt,
+        index_set_aside=store.recovery.index_set_aside,
+        queues_rebuilt=store.recovery.queues_rebuilt,
+        checked_from=store.recovery.checked_from,
+        completed_file=bool(store.recovery.completed_file),
+        seconds=store.recovery.seconds_ns / 1e9, log_start=start, log_end=end,
+        skipped=atomic_get(&store.dispatch.skipped))
+    store_leave(store)
+    return found
+
+
+cdef tuple verify_all(OpenStore engine):
+    """``(records, units, ranges, queues)``: how many were checked, and what is damaged.
+
+    Ranges of the log that hold no good record; by queue directory the queue offsets of wrong
+    units, and -errno or 0.
+    """
+    cdef Store *store = engine.entered()
+    cdef Queue *queue
+    cdef Verified found
+    cdef int64_t rc
+    cdef list queues = []
+    memset(&found, 0, sizeof(Verified))
+    try:
+        with nogil:
+            rc = verify_log(store, &found)
+        queue = first_queue(&store.table) if rc >= 0 else NULL
+        while queue != NULL:
+            with nogil:
+                rc = verify_queue(store, queue, &found)
+            if rc == E_NO_MEMORY:
+                raise MemoryError()
+            if rc < 0 or found.units.count:
+                queues.append((fsdecode(queue.files.directory),
+                               [found.units.items[i] for i in range(found.units.count)],
+                               min(rc, 0)))
+            queue = next_queue(queue)
+            PyErr_CheckSignals()
+        if rc < 0 and not queues:
+            raise unreadable_error(store, NULL, rc, engine._path)
+        ranges = [(found.ranges.items[2 * i], found.ranges.items[2 * i + 1])
+                  for i in range(found.ranges.count // 2)]
+    finally:
+        free(found.ranges.items)
+        free(found.units.items)
+        store_leave(store)
+    return found.records, found.checked_units, ranges, queues

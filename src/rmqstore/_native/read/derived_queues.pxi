@@ -1,0 +1,196 @@
+# "r" on a store without an owner: what a recovery would complete, missing queues and units that
+# never reached the disk, is derived from the log in the same way and kept in memory.
+
+cdef int64_t derive_units(Store *store) noexcept nogil:
+    """Derive the queues as a recovery would leave them."""
+    cdef Checkpoint checkpoint
+    cdef stat_t status
+    cdef int64_t rc, end
+    cdef int64_t fd = sys_open_file(store.root, "abort", O_RDONLY, &status)
+    if fd >= 0:
+        close(<int>fd)
+    store.recovery.clean = fd == -ENOENT
+    if checkpoint_read(store.root, &checkpoint) < 0:
+        memset(&checkpoint, 0, sizeof(Checkpoint))
+    recover_check_mark(store, &checkpoint)
+    if store.recovery.clean and not checkpoint.mark.valid:
+        end = log_end(store)
+        if end < 0 or log_is_covered(store, log_first(store), end) == 1:
+            return min(end, 0)               # every record has its unit
+        lower_deletions(store, end)
+        infer_deleted_topics(store, end)
+        if gaps_are_unqueued(store, log_first(store), end) == 1:
+            return 0                         # every record that belongs in a queue
+    end = recover_examine(store, &checkpoint, NULL)
+    if end < 0:
+        return end
+    lower_deletions(store, end)
+    infer_deleted_topics(store, end)
+    # A recovery reads the log's end from its wrote position; set it while the queues are derived.
+    atomic_set(&store.log.wrote, end)
+    rc = derive_queues(store, &checkpoint, end)
+    atomic_set(&store.log.wrote, 0)
+    return rc
+
+
+cdef int64_t derive_queues(
+    Store *store, const Checkpoint *checkpoint, int64_t end,
+) noexcept nogil:
+    """From the watermark on if the queues match it, else from the log's first record."""
+    cdef int64_t rc = list_queues(store)
+    if rc == 0 and PLANTED("a7"):
+        store.recovery.full_dispatch = True
+        rc = derive_walk(store, newest_unit_end(store, LISTED_NOW), end)
+        return derive_ends(store) if rc >= 0 else rc
+    if rc == 0:
+        rc = recover_queues(store, checkpoint, NULL)
+    if rc == 1 and has_short_queue(store):   # the digest does not cover all that a file lost
+        rc = 0
+    if rc == 1:
+        rc = derive_walk(store, checkpoint.mark.dispatched, end)
+        if rc == 0:
+            rc = 1
+        elif rc == E_REMOVED:
+            rc = 0
+    if rc == 0:
+        rc = derive_from_first(store, end)
+    return derive_ends(store) if rc >= 0 else rc
+
+
+cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
+    """Use nothing from the files that the log does not confirm."""
+    cdef int64_t rc = examine_below(store, NULL)
+    if rc < 0:
+        return rc
+    store.recovery.full_dispatch = True
+    rc = recover_floors(store, log_first(store), UNITS_CHECKED, NULL)
+    if rc == 0:
+        rc = derive_walk(store, log_first(store), end)
+    return rc
+
+
+cdef bint has_short_queue(Store *store) noexcept nogil:
+    """Whether a queue's file has lost its end, which a recovery would restore."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef int64_t i
+    while queue != NULL:
+        for i in range(queue.files.count):
+            if queue.files.slots[i].length < queue.files.file_size:
+                return True
+        queue = next_queue(queue)
+    return False
+
+
+cdef int64_t list_queues(Store *store) noexcept nogil:
+    """List the files of every queue; one that cannot be read fails when it is read."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef int64_t rc
+    while queue != NULL:
+        rc = file_set_list(&queue.files, NULL)
+        queue.unreadable = 0
+        rc = queue_note_unreadable(queue, rc)
+        if rc == E_NO_MEMORY or rc == -EMFILE or rc == -ENFILE:
+            return rc
+        queue = next_queue(queue)
+    return 0
+
+
+cdef int64_t derive_walk(Store *store, int64_t start, int64_t stop) noexcept nogil:
+    """Place the units of the records from ``start`` on, skipping damaged ones."""
+    cdef Cursor cursor
+    cdef Record record
+    cdef const char *data = NULL
+    cdef int64_t rc, behind
+    cdef int64_t clear = -1
+    cursor_init(&cursor, store, start, stop)
+    cursor.check_crc = False
+    while True:
+        cursor.at = behind_damage(&store.recovery, cursor.at, &clear)
+        rc = cursor_next(&cursor, &record, &data)
+        if rc > 0:
+            behind = behind_damage(&store.recovery, cursor.at - rc, &clear)
+            if behind != cursor.at - rc:     # a blank ended the file; this is the next one's first
+                cursor.at = behind
+                continue
+        if rc == E_CORRUPT:
+            rc = cursor_resync(&cursor)
+            if rc > 0:
+                continue
+        if rc <= 0:
+            break
+        rc = derive_unit(store, data, &record)
+        if rc < 0:
+            break
+    cursor_close(&cursor)
+    return min(rc, 0)
+
+
+cdef int64_t derive_unit(Store *store, const char *data, const Record *record) noexcept nogil:
+    """Set the unit of a record, in memory unless its queue's file has it."""
+    cdef DispatchRequest request
+    cdef Queue *queue
+    cdef int64_t wanted
+    request.topic = NULL
+    wanted = dispatch_request(&store.table, &store.settings, data, record, &request)
+    if wanted < 0 or not wanted & REQUEST_UNIT:
+        return min(wanted, 0)
+    queue = queue_enter(&store.table, request.topic, record.queue_id)
+    if queue == NULL:
+        return E_NO_MEMORY
+    if queue.unreadable:
+        return 0
+    return min(queue_note_unreadable(queue, recover_record(store, queue, record, request.code)), 0)
+
+
+cdef int64_t derive_ends(Store *store) noexcept nogil:
+    """Publish the derived units, and each queue's beginning and end."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef int64_t rc
+    while queue != NULL:
+        rc = 0
+        if not queue.unreadable:
+            rc = queue_note_unreadable(queue, derive_end(store, queue))
+        if rc < 0:
+            return rc
+        queue = next_queue(queue)
+    return 0
+
+
+cdef int64_t derive_end(Store *store, Queue *queue) noexcept nogil:
+    cdef int64_t rc = 0
+    cdef int64_t first = 0
+    cdef int64_t end
+    if not queue.deleted:
+        rc = recover_tail(store, queue)
+    queue_forget_near(queue)
+    if rc < 0:
+        return rc
+    if queue.files.count:
+        first = queue.files.slots[0].start // UNIT_BYTES
+    end = atomic_get(&queue.max_offset)
+    if queue.making != NULL:
+        if queue.files.count == 0 or queue.making.start < first:
+            first = queue.making.start
+        queue.derived_kept = queue.making
+        store_derived(&queue.derived, queue.making)
+        queue.making = NULL
+    end = max(first, end) if not queue.deleted else 0
+    atomic_set(&queue.max_offset, end)
+    rc = queue_first_kept(store, queue, min(first, end), end)
+    if rc >= 0:
+        atomic_set(&queue.min_offset, rc)
+    return 0 if rc == E_REMOVED else min(rc, 0)
+
+
+cdef int64_t derive_if_needed(Store *store) noexcept nogil:
+    """Derive once, before queues are read; only if the store has no owner."""
+    cdef int64_t rc = 0
+    if store.writable or store.view.owned_elsewhere or atomic_get(&store.view.derived):
+        return 0
+    lock_take(&store.view.derive_lock)
+    if not atomic_get(&store.view.derived):
+        rc = derive_units(store)
+        topics_inferred_deleted(store)
+        atomic_set(&store.view.derived, 1)
+    lock_give(&store.view.derive_lock)
+    return rc

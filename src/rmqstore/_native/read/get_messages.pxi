@@ -1,0 +1,236 @@
+# getMessage: statuses, filter by tags, next offset.
+#
+# Source: store/DefaultMessageStore.java getMessage, store/DefaultMessageFilter.java
+
+cdef enum:
+    GET_FOUND
+    GET_NO_MATCHED_MESSAGE
+    GET_MESSAGE_WAS_REMOVING
+    GET_OFFSET_FOUND_NULL
+    GET_OFFSET_OVERFLOW_BADLY
+    GET_OFFSET_OVERFLOW_ONE
+    GET_OFFSET_TOO_SMALL
+    GET_NO_MATCHED_LOGIC_QUEUE
+    GET_NO_MESSAGE_IN_QUEUE
+
+    FILTER_TAGS_MAX = 64
+    FILTER_SCAN_BYTES = 16000
+
+cdef struct TagFilter:
+    int64_t count                # 0: everything passes
+    int64_t codes[FILTER_TAGS_MAX]
+    const char *texts[FILTER_TAGS_MAX]
+    int64_t lengths[FILTER_TAGS_MAX]
+
+cdef struct Got:
+    Found *items
+    int64_t count
+    int64_t room
+    int64_t status
+    int64_t next_offset
+    int64_t min_offset
+    int64_t max_offset
+    int64_t bad_offset           # log offset of a record that did not check
+    Queue *queue                 # the one read; NULL: none
+    bint unit_is_bad             # it points outside the log; bad_offset is its byte in the queue
+    int64_t field
+
+
+cdef inline bint tags_code_passes(const TagFilter *tags, int64_t code) noexcept nogil:
+    """Compare the low 32 bits, as Java does; an ext address always passes, and the tag decides."""
+    cdef int64_t i
+    if tags.count == 0 or code <= EXT_ADDRESS:
+        return True
+    for i in range(tags.count):
+        if <int32_t>code == <int32_t>tags.codes[i]:
+            return True
+    return False
+
+
+cdef bint tags_pass(const TagFilter *tags, const char *data, const Record *record) noexcept nogil:
+    """Compare the TAGS string itself."""
+    cdef Property found
+    cdef int64_t i
+    if tags.count == 0:
+        return True
+    if not property_find(data + record.properties_at, record.properties_length, b"TAGS", 4, &found):
+        return False
+    for i in range(tags.count):
+        if found.value_length == tags.lengths[i] \
+                and memcmp(found.value, tags.texts[i], <size_t>found.value_length) == 0:
+            return True
+    return False
+
+
+cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
+    cdef Found *grown
+    if got.count == got.room:
+        grown = <Found *>realloc(got.items, <size_t>(got.room * 2 + 32) * sizeof(Found))
+        if grown == NULL:
+            return E_NO_MEMORY
+        got.items = grown
+        got.room = got.room * 2 + 32
+    got.items[got.count] = found[0]
+    got.count += 1
+    return 0
+
+
+cdef void got_clear(Got *got) noexcept nogil:
+    cdef int64_t i
+    for i in range(got.count):
+        slice_release(&got.items[i].slice)
+    free(got.items)
+    got.items = NULL
+    got.count = 0
+
+
+cdef int64_t get_messages(
+    Store *store, Queue *queue, int64_t offset, int64_t max_messages, int64_t max_bytes,
+    const TagFilter *tags, Got *got,
+) noexcept nogil:
+    """Fill ``got``; 0, or E_CORRUPT with ``got.bad_offset`` and ``got.field``, or another status.
+
+    ``queue`` NULL means an unknown queue.
+    """
+    cdef Slice units
+    cdef Unit unit
+    cdef Found found
+    cdef int64_t at, stop, rc, i
+    cdef int64_t n = 0
+    cdef int64_t bytes = 0
+    cdef bint removed = False
+    rc = queue_bounds(store, queue, offset + max_messages, got)
+    if rc < 0 or got.status != GET_FOUND:
+        return rc
+    if not get_offset_inside(offset, got):
+        return 0
+    stop = got.max_offset
+    if tags.count:
+        stop = min(stop, offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES)
+    at = offset
+    while at < stop and got.count < max_messages:
+        n = queue_units(queue, at, min(stop - at, 512), &units)
+        if n <= 0:
+            slice_release(&units)
+            if n < 0 and n != E_REMOVED and n != E_NOT_FOUND:
+                return n
+            if get_removed(store, queue, at, got):
+                return 0
+            if got.count == 0:               # a file is missing: skip to the next
+                got.status = GET_OFFSET_FOUND_NULL
+                rc = file_set_next_start(&queue.files, at * UNIT_BYTES)
+                got.next_offset = rc // UNIT_BYTES if rc > 0 else got.max_offset
+                return 0
+            break
+        for i in range(n):
+            if got.count >= max_messages:
+                break
+            unit_read(units.data + i * UNIT_BYTES, &unit)
+            if not tags_code_passes(tags, unit.tags_code):
+                at += 1
+                continue
+            if got.count and bytes + unit.size > max_bytes:
+                max_messages = got.count     # ends both loops
+                break
+            rc = queue_record(store, queue, at, &unit, &found, &got.field)
+            if (rc == E_REMOVED or rc == E_NOT_FOUND) and not removed:
+                if get_removed(store, queue, at, got):
+                    slice_release(&units)
+                    return 0
+                removed = True               # or its file was created just now
+                rc = queue_record(store, queue, at, &unit, &found, &got.field)
+            if rc == E_NOT_FOUND and not unit_is_inside(store, &unit):
+                got.field = FIELD_QUEUE
+                got.unit_is_bad = True
+                rc = E_CORRUPT
+            if rc == E_REMOVED or rc == E_NOT_FOUND:
+                at += 1
+                continue
+            if rc < 0:
+                got.bad_offset = at * UNIT_BYTES if got.unit_is_bad else unit.physical_offset
+                if slice_lost(&units) < 0:   # the unit itself was lost
+                    rc = E_LOST
+                slice_release(&units)
+                return rc
+            if tags_pass(tags, found.slice.data, &found.record):
+                bytes += found.record.size
+                rc = got_add(got, &found)
+                if rc < 0:
+                    slice_release(&found.slice)
+                    slice_release(&units)
+                    return rc
+            else:
+                slice_release(&found.slice)
+            at += 1
+        rc = slice_lost(&units)
+        slice_release(&units)
+        if rc < 0:
+            return rc
+    got.next_offset = at
+    if got.count == 0:
+        got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE
+    return 0
+
+
+cdef bint unit_is_inside(Store *store, const Unit *unit) noexcept nogil:
+    """Whether a unit points into the log, even if that file is missing."""
+    return 0 <= unit.physical_offset < (
+        atomic_get(&store.log.wrote) if store.writable else file_set_stop(&store.log))
+
+
+cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept nogil:
+    """Whether retention removed what is at ``at``, after reading the minimum again.
+
+    The result then ends there, so that every reader learns of the gap.
+    """
+    if store.writable or queue_refresh_now(store, queue) < 0:
+        return False
+    got.min_offset = min(atomic_get(&queue.min_offset), got.max_offset)
+    if at >= got.min_offset:
+        return False
+    got.next_offset = at
+    if got.count == 0:
+        got.status = GET_OFFSET_TOO_SMALL
+        got.next_offset = got.min_offset
+    return True
+
+
+cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) noexcept nogil:
+    """Current min and max; a reader that reaches the head waits for earlier puts."""
+    cdef int64_t rc
+    got.queue = queue
+    if store.writable:
+        if queue == NULL or reach > atomic_get(&queue.max_offset):
+            wait_for_earlier_puts(store)
+    elif queue != NULL and queue.unreadable:
+        return queue.unreadable
+    elif queue != NULL and (reach > atomic_get(&queue.max_offset)
+                            or monotonic_ns() - atomic_get(&queue.files.listed_at)
+                            > REFRESH_AFTER_NS):
+        rc = queue_refresh(store, queue, LIST_IF_OLD)
+        if rc < 0 and rc != -ENOENT:
+            return rc
+    got.status = GET_FOUND
+    if queue != NULL:
+        got.max_offset = atomic_get(&queue.max_offset)
+        got.min_offset = min(atomic_get(&queue.min_offset), got.max_offset)
+    if got.max_offset == 0:
+        got.status = GET_NO_MESSAGE_IN_QUEUE
+        got.next_offset = 0
+    return 0
+
+
+cdef bint get_offset_inside(int64_t offset, Got *got) noexcept nogil:
+    """Whether there is a unit at ``offset``; else set the status and the next offset."""
+    if offset < got.min_offset:
+        got.status = GET_OFFSET_TOO_SMALL
+        got.next_offset = got.min_offset
+    elif offset == got.max_offset:
+        got.status = GET_OFFSET_OVERFLOW_ONE
+        got.next_offset = offset
+    elif offset > got.max_offset:
+        got.status = GET_OFFSET_OVERFLOW_BADLY
+        got.next_offset = got.min_offset if got.min_offset == 0 else got.max_offset
+    else:
+        return True
+    return False

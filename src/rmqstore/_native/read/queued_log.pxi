@@ -1,0 +1,186 @@
+# Whether every record of the log is in a queue, so that reading the queues misses none; and the
+# nearest known record boundary to any byte of the log.
+#
+# Records that were prepared or rolled back have no unit, and neither have those whose topic was
+# deleted. Each record must begin where another one, or a blank, ends. Sums of a hash over the
+# beginnings and the ends, which must be equal except for the first and the last, show that in one
+# pass over the units in any order; a record with two units makes the check fail.
+
+cdef struct Extents:
+    int64_t start                # a record begins there
+    int64_t stop                 # and one ends there
+    int64_t first_file           # number of the file that has ``start``
+    int64_t files
+    int64_t *ends                # by file: the end of its last record
+    uint64_t unmatched           # sum of hash(beginning) - hash(end) over records and blanks
+
+
+cdef inline uint64_t offset_hash(int64_t offset) noexcept nogil:
+    """splitmix64's mixing, seeded per process."""
+    cdef uint64_t z = <uint64_t>offset * <uint64_t>0x9E3779B97F4A7C15 + offset_hash_seed
+    z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
+    return z ^ (z >> 31)
+
+
+cdef uint64_t offset_hash_seed = 0
+
+
+cdef int64_t log_is_all_queued(Store *store, int64_t stop) noexcept nogil:
+    """1 if each record below ``stop``, a record's end, has a unit in a queue; 0; -errno."""
+    cdef int64_t rc, first, minimums
+    lock_take(&store.view.queued_lock)
+    first = log_first(store)
+    minimums = queue_minimums(store)
+    if first != store.view.queued_first or minimums != store.view.queued_minimums:
+        store.view.queued_until = first           # files were removed: start over
+        store.view.queued_first = first
+        store.view.queued_minimums = minimums
+    rc = log_is_covered(store, store.view.queued_until, stop)
+    if rc == 1:
+        store.view.queued_until = max(store.view.queued_until, stop)
+    lock_give(&store.view.queued_lock)
+    return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+
+
+cdef int64_t queue_minimums(Store *store) noexcept nogil:
+    """A number that changes when the first unit of any queue does."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef int64_t total = 0
+    while queue != NULL:
+        total += atomic_get(&queue.min_offset)
+        queue = next_queue(queue)
+    return total
+
+
+cdef int64_t log_is_covered(Store *store, int64_t start, int64_t stop) noexcept nogil:
+    """1 if the units' records and the blanks cover the log from ``start`` to ``stop``."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef Extents extents
+    cdef int64_t rc = 0
+    if start >= stop:
+        return 1
+    extents.start = start
+    extents.stop = stop
+    extents.first_file = start // store.log.file_size
+    extents.files = (stop - 1) // store.log.file_size - extents.first_file + 1
+    extents.unmatched = 0
+    extents.ends = <int64_t *>calloc(<size_t>extents.files, sizeof(int64_t))
+    if extents.ends == NULL:
+        return E_NO_MEMORY
+    while queue != NULL and rc >= 0:
+        # The units of a light queue are of records of other queues, by multi-dispatch.
+        if not topic_is_light(queue.topic):
+            # The units of an unreadable queue are unknown.
+            rc = E_REMOVED
+            if not queue.unreadable:
+                rc = extents_add(&extents, queue, store.log.file_size)
+        queue = next_queue(queue)
+    if rc >= 0:
+        rc = extents_cover(store, &extents)
+    free(extents.ends)
+    return rc
+
+
+cdef bint topic_is_light(const Topic *topic) noexcept nogil:
+    return topic.length > 5 and memcmp(topic.name, b"%LMQ%", 5) == 0
+
+
+cdef int64_t extents_add(Extents *extents, Queue *queue, int64_t file_size) noexcept nogil:
+    """Add the records of a queue's units."""
+    cdef Slice units
+    cdef Unit unit
+    cdef int64_t stop = atomic_get(&queue.max_offset)
+    cdef int64_t at, i, rc, file
+    at = queue_first_at_or_after(queue, extents.start, atomic_get(&queue.min_offset), stop)
+    while 0 <= at < stop:
+        rc = queue_units(queue, at, min(stop - at, LANE_UNITS), &units)
+        if rc <= 0:
+            slice_release(&units)
+            return rc if rc < 0 else E_REMOVED
+        for i in range(rc):
+            unit_read(units.data + i * UNIT_BYTES, &unit)
+            if unit_is_blank(&unit):
+                continue
+            if unit.physical_offset >= extents.stop:
+                stop = at
+                break
+            file = unit.physical_offset // file_size - extents.first_file
+            if unit.size <= 0 or file < 0:
+                slice_release(&units)
+                return E_REMOVED
+            extents.unmatched += offset_hash(unit.physical_offset) \
+                - offset_hash(unit.physical_offset + unit.size)
+            extents.ends[file] = max(extents.ends[file], unit.physical_offset + unit.size)
+        if slice_lost(&units) < 0:
+            rc = E_LOST
+        slice_release(&units)
+        if rc < 0:
+            return rc
+        at += rc
+    return min(at, 0)
+
+
+cdef int64_t extents_cover(Store *store, Extents *extents) noexcept nogil:
+    """1 if records and blanks cover the log without a gap or an overlap, else 0."""
+    cdef int64_t file_size = store.log.file_size
+    cdef int64_t i, end
+    cdef Slice slice
+    cdef bint blank
+    for i in range(extents.files):
+        end = min(extents.stop, (extents.first_file + i + 1) * file_size)
+        if extents.ends[i] == end:
+            continue
+        if end == extents.stop or extents.ends[i] == 0:
+            return 0
+        if file_set_read(&store.log, extents.ends[i], 8, &slice) < 8:
+            slice_release(&slice)
+            return 0
+        blank = get_i32(slice.data + RECORD_MAGIC) == MAGIC_BLANK \
+            and get_i32(slice.data) == end - extents.ends[i]
+        if slice_lost(&slice) < 0:
+            slice_release(&slice)
+            return E_LOST
+        slice_release(&slice)
+        if not blank:
+            return 0
+        extents.unmatched += offset_hash(extents.ends[i]) - offset_hash(end)
+    return extents.unmatched == offset_hash(extents.start) - offset_hash(extents.stop)
+
+
+cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
+    """Offset of the first record at or after ``offset`` that has a unit; INT64_MOST."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef Unit unit
+    cdef int64_t at, stop
+    cdef int64_t found = INT64_MOST
+    memset(&unit, 0, sizeof(Unit))
+    while queue != NULL:
+        stop = atomic_get(&queue.max_offset)
+        at = queue_first_at_or_after(queue, offset, atomic_get(&queue.min_offset), stop)
+        while 0 <= at < stop and queue_unit_at(queue, at, &unit) == 0:
+            if not unit_is_blank(&unit) and unit.physical_offset >= offset:
+                found = min(found, unit.physical_offset)
+                break
+            at += 1                      # a damaged unit
+        queue = next_queue(queue)
+    return found
+
+
+cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:
+    """The nearest known record boundary at or before ``offset``."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef Unit unit
+    cdef int64_t low, at
+    cdef int64_t boundary = offset - offset % store.log.file_size
+    memset(&unit, 0, sizeof(Unit))
+    while queue != NULL:
+        low = atomic_get(&queue.min_offset)
+        at = queue_first_at_or_after(queue, offset + 1, low, atomic_get(&queue.max_offset))
+        if at > low and queue_unit_at(queue, at - 1, &unit) == 0 \
+                and not unit_is_blank(&unit) and boundary < unit.physical_offset <= offset \
+                and (load_derived(&queue.derived) != NULL
+                     or unit_is_good(store, queue, at - 1)):
+            boundary = unit.physical_offset
+        queue = next_queue(queue)
+    return boundary

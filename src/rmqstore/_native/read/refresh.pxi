@@ -1,0 +1,283 @@
+# Refresh in read-only mode: files that were created, removed or replaced, their sizes, and the
+# current ends of queues and log.
+
+cdef void reading_take_log_size(Store *store) noexcept nogil:
+    """Take the log's file size from its files, once they show it.
+
+    Under the refresh lock, or while the store is opened.
+    """
+    cdef int64_t size
+    if store.view.log_size_read:
+        return
+    size = file_set_infer_size(&store.log, 1)
+    if size > 0:
+        store.view.log_size_read = True
+        file_set_reopen(&store.log, READ_ONLY)
+        file_set_align(&store.log, size)
+
+
+cdef void reading_take_queue_size(Store *store) noexcept nogil:
+    """As reading_take_log_size, for the queues; a queue without a file yet shows no size.
+
+    Names are checked against the size only from then on.
+    """
+    cdef Queue *queue
+    cdef int64_t size = 0
+    if not store.view.queue_size_read:
+        size = infer_queue_file_size(&store.table, NULL)
+    if size < UNIT_BYTES:
+        return
+    store.view.queue_size_read = True
+    store.table.file_size = size
+    queue = first_queue(&store.table)        # queues entered later get that size
+    while queue != NULL:
+        file_set_reopen(&queue.files, READ_ONLY)
+        file_set_align(&queue.files, size)
+        queue = next_queue(queue)
+
+
+cdef int64_t log_list(Store *store) noexcept nogil:
+    """List the log's files, under the refresh lock; their number or a status."""
+    cdef int64_t rc = file_set_list(&store.log, NULL)
+    reading_take_log_size(store)
+    return rc
+
+
+cdef int64_t queue_list(Store *store, Queue *queue) noexcept nogil:
+    """As log_list, for a queue; one whose directory is gone has no files."""
+    cdef int64_t rc = file_set_list(&queue.files, NULL)
+    if rc == -ENOENT:
+        file_set_clear(&queue.files)
+        return 0
+    if rc > 0:
+        reading_take_queue_size(store)
+    return rc
+
+
+cdef int64_t queue_refresh_derived(Store *store, Queue *queue, Derived *derived) noexcept nogil:
+    """Return a derived queue to its files once an owner has written them."""
+    cdef int64_t rc = 0
+    if monotonic_ns() - atomic_get(&queue.refreshed_at) < REFRESH_AFTER_NS:
+        return 0
+    lock_take(&store.view.refresh_lock)
+    atomic_set(&queue.refreshed_at, monotonic_ns())
+    if load_derived(&queue.derived) == derived and queue_list(store, queue) > 0:
+        rc = files_have_derived(store, queue, derived)
+        if rc == 1:                          # readers may still use it: it is freed at the end
+            store_derived(&queue.derived, NULL)
+    lock_give(&store.view.refresh_lock)
+    return min(rc, 0)
+
+
+cdef int64_t files_have_derived(Store *store, Queue *queue, const Derived *derived) noexcept nogil:
+    """1 if the files now have the same units, or an owner continued differently."""
+    cdef Slice units
+    cdef Unit unit
+    cdef Unit last
+    cdef int64_t stop = derived.start + derived.count
+    cdef int64_t at = derived.start
+    cdef int64_t rc
+    cdef int64_t used = queue_used_units(queue)
+    if used < 0:
+        return 0 if used == E_REMOVED else used  # removed since it was listed: not the same
+    unit_read(derived.units + (derived.count - 1) * UNIT_BYTES, &last)
+    # Fewer than before: the topic was deleted and made again.
+    if used > 0 and queue_file_unit(queue, used - 1, &unit) == 0 \
+            and unit.physical_offset > last.physical_offset \
+            and unit_is_good(store, queue, used - 1):
+        return 1
+    while used >= stop and at < stop:
+        rc = queue_file_units(queue, at, min(stop - at, FLOOR_UNITS), &units)
+        if rc > 0 and memcmp(units.data, derived.units + (at - derived.start) * UNIT_BYTES,
+                             <size_t>(rc * UNIT_BYTES)) != 0:
+            rc = 0
+        slice_release(&units)
+        if rc <= 0:
+            return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+        at += rc
+    return at >= stop
+
+
+# Whether directories are listed again.
+cdef enum:
+    LIST_IF_OLD                  # if the last listing is old
+    LISTED_NOW                   # no: they were just listed
+
+
+cdef int64_t queue_refresh_files(Store *store, Queue *queue, int listed) noexcept nogil:
+    """List log and queue again unless that was just done: 0 or a status."""
+    cdef int64_t now = monotonic_ns()
+    cdef int64_t rc = 0
+    # Units may name new files of the log, and the log's beginning determines the minimum.
+    if listed == LIST_IF_OLD and now - atomic_get(&store.log.listed_at) > REFRESH_AFTER_NS:
+        rc = log_list(store)
+        if rc < 0 and rc != -ENOENT:
+            return rc
+    rc = 0
+    if queue.files.count == 0 or (
+            listed == LIST_IF_OLD and now - atomic_get(&queue.files.listed_at) > REFRESH_AFTER_NS):
+        rc = queue_list(store, queue)
+    if queue.deleted:                        # until there are files made since
+        queue.deleted = queue.files.count == 0 or queue_is_of_deleted(queue)
+    return min(rc, 0)
+
+
+cdef int64_t queue_find_end(Store *store, Queue *queue) noexcept nogil:
+    """Set a queue's end after the last good unit; 0 or a status.
+
+    Units before the end of the used bytes that are not good (half written, or left over from a
+    broker's own recovery) are stepped back over.
+    The end falls only if the unit before it is gone: then the files are new ones, of a topic that
+    was deleted and made again, or an owner's recovery removed it.
+    """
+    cdef Unit unit
+    cdef int64_t known = atomic_get(&queue.max_offset)
+    cdef int64_t used = 0
+    cdef int64_t rc
+    if not queue.deleted:
+        used = queue_used_units(queue)
+        if used == E_REMOVED:                # removed since it was listed
+            rc = queue_list(store, queue)
+            used = queue_used_units(queue) if rc >= 0 else rc
+    if used < 0:
+        return 0 if used == E_REMOVED else used
+    if used < known:
+        rc = queue_file_unit(queue, known - 1, &unit)
+        if rc == E_NOT_FOUND or rc == E_REMOVED or (rc == 0 and unit.size <= 0):
+            known = 0
+    if used > known:
+        used = queue_good_units(store, queue, known, used)
+    if used > known or known == 0:
+        atomic_set(&queue.max_offset, used)
+    return 0
+
+
+cdef int64_t queue_good_units(
+    Store *store, Queue *queue, int64_t known, int64_t used,
+) noexcept nogil:
+    """The queue offset after the last good unit below ``used``; at least ``known``.
+
+    Bad ones that were stepped back over before are not checked again while the first and the
+    last of them are bad: an owner overwrites them from the first one on.
+    """
+    cdef int64_t stop = file_set_stop(&store.log)
+    cdef int64_t at = used
+    while at > known and not unit_is_good(store, queue, at - 1):
+        at -= 1
+        if at == queue.bad_stop - 1 and known <= queue.bad_start < at \
+                and stop == queue.bad_log_stop and not unit_is_good(store, queue, queue.bad_start):
+            at = queue.bad_start
+    queue.bad_start = at
+    queue.bad_stop = used
+    queue.bad_log_stop = stop
+    return at
+
+
+cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogil:
+    """Refresh min and max of a queue; only in read-only mode."""
+    cdef int64_t first, rc
+    cdef Derived *derived = load_derived(&queue.derived)
+    if store.writable:
+        return 0
+    if queue.unreadable:
+        return queue.unreadable
+    if derived != NULL:
+        rc = queue_refresh_derived(store, queue, derived)
+        if rc < 0 or load_derived(&queue.derived) != NULL:
+            return rc
+    lock_take(&store.view.refresh_lock)
+    rc = queue_refresh_files(store, queue, listed)
+    if rc == 0:
+        rc = queue_find_end(store, queue)
+    if rc == 0 and queue.files.count:
+        first = queue_first_kept(store, queue, queue.files.slots[0].start // UNIT_BYTES,
+                                 atomic_get(&queue.max_offset))
+        if first >= 0:
+            atomic_set(&queue.min_offset, first)
+        elif first != E_REMOVED:
+            rc = first
+    lock_give(&store.view.refresh_lock)
+    return rc
+
+
+cdef int64_t refresh_queues(Store *store) noexcept nogil:
+    """Find new topics and queues, at most every 100 ms; only in read-only mode."""
+    cdef int64_t rc = 0
+    if store.writable:
+        return 0
+    lock_take(&store.view.refresh_lock)
+    if monotonic_ns() - atomic_get(&store.view.refreshed_at) > REFRESH_AFTER_NS:
+        rc = load_queues(&store.table, NULL)
+        atomic_set(&store.view.refreshed_at, monotonic_ns())
+    lock_give(&store.view.refresh_lock)
+    return min(rc, 0)
+
+
+cdef int64_t queue_refresh_now(Store *store, Queue *queue) noexcept nogil:
+    """As queue_refresh, after a file listed a moment ago was found gone."""
+    atomic_set(&store.log.listed_at, 0)
+    atomic_set(&queue.files.listed_at, 0)
+    return queue_refresh(store, queue, LIST_IF_OLD)
+
+
+cdef int64_t log_refresh(Store *store) noexcept nogil:
+    """Find new files of the log, at most every 100 ms; only in read-only mode."""
+    cdef int64_t rc = 0
+    if store.writable:
+        return 0
+    lock_take(&store.view.refresh_lock)
+    if monotonic_ns() - atomic_get(&store.log.listed_at) > REFRESH_AFTER_NS:
+        rc = log_list(store)
+    lock_give(&store.view.refresh_lock)
+    return min(rc, 0)
+
+
+cdef int64_t log_refresh_now(Store *store) noexcept nogil:
+    """As log_refresh, after a file listed a moment ago was found gone."""
+    atomic_set(&store.log.listed_at, 0)
+    return log_refresh(store)
+
+
+cdef void log_refresh_for(Store *store, int64_t offset) noexcept nogil:
+    """Find new files of the log if the index has an offset beyond the known ones."""
+    if not store.writable and offset >= file_set_stop(&store.log):
+        log_refresh_now(store)
+
+
+cdef int64_t newest_unit_end(Store *store, int listed) noexcept nogil:
+    """The end of the record of the newest good unit of any queue."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef Unit unit
+    cdef int64_t end = 0
+    memset(&unit, 0, sizeof(Unit))
+    while queue != NULL:
+        queue_refresh(store, queue, listed)
+        if atomic_get(&queue.max_offset) > 0 \
+                and queue_unit_at(queue, atomic_get(&queue.max_offset) - 1, &unit) == 0 \
+                and not unit_is_blank(&unit):
+            end = max(end, unit.physical_offset + unit.size)
+        queue = next_queue(queue)
+    return end
+
+
+cdef int64_t log_end(Store *store) noexcept nogil:
+    """The end of the log: the wrote position, or in read-only mode as the files show it.
+
+    Then it is the first record that does not check, at or after the greatest offset that a
+    good unit of any queue names.
+    """
+    cdef Record record
+    cdef const char *data
+    cdef Cursor cursor
+    cdef int64_t end
+    if store.writable:
+        return atomic_get(&store.log.wrote)
+    end = max(atomic_get(&store.view.log_end), log_first(store))
+    log_refresh(store)
+    end = max(end, newest_unit_end(store, LIST_IF_OLD))
+    cursor_init(&cursor, store, end, INT64_MOST)
+    while cursor_next(&cursor, &record, &data) > 0:
+        pass
+    cursor_close(&cursor)
+    atomic_raise(&store.view.log_end, cursor.at)
+    return cursor.at

@@ -1,0 +1,389 @@
+# Opening for writing: the order of things.
+#
+# lock -> check -> abort -> repair. Nothing is changed before the lock is held and `abort` is on
+# the disk, so that a crash during a recovery is an unclean exit again; everything that may be
+# refused is checked before that, so that a refusal leaves the directory unchanged.
+#
+# Source: store/DefaultMessageStore.java load, recover, start
+
+cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
+    """Bring a locked directory to the state that the four activities start from.
+
+    Everything that may be refused is checked before anything is changed.
+    """
+    cdef Checkpoint checkpoint
+    cdef stat_t status
+    cdef int64_t rc
+    cdef int64_t end = 0
+    cdef int64_t began = monotonic_ns()
+    rc = sys_open_file(store.root, "abort", O_RDONLY, &status)
+    store.recovery.clean = rc == -ENOENT
+    if rc >= 0:
+        close(<int>rc)
+    rc = recover_refresh(store, failure)
+    if rc < 0:
+        return rc
+    rc = checkpoint_read(store.root, &checkpoint)
+    if rc < 0:
+        return fail(failure, rc, "checkpoint", "cannot be read", -1, 0, 0)
+    rc = recover_size_index(store, &checkpoint, failure)
+    if rc < 0:
+        return rc
+    recover_check_mark(store, &checkpoint)
+    if store.log.count:
+        end = recover_find_end(store, &checkpoint, failure)
+        if end < 0:
+            return end
+        rc = recover_precheck(store, &checkpoint, end, failure)
+        if rc < 0:
+            return rc
+    rc = 0 if PLANTED("abort-after-first-change") else abort_create(store)
+    if rc < 0:
+        return fail(failure, rc, "abort", "cannot be made", -1, 0, 0)
+    KILL_POINT("recover-after-abort")
+    rc = recover_repair(store, &checkpoint, end, failure)
+    if PLANTED("abort-after-first-change"):
+        abort_create(store)
+    store.recovery.seconds_ns = monotonic_ns() - began
+    return rc
+
+
+cdef int64_t recover_repair(
+    Store *store, Checkpoint *checkpoint, int64_t end, Failure *failure,
+) noexcept nogil:
+    """Repair log, queues and index; `abort` is on the disk."""
+    cdef int64_t key_start, completed
+    cdef bint known
+    cdef int64_t rc = make_directories(store)
+    if rc < 0:
+        return fail(failure, rc, "consumequeue", "the directories cannot be made", -1, 0, 0)
+    rc = file_set_validate(&store.log, LENGTHS_COMPLETED, failure)
+    if rc < 0:
+        return rc
+    store.recovery.completed_file = rc > 0
+    if store.log.count:
+        rc = recover_log(store, end, failure)
+        if rc == 0:
+            rc = recover_last_file(store, failure)
+        if rc < 0:
+            return rc
+    lower_deletions(store, atomic_get(&store.log.wrote))
+    infer_deleted_topics(store, atomic_get(&store.log.wrote))
+    if checkpoint.mark.valid and checkpoint.mark.dispatched > atomic_get(&store.log.wrote):
+        checkpoint.mark.valid = False        # the log was cut below it
+        checkpoint.stale = True
+    KILL_POINT("recover-after-log")
+    completed = recover_complete_queues(store, failure)
+    rc = min(completed, 0)
+    if rc == 0:
+        rc = recover_queues(store, checkpoint, failure)
+    if rc < 0:
+        return rc
+    known = rc == 1 and completed == 0       # the digest does not cover all that a file lost
+    KILL_POINT("recover-after-queues")
+    key_start = recover_index(store, checkpoint, known, failure)
+    if key_start < 0:
+        return key_start
+    KILL_POINT("recover-after-index")
+    store.writer.last_store_timestamp = max(
+        store.writer.last_store_timestamp, checkpoint.mark.store_timestamp)
+    atomic_set(&store.flush.physic_timestamp,
+               min(checkpoint.physic, store.writer.last_store_timestamp))
+    rc = recover_dispatch(store, checkpoint, known, key_start, failure)
+    if rc < 0:
+        return rc
+    rc = recover_ends(store, failure)
+    if rc == E_LOST and store.dispatch.recovering_until:
+        failure.status = 0                   # a hole in a queue's file: reading it needs a block
+        return fail(failure, -ENOSPC, "consumequeue", "the dispatch of the log failed", -1, 0, 0)
+    if rc < 0:
+        return rc
+    if store.dispatch.recovering_until:
+        rc = recover_next_offsets(store)
+        if rc < 0:
+            return fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
+    topics_inferred_deleted(store)
+    if checkpoint.stale:                     # else the next recovery would trust the old one
+        rc = flush_queues_now(store, FLUSH_ALL)
+        if rc < 0:
+            return fail(failure, rc, "checkpoint", "cannot be written anew", -1, 0, 0)
+    return 0
+
+
+cdef int64_t recover_last_file(Store *store, Failure *failure) noexcept nogil:
+    """Open the log's last file for writing, while a refusal still leaves queues and index alone."""
+    cdef int64_t wrote = atomic_get(&store.log.wrote)
+    cdef MappedFile *last = NULL
+    cdef int64_t rc
+    if wrote >= file_set_stop(&store.log):
+        return 0
+    rc = file_set_hold_open(&store.log, wrote, &last)
+    if rc == 0:
+        rc = mapped_file_reserve(
+            last, last.fd, min(store.log.file_size, wrote - last.start + RECORD_BLANK_BYTES))
+        mapped_file_release(last)
+    if rc < 0 and rc != -ENOSPC:
+        return fail_in_file(failure, rc, &store.log, wrote, "cannot be used")
+    return 0
+
+
+cdef void recover_check_mark(Store *store, Checkpoint *checkpoint) noexcept nogil:
+    """Trust the watermark only if the record that ended there is unchanged.
+
+    A broker keeps our page, but may have truncated the log below it and appended since.
+    """
+    cdef Watermark *mark = &checkpoint.mark
+    cdef Found found
+    cdef int64_t field, rc
+    cdef int64_t end = mark.last_record
+    if not mark.valid:
+        return
+    file_set_reopen(&store.log, READ_ONLY)
+    atomic_set(&store.log.wrote, file_set_stop(&store.log))      # log_record's limit
+    if mark.last_record >= 0:
+        rc = log_record(store, mark.last_record, 0, &found, &field)
+        if rc > 0:
+            end += rc
+            if crc32_update(0, found.slice.data, <size_t>rc) != mark.last_crc:
+                end = -1
+            slice_release(&found.slice)
+        else:
+            end = -1
+    else:
+        end = log_first(store)
+    atomic_set(&store.log.wrote, 0)
+    file_set_reopen(&store.log, READ_WRITE if store.writable else READ_ONLY)
+    # The log ended there, or a blank took the rest of the file.
+    if end != mark.dispatched and (end < 0 or mark.dispatched % store.log.file_size
+                                   or mark.dispatched - end >= store.log.file_size
+                                   or mark.dispatched < end):
+        mark.valid = False
+        checkpoint.stale = True
+    if mark.dispatched > file_set_stop(&store.log) or mark.dispatched < log_first(store):
+        mark.valid = False
+        checkpoint.stale = True
+
+
+cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
+    """List everything and infer the sizes; refuse invalid stores before anything is changed."""
+    cdef Queue *queue
+    cdef int64_t rc
+    rc = file_set_list(&store.log, failure)
+    if rc < 0 and rc != -ENOENT:
+        return rc
+    if failure.status == -ENOENT:
+        failure.status = 0
+    if store.log.file_size == 0:
+        store.log.file_size = file_set_infer_size(&store.log, 1)
+        if store.log.file_size == 0:
+            store.log.file_size = store.settings.log_file_size
+    rc = file_set_validate(&store.log, LENGTHS_CHECKED, failure)
+    if rc < 0:
+        return rc
+    rc = load_queues(&store.table, failure)
+    if rc < 0:
+        return rc
+    if store.log.count == 0 and rc > 0:
+        return fail(failure, E_INCOMPATIBLE, "commitlog",
+                    "there are consume queues but no log: is it mounted?", -1, 0, 0)
+    rc = infer_queue_file_size(&store.table, failure)
+    if rc < 0:
+        return rc
+    if store.view.sizes_inferred and rc > 0:
+        store.table.file_size = rc
+    queue = first_queue(&store.table)
+    while queue != NULL:
+        queue.files.file_size = store.table.file_size
+        rc = file_set_validate(&queue.files, LENGTHS_CHECKED, failure)
+        if rc < 0:
+            return rc
+        queue = next_queue(queue)
+    return 0
+
+
+cdef int64_t recover_complete_queues(Store *store, Failure *failure) noexcept nogil:
+    """Extend the queues' short files to full length; their number."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef int64_t rc
+    cdef int64_t completed = 0
+    while queue != NULL:
+        rc = file_set_validate(&queue.files, LENGTHS_COMPLETED, failure)
+        if rc < 0:
+            return rc
+        completed += rc
+        queue = next_queue(queue)
+    return completed
+
+
+cdef int64_t recover_dispatch(
+    Store *store, const Checkpoint *checkpoint, bint known, int64_t key_start, Failure *failure,
+) noexcept nogil:
+    """Complete queues and index from the log.
+
+    From the recovery window on; from the log's beginning if the watermark's digest shows that a
+    queue has lost units, or if a record does not continue its queue.
+    """
+    cdef int64_t first = log_first(store)
+    cdef int64_t end = atomic_get(&store.log.wrote)
+    cdef int64_t start = min(store.recovery.checked_from, key_start)
+    cdef int64_t rc
+    if store.log.count == 0:
+        return 0
+    # Without a watermark only the whole log shows whether a queue has lost units.
+    if store.recovery.full or not known:
+        start = first
+        rc = recover_from_first(store, failure)
+        if rc < 0:
+            return rc
+    else:
+        recover_keep_lives(store)
+    atomic_set(&store.dispatch.dispatched, min(max(start, first), end))
+    if checkpoint.mark.valid:
+        store.dispatch.last_record = checkpoint.mark.last_record
+    rc = dispatch_until(store, end)
+    while rc == E_CORRUPT and known \
+            and atomic_get(&store.dispatch.dispatched) < checkpoint.mark.dispatched:
+        rc = dispatch_past_damage(store, checkpoint.mark.dispatched)
+        if rc == 0:
+            rc = dispatch_until(store, end)
+    if rc == E_REMOVED and not store.recovery.full_dispatch:
+        rc = recover_from_first(store, failure)
+        if rc < 0:
+            return rc
+        rc = dispatch_until(store, end)
+    if lacks_space(rc):
+        rc = recover_stall(store, end, failure)
+        if rc > 0:
+            return 0
+    if rc < 0:
+        if rc == E_CORRUPT and store.failure.status != 0:
+            failure[0] = store.failure
+        return fail(failure, rc, dispatch_refused(store), "the dispatch of the log failed",
+                    atomic_get(&store.dispatch.dispatched), 0, 0)
+    if store.indexes.enabled:
+        atomic_set(&store.indexes.dispatched, end)
+    return 0
+
+
+cdef int64_t recover_stall(Store *store, int64_t end, Failure *failure) noexcept nogil:
+    """Let the open store dispatch what finds no space now: 1, or 0 if there was space after all.
+
+    It applies a recovery's rules, for which the walk must cover the whole log: later nothing
+    detects that earlier records are missing.
+    """
+    cdef int64_t rc = recover_from_first(store, failure)
+    if rc == 0:
+        rc = dispatch_until(store, end)
+    if not lacks_space(rc):
+        return rc
+    atomic_set(&store.dispatch.stalled, rc)
+    store.dispatch.recovering_until = end
+    return 1
+
+
+cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
+    """Set the next queue offsets after the messages whose units wait for disk space."""
+    cdef Cursor cursor
+    cdef Record record
+    cdef Unit unit
+    cdef DispatchRequest request
+    cdef Queue *queue = first_queue(&store.table)
+    cdef const char *data
+    cdef int64_t rc, wanted
+    while queue != NULL:
+        queue.ahead = queue.life
+        queue = next_queue(queue)
+    cursor_init(&cursor, store, atomic_get(&store.dispatch.dispatched),
+                atomic_get(&store.log.wrote))
+    cursor.check_crc = False
+    memset(&unit, 0, sizeof(Unit))
+    request.topic = NULL
+    while True:
+        rc = cursor_next(&cursor, &record, &data)
+        if rc <= 0:
+            break
+        wanted = dispatch_request(&store.table, &store.settings, data, &record, &request)
+        queue = NULL
+        if wanted >= 0 and wanted & REQUEST_UNIT:
+            queue = queue_enter(&store.table, request.topic, record.queue_id)
+            if queue == NULL:
+                wanted = E_NO_MEMORY
+        if wanted < 0:
+            rc = wanted
+            break
+        if queue == NULL:
+            continue
+        unit.physical_offset = record.physical_offset
+        if life_begins(&queue.ahead, record.queue_offset, &unit):
+            queue.next_offset = queue.ahead.first + 1
+        if record.physical_offset >= queue.ahead.start \
+                and record.queue_offset >= queue.next_offset \
+                and (first_is_likely(queue, record.queue_offset, record.physical_offset)
+                     if queue.next_offset == 0 else gap_is_likely(
+                    record.queue_offset - queue.next_offset,
+                    record.physical_offset - atomic_peek(&queue.last_end))):
+            queue.next_offset = record.queue_offset + 1
+    cursor_close(&cursor)
+    return min(rc, 0)
+
+
+cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
+    """Skip a damaged record below the watermark, whose queues lack nothing.
+
+    The dispatch is there only because of a bad index file.
+    """
+    cdef Cursor cursor
+    cdef int64_t bad = store.failure.offset
+    cdef int64_t rc
+    if store.failure.status != E_CORRUPT \
+            or not atomic_get(&store.dispatch.dispatched) <= bad < mark:
+        return E_CORRUPT
+    memset(&store.failure, 0, sizeof(Failure))
+    rc = dispatch_until(store, bad)          # the batch may have begun before it
+    if rc < 0:
+        return rc
+    cursor_init(&cursor, store, bad, mark)
+    cursor.check_crc = False
+    rc = cursor_resync(&cursor)
+    cursor_close(&cursor)
+    if rc >= 0:
+        atomic_set(&store.dispatch.dispatched, bad + rc if rc else mark)
+    return min(rc, 0)
+
+
+cdef int64_t recover_from_first(Store *store, Failure *failure) noexcept nogil:
+    """Dispatch the whole log, and trust no unit whose record is still there."""
+    cdef int64_t rc = recover_below(store, failure)
+    if rc < 0:
+        return rc
+    store.recovery.full_dispatch = True
+    store.dispatch.units_until = 0
+    atomic_set(&store.dispatch.dispatched, log_first(store))
+    return recover_floors(store, log_first(store), UNITS_CHECKED, failure)
+
+
+cdef int64_t make_directories(Store *store) noexcept nogil:
+    """Create the directories that every store has."""
+    cdef int64_t rc = sys_make_directory(store.root, "commitlog")
+    if rc >= 0:
+        rc = sys_make_directory(store.root, "consumequeue")
+    if rc >= 0:
+        rc = sys_make_directory(store.root, "config")
+    return sys_sync(store.root) if rc >= 0 else rc
+
+
+cdef int64_t abort_create(Store *store) noexcept nogil:
+    """Create the file that marks a store as open or not closed."""
+    cdef stat_t status
+    cdef int64_t fd = sys_open_file(store.root, "abort", O_RDWR | O_CREAT, &status)
+    if fd < 0:
+        return fd
+    close(<int>fd)
+    return sys_sync(store.root)
+
+
+cdef int64_t abort_remove(Store *store) noexcept nogil:
+    cdef int64_t rc = sys_unlink(store.root, "abort")
+    if rc < 0 and rc != -ENOENT:
+        return rc
+    return sys_sync(store.root)

@@ -1,0 +1,171 @@
+# Opening for writing, second part: repair the log according to the examination.
+#
+# A valid record is never cut.  Invalid bytes become a filler if a valid record follows, and zeros
+# if none does; they are saved under rmqstore-quarantine/ first.
+#
+# Source: store/CommitLog.java recoverNormally, recoverAbnormally
+
+cdef int64_t recover_find_end(
+    Store *store, const Checkpoint *checkpoint, Failure *failure,
+) noexcept nogil:
+    """Examine the log and decide about it; nothing on the disk changes. Returns its end."""
+    cdef int64_t rc
+    cdef int64_t end = recover_examine(store, checkpoint, failure)
+    if end < 0:
+        return end
+    rc = damages_decide(store, failure)
+    return rc if rc < 0 else end
+
+
+cdef int64_t recover_examine(
+    Store *store, const Checkpoint *checkpoint, Failure *failure,
+) noexcept nogil:
+    """Examine the log's window, or all of it unless that is known to be unnecessary."""
+    cdef Window window
+    cdef int64_t first = file_set_start(&store.log)
+    cdef int64_t start
+    window.stop = file_set_stop(&store.log)
+    if checkpoint.mark.valid:
+        start = checkpoint.mark.dispatched
+    else:
+        start = recover_window(store, checkpoint)
+        if start < 0:
+            return fail(failure, start, "commitlog", "cannot be read", -1, 0, 0)
+    window.durable = window.stop if store.recovery.clean else start
+    window.known_end = start
+    if store.recovery.clean and not checkpoint.mark.valid:
+        window.known_end = queues_end(store)
+    if store.recovery.full:
+        start = first
+    store.recovery.checked_from = start
+    window.crc_from = start
+    # Without a watermark queues and index are completed from the whole log.
+    window.start = start if checkpoint.mark.valid else first
+    return log_examine(store, &window, failure)
+
+
+cdef int64_t recover_log(Store *store, int64_t end, Failure *failure) noexcept nogil:
+    """Repair what recover_find_end found, and set the log's wrote and flushed positions."""
+    cdef int64_t start = store.recovery.checked_from
+    cdef int64_t rc = log_repair(store, failure)
+    if rc < 0:
+        return rc
+    atomic_set(&store.log.wrote, end)
+    atomic_set(&store.log.flushed, end)
+    if not store.recovery.clean and start < end:
+        return recover_force(store, start, end, failure)
+    return 0
+
+
+cdef int64_t log_repair(Store *store, Failure *failure) noexcept nogil:
+    """Fill and erase the damaged ranges that were found, in the order of the log."""
+    cdef Damage *damage
+    cdef int64_t i, rc
+    for i in range(store.recovery.damage_count):
+        damage = &store.recovery.damages[i]
+        if damage.repaired:
+            continue
+        store.recovery.changed = True
+        if damage.tail:
+            rc = log_erase(store, damage)
+            store.recovery.bytes_cut += damage.stop - damage.start
+        else:
+            rc = log_fill(store, damage)
+        if rc < 0:
+            return fail(failure, rc, "commitlog", "a damaged range cannot be saved and repaired",
+                        damage.start, 0, 0)
+        damage.repaired = True
+    return 0
+
+
+cdef int64_t recover_force(
+    Store *store, int64_t start, int64_t stop, Failure *failure,
+) noexcept nogil:
+    """Force an unclean exit's window to the disk before any of it is served.
+
+    It may be in the page cache only, and after a failed sync its pages count as clean: so they
+    are rewritten, except for holes, which have no blocks.
+    """
+    cdef int64_t at = start
+    cdef int64_t rc = 0
+    cdef int64_t fd, end, file_start
+    cdef MappedFile *file = NULL
+    store.log.unclean = True
+    atomic_set(&store.log.flushed, start)
+    while at < stop and rc == 0:
+        file_start = at - at % store.log.file_size
+        end = min(stop, file_start + store.log.file_size)
+        fd = log_open_file(store, file_start)
+        rc = min(fd, 0)
+        if PLANTED("a13") and file_set_hold(&store.log, at, &file) == 0:
+            touch_pages(file.base, at - file_start, end - file_start)
+        if fd >= 0:
+            rc = rewrite_data(<int>fd, at - file_start, end - file_start)
+            close(<int>fd)
+        at = end
+    if rc == 0 and not PLANTED("a10"):
+        rc = min(0, file_set_flush(&store.log, stop))
+    if rc < 0:
+        return fail(failure, rc, "commitlog", "what was found cannot be forced to the disk",
+                    at, 0, 0)
+    return 0
+
+
+cdef int64_t recover_below(Store *store, Failure *failure) noexcept nogil:
+    """Before the whole log is dispatched: examine and repair the part below the window."""
+    cdef int64_t rc = examine_below(store, failure)
+    if rc > 0:
+        rc = damages_decide(store, failure)
+        if rc >= 0:
+            rc = log_repair(store, failure)
+    return rc
+
+
+cdef int64_t examine_below(Store *store, Failure *failure) noexcept nogil:
+    """Examine the part of the log below the window: 1, or 0 if there is none."""
+    cdef Window window
+    cdef int64_t rc
+    memset(&window, 0, sizeof(Window))
+    window.start = log_first(store)
+    window.stop = store.recovery.examined_from
+    window.crc_from = INT64_MOST
+    window.durable = INT64_MOST
+    if window.start >= window.stop:
+        return 0
+    rc = log_examine(store, &window, failure)
+    return rc if rc < 0 else 1
+
+
+cdef int64_t recover_window(Store *store, const Checkpoint *checkpoint) noexcept nogil:
+    """Where 4.9.3 would begin to check: the first byte of a file.
+
+    After a clean exit the third-last file.  Else the newest file whose first record is not later
+    than the checkpoint less 3 s, or the first file; a checkpoint in the future is ignored, which
+    means the first file too.
+    """
+    cdef int64_t limit = max(0, min(checkpoint.physic, checkpoint.logics) - 3000)
+    cdef int64_t field
+    cdef Found found
+    cdef int64_t rc = 0
+    cdef int64_t i = store.log.count
+    if store.recovery.clean:
+        return store.log.slots[max(0, i - 3)].start
+    if limit > wall_millis():
+        limit = 0
+    atomic_set(&store.log.wrote, file_set_stop(&store.log))      # log_record's limit
+    file_set_reopen(&store.log, READ_ONLY)
+    while i > 1:
+        i -= 1
+        rc = log_record(store, store.log.slots[i].start, 0, &found, &field)
+        if rc > 0:
+            slice_release(&found.slice)
+            if found.record.store_timestamp <= limit:
+                break
+        elif rc > -4096 and rc < 0:
+            break
+        rc = 0
+    else:
+        i = 0
+    file_set_reopen(&store.log, READ_WRITE if store.writable else READ_ONLY)
+    atomic_set(&store.log.wrote, 0)
+    return rc if rc < 0 else store.log.slots[i].start

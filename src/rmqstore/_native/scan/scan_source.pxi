@@ -1,0 +1,124 @@
+# Where a scan's records come from: the log, queues merged into log order, or offsets from the
+# index.
+
+cdef enum:
+    ALONG_LOG
+    ALONG_QUEUES
+    ALONG_OFFSETS
+
+    OFFSET_CHUNK = 2048          # bytes read for a record of unknown size
+
+cdef struct ScanSource:
+    int64_t along
+    Cursor cursor
+    MergedQueues queues
+    Offsets offsets              # ascending
+    int64_t next_offset          # position in ``offsets``
+    int64_t read_to              # end of the last record read
+
+
+cdef void source_free(ScanSource *source) noexcept nogil:
+    merged_free(&source.queues)
+    free(source.offsets.items)
+    cursor_close(&source.cursor)
+    memset(source, 0, sizeof(ScanSource))
+
+
+cdef int64_t source_record_at(
+    ScanSource *source, int64_t offset, int64_t size, Record *record, const char **data,
+) noexcept nogil:
+    """The record at an offset of the log, of ``size`` bytes if that is known, else 0."""
+    cdef Cursor *cursor = &source.cursor
+    cdef int64_t rc
+    if offset - source.read_to > NEAR_BYTES or offset < source.read_to:
+        cursor.chunk = max(512, min(size if size else OFFSET_CHUNK, AHEAD_BYTES))
+    else:
+        cursor.chunk = min(max(cursor.chunk * 2, 4096), AHEAD_BYTES)
+    cursor.at = offset
+    cursor.stop = offset + 1
+    rc = cursor_next(cursor, record, data)
+    source.read_to = offset + max(rc, 0)
+    if rc == 0 or (rc > 0 and record.physical_offset != offset):
+        cursor.field = FIELD_MAGIC           # a blank, or beyond the end
+        return E_CORRUPT
+    return rc
+
+
+cdef int64_t source_next(
+    ScanSource *source, const ScanFilter *filter, Record *record, const char **data,
+) noexcept nogil:
+    """The next record: its size, 0 at the end, E_CORRUPT, E_REMOVED, another status.
+
+    After E_CORRUPT and E_REMOVED ``source_skip`` skips what is bad or gone.
+    """
+    cdef Lane *lane
+    cdef int64_t rc, offset
+    source.queues.removed = NULL
+    if source.along == ALONG_LOG:
+        return cursor_next(&source.cursor, record, data)
+    if source.along == ALONG_OFFSETS:
+        if source.next_offset == source.offsets.count:
+            return 0
+        offset = source.offsets.items[source.next_offset]
+        rc = source_record_at(source, offset, 0, record, data)
+        if rc > 0:
+            source.next_offset += 1
+        return rc
+    while source.queues.heap_count:
+        if source.queues.taken:
+            rc = merged_next(&source.queues)
+            if rc < 0:
+                return rc
+            continue
+        lane = &source.queues.lanes[source.queues.heap[0]]
+        source.queues.taken = not unit_may_pass(filter, lane)
+        if source.queues.taken:
+            continue
+        if lane.unit.size <= 0:              # an empty unit with others after it
+            source.cursor.field = FIELD_QUEUE
+            return E_CORRUPT
+        rc = source_record_at(source, lane.unit.physical_offset, lane.unit.size, record, data)
+        if rc < 0:
+            return rc
+        if rc != lane.unit.size or not record_is_of(data[0], record, lane.queue, lane.at):
+            source.cursor.field = FIELD_QUEUE
+            return E_CORRUPT
+        source.queues.taken = True
+        # One that is here by multi-dispatch is read in its own queue.
+        if record_is_own(data[0], record, lane.queue, lane.at):
+            return rc
+    return 0
+
+
+cdef bint unit_may_pass(const ScanFilter *filter, const Lane *lane) noexcept nogil:
+    """Whether the record may have the tags, judged by the unit; delivery times pass."""
+    return filter.tags.count == 0 or lane.queue.topic.schedule \
+        or tags_code_passes(&filter.tags, lane.unit.tags_code)
+
+
+cdef int64_t source_bad_offset(const ScanSource *source) noexcept nogil:
+    """The log offset of the last failure."""
+    if source.along == ALONG_QUEUES and source.queues.heap_count:
+        return source.queues.lanes[source.queues.heap[0]].unit.physical_offset
+    return source.cursor.at
+
+
+cdef int64_t source_skip(ScanSource *source, int64_t rc) noexcept nogil:
+    """Skip a record that is bad or gone: 1, 0 if nothing follows, another status."""
+    cdef Cursor *cursor = &source.cursor
+    cdef int64_t low
+    if source.along == ALONG_OFFSETS:
+        source.next_offset += 1
+        return 1
+    if source.along == ALONG_QUEUES:
+        rc = merged_next(&source.queues) if source.queues.heap_count else 0
+        return rc if rc < 0 else 1
+    if rc == E_CORRUPT:
+        return min(cursor_resync(cursor), 1)
+    low = log_first(cursor.store)
+    if low <= cursor.at:
+        low = file_set_next_start(&cursor.store.log, cursor.at)
+    if low < 0 or low >= cursor.stop:
+        return 0
+    cursor.at = low
+    return 1

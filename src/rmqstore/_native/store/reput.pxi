@@ -1,0 +1,55 @@
+# The dispatch thread: runs as soon as something is written.
+#
+# Source: store/DefaultMessageStore.java ReputMessageService
+
+cdef enum:
+    REPUT_SPINS = 1000           # checks for more before it sleeps, about 20 us
+
+
+cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
+    """As dispatch_until; also retries index files that waited for space for their repair."""
+    cdef int64_t rc = 0
+    if unlikely(atomic_get(&store.indexes.waiting) != 0):
+        lock_take(&store.dispatch.lock)
+        rc = index_set_resume(store)
+        lock_give(&store.dispatch.lock)
+    if rc < 0 and not lacks_space(rc):
+        return rc
+    return dispatch_until(store, limit)
+
+
+cdef void *reput_run(void *argument) noexcept nogil:
+    """The dispatch thread: runs as soon as something is written, and at the latest each ms."""
+    cdef Store *store = <Store *>argument
+    cdef atomic_i64 *limit = &store.log.flushed if store.settings.sync_flush else &store.log.wrote
+    cdef int64_t spins, seen, calls, rc
+    while not atomic_get(&store.stopping):
+        calls = atomic_get_strict(&store.dispatch.worker.calls)
+        seen = atomic_get_strict(limit)
+        if seen > atomic_get(&store.dispatch.dispatched):
+            rc = reput_until(store, seen)
+            if rc < 0:
+                dispatch_stalled(store, rc)
+                worker_sleep(&store.dispatch.worker, &store.stopping, 0, calls, 50000000)
+            else:
+                atomic_set(&store.dispatch.stalled, 0)
+                dispatch_note_refused(store, NULL)
+            continue
+        spins = 0
+        while spins < REPUT_SPINS and atomic_get(limit) == seen \
+                and not atomic_get(&store.stopping):
+            cpu_pause()
+            spins += 1
+        if spins == REPUT_SPINS:
+            worker_sleep(&store.dispatch.worker, limit, seen, calls, 500000000)
+    store_drop(store)
+    return NULL
+
+
+cdef void dispatch_stalled(Store *store, int64_t status) noexcept nogil:
+    """Retry without space or memory; any other failure is final."""
+    if lacks_space(status) or is_passing(status):
+        atomic_set(&store.dispatch.stalled, status)
+    else:
+        atomic_set(&store.dispatch.stalled, 0)
+        store_set_failed(store, status, dispatch_refused(store), "the dispatch cannot go on")

@@ -1,0 +1,267 @@
+# A store's lifetime: made, opened, its threads started, closed or abandoned.
+#
+# Source: store/DefaultMessageStore.java start, shutdown
+
+cdef enum:
+    LEAVING_NS = 2000000000      # wait for the threads of a store abandoned in this process
+
+
+cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noexcept nogil:
+    """Take <root>/lock as Java does; ``failure.actual`` names the holder."""
+    cdef stat_t status
+    cdef int64_t until = monotonic_ns() + timeout_ns
+    cdef int64_t rc
+    rc = open_lock(store)
+    if rc < 0:
+        return fail(failure, rc, "lock", "cannot be opened", -1, 0, 0)
+    while True:
+        rc = sys_lock_first_byte(store.lock)
+        if rc == 0:
+            break
+        if rc != -EAGAIN and rc != -EACCES:
+            return fail(failure, rc, "lock", "cannot be locked", -1, 0, 0)
+        if monotonic_ns() >= until and not (
+                atomic_get(&stores_leaving) > 0 and monotonic_ns() < until + LEAVING_NS):
+            return fail(failure, E_LOCKED, "lock", "the store is open elsewhere", -1,
+                        sys_lock_owner(store.lock), 0)
+        usleep(5000)
+    if fstat(store.lock, &status) != 0:
+        return fail(failure, -errno, "lock", "cannot be read", -1, 0, 0)
+    if status.st_size < 4:
+        rc = sys_write(store.lock, b"lock", 4, 0)
+        if rc >= 0:
+            rc = sys_sync(store.lock)
+        if rc < 0:
+            return fail(failure, rc, "lock", "cannot be written", -1, 0, 0)
+    return 0
+
+
+cdef int64_t open_lock(Store *store) noexcept nogil:
+    """Open <root>/lock without locking it.
+
+    No fork may come between: a child must know the descriptor to close it.
+    """
+    cdef stat_t status
+    cdef int64_t fd = 0
+    lock_take(&open_stores_lock)
+    if store.lock < 0:
+        fd = sys_open_file(store.root, "lock", O_RDWR | O_CREAT, &status)
+        if fd >= 0:
+            store.lock = <int>fd
+    lock_give(&open_stores_lock)
+    return min(fd, 0)
+
+
+cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
+    """Open the log's last file, and start the four activities."""
+    cdef int64_t rc = 0
+    cdef int64_t wrote = atomic_get(&store.log.wrote)
+    store.log.window = min(LOG_WINDOW, store.log.file_size)
+    if store.log.count == 0:                 # so that readers find a store from now on
+        rc = log_next_file(store, 0, &store.writer.current)
+        if rc == 0:
+            rc = file_set_sync_name(&store.log, store.writer.current)
+        if rc < 0:
+            return fail(failure, rc, "commitlog", "the first file cannot be made", 0, 0, 0)
+    elif wrote < file_set_stop(&store.log):  # recovery has reserved its blocks
+        rc = file_set_hold_open(&store.log, wrote, &store.writer.current)
+        if rc < 0:
+            return fail_in_file(failure, rc, &store.log, wrote, "cannot be used")
+    file_set_opened(&store.log)
+    if atomic_get(&store.dispatch.logics_timestamp) == 0:
+        atomic_set(&store.dispatch.logics_timestamp, store.writer.last_store_timestamp)
+    store.flush.thorough_log_at = monotonic_ns()
+    store.flush.thorough_queue_at = store.flush.thorough_log_at
+    atomic_set(&store.state, STATE_OPEN)
+    if PLANTED("a15"):
+        note_open_store(store)
+    rc = 0
+    if not store.settings.log_only:
+        rc = start_worker(store, &store.dispatch.worker, "rmq-reput", reput_run)
+        if rc == 0:
+            rc = start_worker(store, &store.flush.log_worker, "rmq-flush-log", flush_log_run)
+        if rc == 0:
+            rc = start_worker(store, &store.flush.queue_worker, "rmq-flush-cq", flush_queue_run)
+    if rc == 0:
+        rc = start_worker(store, &store.writer.worker, "rmq-prepare", prepare_run)
+    if rc < 0:
+        fail(failure, rc, "", "a thread cannot be started", -1, 0, 0)
+        store_stop(store)
+    return rc
+
+
+cdef int64_t start_worker(
+    Store *store, Worker *worker, const char *name, void *(*run)(void *) noexcept nogil,
+) noexcept nogil:
+    cdef int rc
+    atomic_add(&store.references, 1)
+    rc = thread_start(&worker.thread, name, run, store)
+    if rc != 0:
+        atomic_add(&store.references, -1)
+        return -rc
+    worker.started = True
+    return 0
+
+
+cdef void store_stop(Store *store) noexcept nogil:
+    """Stop the threads and wait for them."""
+    store_signal_stop(store)
+    join_worker(&store.dispatch.worker)
+    join_worker(&store.flush.log_worker)
+    join_worker(&store.flush.queue_worker)
+    join_worker(&store.writer.worker)
+
+
+cdef void store_signal_stop(Store *store) noexcept nogil:
+    atomic_set_strict(&store.stopping, 1)
+    worker_call(&store.dispatch.worker)
+    worker_call(&store.flush.log_worker)
+    worker_call(&store.flush.queue_worker)
+    worker_call(&store.writer.worker)
+
+
+cdef void join_worker(Worker *worker) noexcept nogil:
+    if worker.started:
+        pthread_join(worker.thread, NULL)
+        worker.started = False
+
+
+cdef void store_abandon(Store *store) noexcept nogil:
+    """Abandon a store that nobody closed: its threads end by themselves, `abort` stays."""
+    store.abandoned = True
+    atomic_add(&stores_leaving, 1)
+    atomic_set(&store.state, STATE_CLOSED)
+    if store.dispatch.worker.started:
+        pthread_detach(store.dispatch.worker.thread)
+    if store.flush.log_worker.started:
+        pthread_detach(store.flush.log_worker.thread)
+    if store.flush.queue_worker.started:
+        pthread_detach(store.flush.queue_worker.thread)
+    if store.writer.worker.started:
+        pthread_detach(store.writer.worker.thread)
+    store_signal_stop(store)
+    store_drop(store)
+
+
+cdef int64_t store_close(Store *store) noexcept nogil:
+    """Close for good: 0, or what kept acknowledged messages from the disk.
+
+    Log, queues, index, checkpoint, then `abort`: each is on the disk before the next.
+    """
+    cdef int64_t rc = 0
+    cdef int64_t stalled_at_ns = 0
+    if not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
+        return E_CLOSED
+    while atomic_get(&store.in_use) > 0:     # wait for the calls in progress
+        usleep(200)
+    if store.settings.log_only:
+        store_stop(store)
+    elif store.writable:
+        if atomic_get(&store.failed) == 0:
+            rc = flush_log_now(store)
+        if rc == 0 and not atomic_get(&store.stopping):
+            rc = close_dispatch(store, INT64_MAX, &stalled_at_ns)
+        store_stop(store)
+        if rc == 0 and atomic_get(&store.dispatch.dispatched) < atomic_get(&store.log.wrote):
+            atomic_set(&store.stopping, 0)   # at interpreter exit the threads have already ended
+            rc = reput_until(store, atomic_get(&store.log.wrote))
+        if rc == 0:
+            rc = atomic_get(&store.failed)
+        if rc == 0:
+            rc = flush_queues_now(store, FLUSH_ALL)
+        if rc == 0:
+            rc = checkpoint_write(
+                store, atomic_get(&store.dispatch.dispatched), store.dispatch.last_record,
+                store.writer.last_store_timestamp, MARK_CLOSED)
+        if rc != 0 and atomic_get(&store.failed) != 0:
+            rc = E_FAILED
+        KILL_POINT("close-before-abort")
+        if rc == 0:
+            rc = abort_remove(store)
+    atomic_set_strict(&store.state, STATE_CLOSED)
+    wakeups_ring(&store.flush.wakeups, INT64_MAX)
+    store_empty(store)
+    return rc
+
+
+cdef int64_t close_dispatch(
+    Store *store, int64_t until_ns, int64_t *stalled_at_ns,
+) noexcept nogil:
+    """Let the dispatch reach the end of the log; a full disk may prevent that.
+
+    With SYNC_FLUSH it goes no further than the log's flushed position, and a flush may lack a
+    descriptor.  E_TIMEOUT if it is not done by ``until_ns``.  ``stalled_at_ns`` is 0 before the
+    first call.
+    """
+    cdef int64_t rc = E_TIMEOUT
+    cdef int64_t kept
+    while rc == E_TIMEOUT and monotonic_ns() < until_ns:
+        rc = wait_visible(store, atomic_get(&store.log.wrote), monotonic_ns() + CLOSE_SLICE_NS)
+        kept = atomic_get(&store.dispatch.stalled)
+        if kept == 0 and store.settings.sync_flush:
+            kept = atomic_get(&store.flush.unflushed)
+        if kept == 0:
+            stalled_at_ns[0] = 0
+        elif stalled_at_ns[0] == 0:
+            stalled_at_ns[0] = monotonic_ns()
+        elif monotonic_ns() - stalled_at_ns[0] > CLOSE_STALLED_NS:
+            return kept
+    return rc
+
+
+cdef int64_t reading_check_permitted(Store *store, Failure *failure) noexcept nogil:
+    """Refuse a log of which this user may not read a file: it would look like one that ends."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef int64_t i, fd
+    for i in range(store.log.count):
+        file_name(path, store.log.directory, store.log.slots[i].start)
+        fd = sys_open_file(store.log.root, path, O_RDONLY, &status)
+        if fd == -EACCES:
+            return fail(failure, fd, path, "cannot be opened", -1, 0, 0)
+        if fd >= 0:
+            close(<int>fd)
+    return 0
+
+
+cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
+    """For "r": list log, queues and index; nothing is locked, created or changed."""
+    cdef stat_t status
+    cdef int64_t fd, rc
+    rc = file_set_list(&store.log, failure)
+    if rc < 0:
+        return rc
+    if rc == 0:
+        return fail(failure, E_NOT_FOUND, "commitlog", "there is no log file", -1, 0, 0)
+    store.log.file_size = store.settings.log_file_size
+    reading_take_log_size(store)
+    rc = reading_check_permitted(store, failure)
+    if rc < 0:
+        return rc
+    rc = load_queues(&store.table, failure)
+    if rc < 0:
+        return rc
+    reading_take_queue_size(store)
+    fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
+    if fd >= 0:
+        store.view.owned_elsewhere = sys_lock_owner(<int>fd) > 0
+        close(<int>fd)
+    reading_list_index(store)
+    atomic_set(&store.state, STATE_OPEN)
+    return 0
+
+
+cdef void reading_list_index(Store *store) noexcept nogil:
+    """List the index; trust it if an owner is alive or closed it cleanly."""
+    cdef Checkpoint checkpoint
+    cdef stat_t status
+    cdef int64_t fd
+    if checkpoint_read(store.root, &checkpoint) < 0:
+        memset(&checkpoint, 0, sizeof(Checkpoint))
+    index_take_hint(&store.indexes, &checkpoint)
+    index_set_list(&store.indexes, NULL)
+    fd = sys_open_file(store.root, "abort", O_RDONLY, &status)
+    if fd >= 0:
+        close(<int>fd)
+    store.indexes.vouched = store.view.owned_elsewhere or (
+        fd == -ENOENT and index_is_vouched(&store.indexes, &checkpoint.mark))

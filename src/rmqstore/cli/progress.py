@@ -1,0 +1,116 @@
+"""How far a long job is: on standard error, only in a terminal, only after two seconds."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from rmqstore.cli.output import stdout_is_terminal
+from rmqstore.cli.text import human_bytes, human_count
+
+__all__ = ["Progress"]
+
+_AFTER_SECONDS = 2.0
+_EVERY_SECONDS = 0.2
+
+
+class Progress:
+    """Shows a job while its ``with`` block runs; needs rich, without which nothing is shown.
+
+    The job counts in ``done``, which costs it no more than that: a thread looks at it.
+
+    Parameters
+    ----------
+    text : str
+        What is being done.
+    unit : str, optional
+        What is counted; ``"bytes"`` are shown as sizes.
+    total : int, optional
+        How many there will be, where that is known; may be set later.
+    among_rows : bool, optional
+        Rows are written meanwhile: nothing is shown where those go to the terminal too.
+    count : callable, optional
+        Tells how many are done, where several threads count for themselves.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        unit: str = "",
+        *,
+        total: int | None = None,
+        among_rows: bool = False,
+        count: Callable[[], int] | None = None,
+    ) -> None:
+        self.text = text
+        self.unit = unit
+        self.total = total
+        self.done = 0
+        self._count = count
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        shown = sys.stderr is not None and sys.stderr.isatty()
+        if shown and not (among_rows and stdout_is_terminal()):
+            self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        """Begin to wait for the two seconds."""
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take away what is shown."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _show(self) -> None:
+        """Show it until it ends."""
+        if self._ended.wait(_AFTER_SECONDS):
+            return
+        try:
+            from rich import progress
+            from rich.console import Console
+        except ImportError:
+            return
+        columns: list[progress.ProgressColumn] = [
+            progress.SpinnerColumn("line"),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.TextColumn("{task.fields[counted]}", markup=False),
+            progress.TimeElapsedColumn(),
+        ]
+        if self.unit:
+            columns += [progress.BarColumn(bar_width=20), progress.TaskProgressColumn()]
+        with progress.Progress(
+            *columns,
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+        ) as bar:
+            task = bar.add_task(self.text, total=self.total, counted="")
+            while True:
+                done = self.done if self._count is None else self._count()
+                bar.update(
+                    task,
+                    completed=done,
+                    total=self.total,
+                    counted=self._counted(done),
+                    refresh=True,
+                )
+                if self._ended.wait(_EVERY_SECONDS):
+                    return
+
+    def _counted(self, done: int) -> str:
+        """Return what is done, with its unit."""
+        if not self.unit:
+            return ""
+        return human_bytes(done) if self.unit == "bytes" else f"{human_count(done)} {self.unit}"

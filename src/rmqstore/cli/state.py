@@ -1,0 +1,127 @@
+"""Whether a store is closed, in use or left behind, and how far goes what a crash left."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.cli.text import printable, shorten
+from rmqstore.lock_owner import LockOwner, lock_owner
+from rmqstore.paths import ABORT, COMMIT_LOG, parse_offset_file_name
+
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
+
+__all__ = ["State", "state_of"]
+
+_BLOCK = 1 << 20  # bytes read at once
+_OWNER_WIDTH = 100  # of a command line there may be any amount
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What became of a store's last owner.
+
+    Attributes
+    ----------
+    name : str
+        ``"closed"``, ``"in use"``, ``"not closed"``; ``"unknown"`` where the lock of a store that
+        is not closed cannot be read.
+    owner : LockOwner or None
+        Who has it, of one in use.
+    log_end : int
+        Where the last good record of the log ends.
+    written_end : int
+        Where the last byte lies that is not zero; of one that is not closed, else ``log_end``.
+    reason : str
+        Why it is unknown.
+    """
+
+    name: str
+    owner: LockOwner | None
+    log_end: int
+    written_end: int
+    reason: str = ""
+
+    def fields(self) -> list[tuple[str, str]]:
+        """Return it for people."""
+        if self.name == "closed":
+            return [("state", "closed cleanly")]
+        if self.name == "in use":
+            return [("state", f"in use by {shorten(printable(str(self.owner)), _OWNER_WIDTH)}")]
+        if self.name == "unknown":
+            return [("state", f"in use, or not closed: its lock cannot be read ({self.reason})")]
+        tail = self.written_end - self.log_end
+        if tail == 0:
+            text = f"none: the log ends with a whole record, at {self.log_end:,}"
+        else:
+            text = (
+                f"{tail:,} bytes behind the last whole record, which ends at {self.log_end:,}: "
+                "opening to write saves and cuts them"
+            )
+        return [
+            ("state", "not closed: its owner was killed, or lost power"),
+            ("tail", text),
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return it for programs."""
+        owner = self.owner and {"pid": self.owner.pid, "command": self.owner.command}
+        return {
+            "state": self.name,
+            "owner": owner,
+            "tail_bytes": self.written_end - self.log_end,
+        }
+
+
+def state_of(opened: MessageStore) -> State:
+    """Return the state of a store that is open for reading."""
+    end = opened.recovery.log_end
+    try:
+        owner = lock_owner(opened.path)
+    except OSError as error:
+        if opened.recovery.clean:
+            return State("closed", None, end, end)
+        return State("unknown", None, end, end, reason=error.strerror or str(error))
+    if owner is not None:
+        return State("in use", owner, end, end)
+    if opened.recovery.clean or not os.path.lexists(Path(opened.path, ABORT)):
+        return State("closed", None, end, end)
+    return State("not closed", None, end, _written_end(Path(opened.path, COMMIT_LOG), end))
+
+
+def _written_end(log: Path, end: int) -> int:
+    """Return where the last byte of a log lies that is not zero, ``end`` or behind it."""
+    written = end
+    for path in sorted(log.iterdir()):
+        start = parse_offset_file_name(path.name)
+        if start is None or start + path.stat().st_size <= end:
+            continue
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            last = _last_byte(fd, max(0, end - start))
+        finally:
+            os.close(fd)
+        if last is not None:
+            written = start + last + 1
+    return written
+
+
+def _last_byte(fd: int, at: int) -> int | None:
+    """Return the last byte of a file that is not zero, ``None`` if there is none from ``at`` on."""
+    last = None
+    size = os.fstat(fd).st_size
+    while at < size:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)  # past the holes
+        except OSError:  # nothing but a hole follows
+            break
+        block = os.pread(fd, _BLOCK, at)
+        if not block:
+            break
+        if kept := len(block.rstrip(b"\0")):
+            last = at + kept - 1
+        at += len(block)
+    return last

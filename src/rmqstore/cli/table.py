@@ -1,0 +1,210 @@
+"""Aligned tables, and names with values below each other, that fit the terminal.
+
+A cell never carries a control character to the terminal, whatever a message holds.  What goes to a
+file is as wide as it is; on a terminal texts are shortened, and columns left out, until a row is
+a line.  Rich, where it is installed, gives the colours.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rmqstore.cli.output import BaseWriter, Column, stdout_is_terminal, write_bytes
+from rmqstore.cli.text import pad, printable, shorten, width_of
+
+__all__ = ["TableWriter", "fit", "print_fields", "print_table", "room"]
+
+_CHUNK_ROWS = 256  # a table's widths are told from so many rows at a time
+_GAP = "  "  # between columns
+_LEAST_VALUE = 16  # characters beside a name; else a value has lines of its own
+
+Painter = Callable[[str, Sequence[tuple[int, int, str]]], None]
+
+
+def room() -> int | None:
+    """Return how many columns the terminal has; ``None`` where output goes elsewhere."""
+    return shutil.get_terminal_size().columns if stdout_is_terminal() else None
+
+
+def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dict[int, int]:
+    """Choose the columns that fit, and how wide each is.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    widths : sequence of int
+        Width of each as it is.
+    available : int
+        Width of the terminal.
+
+    Returns
+    -------
+    dict of int to int
+        Position and width of the columns that stay, in their order.
+    """
+    least = [min(width, one.least or width) for one, width in zip(columns, widths, strict=True)]
+    kept = [number for number, one in enumerate(columns) if one.rank == 0]
+    left = available - sum(least[number] for number in kept) - len(_GAP) * (len(kept) - 1)
+    for number in sorted(range(len(columns)), key=lambda number: columns[number].rank):
+        if columns[number].rank and least[number] + len(_GAP) <= left:
+            kept.append(number)
+            left -= least[number] + len(_GAP)
+    chosen = {number: least[number] for number in sorted(kept)}
+    if left < 0:  # even those that stay are too wide: their texts are cut further
+        for number in sorted(chosen, key=lambda number: -chosen[number]):
+            if columns[number].least:
+                cut = min(-left, max(0, chosen[number] - 1))
+                chosen[number] -= cut
+                left += cut
+    while left > 0:  # what is left goes to the narrowest of those that were shortened
+        shortened = [number for number in chosen if chosen[number] < widths[number]]
+        if not shortened:
+            break
+        chosen[min(shortened, key=lambda number: chosen[number])] += 1
+        left -= 1
+    return chosen
+
+
+class TableWriter(BaseWriter):
+    """An aligned table; columns and widths are told from the first rows."""
+
+    def __init__(self, columns: Sequence[Column], local: bool = False, indent: str = "") -> None:
+        super().__init__(columns, local)
+        self._indent = indent
+        self._room = room()
+        self._paint = _painter() if self._room is not None else _write_line
+        self._rows: list[list[str]] = []
+        self._headings: list[str] = [one.heading or one.name for one in columns]
+        self._natural: list[int] = []  # widths of all rows so far, as they are
+
+    def row(self, values: Mapping[str, Any]) -> None:
+        """Take one row; it is shown with those that follow it."""
+        cells = [one.cell(values.get(one.name), self.local) for one in self.columns]
+        if self._room is None:
+            cells = [
+                shorten(cell, one.width) if one.width and one.kind == "text" else cell
+                for cell, one in zip(cells, self.columns, strict=True)
+            ]
+        self._rows.append(cells)
+        if len(self._rows) >= _CHUNK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Show the rows so far."""
+        first = not self._natural
+        if self._rows or first:
+            lines = [self._headings, *self._rows]
+            widths = [max(map(width_of, cells)) for cells in zip(*lines, strict=True)]
+            if first:
+                self._natural = widths
+                self._choose()
+            elif self._room is not None:
+                self._natural = list(map(max, self._natural, widths))
+                self._choose()
+            for number, cells in enumerate(lines):
+                if number > 0 or first:
+                    self._line(cells, "bold" if number == 0 else "")
+            self._rows = []
+        super().flush()
+
+    def _choose(self) -> None:
+        """Set which columns are shown, and their widths."""
+        if self._room is None:
+            self._shown = dict(enumerate(self._natural))
+        elif not hasattr(self, "_shown"):
+            self._shown = fit(self.columns, self._natural, self._room - len(self._indent))
+        else:  # the heading stands: the columns stay the same
+            kept = list(self._shown)
+            columns = [self.columns[number] for number in kept]
+            again = fit(
+                [Column(one.name, one.kind, least=one.least) for one in columns],
+                [self._natural[number] for number in kept],
+                self._room - len(self._indent),
+            )
+            self._shown = {kept[number]: width for number, width in again.items()}
+
+    def _line(self, cells: Sequence[str], style: str) -> None:
+        """Write one line: each cell cut and padded to its column."""
+        line = self._indent
+        spans = []
+        for number, width in self._shown.items():
+            one = self.columns[number]
+            cell = cells[number]
+            if self._room is not None and (one.least or style):
+                cell = shorten(cell, width, keep_end=one.kind == "path" and not style)
+            begin = len(line)
+            line += pad(cell, width, one.right) + _GAP
+            if paint := style or ("cyan" if one.kind == "time" else ""):
+                spans.append((begin, len(line), paint))
+        self._paint(line.rstrip(), spans)
+
+
+def print_table(
+    title: str, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, local: bool
+) -> None:
+    """Print a small table under a title."""
+    (_painter() if stdout_is_terminal() else _write_line)(title, [(0, len(title), "bold")])
+    with TableWriter(columns, local, indent=_GAP) as writer:
+        for row in rows:
+            writer.row(row)
+
+
+def print_fields(title: str, fields: Sequence[tuple[str, str]]) -> None:
+    """Print names and values below each other; on a terminal, values are folded at blanks."""
+    available = room()
+    paint = _write_line if available is None else _painter()
+    if title:
+        paint(printable(title), [(0, len(title), "bold")])
+    width = max((len(name) for name, _ in fields), default=0)
+    for name, value in fields:
+        beside = _folded(value, available, width + len(_GAP))
+        if beside is None:
+            below = textwrap.wrap(
+                value, max(1, (available or 1) - len(_GAP)), break_on_hyphens=False
+            )
+            lines = [name, *(_GAP + line for line in below)]
+        else:
+            lines = [f"{name:<{width}}{_GAP}{beside[0]}"]
+            lines += [" " * (width + len(_GAP)) + line for line in beside[1:]]
+        for number, line in enumerate(lines):
+            paint(line.rstrip(), [(0, len(name), "bold cyan")] if number == 0 else [])
+    sys.stdout.flush()
+
+
+def _folded(value: str, available: int | None, taken: int) -> list[str] | None:
+    """Return a value in lines that fit beside its name, ``None`` if words would be broken."""
+    if available is None or taken + width_of(value) <= available:
+        return [value]
+    space = available - taken
+    longest = max(map(len, value.split()), default=0)
+    if space < _LEAST_VALUE or space < longest <= available - len(_GAP):
+        return None
+    return textwrap.wrap(value, space, break_on_hyphens=False)
+
+
+def _write_line(line: str, spans: Sequence[tuple[int, int, str]]) -> None:
+    """Write a line as it is."""
+    write_bytes(line.encode("utf-8", "replace") + b"\n")
+
+
+def _painter() -> Painter:
+    """Return what writes a line with its styles, which needs rich."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        return _write_line
+    sys.stdout.flush()
+    console = Console(file=sys.stdout, highlight=False)
+
+    def paint(line: str, spans: Sequence[tuple[int, int, str]]) -> None:
+        text = Text(line)  # in which rich sees no markup
+        for start, stop, style in spans:
+            text.stylize(style, start, min(stop, len(line)))
+        console.print(text, soft_wrap=True)
+
+    return paint

@@ -1,0 +1,68 @@
+"""Text for a terminal: nothing in it that a terminal would obey, and how wide it is."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["human_bytes", "human_count", "pad", "printable", "shorten", "width_of"]
+
+_KIBI = 1024
+_CUT = "..."
+
+
+def printable(text: str) -> str:
+    """Return the text with everything that a terminal would obey made visible."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _visible(one) for one in text)
+
+
+def _visible(char: str) -> str:
+    """Return an escape for a character that cannot be shown."""
+    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    code = ord(char)
+    if char in known:
+        return known[char]
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+    return len(text) + wide - sum(unicodedata.combining(one) != 0 for one in text)
+
+
+def pad(text: str, width: int, right: bool) -> str:
+    """Return the text with blanks up to ``width``."""
+    blanks = " " * (width - width_of(text))
+    return blanks + text if right else text + blanks
+
+
+def shorten(text: str, width: int, *, keep_end: bool = False) -> str:
+    """Return the text cut to ``width`` columns, with a mark where it was cut."""
+    if width_of(text) <= width:
+        return text
+    if keep_end:
+        return shorten(text[::-1], width)[::-1]
+    mark = _CUT if width > len(_CUT) else ""
+    kept = text[: width - len(mark)]
+    while width_of(kept) > width - len(mark):
+        kept = kept[:-1]
+    return kept + mark
+
+
+def human_count(value: int) -> str:
+    """Return a count with separators."""
+    return f"{value:,}"
+
+
+def human_bytes(value: int) -> str:
+    """Return a size with a unit: three digits are enough for a table."""
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if size < _KIBI or unit == "PiB":
+            return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= _KIBI
+    raise AssertionError(value)

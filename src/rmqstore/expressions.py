@@ -1,0 +1,124 @@
+"""A filter expression of pyarrow as a tree that can be looked at.
+
+pyarrow has no interface for that.  Its Substrait form is none: each level of ``and`` and ``or``
+doubles its size (10 comparisons in a row are 193 KB, 25 would be GBs), and it refuses implicit
+casts, which a comparison with a number of another width or a time of another unit has.  So an
+expression is pickled, which is public and which Arrow keeps readable: the pickle has an Arrow file
+with the calls and the names of fields as metadata, in order, and the literals as columns.  What is
+not as it should be there gives None, and no message is left out then.
+
+Source: Apache Arrow, ``cpp/src/arrow/compute/expression.cc`` Serialize.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from rmqstore import _core
+
+__all__ = ["Call", "Field", "Literal", "Node", "fields_of", "tree_of"]
+
+
+@dataclass
+class Call:
+    """A function and what it is called with."""
+
+    name: str
+    arguments: list[Node] = field(default_factory=list)
+    options: Any = None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column, or a field within one."""
+
+    name: str
+    nested: bool = False
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A value, as a ``pyarrow.Scalar``."""
+
+    scalar: Any
+
+
+Node = Call | Field | Literal
+
+
+def _steps(expression: Any) -> tuple[list[tuple[str, str]], pa.RecordBatch] | None:
+    """Return the calls and names in order, and the literals; None where it is not to be read."""
+    try:
+        _, (buffer,) = expression.__reduce__()
+        with pa.ipc.open_file(buffer) as reader:
+            pairs = _core.schema_metadata(reader.schema)
+            return [(key.decode(), value.decode()) for key, value in pairs], reader.get_batch(0)
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+
+
+def fields_of(expression: Any) -> frozenset[str] | None:
+    """Return the names of the columns that an expression refers to.
+
+    Parameters
+    ----------
+    expression : pyarrow.compute.Expression
+
+    Returns
+    -------
+    frozenset of str, or None
+        None where they cannot be told.
+    """
+    steps = _steps(expression)
+    if steps is None:
+        return None
+    return frozenset(value for step, value in steps[0] if step == "field_ref")
+
+
+def tree_of(expression: Any) -> Node | None:
+    """Return an expression as a tree.
+
+    Parameters
+    ----------
+    expression : pyarrow.compute.Expression
+
+    Returns
+    -------
+    Call, Field or Literal, or None
+        None where it is not to be read.
+    """
+    steps = _steps(expression)
+    try:
+        return None if steps is None else _tree(*steps)
+    except (IndexError, ValueError):  # no such literal, or more ends than calls
+        return None
+
+
+def _tree(pairs: list[tuple[str, str]], literals: pa.RecordBatch) -> Node | None:
+    root = Call("")
+    open_calls = [root]
+    within = 0  # names of a nested field that are still to come
+    for step, value in pairs:
+        arguments = open_calls[-1].arguments
+        if step == "call":
+            open_calls.append(Call(value))
+            arguments.append(open_calls[-1])
+        elif step == "end":
+            open_calls.pop()
+        elif step == "options":
+            open_calls[-1].options = literals.column(int(value))[0]
+        elif step == "literal":
+            arguments.append(Literal(literals.column(int(value))[0]))
+        elif step == "nested_field_ref":
+            within = int(value)
+            arguments.append(Field("", nested=True))
+        elif step == "field_ref" and within:
+            within -= 1
+        elif step == "field_ref":
+            arguments.append(Field(value))
+        else:
+            return None
+    return root.arguments[0] if len(root.arguments) == 1 and open_calls == [root] else None

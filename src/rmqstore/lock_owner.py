@@ -1,0 +1,137 @@
+"""Which process has a store open for writing, as far as Linux tells; takes no lock.
+
+Source: ``store/DefaultMessageStore.java start``, which locks the first byte of ``lock``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore import paths
+
+__all__ = ["FLOCK", "LockOwner", "lock_openers", "lock_owner"]
+
+FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
+_LOCKS = Path("/proc/locks")
+_PROCESSES = Path("/proc")
+_WORD_LENGTH = 80  # a program may be given as an argument
+_CLASS_PATH = {"-cp", "-classpath", "--class-path"}  # Java's options with a value of their own
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """A process that has a store open for writing.
+
+    Attributes
+    ----------
+    pid : int or None
+        ``None`` if the system does not tell: another user's, or in another container.
+    command : str or None
+        Its program and what that runs, such as ``java org.apache.rocketmq.broker.BrokerStartup``.
+    """
+
+    pid: int | None
+    command: str | None
+
+    def __str__(self) -> str:
+        """Return both in words."""
+        if self.pid is None:
+            return "a process that the system does not name"
+        return f"process {self.pid}" + (f" ({self.command})" if self.command else "")
+
+
+def lock_owner(path: str | os.PathLike[str]) -> LockOwner | None:
+    """Return which process has a store open for writing, ``None`` if there is none.
+
+    Parameters
+    ----------
+    path : path-like
+        The store's directory.
+
+    Raises
+    ------
+    PermissionError
+        The lock file is not readable for this user, and the system lists no locks.
+    OSError
+        It cannot be read for another reason.
+
+    Notes
+    -----
+    If the lock file is not readable, the system's list of locks is searched for it.
+    """
+    lock = Path(path, paths.LOCK)
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        pid = _listed(lock)
+    else:
+        try:
+            asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            kind, *_, pid = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+        finally:
+            os.close(fd)
+        if kind == fcntl.F_UNLCK:
+            return None
+    if pid is None:
+        return None
+    if pid <= 0:  # a lock of an open file, not of a process: find who has it open
+        pid = next((number for number, _ in lock_openers(lock)), 0)
+    return LockOwner(pid, _command(pid)) if pid > 0 else LockOwner(None, None)
+
+
+def lock_openers(lock: Path) -> Iterator[tuple[int, str]]:
+    """Yield the processes that have a file open and locked, as far as this user may see them."""
+    try:
+        wanted = lock.stat()
+    except OSError:
+        return
+    for process in _PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for link in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    found = link.stat()
+                    if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino) and (
+                        "lock:" in (process / "fdinfo" / link.name).read_text()
+                    ):
+                        yield int(process.name), (process / "comm").read_text().strip()
+                        break
+
+
+def _listed(lock: Path) -> int | None:
+    """Return the process that the system's list names for a file, ``None`` if it is not locked.
+
+    0 where the list has the file's number on another device: some file systems show two of them.
+    """
+    status = lock.stat()
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    elsewhere = False
+    # 1: OFDLCK ADVISORY  WRITE -1 fe:00:11854654 0 0
+    for line in _LOCKS.read_text().splitlines():
+        words = line.split()
+        if "->" not in words and wanted in words:
+            return int(words[words.index(wanted) - 1])
+        elsewhere |= any(word.endswith(f":{status.st_ino}") for word in words)
+    return 0 if elsewhere else None
+
+
+def _command(pid: int) -> str | None:
+    """Return a process's program and what it runs, without the options before that."""
+    try:
+        words = (_PROCESSES / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
+        program, *rest = words.rstrip("\0").split("\0")
+    except OSError:
+        return None
+    before = ""
+    for word in rest:
+        if not word.startswith("-") and before not in _CLASS_PATH:
+            return f"{Path(program).name} {' '.join(word.split())[:_WORD_LENGTH]}"
+        before = word
+    return Path(program).name or None

@@ -1,0 +1,143 @@
+"""What jobs over whole stores need, for any engine that runs tasks: a process pool, Dask, Ray.
+
+A log is divided into ranges, and each process reads one: walks it, writes the units of its queues,
+copies its records.  Everything that goes from one process to another is plain data that pickles.
+Queues and index of a store, rebuilt by all cores::
+
+    from concurrent.futures import ProcessPoolExecutor
+    from rmqstore import offline
+
+    plan = offline.plan_log("data/store")
+    build = offline.Build(plan, "data/rebuilt")
+    build.create()
+    with ProcessPoolExecutor() as pool:
+        reports = list(pool.map(build.scan, range(plan.count)))
+        done = list(pool.map(build.run, build.steps(reports)))
+    print(build.finish(reports, done))
+
+The parts: ranges and what they hold (:class:`LogPlan`, :class:`LogWalk`), queues and index made of
+them (:class:`Build`, and what it is made of), both compared with the files that are there
+(:class:`QueueFiles`, :class:`IndexFileReader`), logs copied (:class:`LogSource`,
+:func:`copy_pieces`) and written (:class:`LogWriter`, :func:`check_table`), and a store made of a
+log with its queues (:func:`seal_store`).
+"""
+
+from __future__ import annotations
+
+from rmqstore.offline.build import Build, BuildStep, BuildTotals, StepReport
+from rmqstore.offline.index import (
+    ChainError,
+    IndexEntry,
+    IndexFileReader,
+    IndexPlan,
+    LooseEntry,
+    create_index_file,
+    fill_index_share,
+    index_seconds,
+    loose_entries,
+    name_index_files,
+    plan_index,
+)
+from rmqstore.offline.log_copy import (
+    Copied,
+    LogPiece,
+    LogSource,
+    Measured,
+    QueueNumbers,
+    assign_positions,
+    copy_pieces,
+    load_queue_numbers,
+    piece_bytes,
+    save_queue_numbers,
+)
+from rmqstore.offline.log_writer import SCHEDULE_TOPIC, LogWriter, check_table, seal_store
+from rmqstore.offline.queues import (
+    QueueAppender,
+    QueueFiles,
+    QueueGap,
+    QueueWriter,
+    UnitDifference,
+    differing_units,
+    join_queues,
+    sync_queues,
+    used_units,
+)
+from rmqstore.offline.ranges import (
+    LogExtent,
+    LogPlan,
+    QueueRange,
+    RangeReport,
+    RangesOverlapError,
+    check_contiguous,
+    log_extent,
+    plan_log,
+)
+from rmqstore.offline.walk import (
+    ENTRY_BYTES,
+    SLICE_BYTES,
+    UNIT_BYTES,
+    Damage,
+    LogSlice,
+    LogWalk,
+    Unit,
+    UnitRun,
+    WalkTotals,
+)
+
+__all__ = [
+    "ENTRY_BYTES",
+    "SCHEDULE_TOPIC",
+    "SLICE_BYTES",
+    "UNIT_BYTES",
+    "Build",
+    "BuildStep",
+    "BuildTotals",
+    "ChainError",
+    "Copied",
+    "Damage",
+    "IndexEntry",
+    "IndexFileReader",
+    "IndexPlan",
+    "LogExtent",
+    "LogPiece",
+    "LogPlan",
+    "LogSlice",
+    "LogSource",
+    "LogWalk",
+    "LogWriter",
+    "LooseEntry",
+    "Measured",
+    "QueueAppender",
+    "QueueFiles",
+    "QueueGap",
+    "QueueNumbers",
+    "QueueRange",
+    "QueueWriter",
+    "RangeReport",
+    "RangesOverlapError",
+    "StepReport",
+    "Unit",
+    "UnitDifference",
+    "UnitRun",
+    "WalkTotals",
+    "assign_positions",
+    "check_contiguous",
+    "check_table",
+    "copy_pieces",
+    "create_index_file",
+    "differing_units",
+    "fill_index_share",
+    "index_seconds",
+    "join_queues",
+    "load_queue_numbers",
+    "log_extent",
+    "loose_entries",
+    "name_index_files",
+    "piece_bytes",
+    "plan_index",
+    "plan_log",
+    "save_queue_numbers",
+    "seal_store",
+    "sync_queues",
+    "used_units",
+]

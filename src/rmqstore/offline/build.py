@@ -1,0 +1,381 @@
+"""Queues and index of a store made from its log, a range and a step at a time.
+
+Source: ``store/DefaultMessageStore.java ReputMessageService``, done by many processes at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from io import BufferedWriter
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from rmqstore import paths
+from rmqstore.arguments import wrong_value
+from rmqstore.offline.index import (
+    IndexPlan,
+    create_index_file,
+    fill_index_share,
+    name_index_files,
+    plan_index,
+)
+from rmqstore.offline.queues import (
+    QueueAppender,
+    QueueGap,
+    QueueWriter,
+    join_queues,
+    sync_queues,
+)
+from rmqstore.offline.ranges import LogPlan, RangeReport, check_contiguous
+from rmqstore.offline.walk import UNIT_BYTES, UnitRun
+from rmqstore.syncing import sync_path
+
+__all__ = ["Build", "BuildStep", "BuildTotals", "StepReport"]
+
+_ENTRIES = "entries"  # a directory of the build's, gone at its end
+_T = TypeVar("_T")
+_STEP_QUEUES, _STEPS_MOST = 200, 16
+
+
+@dataclass(frozen=True)
+class BuildStep:
+    """What is to be done when all ranges have been scanned; plain data, in any order.
+
+    Attributes
+    ----------
+    kind : {"index", "gaps", "in_order", "sync"}
+        Enter a share of the keys of an index file; write blank units; make queues whose units
+        are not in the order of the log; force queues to the disk.
+    queues : tuple of (str, int)
+        Of ``"in_order"`` and ``"sync"``.
+    gaps : tuple of QueueGap
+        Of ``"gaps"``.
+    index : IndexPlan or None
+    share : (int, int)
+        Of ``"index"``: which one of how many.
+    """
+
+    kind: Literal["index", "gaps", "in_order", "sync"]
+    queues: tuple[tuple[str, int], ...] = ()
+    gaps: tuple[QueueGap, ...] = ()
+    index: IndexPlan | None = None
+    share: tuple[int, int] = (0, 1)
+
+
+@dataclass
+class StepReport:
+    """What a step did.
+
+    Attributes
+    ----------
+    queues : list of (str, int)
+        Those that were made whole.
+    skipped : int
+        Units that were passed over.
+    slots_used : dict of int to int
+        By the number of the index file.
+    """
+
+    queues: list[tuple[str, int]] = field(default_factory=list)
+    skipped: int = 0
+    slots_used: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuildTotals:
+    """What was made.
+
+    Attributes
+    ----------
+    messages : int
+        Records of the log.
+    units : int
+        Those of them that a queue has.
+    queues : int
+    index_entries, index_files : int
+    skipped : int
+        Records whose topic or queue cannot be, or whose queue offset cannot be believed.
+    bytes : int
+        Of the log.
+    processes : int
+        That read the log.
+    """
+
+    messages: int
+    units: int
+    queues: int
+    index_entries: int
+    index_files: int
+    skipped: int
+    bytes: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Build:
+    """The consume queues and index files of a log, as opening the store would make them.
+
+    In order: :meth:`create`; :meth:`scan` of each range, in as many processes as there are;
+    :meth:`steps`, and :meth:`run` of each of these, likewise; :meth:`finish`.  A build pickles, and
+    each of its tasks may run again, or twice at a time: it writes the same bytes.
+
+    Attributes
+    ----------
+    plan : LogPlan
+    directory : str
+        ``consumequeue`` and ``index`` are made in it.
+    """
+
+    plan: LogPlan
+    directory: str
+
+    @property
+    def queue_directory(self) -> str:
+        """Where the queues are made."""
+        return f"{self.directory}/{paths.CONSUME_QUEUE}"
+
+    @property
+    def index_directory(self) -> str:
+        """Where the index files are made."""
+        return f"{self.directory}/{paths.INDEX}"
+
+    @property
+    def queue_file_size(self) -> int:
+        """Of a consume queue file, bytes."""
+        return self.plan.config.mapped_file_size_consume_queue
+
+    @cached_property
+    def _entry_files(self) -> list[str]:
+        return [f"{self.directory}/{_ENTRIES}/{number}" for number in range(self.plan.count)]
+
+    def create(self) -> None:
+        """Make the directories, without what an earlier build has left in them.
+
+        Raises
+        ------
+        ValueError
+            ``directory`` has queues or an index that no unfinished build has left.
+        """
+        made = (self.queue_directory, self.index_directory)
+        if any(map(_has_entries, made)) and not Path(self.directory, _ENTRIES).is_dir():
+            raise wrong_value("directory", "one without queues and index", self.directory)
+        for name in (paths.CONSUME_QUEUE, paths.INDEX, _ENTRIES):
+            folder = Path(self.directory, name)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+
+    def scan(self, number: int) -> RangeReport:
+        """Read a range of the log, and write its units at their positions.
+
+        Parameters
+        ----------
+        number : int
+            0 to below ``plan.count``.
+
+        Returns
+        -------
+        RangeReport
+
+        Raises
+        ------
+        IncompatibleStoreError
+            There is a record of RocketMQ 5.
+        OSError
+            The system refuses to read or to write.
+        """
+        report = RangeReport(number)
+        writer = QueueWriter(self.queue_directory, self.queue_file_size)
+        try:
+            for runs in self.runs(report):
+                for run in runs:
+                    writer.put(run)
+        finally:
+            writer.close()
+        report.queues = writer.queues
+        return report
+
+    def runs(self, report: RangeReport) -> Iterator[list[UnitRun]]:
+        """Go through the units of a range, and keep its index entries.
+
+        For who takes the units elsewhere than :meth:`scan` does.
+
+        Parameters
+        ----------
+        report : RangeReport
+            Of the range; complete at the end.
+
+        Yields
+        ------
+        list of UnitRun
+        """
+        with _complete_file(self._entry_files[report.number]) as entries:
+            for found in report.slices(self.plan.walk(report.number)):
+                entries.write(found.entries)
+                yield found.runs
+
+    def index_plans(self, reports: Iterable[RangeReport]) -> list[IndexPlan]:
+        """Return the index files that are made, when all ranges have been scanned."""
+        return plan_index(reports, self._entry_files, self.plan.config.max_index_num)
+
+    def steps(self, reports: Sequence[RangeReport]) -> list[BuildStep]:
+        """Return what is to be done when all ranges have been scanned.
+
+        Parameters
+        ----------
+        reports : sequence of RangeReport
+            What :meth:`scan` returned, in the order of the ranges.
+
+        Returns
+        -------
+        list of BuildStep
+
+        Raises
+        ------
+        StoreCorruptError
+            There is damage with a good record behind it.
+        RangesOverlapError
+            Bytes within a record look like one: build again with ``plan.by_files()``.
+        """
+        check_contiguous(self.plan, reports)
+        steps = self.index_steps(reports)
+        queues, gaps, disordered = join_queues(reports, self.queue_file_size // UNIT_BYTES)
+        for topic, queue_id in disordered:
+            shutil.rmtree(Path(self.queue_directory, topic, str(queue_id)))
+        if disordered:
+            steps.append(BuildStep("in_order", tuple(sorted(disordered))))
+        steps += [BuildStep("gaps", gaps=some) for some in _parts(gaps)]
+        return steps + self.sync_steps(queues - disordered)
+
+    def index_steps(self, reports: Iterable[RangeReport]) -> list[BuildStep]:
+        """Make the index files, without keys, and return the steps that enter these."""
+        plans = self.index_plans(reports)
+        for plan in plans:
+            create_index_file(self.index_directory, self.plan.config, plan)
+        return [
+            BuildStep("index", index=plan, share=(which, plan.shares))
+            for plan in plans
+            for which in range(plan.shares)
+        ]
+
+    def sync_steps(self, queues: Iterable[tuple[str, int]]) -> list[BuildStep]:
+        """Return the steps that force queues to the disk."""
+        return [BuildStep("sync", some) for some in _parts(sorted(queues))]
+
+    def run(self, step: BuildStep) -> StepReport:
+        """Do a step.
+
+        Raises
+        ------
+        OSError
+            The system refuses to read or to write.
+        """
+        report = StepReport()
+        if step.kind == "index" and step.index is not None:
+            report.slots_used[step.index.number] = fill_index_share(
+                self.index_directory, self.plan.config, step.index, *step.share
+            )
+        elif step.kind == "gaps":
+            self._fill(step.gaps)
+        elif step.kind == "in_order":
+            self._append_in_order(frozenset(step.queues), report)
+        elif step.kind == "sync":
+            sync_queues(self.queue_directory, step.queues)
+        return report
+
+    def _fill(self, gaps: Iterable[QueueGap]) -> None:
+        writer = QueueWriter(self.queue_directory, self.queue_file_size)
+        try:
+            for gap in gaps:
+                writer.fill(gap)
+        finally:
+            writer.close(sync=True)
+
+    def _append_in_order(self, queues: frozenset[tuple[str, int]], report: StepReport) -> None:
+        """Make queues from the whole log whose queue offsets do not go up along it."""
+        appender = QueueAppender(self.queue_directory, self.queue_file_size)
+        try:
+            for number in range(self.plan.count):
+                for found in RangeReport(number).slices(self.plan.walk(number)):
+                    for run in found.runs:
+                        if (run.topic, run.queue_id) in queues:
+                            appender.put(run.topic, run.queue_id, run.first, run.units)
+            appender.finish()
+        finally:
+            appender.drop()
+        report.skipped = appender.skipped
+
+    def finish(self, reports: Sequence[RangeReport], done: Iterable[StepReport]) -> BuildTotals:
+        """Complete the index files, and remove what is needed no more.
+
+        Parameters
+        ----------
+        reports : sequence of RangeReport
+            What :meth:`scan` returned, in the order of the ranges.
+        done : iterable of StepReport
+            What :meth:`run` returned, in any order.
+
+        Returns
+        -------
+        BuildTotals
+        """
+        done = list(done)
+        plans = self.index_plans(reports)
+        name_index_files(
+            self.index_directory,
+            [
+                create_index_file(
+                    self.index_directory,
+                    self.plan.config,
+                    plan,
+                    sum(one.slots_used.get(plan.number, 0) for one in done),
+                )
+                for plan in plans
+            ],
+        )
+        sync_path(Path(self.index_directory))
+        shutil.rmtree(Path(self.directory, _ENTRIES))
+        totals = [one.totals for one in reports]
+        passed_over = sum(one.skipped for one in done)
+        queues = {queue for one in reports for queue in one.queues}
+        queues.update(queue for one in done for queue in one.queues)
+        return BuildTotals(
+            messages=sum(one.records for one in totals),
+            units=sum(one.units for one in totals) - passed_over,
+            queues=len(queues),
+            index_entries=sum(one.keys for one in totals),
+            index_files=len(plans),
+            skipped=sum(one.skipped for one in totals) + passed_over,
+            bytes=sum(one.bytes for one in totals),
+            processes=len({one.process for one in reports}),
+        )
+
+
+def _parts(work: Sequence[_T]) -> list[tuple[_T, ...]]:
+    """Split what is to be done into steps that are worth a task each."""
+    count = min(-(-len(work) // _STEP_QUEUES), _STEPS_MOST)
+    return [tuple(work[at::count]) for at in range(count)]
+
+
+@contextlib.contextmanager
+def _complete_file(path: str | os.PathLike[str]) -> Iterator[BufferedWriter]:
+    """Open a file that gets its name when it is complete."""
+    made = Path(f"{os.fspath(path)}.{uuid.uuid4().hex}")
+    try:
+        with made.open("wb") as file:
+            yield file
+        made.rename(path)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _has_entries(folder: str) -> bool:
+    try:
+        return next(Path(folder).iterdir(), None) is not None
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,324 @@
+"""Pieces of logs copied into one new log by many tasks, each at the position that was planned.
+
+A piece stays together in one file. Who plans knows the pieces' sizes only: what is written must
+come out exactly as large.
+
+Source: ``store/CommitLog.java`` DefaultAppendMessageCallback, for how a file ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rmqstore import _core, paths
+from rmqstore.errors import StoreError
+
+__all__ = [
+    "Copied",
+    "LogPiece",
+    "LogSource",
+    "Measured",
+    "QueueNumbers",
+    "assign_positions",
+    "copy_pieces",
+    "load_queue_numbers",
+    "piece_bytes",
+    "save_queue_numbers",
+]
+
+_BLANK_BYTES = 8  # the least that a file ends with
+_PIECES_A_FILE = 16
+
+QueueNumbers = Mapping[str, Mapping[int, int]]
+"""A number for each queue, by topic and queue id."""
+
+
+def piece_bytes(file_size: int) -> int:
+    """Return about how large a piece is to be: what is left empty in a file is less."""
+    return max(1, file_size // _PIECES_A_FILE)
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """A log that pieces are taken from, and what becomes of its records.
+
+    Attributes
+    ----------
+    directory : str
+        Its files.
+    file_size : int
+        Bytes of each.
+    topics : tuple of str, optional
+        Only records of these topics; None: of any.
+    deleted : mapping of str to int
+        Topics that were deleted: their records below a log offset stay behind.
+    first_offsets : str, optional
+        A file of :func:`save_queue_numbers`: what is added to the queue offsets of each queue.
+    """
+
+    directory: str
+    file_size: int
+    topics: tuple[str, ...] | None = None
+    deleted: Mapping[str, int] = field(default_factory=dict)
+    first_offsets: str | None = None
+
+    def measure(self, ranges: Iterable[tuple[int, int]], since: int) -> list[Measured]:
+        """Count what begins in ranges of the log, each of which lies in one file.
+
+        Parameters
+        ----------
+        ranges : iterable of (int, int)
+            Physical offsets: where each begins, and where it ends.
+        since : int
+            A store time, in ms since the epoch.
+
+        Returns
+        -------
+        list of Measured
+
+        Raises
+        ------
+        StoreCorruptError
+            A record does not check.
+        """
+        with self._opened() as log:
+            return [
+                Measured(start, stop, *log.measure(start, stop, since)) for start, stop in ranges
+            ]
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[_core.LogMove]:
+        log = _core.LogMove(self.directory, self.file_size)
+        if self.topics is not None:
+            log.choose(self.topics)
+        for topic, offset in self.deleted.items():
+            log.drop_below(topic, offset)
+        if self.first_offsets is not None:
+            for topic, queues in load_queue_numbers(self.first_offsets).items():
+                for queue_id, first in queues.items():
+                    log.number(topic, queue_id, first)
+        try:
+            yield log
+        finally:
+            log.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Records that begin in a range of a log.
+
+    Attributes
+    ----------
+    start, stop : int
+        The range.
+    first : int
+        Where the first record begins, -1 if none does.
+    end : int
+        Where the last one ends, or the blank behind it.
+    found : int
+        Records.
+    size : int
+        Bytes of those that are copied.
+    since_first : int
+        The first that is not older than asked for, -1 if there is none.
+    since_size : int
+        Bytes of those that are copied from there on.
+    """
+
+    start: int
+    stop: int
+    first: int
+    end: int
+    found: int
+    size: int
+    since_first: int
+    since_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Records that lie together in a log.
+
+    Attributes
+    ----------
+    source : int
+        Number of the source.
+    start, stop : int
+        Offsets in its log: the first record's, and where the last one ends at most.
+    size : int
+        Bytes of those that are copied.
+    position : int
+        Where they begin in the new log, -1 as long as that is not planned.
+    ends_file : bool
+        Nothing follows in this file of the new log, and another one comes.
+    """
+
+    source: int
+    start: int
+    stop: int
+    size: int
+    position: int = -1
+    ends_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a task copied.
+
+    Attributes
+    ----------
+    messages, size : int
+        Records and their bytes.
+    last_record : int
+        Where the last one begins in the new log, -1 if there is none.
+    store_timestamp : int
+        The newest store time, in ms.
+    process : int
+        Whose work it was.
+    """
+
+    messages: int
+    size: int
+    last_record: int
+    store_timestamp: int
+    process: int
+
+
+def assign_positions(pieces: Iterable[LogPiece], file_size: int) -> list[LogPiece]:
+    """Plan where pieces go, in their order.
+
+    Parameters
+    ----------
+    pieces : iterable of LogPiece
+        None larger than a file holds.
+    file_size : int
+        Bytes of a file of the new log.
+
+    Returns
+    -------
+    list of LogPiece
+        With their positions.
+
+    Raises
+    ------
+    ValueError
+        A piece does not fit into any file.
+
+    Notes
+    -----
+    Source: ``store/CommitLog.java`` DefaultAppendMessageCallback.
+    """
+    planned: list[LogPiece] = []
+    at = 0
+    for piece in pieces:
+        left = file_size - at % file_size
+        if piece.size > file_size - _BLANK_BYTES:
+            raise ValueError(f"a piece of {piece.size} bytes does not fit into {file_size} bytes")
+        if piece.size + _BLANK_BYTES > left:
+            planned[-1] = replace(planned[-1], ends_file=True)
+            at += left
+        planned.append(replace(piece, position=at))
+        at += piece.size
+    return planned
+
+
+def copy_pieces(
+    pieces: Sequence[LogPiece],
+    sources: Mapping[int, LogSource],
+    directory: str | os.PathLike[str],
+    file_size: int,
+    store_timestamp: int = -1,
+) -> Copied:
+    """Write some pieces of a new log, and force them to the disk.
+
+    Several tasks may write to one file; one that runs again writes the same bytes.
+
+    Parameters
+    ----------
+    pieces : sequence of LogPiece
+        From :func:`assign_positions`, all or some of them.
+    sources : mapping of int to LogSource
+        By the number that the pieces have.
+    directory : path-like
+        Of the new log; it is there.
+    file_size : int
+        Bytes of its files.
+    store_timestamp : int, optional
+        Store time of all records, in ms since the epoch; -1: each keeps its own.
+
+    Returns
+    -------
+    Copied
+
+    Raises
+    ------
+    StoreError
+        What is read is not as large as planned: the log was changed meanwhile.
+    StoreCorruptError
+        A record does not check.
+    OSError
+        The system refuses to read or to write.
+    """
+    opened: dict[int, _core.LogMove] = {}
+    files: dict[int, int] = {}
+    messages = size = 0
+    last_record = newest_time = -1
+    with contextlib.ExitStack() as stack:
+        for piece in pieces:
+            source = sources[piece.source]
+            if piece.source not in opened:
+                opened[piece.source] = stack.enter_context(source._opened())
+            start = piece.position - piece.position % file_size
+            if start not in files:
+                path = Path(directory, paths.offset_file_name(start))
+                files[start] = stack.enter_context(_file(path, file_size))
+            wrote, count, last, newest = opened[piece.source].copy(
+                piece.start, piece.stop, files[start], start, piece.position, store_timestamp
+            )
+            if wrote != piece.size:
+                raise StoreError(
+                    f"{source.directory}: {wrote} bytes of records from offset {piece.start} on, "
+                    f"not {piece.size}: the log was changed meanwhile"
+                )
+            if piece.ends_file:
+                end = piece.position + piece.size - start
+                _core.write_blank(files[start], file_size, end)
+            messages += count
+            size += wrote
+            last_record = max(last_record, last)
+            newest_time = max(newest_time, newest)
+    return Copied(messages, size, last_record, newest_time, os.getpid())
+
+
+@contextlib.contextmanager
+def _file(path: Path, file_size: int) -> Iterator[int]:
+    """Open a file of the new log, in its full length; it is on the disk at the end."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.ftruncate(fd, file_size)
+        yield fd
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def load_queue_numbers(path: str | os.PathLike[str]) -> dict[str, dict[int, int]]:
+    """Read what :func:`save_queue_numbers` wrote."""
+    found: dict[str, dict[str, Any]] = json.loads(Path(path).read_text("ascii"))
+    return {
+        topic: {int(queue_id): int(number) for queue_id, number in queues.items()}
+        for topic, queues in found.items()
+    }
+
+
+def save_queue_numbers(path: str | os.PathLike[str], values: QueueNumbers) -> None:
+    """Write a number for each queue into a file, for other tasks to read."""
+    temporary = Path(f"{os.fspath(path)}.{os.getpid()}")
+    temporary.write_text(json.dumps(values), "ascii")
+    temporary.replace(path)

@@ -1,0 +1,369 @@
+"""Consume queue files made from the units of many ranges of a log, and read as they are.
+
+Everything goes into a directory of the job's own and can be done twice: a task that is tried
+again, or runs in two places, writes the same bytes.  That directory is made before the tasks are,
+so that one that is late does not bring it back.
+
+Source: ``store/ConsumeQueue.java``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore import _core, paths
+from rmqstore.config import StoreConfig
+from rmqstore.offline.ranges import QueueRange, RangeReport
+from rmqstore.offline.walk import UNIT_BYTES, Unit, UnitRun
+from rmqstore.syncing import sync_path
+
+__all__ = [
+    "QueueAppender",
+    "QueueFiles",
+    "QueueGap",
+    "QueueWriter",
+    "UnitDifference",
+    "differing_units",
+    "join_queues",
+    "sync_queues",
+    "used_units",
+]
+
+_OPEN_FILES = 200
+_BLANK_UNITS = 50_000  # written at a time
+
+
+@dataclass(frozen=True)
+class QueueGap:
+    """Queue offsets without a record, ``[start, stop)``: blank units stand there."""
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+
+
+class QueueWriter:
+    """Writes units at their positions in files that many tasks write to.
+
+    Parameters
+    ----------
+    directory : path-like
+        Stands for ``consumequeue``.
+    file_size : int
+        Of a queue's file, bytes.
+
+    Attributes
+    ----------
+    queues : dict of (str, int) to QueueRange
+        What was written, by topic and queue id.
+
+    Notes
+    -----
+    Source: ``store/ConsumeQueue.java putMessagePositionInfo``.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], file_size: int) -> None:
+        self._directory = os.fspath(directory)
+        self._file_size = file_size
+        self._files: dict[tuple[str, int, int], int] = {}
+        self.queues: dict[tuple[str, int], QueueRange] = {}
+
+    def put(self, run: UnitRun) -> None:
+        """Write a run of units, and blank units before it where there may be a gap.
+
+        Units that cannot follow those before them are not written, but noted: their queue has to
+        be rebuilt, in the order of the log.
+        """
+        known = self.queues.get((run.topic, run.queue_id))
+        if known is None:
+            self.queues[run.topic, run.queue_id] = QueueRange(
+                run.first, run.stop, run.log_start, run.log_stop
+            )
+        elif run.first == known.stop or _may_follow(known, run.first, run.log_start):
+            self.fill(QueueGap(run.topic, run.queue_id, known.stop, run.first))
+            known.stop, known.log_stop = run.stop, run.log_stop
+        else:
+            known.in_order = False
+            return
+        self._write(run.topic, run.queue_id, run.first * UNIT_BYTES, run.units)
+
+    def fill(self, gap: QueueGap) -> None:
+        """Write the blank units of a gap."""
+        at = gap.start
+        while at < gap.stop:
+            position = at * UNIT_BYTES
+            room = (self._file_size - position % self._file_size) // UNIT_BYTES
+            count = min(gap.stop - at, room, _BLANK_UNITS)
+            self._write(gap.topic, gap.queue_id, position, memoryview(_core.blank_units(count)))
+            at += count
+
+    def _write(self, topic: str, queue_id: int, position: int, data: memoryview) -> None:
+        at = position % self._file_size
+        descriptor = self._file(topic, queue_id, position - at)
+        while data:
+            written = os.pwrite(descriptor, data, at)
+            data, at = data[written:], at + written
+
+    def _file(self, topic: str, queue_id: int, start: int) -> int:
+        known = self._files.get((topic, queue_id, start))
+        if known is not None:
+            return known
+        if len(self._files) == _OPEN_FILES:
+            self.close()
+        name = f"{self._directory}/{topic}/{queue_id}/{paths.offset_file_name(start)}"
+        try:
+            descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            for folder in (f"{self._directory}/{topic}", f"{self._directory}/{topic}/{queue_id}"):
+                Path(folder).mkdir(exist_ok=True)
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.ftruncate(descriptor, self._file_size)
+        self._files[topic, queue_id, start] = descriptor
+        return descriptor
+
+    def close(self, *, sync: bool = False) -> None:
+        """Close the files, forced to the disk before if need be."""
+        for descriptor in self._files.values():
+            if sync:
+                os.fdatasync(descriptor)
+            os.close(descriptor)
+        self._files.clear()
+
+
+def _may_follow(known: QueueRange, first: int, log_start: int) -> bool:
+    """Whether the dispatch would take a unit at that queue offset, with a gap before it."""
+    return first > known.stop and _core.gap_is_likely_between(
+        first - known.stop, log_start - known.log_stop
+    )
+
+
+def sync_queues(directory: str | os.PathLike[str], queues: Iterable[tuple[str, int]]) -> None:
+    """Force the files of queues and their names to the disk.
+
+    Parameters
+    ----------
+    directory : path-like
+        Stands for ``consumequeue``.
+    queues : iterable of (str, int)
+
+    Notes
+    -----
+    Source: ``store/ConsumeQueue.java flush``.
+    """
+    topics = set()
+    for topic, queue_id in queues:
+        folder = Path(directory, topic, str(queue_id))
+        topics.add(folder.parent)
+        for path in [*folder.iterdir(), folder]:
+            sync_path(path)
+    for folder in [*topics, Path(directory)]:
+        sync_path(folder)
+
+
+def join_queues(
+    reports: Iterable[RangeReport], units_a_file: int
+) -> tuple[set[tuple[str, int]], list[QueueGap], set[tuple[str, int]]]:
+    """Join what :class:`QueueWriter` wrote in one range after the other.
+
+    Parameters
+    ----------
+    reports : iterable of RangeReport
+        In the order of the log.
+    units_a_file : int
+
+    Returns
+    -------
+    queues, gaps, disordered : set of (str, int), list of QueueGap, set of (str, int)
+        All queues, what is missing in those that are in order, and the others.
+
+    Notes
+    -----
+    Source: ``store/ConsumeQueue.java putMessagePositionInfoWrapper``.
+    """
+    last: dict[tuple[str, int], QueueRange] = {}
+    gaps = []
+    disordered = set()
+    for report in reports:
+        for queue, found in report.queues.items():
+            known = last.get(queue)
+            start = found.first - found.first % units_a_file if known is None else known.stop
+            if (
+                known is not None
+                and found.first != start
+                and not _may_follow(known, found.first, found.log_start)
+            ):
+                disordered.add(queue)
+            elif start < found.first:
+                gaps.append(QueueGap(*queue, start, found.first))
+            if not found.in_order:
+                disordered.add(queue)
+            last[queue] = found
+    return (
+        set(last),
+        [gap for gap in gaps if (gap.topic, gap.queue_id) not in disordered],
+        disordered,
+    )
+
+
+class QueueAppender:
+    """Writes queues in the order of the log, as the dispatch does.
+
+    Each queue is made under a name of its own and gets its right one in :meth:`finish`.
+
+    Parameters
+    ----------
+    directory : path-like
+        Stands for ``consumequeue``.
+    file_size : int
+        Of a queue's file, bytes.
+
+    Attributes
+    ----------
+    skipped : int
+        Units that were passed over.
+
+    Notes
+    -----
+    Source: ``store/ConsumeQueue.java putMessagePositionInfoWrapper``.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], file_size: int) -> None:
+        self._directory = Path(directory)
+        self._file_size = file_size
+        self._parts: dict[tuple[str, int], tuple[Path, _core.QueuePart]] = {}
+        self.skipped = 0
+
+    def put(self, topic: str, queue_id: int, first: int, units: memoryview) -> None:
+        """Write a run of units behind those of the queue that were written before."""
+        known = self._parts.get((topic, queue_id))
+        if known is None:
+            parent = self._directory / topic
+            parent.mkdir(exist_ok=True)
+            made = parent / f"{queue_id}.{uuid.uuid4().hex}"
+            made.mkdir()
+            part = _core.QueuePart(str(made), self._file_size, "a", False)
+            known = self._parts[topic, queue_id] = (made, part)
+        self.skipped += known[1].put_run(first, units)
+
+    def finish(self) -> None:
+        """Close the queues, and give them their names."""
+        for (_, queue_id), (made, part) in self._parts.items():
+            part.close()
+            try:
+                made.rename(made.with_name(str(queue_id)))
+            except OSError:
+                if not made.with_name(str(queue_id)).is_dir():  # another attempt was faster
+                    raise
+                shutil.rmtree(made)
+        self._parts.clear()
+
+    def drop(self) -> None:
+        """Remove what is not finished."""
+        for made, _ in self._parts.values():
+            shutil.rmtree(made, ignore_errors=True)
+        self._parts.clear()
+
+
+class UnitDifference(NamedTuple):
+    """A unit that differs from what the log has.
+
+    Attributes
+    ----------
+    number : int
+        Which of the units that were compared, from 0.
+    expected : Unit
+    found : Unit or None
+        None: a blank unit, or none.
+    """
+
+    number: int
+    expected: Unit
+    found: Unit | None
+
+
+def differing_units(topic: str, expected: memoryview, found: bytes) -> list[UnitDifference]:
+    """Compare units, byte strings of the same length, with those of the log.
+
+    A time of delivery, or an ext address, is as good as the record's tags code.
+    """
+    return [
+        UnitDifference(number, Unit(*one), Unit(*other) if other is not None else None)
+        for number, one, other in _core.differing_units(topic, expected, found)
+    ]
+
+
+def used_units(units: bytes) -> list[tuple[int, Unit]]:
+    """Return the units that name a record, each with its number, from 0."""
+    return [(number, Unit(*unit)) for number, unit in _core.used_units(units)]
+
+
+class QueueFiles:
+    """The files of one consume queue of a store, read as they are.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    topic : str
+    queue_id : int
+    config : StoreConfig
+        Size of a file, where there is none to infer it from.
+
+    Attributes
+    ----------
+    starts : list of int
+        Where the files begin: the queue offset of the first unit of each.
+    units_a_file : int
+    """
+
+    starts: list[int]
+    units_a_file: int
+
+    def __init__(
+        self, path: str | os.PathLike[str], topic: str, queue_id: int, config: StoreConfig
+    ) -> None:
+        self._folder = Path(path, paths.CONSUME_QUEUE, topic, str(queue_id))
+        names = self._folder.iterdir() if self._folder.is_dir() else ()
+        offsets = (paths.parse_offset_file_name(file.name) for file in names)
+        found = sorted(offset for offset in offsets if offset is not None)
+        # From the longest file, as opening the store does.
+        lengths = [self._file(offset).stat().st_size for offset in found]
+        self._file_size = max(lengths, default=0) or config.mapped_file_size_consume_queue
+        self.starts = [offset // UNIT_BYTES for offset in found]
+        self.units_a_file = self._file_size // UNIT_BYTES
+
+    def _file(self, offset: int) -> Path:
+        return self._folder / paths.offset_file_name(offset)
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[Path, int, bytes]]:
+        """Read units, file by file.
+
+        Parameters
+        ----------
+        start, stop : int
+            Queue offsets.
+
+        Yields
+        ------
+        (Path, int, bytes)
+            The file, the queue offset of the first unit, and units; zeros where there are none.
+        """
+        at, end = start * UNIT_BYTES, stop * UNIT_BYTES
+        while at < end:
+            first = at - at % self._file_size
+            upto = min(end, first + self._file_size)
+            path = self._file(first)
+            try:
+                with path.open("rb") as file:
+                    data = os.pread(file.fileno(), upto - at, at - first)
+            except FileNotFoundError:
+                data = b""
+            yield path, at // UNIT_BYTES, data.ljust(upto - at, b"\0")
+            at = upto

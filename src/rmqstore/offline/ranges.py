@@ -1,0 +1,314 @@
+"""Ranges of a commit log, one for a task, and whether what the tasks found fits together.
+
+A record belongs to the range in which it begins. A range that begins within a file begins with
+the first record found there, which is right if the range before it says the same: each one also
+names the record that follows it.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore import _core, paths
+from rmqstore.arguments import wrong_value
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreCorruptError
+from rmqstore.offline.walk import SLICE_BYTES, Damage, LogSlice, LogWalk, WalkTotals
+from rmqstore.registry import TopicRegistry
+
+__all__ = [
+    "LogExtent",
+    "LogPlan",
+    "QueueRange",
+    "RangeReport",
+    "RangesOverlapError",
+    "check_contiguous",
+    "log_extent",
+    "plan_log",
+]
+
+_RANGES = 32  # as many, if they are neither smaller nor larger than
+_LEAST, _MOST = 8 << 20, 128 << 20
+
+
+class RangesOverlapError(Exception):
+    """Bytes within a record look like one: ranges that begin within files cannot be used."""
+
+
+class LogExtent(NamedTuple):
+    """Where the log of a store begins, where its last file ends, and the size of its files."""
+
+    start: int
+    stop: int
+    file_size: int
+
+
+def log_extent(path: str | os.PathLike[str]) -> LogExtent:
+    """Return the extent of a store's log, from the names and sizes of its files.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store, or no file of its log.
+    """
+    return LogExtent(*_core.log_extent(os.fspath(path)))
+
+
+@dataclass(frozen=True)
+class LogPlan:
+    """The ranges of a store's log, and what a task needs to know of it; plain data.
+
+    Attributes
+    ----------
+    path : str
+        Directory of the store.
+    config : StoreConfig
+        Sizes and delay levels in force.
+    deleted : dict of str to int
+        Topics that were deleted, and the log's end as of then.
+    unclean : bool
+        The store was not closed: a torn last record counts as none.
+    file_size : int
+        Of the log's files.
+    first, end : int
+        Physical offsets: the first byte, and behind the last one that is not a hole.
+    step : int
+        Bytes of a range; one that would go into the next file ends with its own.
+    any_version : bool
+        Records of RocketMQ 5 are taken as well.
+    """
+
+    path: str
+    config: StoreConfig
+    deleted: dict[str, int]
+    unclean: bool
+    file_size: int
+    first: int
+    end: int
+    step: int
+    any_version: bool = False
+
+    @property
+    def count(self) -> int:
+        """Number of ranges."""
+        length = self.end - self.first
+        if self.step >= self.file_size:
+            return -(-length // self.step)
+        pieces = -(-self.file_size // self.step)
+        files, rest = divmod(length, self.file_size)
+        return files * pieces + -(-rest // self.step)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return the physical offsets of a range's beginning and end."""
+        if self.step >= self.file_size:
+            start = self.first + number * self.step
+            stop = start + self.step
+        else:
+            file, piece = divmod(number, -(-self.file_size // self.step))
+            start = self.first + file * self.file_size + piece * self.step
+            stop = min(start + self.step, self.first + (file + 1) * self.file_size)
+        return start, min(stop, self.end)
+
+    def by_files(self) -> LogPlan:
+        """Return the plan with ranges that begin where files do."""
+        return replace(self, step=self.file_size)
+
+    def walk(self, number: int) -> LogWalk:
+        """Return the walk through one range."""
+        return LogWalk(
+            self.path,
+            self.config,
+            *self.bounds(number),
+            deleted=self.deleted,
+            unclean=self.unclean,
+            any_version=self.any_version,
+        )
+
+    def file_of(self, physical_offset: int) -> str:
+        """Return the path of the file that has a byte of the log."""
+        start = physical_offset - physical_offset % self.file_size
+        return str(Path(self.path, paths.COMMIT_LOG, paths.offset_file_name(start)))
+
+    def corrupt(self, physical_offset: int, reason: str) -> StoreCorruptError:
+        """Return the error for bytes of the log that are no record."""
+        return StoreCorruptError(self.file_of(physical_offset), physical_offset, reason)
+
+
+def plan_log(
+    path: str | os.PathLike[str],
+    config: StoreConfig | None = None,
+    *,
+    range_bytes: int | None = None,
+    any_version: bool = False,
+) -> LogPlan:
+    """Divide a store's log into ranges; nothing of it is read.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    config : StoreConfig, optional
+        Sizes of the files that are made of it, and delay levels; RocketMQ's by default.
+    range_bytes : int, optional
+        By default 8 to 128 MiB, a 32nd of the log.
+    any_version : bool, optional
+        Take records of RocketMQ 5 as well.
+
+    Returns
+    -------
+    LogPlan
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store, or no file of its log.
+    StoreCorruptError
+        ``rmqstore-deleted.json`` is not what it may be.
+    ValueError
+        ``range_bytes`` is not above 0.
+    """
+    path = os.path.abspath(path)  # noqa: PTH100 - resolve() follows links
+    first, stop, file_size = log_extent(path)
+    end = _used_end(path, first, stop, file_size)
+    wanted = min(max((end - first) // _RANGES, _LEAST), _MOST)
+    if range_bytes is not None:
+        wanted = operator.index(range_bytes)
+        if wanted < 1:
+            raise wrong_value("range_bytes", "1 or more", range_bytes)
+    if wanted >= file_size:
+        step = wanted - wanted % file_size
+    else:
+        step = -(-file_size // -(-file_size // wanted))
+    return LogPlan(
+        path=path,
+        config=config or StoreConfig(),
+        deleted=TopicRegistry(path, lenient=False).deleted,
+        unclean=os.path.lexists(Path(path, paths.ABORT)),
+        file_size=file_size,
+        first=first,
+        end=end,
+        step=step,
+        any_version=any_version,
+    )
+
+
+def _used_end(path: str, first: int, stop: int, file_size: int) -> int:
+    """Return where the last hole of the log begins; nothing is read."""
+    start = stop - file_size
+    while start >= first:
+        try:
+            with Path(path, paths.COMMIT_LOG, paths.offset_file_name(start)).open("rb") as file:
+                if used := _used_bytes(file.fileno(), file_size):
+                    return start + used
+        except FileNotFoundError:
+            pass  # who reads the ranges around it says so
+        start -= file_size
+    return first
+
+
+def _used_bytes(descriptor: int, file_size: int) -> int:
+    """Return where the last hole of a file begins, by bisection."""
+    low, high = 0, min(file_size, os.fstat(descriptor).st_size)
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            low = os.lseek(descriptor, middle, os.SEEK_DATA) + 1
+        except OSError:
+            high = middle
+    return low
+
+
+@dataclass
+class QueueRange:
+    """What a range of the log has of one queue.
+
+    Attributes
+    ----------
+    first, stop : int
+        The first queue offset, and the one after the last.
+    log_start, log_stop : int
+        Where in the log its first record begins, and where its last one ends.
+    in_order : bool
+        Its queue offsets go up along the log.
+    """
+
+    first: int
+    stop: int
+    log_start: int
+    log_stop: int
+    in_order: bool = True
+
+
+@dataclass
+class RangeReport:
+    """What a task found in a range.
+
+    Attributes
+    ----------
+    number : int
+        Of the range.
+    process : int
+        That read it.
+    totals : WalkTotals
+    damages : list of Damage
+    queues : dict of (str, int) to QueueRange
+        By topic and queue id.
+    """
+
+    number: int
+    process: int = field(default_factory=os.getpid)
+    totals: WalkTotals = field(default_factory=WalkTotals)
+    damages: list[Damage] = field(default_factory=list)
+    queues: dict[tuple[str, int], QueueRange] = field(default_factory=dict)
+
+    def slices(self, walk: LogWalk, most: int = SLICE_BYTES) -> Iterator[LogSlice]:
+        """Go through a walk until its end, or until damage with a good record behind it.
+
+        At the end ``totals`` and ``damages`` are the walk's.
+        """
+        for found in walk.slices(most):
+            yield found
+            damages = walk.damages
+            if damages and damages[-1].resumed >= 0:
+                break
+        self.totals = walk.totals
+        self.damages = walk.damages
+
+
+def check_contiguous(plan: LogPlan, reports: Iterable[RangeReport]) -> None:
+    """Check that the ranges meet: what one ends on, the next one begins with.
+
+    Parameters
+    ----------
+    plan : LogPlan
+    reports : iterable of RangeReport
+        One for each range, in their order.
+
+    Raises
+    ------
+    StoreCorruptError
+        There is damage with a good record behind it; without one it is the log's torn end.
+    RangesOverlapError
+        A range begins within a record: those of :meth:`LogPlan.by_files` never do.
+    """
+    expected: int | None = None
+    damage: Damage | None = None
+    for report in reports:
+        first, following = report.totals.first_record, report.totals.next_record
+        if first >= 0:
+            if damage is not None:
+                raise plan.corrupt(damage.physical_offset, damage.reason)
+            if expected is not None and first < expected:
+                raise RangesOverlapError
+            if expected is not None and first > expected:
+                raise plan.corrupt(expected, "the record is gone since it was seen")
+            expected = following if following >= 0 else None
+        for found in report.damages:
+            if found.resumed >= 0:
+                raise plan.corrupt(found.physical_offset, found.reason)
+            damage = damage or found

@@ -1,0 +1,236 @@
+"""A walk through a range of a commit log: the units and index entries of its records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from rmqstore import _core
+from rmqstore.config import StoreConfig
+
+__all__ = [
+    "ENTRY_BYTES",
+    "SLICE_BYTES",
+    "UNIT_BYTES",
+    "Damage",
+    "LogSlice",
+    "LogWalk",
+    "Unit",
+    "UnitRun",
+    "WalkTotals",
+]
+
+UNIT_BYTES = len(_core.blank_units(1))
+"""Bytes of a unit of a consume queue."""
+
+ENTRY_BYTES = _core.LOOSE_ENTRY_BYTES
+"""Bytes of an index entry that has no number yet, as a walk gives it."""
+
+SLICE_BYTES = 4 << 20
+"""Bytes of the log that a walk goes through at a time."""
+
+
+class Unit(NamedTuple):
+    """What a unit of a consume queue says of its record."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class UnitRun(NamedTuple):
+    """Units that follow each other in one file of a queue.
+
+    Attributes
+    ----------
+    topic : str
+    queue_id : int
+    first : int
+        Queue offset of the first unit.
+    log_start, log_stop : int
+        Where the record of the first unit begins, and where that of the last one ends.
+    units : memoryview
+        The units as stored, 20 bytes each.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    log_start: int
+    log_stop: int
+    units: memoryview
+
+    @property
+    def stop(self) -> int:
+        """Queue offset after the last unit."""
+        return self.first + len(self.units) // UNIT_BYTES
+
+
+class LogSlice(NamedTuple):
+    """What some MiB of the log have.
+
+    Attributes
+    ----------
+    runs : list of UnitRun
+    entries : memoryview
+        Index entries in log order, :data:`ENTRY_BYTES` each.
+    """
+
+    runs: list[UnitRun]
+    entries: memoryview
+
+
+class Damage(NamedTuple):
+    """Bytes of the log that are no record.
+
+    Attributes
+    ----------
+    physical_offset : int
+        Where a record should begin.
+    reason : str
+        The field that does not check.
+    resumed : int
+        Where the next good record of the range begins, -1 if there is none.
+    """
+
+    physical_offset: int
+    reason: str
+    resumed: int
+
+
+class WalkTotals(NamedTuple):
+    """What a walk has counted.
+
+    Attributes
+    ----------
+    bytes, records, units, keys : int
+        ``keys`` are index entries.
+    skipped : int
+        Records whose topic or queue cannot be, or whose queue offset cannot be believed.
+    keyless : int
+        Records without keys.
+    keyless_last : bool
+        One of them lies behind the last record that has keys.
+    first_record, next_record : int
+        Where the first record of the range begins, and the first one behind it; -1: none.
+    """
+
+    bytes: int = 0
+    records: int = 0
+    units: int = 0
+    keys: int = 0
+    skipped: int = 0
+    keyless: int = 0
+    keyless_last: bool = False
+    first_record: int = -1
+    next_record: int = -1
+
+
+class LogWalk:
+    """What the dispatch makes of the records that begin in a range of a store's log.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store; nothing in it changes.
+    config : StoreConfig
+        Sizes and delay levels in force.
+    start, stop : int
+        Physical offsets.
+    deleted : mapping of str to int, optional
+        Topics that were deleted, and where the log ended then: older records have no units.
+    unclean : bool, optional
+        The store was not closed: a torn last record counts as none.
+    any_version : bool, optional
+        Take records of RocketMQ 5 as well.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store, or no file of its log.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        config: StoreConfig,
+        start: int,
+        stop: int,
+        *,
+        deleted: Mapping[str, int] | None = None,
+        unclean: bool = False,
+        any_version: bool = False,
+    ) -> None:
+        self._walk = _core.LogUnits(
+            path,
+            config,
+            dict(deleted or {}),
+            start,
+            stop,
+            unclean=unclean,
+            any_version=any_version,
+        )
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What has been met so far that is no record."""
+        return [Damage(*one) for one in self._walk.damages]
+
+    @property
+    def totals(self) -> WalkTotals:
+        """What has been counted so far."""
+        found = self._walk.totals()
+        return WalkTotals(
+            bytes=found["bytes"],
+            records=found["records"],
+            units=found["units"],
+            keys=found["keys"],
+            skipped=found["skipped"],
+            keyless=found["noted"],
+            keyless_last=bool(found["noted_last"]),
+            first_record=found["first_record"],
+            next_record=found["next_record"],
+        )
+
+    def slices(self, most: int = SLICE_BYTES) -> Iterator[LogSlice]:
+        """Go through the range.
+
+        Parameters
+        ----------
+        most : int, optional
+            Bytes of the log to a slice, about.
+
+        Yields
+        ------
+        LogSlice
+
+        Raises
+        ------
+        IncompatibleStoreError
+            There is a record of RocketMQ 5.
+        OSError
+            A file cannot be read.
+        """
+        while (found := self._walk.next(most)) is not None:
+            runs, entries = found
+            yield LogSlice(
+                [UnitRun(*run[:5], memoryview(run[5])) for run in runs], memoryview(entries)
+            )
+
+    def has_unit(
+        self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, size: int
+    ) -> bool:
+        """Tell whether a record of that size is there, and names that queue and queue offset."""
+        return self._walk.names(physical_offset, size, topic, queue_id, queue_offset)
+
+    def has_key(self, physical_offset: int, key_hash: int) -> bool:
+        """Tell whether the record there has a key of that hash.
+
+        One before the first record of the log may have: that is true as well.
+        """
+        return self._walk.has_key(physical_offset, key_hash)
+
+    def is_blank(self, start: int, stop: int) -> bool:
+        """Tell whether all bytes of a part of the log are zeros."""
+        return self._walk.is_blank(start, stop)

@@ -1,0 +1,107 @@
+"""What opening found and did, from the core's figures to a :class:`Recovery` and log lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from rmqstore import paths
+from rmqstore.types import RecoveredRange, Recovery
+
+__all__ = ["describe_recovery", "describe_verification"]
+
+_log = logging.getLogger("rmqstore")
+_UNITS_SHOWN = 8
+
+
+def describe_recovery(path: str, mode: str, found: dict[str, Any], *, was_closed: bool) -> Recovery:
+    """Return what the core found as a ``Recovery``, and log what was damaged.
+
+    Parameters
+    ----------
+    path : str
+        Directory of the store.
+    mode : {"r", "r+", "a"}
+    found : dict
+        Of ``Engine._recovery``.
+    was_closed : bool
+        Whether there was no ``abort`` before the store was opened.
+    """
+    notes = []
+    if found["completed_file"]:
+        notes.append("a short last commit log file was given its full length")
+    ranges = tuple(_range(path, mended) for mended in found["ranges"])
+    for mended in ranges:
+        _log.warning("%s: %s", path, mended)
+    filled = sum(mended.kind == "filled" for mended in ranges)
+    if filled:
+        notes.append(f"{filled} damaged ranges were filled")
+    if found["full_dispatch"]:
+        notes.append("queues were completed from the whole log")
+    if found["index_set_aside"]:
+        notes.append(
+            f"{found['index_set_aside']} index files that could not be used were moved to "
+            "rmqstore-quarantine/index"
+        )
+        _log.warning("%s: %s", path, notes[-1])
+    if found["skipped"]:
+        notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
+    return Recovery(
+        clean=found["clean"] if mode != "r" else was_closed,
+        mode=mode,
+        records_checked=found["records_checked"],
+        bytes_cut=found["bytes_cut"],
+        saved_to=tuple(mended.saved_to for mended in ranges if mended.saved_to),
+        queues_rebuilt=found["queues_rebuilt"],
+        index_files_rebuilt=found["index_files_rebuilt"],
+        units_written=found["units_written"],
+        seconds=found["seconds"],
+        log_start=found["log_start"],
+        log_end=found["log_end"],
+        notes=tuple(notes),
+        ranges=ranges,
+    )
+
+
+def _range(path: str, mended: tuple[str, int, int, int, str, str]) -> RecoveredRange:
+    kind, start, stop, records, reason, saved = mended
+    place = str(Path(path, paths.QUARANTINE, saved)) if saved else None
+    return RecoveredRange(kind, start, stop, records if records >= 0 else None, reason, place)
+
+
+def describe_verification(
+    path: str,
+    recovery: Recovery,
+    verified: tuple[int, int, list[tuple[int, int]], list[tuple[str, list[int], int]]],
+) -> Recovery:
+    """Return ``recovery`` with what ``verify="full"`` found, and log it.
+
+    Parameters
+    ----------
+    path : str
+        Directory of the store.
+    recovery : Recovery
+    verified : tuple
+        Of ``Engine._verify``: records and units that were checked, ranges of the log that are no
+        good record, and by queue directory its wrong queue offsets and -errno or 0.
+    """
+    records, units, ranges, queues = verified
+    notes = [f"bytes {start} to {stop} of the log are no good record" for start, stop in ranges]
+    for directory, offsets, status in queues:
+        if status:
+            notes.append(f"{directory} cannot be read: {os.strerror(-status)}")
+        else:
+            shown = ", ".join(map(str, offsets[:_UNITS_SHOWN]))
+            more = ", ..." if len(offsets) > _UNITS_SHOWN else ""
+            notes.append(
+                f"{len(offsets)} units of {directory} contradict the log, "
+                f"at queue offsets {shown}{more}"
+            )
+    for note in notes:
+        _log.warning("%s: %s", path, note)
+    checked = f"{records} records and {units} units were checked"
+    notes.append(checked if notes else f"{checked}: nothing was found")
+    return dataclasses.replace(recovery, records_checked=records, notes=(*recovery.notes, *notes))

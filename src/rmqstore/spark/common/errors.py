@@ -1,0 +1,45 @@
+"""Errors of a user's making as the driver shows them: the message, without a worker's traceback.
+
+Source: pyspark, ``util.py`` handle_worker_exception.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqstore.errors import StoreError
+from rmqstore.spark.common.columns import SchemaError
+from rmqstore.spark.common.options import OptionError
+
+__all__ = ["RowError", "one_line_errors"]
+
+
+class RowError(ValueError):
+    """A row is none that the store takes; the message names partition, column and row."""
+
+
+_PLAIN = (OptionError, SchemaError, RowError, StoreError)
+_CAUSES = (*_PLAIN, OSError, ValueError)  # whose text is in the message
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Let an error that says all in its message reach the driver as that message.
+
+    Notes
+    -----
+    A worker's process ends with such an error, so that no later error in it is shortened; a
+    process that is none of Spark's workers is left as it is. So is an error that came of one
+    that nobody has foreseen.
+    """
+    try:
+        yield
+    except _PLAIN as error:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        foreseen = error.__cause__ is None or isinstance(error.__cause__, _CAUSES)
+        if foreseen and main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

@@ -1,0 +1,121 @@
+"""The columns of a store as Spark has them, and batches in exactly those types.
+
+Spark takes a batch only if order, names, types and nullability are those of the schema that it
+planned with.
+
+Source: pyspark, ``sql/pandas/types.py`` to_arrow_schema; the columns are those of
+:class:`rmqstore.scan.Scan`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructField, StructType
+
+from rmqstore import scan
+from rmqstore.spark.common.columns import COLUMNS, SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_schema", "as_planned", "columns_of", "spark_schema"]
+
+
+def spark_schema(columns: Iterable[str] = scan.COLUMNS) -> StructType:
+    """Return the Spark type of rows with these columns.
+
+    Parameters
+    ----------
+    columns : iterable of str
+        Names as in :meth:`MessageStore.scan`; ``raw_body`` too.
+
+    Returns
+    -------
+    StructType
+        All of them nullable.
+
+    Raises
+    ------
+    SchemaError
+        A name is none of ours, or there twice.
+    """
+    fields: list[StructField] = []
+    for name in columns:
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name, COLUMNS, 1)
+            hint = f"; nearest is {near[0]!r}" if near else ""
+            raise SchemaError(f"a store has no column {name!r}{hint}")
+        if any(field.name == name for field in fields):
+            raise SchemaError(f"column {name!r} appears twice")
+        fields.append(StructField(name, COLUMNS[name].read_as))
+    return StructType(fields)
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """Return the columns that a schema asks for, in its order.
+
+    Parameters
+    ----------
+    schema : StructType
+        What ``spark.read.schema(...)`` was given, or ours.
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    SchemaError
+        A column is not ours, there twice, of another type, or said to be never null.
+    """
+    ours = spark_schema(field.name for field in schema.fields)
+    for asked, known in zip(schema.fields, ours.fields, strict=True):
+        if asked.dataType != known.dataType:
+            raise SchemaError(
+                f"column {asked.name!r} of the schema must be {known.dataType.simpleString()}, "
+                f"not {asked.dataType.simpleString()}"
+            )
+        if not asked.nullable:
+            raise SchemaError(f"column {asked.name!r} of the schema must be nullable, not NOT NULL")
+    return tuple(ours.names)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow types that Spark expects of a source's batches."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def as_planned(batch: pa.RecordBatch, planned: pa.Schema) -> pa.RecordBatch:
+    """Return a scan's batch in exactly the types that Spark planned with.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        With the planned columns, in any order, and others.
+    planned : pyarrow.Schema
+        From :func:`arrow_schema`.
+
+    Returns
+    -------
+    pyarrow.RecordBatch
+        Times, which the store has in ms, are in us; nothing else is copied.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A time is beyond the 292,000 years of 64 bits of us.
+    """
+    import pyarrow as pa
+
+    columns: list[Any] = []
+    for field in planned:
+        column = batch.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(columns, schema=planned)

@@ -1,0 +1,292 @@
+"""A new store of some topics of a store, or of its newer part; done by the executors.
+
+Records are copied as they are, but for their places in the log: queue offsets stay, and with them
+the consumers' progress.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rmqstore
+from rmqstore import paths
+from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.topics import TopicTable
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreCorruptError, TopicNotFoundError
+from rmqstore.offline import (
+    SCHEDULE_TOPIC,
+    LogPiece,
+    LogSource,
+    Measured,
+    assign_positions,
+    piece_bytes,
+)
+from rmqstore.registry import TopicRegistry
+from rmqstore.spark.common.options import absolute_path
+from rmqstore.spark.jobs.copy_tasks import copy_tasks
+from rmqstore.spark.jobs.new_store import complete, new_store
+from rmqstore.spark.jobs.tasks import run_tasks, runs
+from rmqstore.times import INT64_MIN, to_millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqstore.times import TimeLike
+
+__all__ = ["CompactedStore", "compact"]
+
+# In each file: the table by topics, and what separates a topic's name from what follows.
+_TABLES = {
+    paths.CONSUMER_OFFSET_JSON: ("offsetTable", "@"),
+    paths.LMQ_CONSUMER_OFFSET_JSON: ("offsetTable", "@"),
+    paths.CONSUMER_FILTER_JSON: ("filterDataByTopic", None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedStore:
+    """What :func:`compact` made.
+
+    Attributes
+    ----------
+    path : str
+        The new store.
+    messages, messages_left : int
+        Records copied, and records that were not.
+    log_bytes : int
+        Bytes of the records copied.
+    processes : int
+        Processes of executors that wrote log bytes.
+    seconds : float
+        How long it took.
+    """
+
+    path: str
+    messages: int
+    messages_left: int
+    log_bytes: int
+    processes: int
+    seconds: float
+
+
+def compact(
+    spark: SparkSession,
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    topics: str | Iterable[str] | None = None,
+    since: TimeLike | None = None,
+) -> CompactedStore:
+    """Make a new store of what is wanted of another one.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Also one of Spark Connect.
+    src : path-like
+        The store that is read; another process may have it open. Driver and executors share the
+        file system of both paths.
+    dst : path-like
+        Not there yet, or an empty directory.
+    topics : str or iterable of str, optional
+        Topics that are copied; all by default. What was deleted stays behind.
+    since : int, datetime or str, optional
+        From the first record in the log that was stored then or later; all of it by default.
+
+    Returns
+    -------
+    CompactedStore
+
+    Raises
+    ------
+    DestinationError
+        ``dst`` is not empty; also a ``ValueError``.
+    StoreNotFoundError, TopicNotFoundError
+        There is no such store, or no such topic in it.
+    StoreCorruptError
+        A record does not check; nothing is at ``dst`` then.
+    MessagesRemovedError
+        Retention took files of ``src`` meanwhile.
+    TypeError, ValueError
+        An argument is not what it may be.
+
+    Notes
+    -----
+    Bytes, store times and queue offsets stay as they are, and so do topics, groups and consumers'
+    progress in ``config``. Physical offsets change, and with them the store's message ids; the
+    offset of a prepared message, in the record that ended its transaction, is not adjusted. A
+    queue's light queues go with its records.
+    """
+    began = time.monotonic()
+    source = Path(absolute_path("src", src))
+    target = Path(absolute_path("dst", dst))
+    names = (topics,) if isinstance(topics, str) else None if topics is None else tuple(topics)
+    millis = INT64_MIN if since is None else to_millis(since, name="since")
+    if target == source or target.is_relative_to(source):
+        raise ValueError(f"dst must not be within src, got {str(target)!r}")
+    with new_store(target) as making:
+        look: _Look = run_tasks(spark, [_LookTask(str(source), names)])[0]
+        log = LogSource(
+            str(source / paths.COMMIT_LOG),
+            look.config.mapped_file_size_commit_log,
+            topics=names,
+            deleted=look.deleted,
+        )
+        config_task = _ConfigTask(str(source), str(making), names)
+        tasks = _measure_tasks(log, look.start, look.stop, millis)
+        _, *parts = run_tasks(spark, [config_task, *tasks])
+        measured = [part for found in parts for part in found]
+        _check_gapless(log, measured, look.start, look.stop)
+        planned = assign_positions(_pieces(measured), log.file_size)
+        directory = str(making / paths.COMMIT_LOG)
+        copied = run_tasks(spark, copy_tasks(planned, {0: log}, directory, log.file_size))
+        complete(spark, making, look.config, copied)
+    messages = sum(one.messages for one in copied)
+    return CompactedStore(
+        path=os.fspath(dst),
+        messages=messages,
+        messages_left=sum(part.found for part in measured) - messages,
+        log_bytes=sum(one.size for one in copied),
+        processes=len({one.process for one in copied}),
+        seconds=time.monotonic() - began,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A store as it is when the job begins."""
+
+    config: StoreConfig
+    start: int
+    stop: int
+    deleted: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _LookTask:
+    """Looks at the store, and whether the topics are in it."""
+
+    path: str
+    topics: tuple[str, ...] | None
+
+    def run(self) -> _Look:
+        with rmqstore.open(self.path) as store:
+            known = set(store.topics)
+            for topic in self.topics or ():
+                if topic not in known:
+                    raise TopicNotFoundError(f"{self.path}: no topic {topic!r}")
+            found = store.recovery
+            deleted = TopicRegistry(self.path, lenient=True).deleted
+            return _Look(store.config, found.log_start, found.log_end, deleted)
+
+
+@dataclass(frozen=True)
+class _MeasureTask:
+    """Counts what begins in some ranges of the log."""
+
+    source: LogSource
+    ranges: tuple[tuple[int, int], ...]
+    since: int
+
+    def run(self) -> list[Measured]:
+        return self.source.measure(self.ranges, self.since)
+
+
+def _measure_tasks(log: LogSource, start: int, stop: int, since: int) -> list[_MeasureTask]:
+    """Divide a log into ranges that each lie in one file, and those into tasks."""
+    cell = piece_bytes(log.file_size)
+    ranges = []
+    at = start
+    while at < stop:
+        file_end = at - at % log.file_size + log.file_size
+        end = min(at + cell, file_end, stop)
+        ranges.append((at, end))
+        at = end
+    return [
+        _MeasureTask(log, tuple(ranges[run]), since) for run in runs(end - at for at, end in ranges)
+    ]
+
+
+def _check_gapless(log: LogSource, measured: Sequence[Measured], start: int, stop: int) -> None:
+    """Each part's records begin where those before end, or bytes between them are damaged."""
+    expected = start
+    for part in measured:
+        if part.first >= 0 and part.first != expected:
+            break
+        if part.first >= 0 or (part.start == expected < part.end):
+            expected = part.end
+    else:
+        if expected == stop:
+            return
+    name = paths.offset_file_name(expected - expected % log.file_size)
+    raise StoreCorruptError(
+        Path(log.directory, name), expected, "no record begins where the one before it ends"
+    )
+
+
+def _pieces(measured: Iterable[Measured]) -> Iterator[LogPiece]:
+    """Return the parts from the first record on that is not too old."""
+    reached = False
+    for part in measured:
+        if reached:
+            piece = LogPiece(0, part.first, part.stop, part.size)
+        else:
+            reached = part.since_first >= 0
+            piece = LogPiece(0, part.since_first, part.stop, part.since_size)
+        if piece.size:
+            yield piece
+
+
+@dataclass(frozen=True)
+class _ConfigTask:
+    """Copies the files of ``config``: what they say of topics that are copied."""
+
+    source: str
+    target: str
+    topics: tuple[str, ...] | None
+
+    def run(self) -> None:
+        source, target = Path(self.source, paths.CONFIG), Path(self.target, paths.CONFIG)
+        self._copy_topics()
+        for name, (table, separator) in _TABLES.items():
+            data = ConfigFile(source / name).load(_mapping)
+            if data is None:
+                continue
+            entries = data.get(table)
+            if isinstance(entries, dict):
+                data[table] = {
+                    key: value
+                    for key, value in entries.items()
+                    if self._is_kept(str(key).split(separator)[0] if separator else str(key))
+                }
+            ConfigFile(target / name).save(data)
+        whole = [paths.SUBSCRIPTION_GROUP_JSON]
+        if self._is_kept(SCHEDULE_TOPIC):
+            whole.append(paths.DELAY_OFFSET_JSON)
+        for name in whole:
+            data = ConfigFile(source / name).load(_mapping)
+            if data is not None:
+                ConfigFile(target / name).save(data)
+
+    def _copy_topics(self) -> None:
+        known, kept = TopicTable.load(self.source), TopicTable(self.target)
+        kept.reload()
+        for entry in known:
+            if self._is_kept(entry.topic_name):
+                kept.put(entry)
+        kept.version = known.version
+        kept.save()
+
+    def _is_kept(self, topic: str) -> bool:
+        return self.topics is None or topic in self.topics
+
+
+def _mapping(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
+    return data

@@ -1,0 +1,153 @@
+"""A store that many tasks make: nothing of it is seen before it is whole.
+
+It is made in a directory beside the one that it will be, and renamed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rmqstore
+from rmqstore import paths
+from rmqstore.config import StoreConfig
+from rmqstore.offline import Copied, seal_store
+from rmqstore.spark.common.options import absolute_path
+from rmqstore.spark.common.side_files import MAKING, new_name
+from rmqstore.spark.jobs.rebuild import rebuild
+from rmqstore.spark.jobs.tasks import run_tasks
+from rmqstore.syncing import sync_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DestinationError", "complete", "new_store"]
+
+_REMOVALS = 50  # tries, until the last tasks of a failed job have ended
+_REMOVAL_PAUSE = 0.1  # seconds
+
+
+class DestinationError(ValueError):
+    """The new store cannot be made at its path; the message names the path."""
+
+
+@contextlib.contextmanager
+def new_store(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a directory to make a store in, which becomes ``path`` if nothing is raised.
+
+    Parameters
+    ----------
+    path : path-like
+        Not there yet, or an empty directory.
+
+    Yields
+    ------
+    Path
+        With an empty ``commitlog`` and ``config`` in it; whatever was made is removed where
+        something is raised.
+
+    Raises
+    ------
+    DestinationError
+        ``path`` is there, and is no empty directory; also if it is at the end.
+    """
+    target = Path(absolute_path("path", path))
+    _check_free(target)
+    making = target.with_name(f"{target.name}{MAKING}{new_name()}")
+    try:
+        making.mkdir(parents=True)
+        for part in (paths.COMMIT_LOG, paths.CONFIG):
+            (making / part).mkdir()
+        yield making
+        _check_free(target)
+        for part in (paths.COMMIT_LOG, paths.CONFIG, ""):
+            sync_path(making / part)
+        try:
+            making.rename(target)  # also over an empty directory
+        except OSError as error:
+            raise DestinationError(f"{target}: cannot be made: {error.strerror}") from error
+        sync_path(target.parent)
+    except BaseException:
+        _remove(making)
+        raise
+
+
+def _check_free(target: Path) -> None:
+    try:
+        if next(target.iterdir(), None) is None:
+            return
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise DestinationError(f"{target}: is there, and is no directory") from None
+    raise DestinationError(f"{target}: is not empty; a new store is made where there is none")
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory that tasks of a failed job may still be writing to."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(_REMOVAL_PAUSE)
+
+
+def complete(
+    spark: SparkSession,
+    making: Path,
+    config: StoreConfig,
+    copied: Sequence[Copied],
+    *,
+    staged: Path | None = None,
+) -> None:
+    """Give a store whose log is there its queues, its index and its checkpoint.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    making : Path
+        The store.
+    config : StoreConfig
+        Sizes of its files.
+    copied : sequence of Copied
+        What the tasks say that wrote the log.
+    staged : Path, optional
+        What they copied it from; removed.
+
+    Notes
+    -----
+    Source: ``store/DefaultMessageStore.java`` doReput.
+    """
+    if copied:
+        rebuild(spark, making, making, config=config)
+    last = max((one.last_record for one in copied), default=-1)
+    newest = max((one.store_timestamp for one in copied), default=0)
+    run_tasks(spark, [_SealTask(str(making), config, last, newest, staged)])
+
+
+@dataclass(frozen=True)
+class _SealTask:
+    """Writes the checkpoint."""
+
+    directory: str
+    config: StoreConfig
+    last_record: int
+    store_timestamp: int
+    staged: Path | None
+
+    def run(self) -> None:
+        if self.staged is not None and self.staged.exists():
+            shutil.rmtree(self.staged)
+        if self.last_record < 0:  # there is no message: as the engine makes a new store
+            with rmqstore.open(self.directory, "a", config=self.config):
+                return
+        if not self.config.message_index_enable:
+            shutil.rmtree(Path(self.directory, paths.INDEX), ignore_errors=True)
+        with rmqstore.open(self.directory) as store:
+            seal_store(store, self.last_record, self.store_timestamp)

@@ -1,0 +1,124 @@
+"""The tasks of a rebuild as Spark runs them: numbers go in, rows come out.
+
+What they do is :class:`rmqstore.offline.Build`'s.  In mode ``"shuffle"`` the units are rows, which
+Spark sorts, so that one task writes a queue.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.errors import StoreError
+from rmqstore.offline import Build, BuildStep, QueueAppender, RangeReport, StepReport
+from rmqstore.spark.jobs.arrow_map import batched, numbered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ROWS", "Failure", "RebuildTasks", "Row", "collect", "spread"]
+
+Row = tuple[str, int, int, int, bytes | memoryview]
+
+ROWS = "topic string, queue_id int, position long, first long, data binary"
+
+
+def spread(
+    spark: SparkSession, count: int, task: Callable[[int], Iterator[Row]], tasks: int | None
+) -> DataFrame:
+    """Run ``task`` for each number below ``count``, in so many tasks of Spark's.
+
+    None: as many as run at a time.
+    """
+    return numbered(spark, count, lambda number: batched(task(number), ROWS), ROWS, tasks)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that ended a task, and that would end it again."""
+
+    error: Exception
+
+
+def _report(found: object) -> Row:
+    """Return a task's report to the driver, as a row."""
+    return "", 0, 0, 0, pickle.dumps(found)
+
+
+def collect(frame: DataFrame) -> list[Any]:
+    """Run the tasks, and return what they report; raise what ended one of them."""
+    found = [pickle.loads(row[0]) for row in frame.select("data").collect()]
+    for one in found:
+        if isinstance(one, Failure):
+            raise one.error
+    return found
+
+
+@dataclass(frozen=True)
+class RebuildTasks:
+    """The tasks of a rebuild.
+
+    Attributes
+    ----------
+    build : Build
+    """
+
+    build: Build
+
+    def scan_direct(self, number: int) -> Iterator[Row]:
+        """Read a range, and write its units at their positions."""
+        try:
+            yield _report(self.build.scan(number))
+        except (StoreError, OSError) as error:
+            yield _report(Failure(error))
+
+    def scan_rows(self, number: int) -> Iterator[Row]:
+        """Read a range, and give its units as rows."""
+        report = RangeReport(number)
+        try:
+            for runs in self.build.runs(report):
+                for run in runs:
+                    yield run.topic, run.queue_id, run.log_start, run.first, run.units
+        except (StoreError, OSError) as error:
+            yield _report(Failure(error))
+        else:
+            yield _report(report)
+
+    def write_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write each queue of sorted rows; rows for the driver are passed on."""
+        return batched(self._write_rows(batches), ROWS)
+
+    def _write_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+        appender = QueueAppender(self.build.queue_directory, self.build.queue_file_size)
+        written = StepReport()
+        last = None
+        try:
+            for batch in batches:
+                topics, ids, _, firsts, blobs = (column for column in batch.columns)
+                for at, queue in enumerate(zip(topics.to_pylist(), ids.to_pylist(), strict=True)):
+                    if not queue[0]:
+                        yield "", 0, 0, 0, blobs[at].as_py()
+                        continue
+                    if queue != last:
+                        appender.finish()
+                        written.queues.append(queue)
+                        last = queue
+                    appender.put(*queue, firsts[at].as_py(), memoryview(blobs[at].as_buffer()))
+            appender.finish()
+        except (StoreError, OSError) as error:
+            yield _report(Failure(error))
+            return
+        finally:
+            appender.drop()
+        written.skipped = appender.skipped
+        yield _report(written)
+
+    def run_step(self, steps: list[BuildStep], number: int) -> Iterator[Row]:
+        """Do a step of what comes behind the scan."""
+        try:
+            yield _report(self.build.run(steps[number]))
+        except (StoreError, OSError) as error:
+            yield _report(Failure(error))

@@ -1,0 +1,165 @@
+"""Work for the executors of a session, and what they answer: plain objects there and back.
+
+With DataFrames alone, so that Spark Connect runs it too.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqstore.errors import StoreError
+from rmqstore.spark.jobs.arrow_map import arrow_schema, mapped, numbered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rmqstore.offline import LogPlan
+
+__all__ = ["Task", "run_on_rows", "run_tasks", "runs", "task_count"]
+
+ANSWER = "number long, value binary"
+_REFUSALS = (StoreError, ValueError, TypeError, LookupError)  # to try again would be in vain
+TASK_BYTES = 256 << 20
+TASKS_LEAST = 8
+_AT_A_TIME_MOST, _LARGE_TASK_BYTES = 8 << 30, 512 << 20
+
+
+class Task(Protocol):
+    """A plain object that pickles; it may run twice, or be ended in the middle."""
+
+    def run(self) -> Any:
+        """Do the work; what comes back is small, and pickles."""
+
+
+def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
+    """Run each task by itself on an executor.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Also one of Spark Connect.
+    tasks : sequence of Task
+
+    Returns
+    -------
+    list
+        What they returned, in their order.
+
+    Raises
+    ------
+    Exception
+        What a task raised because of what it was given, as if it had run here. Anything else is
+        tried again by Spark, as often as the session says, and raised as Spark's own error.
+    """
+    if not tasks:
+        return []
+    work = tuple(tasks)
+
+    def each(number: int) -> Iterator[pa.RecordBatch]:
+        yield _answered(number, work[number].run)
+
+    return _collected(numbered(spark, len(work), each, ANSWER, len(work)))
+
+
+def run_on_rows(
+    frame: DataFrame, work: Callable[[int, Iterator[pa.RecordBatch]], Generator[None, None, Any]]
+) -> list[Any]:
+    """Run a function over each partition of a DataFrame; partitions without rows have no part.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    work : callable
+        Takes the partition's number and its rows; as a task it may run twice. It is a generator
+        that gives None when it is done with a batch: Spark lets go of its rows.
+
+    Returns
+    -------
+    list
+        What it returned at its end, in the order of the partitions.
+
+    Raises
+    ------
+    Exception
+        As for :func:`run_tasks`.
+    """
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        filled = (batch for batch in batches if batch.num_rows)
+        try:
+            value = yield from work(number, filled)
+        except _REFUSALS as error:
+            value = error
+        yield _answer(number, value)
+
+    return _collected(mapped(frame, each, ANSWER))
+
+
+def _answered(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
+    try:
+        return _answer(number, work())
+    except _REFUSALS as error:
+        return _answer(number, error)
+
+
+def _answer(number: int, value: Any) -> pa.RecordBatch:
+    """Return the row that says what came of some work; an error is a refusal."""
+    import pyarrow as pa
+
+    row = {"number": number, "value": pickle.dumps(value)}
+    return pa.RecordBatch.from_pylist([row], arrow_schema(ANSWER))
+
+
+def _collected(frame: DataFrame) -> list[Any]:
+    """Return the values in the order of their numbers, or raise the first refusal."""
+    rows = sorted(frame.collect(), key=lambda row: int(row["number"]))
+    values = [pickle.loads(bytes(row["value"])) for row in rows]
+    for value in values:
+        if isinstance(value, _REFUSALS):
+            raise value
+    return values
+
+
+def runs(sizes: Iterable[int]) -> list[slice]:
+    """Divide consecutive pieces of work into tasks.
+
+    Parameters
+    ----------
+    sizes : iterable of int
+        Bytes of each piece.
+
+    Returns
+    -------
+    list of slice
+        At least 8 where pieces of one size allow it, and 256 MiB at most but where a piece is
+        larger by itself.
+    """
+    known = list(sizes)
+    target = max(1, min(TASK_BYTES, -(-sum(known) // TASKS_LEAST)))
+    found: list[slice] = []
+    start, total = 0, 0
+    for number, size in enumerate(known):
+        if total and total + size > target:
+            found.append(slice(start, number))
+            start, total = number, 0
+        total += size
+    if start < len(known):
+        found.append(slice(start, len(known)))
+    return found
+
+
+def task_count(plan: LogPlan) -> int | None:
+    """Return how many tasks the ranges of a log are worth; None: as many as run at a time.
+
+    A task costs Spark some 10 ms, and the ranges are of one size.
+    """
+    length = plan.end - plan.first
+    return None if length <= _AT_A_TIME_MOST else length // _LARGE_TASK_BYTES

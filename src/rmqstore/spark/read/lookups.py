@@ -1,0 +1,152 @@
+"""Where things lie in a store: what planning looks up before it shares out the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqstore.errors import StoreError
+from rmqstore.spark.read.cutting import sizes_of, units_of
+from rmqstore.spark.read.partitions import Piece, scan_piece
+from rmqstore.times import INT64_MAX, INT64_MIN
+
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
+    from rmqstore.topic import Queue
+
+__all__ = ["COUNTED", "estimated_size", "first_unit_at", "narrowed_by_time", "split_scan"]
+
+_CLOCK_STEP = 3_600_000  # ms by which a clock may have been wrong
+COUNTED = 4096
+"""Messages of a queue whose sizes are added up; of more, about as many are looked at."""
+
+
+def narrowed_by_time(
+    store: MessageStore, log_range: tuple[int, int], since: int | None, until: int | None
+) -> tuple[int, int]:
+    """Leave out files at both ends of a range of the log that are too old or too young.
+
+    Parameters
+    ----------
+    store : MessageStore
+    log_range : (int, int)
+        Physical offsets.
+    since, until : int or None
+        Store times in ms; None: no bound.
+
+    Returns
+    -------
+    (int, int)
+        Of each run of files that may go, the one next to what is asked for stays.
+    """
+    first, end = log_range
+    oldest = INT64_MIN if since is None else since
+    newest = INT64_MAX if until is None else until
+    size = store.config.mapped_file_size_commit_log
+    starts = range(first - first % size, end, size)
+    kept = -1
+    for start in starts if oldest > INT64_MIN else ():
+        time = _time_at(store, start)
+        if time is None or time > oldest - _CLOCK_STEP:
+            break
+        first = max(first, kept)
+        kept = start
+    kept = end
+    for start in reversed(starts) if newest < INT64_MAX else ():
+        time = _time_at(store, start)
+        if time is None or time < newest + _CLOCK_STEP:
+            break
+        end = min(end, kept)
+        kept = start
+    return first, max(first, end)
+
+
+def _time_at(store: MessageStore, offset: int) -> int | None:
+    try:
+        return store.at(offset).store_timestamp
+    except StoreError:
+        return None
+
+
+def first_unit_at(queue: Queue, start: int, stop: int, physical_offset: int) -> int:
+    """Return the first queue offset whose record begins at or after an offset of the log."""
+    if _record_of(queue, stop - 1, stop)[1] < physical_offset:
+        return stop
+    while start < stop:
+        middle = (start + stop) // 2
+        at, found = _record_of(queue, middle, stop)
+        if found >= physical_offset:
+            stop = middle
+        else:
+            start = at + 1
+    return start
+
+
+def _record_of(queue: Queue, at: int, stop: int) -> tuple[int, int]:
+    """Return the first unit from ``at`` on that names a record, and where that begins."""
+    step = 1
+    while at < stop:
+        units = units_of(queue, at, min(at + step, stop))
+        named = sizes_of(units).nonzero()[0]
+        if len(named):
+            return at + int(named[0]), int(units["physical_offset"][named[0]])
+        at += step
+        step = min(step * 16, 4096)
+    return stop - 1, INT64_MAX
+
+
+def estimated_size(queue: Queue, start: int, stop: int) -> int:
+    """Return the bytes of a queue's range; beyond so many messages, about."""
+    upto = min(stop, start + COUNTED)
+    total = int(sizes_of(units_of(queue, start, upto)).sum())
+    return total if upto == stop else total * (stop - start) // (upto - start)
+
+
+def split_scan(
+    store: MessageStore, piece: Piece, limit: int, most: int | None
+) -> Iterator[tuple[int, int, int]]:
+    """Cut a range of the log where its messages have so many bytes, or are so many.
+
+    Parameters
+    ----------
+    store : MessageStore
+    piece : Piece
+    limit : int
+        Bytes of a part; of one message may be more.
+    most : int, or None
+        Messages of a part.
+
+    Yields
+    ------
+    (int, int, int)
+        Start, stop and bytes; parts without a message are left out, or joined to others.
+
+    Notes
+    -----
+    Each message that the piece has is looked at.
+    """
+    import numpy as np
+
+    start, held, count = piece.start, 0, 0
+    found = scan_piece(store, piece, ("physical_offset", "store_size"), on_corrupt="skip")
+    for batch in found.to_batches():
+        offsets = batch.column(0).to_numpy()
+        sizes = batch.column(1).to_numpy().astype(np.int64)
+        at = 0
+        while at < len(offsets):
+            ends = np.cumsum(sizes[at:]) + held
+            fits = int(np.searchsorted(ends, limit, side="right"))
+            if most is not None:
+                fits = min(fits, most - count)
+            if fits <= 0 and not count:
+                fits = 1
+            if fits >= len(ends):
+                held, count = int(ends[-1]), count + len(ends)
+                break
+            if fits > 0:
+                held, count = int(ends[fits - 1]), count + fits
+            at += max(fits, 0)
+            yield start, int(offsets[at]), held
+            start, held, count = int(offsets[at]), 0, 0
+    if count:
+        yield start, piece.stop, held

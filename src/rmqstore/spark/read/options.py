@@ -1,0 +1,333 @@
+"""The options that batch and stream have in common: which stores, topics and queues, from where.
+
+Aliases are those of Spark's Kafka source that mean the same.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from rmqstore import paths
+from rmqstore.errors import StoreNotFoundError, TopicNotFoundError
+from rmqstore.scan import COLUMNS
+from rmqstore.spark.common.options import OptionError, Options
+from rmqstore.spark.common.schema import spark_schema
+from rmqstore.spark.common.side_files import is_unfinished_store
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rmqstore.store import MessageStore
+
+__all__ = [
+    "ALIASES",
+    "COMMON_OPTIONS",
+    "OnCorrupt",
+    "Selection",
+    "check_names",
+    "default_schema",
+    "parse_selection",
+    "selected_queues",
+    "selected_topics",
+]
+
+OnCorrupt = Literal["raise", "skip", "stop"]
+
+COMMON_OPTIONS = (
+    "topics",
+    "topicPattern",
+    "queues",
+    "tags",
+    "keys",
+    "sql",
+    "consumeFrom",
+    "consumeFromTimestamp",
+    "onNoTimestampMatch",
+    "group",
+    "columns",
+    "includeProperties",
+    "minPartitions",
+    "maxPartitionBytes",
+    "maxMessagesPerPartition",
+    "failOnDataLoss",
+    "onCorrupt",
+)
+"""Names that batch and stream take."""
+
+ALIASES = {
+    "subscribe": "topics",
+    "subscribePattern": "topicPattern",
+    "assign": "queues",
+    "startingOffsets": "consumeFrom",
+    "startingTimestamp": "consumeFromTimestamp",
+    "startingOffsetsByTimestamp": "consumeFromTimestamp",
+    "startingOffsetsByTimestampStrategy": "onNoTimestampMatch",
+    "includeHeaders": "includeProperties",
+    "maxRecordsPerPartition": "maxMessagesPerPartition",
+}
+"""Kafka's names of some of them."""
+
+_POLICIES: dict[str, OnCorrupt] = {"fail": "raise", "skip": "skip", "stop": "stop"}
+_QUEUE_ID_MOST = 0x7FFFFFFF
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of which stores is read, and how; plain data.
+
+    Attributes
+    ----------
+    stores : tuple of str
+        Absolute directories, each a store.
+    topics : tuple of str, or None
+    topic_pattern : str, or None
+        A regular expression that the whole name matches.
+    queues : dict of str to tuple of int, or None
+        Of topics, topic_pattern and queues one at most; none of them: all topics.
+    tags : str, or None
+        An expression such as ``"TagA || TagB"``.
+    keys : tuple of str, or None
+    on_corrupt : {"raise", "skip", "stop"}
+    fail_on_data_loss : bool
+    max_partition_bytes : int
+    max_messages_per_partition, min_partitions : int, or None
+    columns : tuple of str, or None
+        As the options name them; None: as the schema does.
+    """
+
+    stores: tuple[str, ...]
+    topics: tuple[str, ...] | None = None
+    topic_pattern: str | None = None
+    queues: dict[str, tuple[int, ...]] | None = None
+    tags: str | None = None
+    keys: tuple[str, ...] | None = None
+    on_corrupt: OnCorrupt = "raise"
+    fail_on_data_loss: bool = True
+    max_partition_bytes: int = 128 << 20
+    max_messages_per_partition: int | None = None
+    min_partitions: int | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def on_removed(self) -> Literal["raise", "skip"]:
+        """What a scan does where retention took messages."""
+        return "raise" if self.fail_on_data_loss else "skip"
+
+
+def default_schema(given: Mapping[str, str]) -> StructType:
+    """Return the columns that are read where the user gives no schema.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        The options as Spark hands them over; only ``columns`` and ``includeProperties`` matter.
+
+    Returns
+    -------
+    StructType
+
+    Raises
+    ------
+    OptionError
+        A column is none of ours, or there twice, or the two options contradict each other.
+    """
+    names = {"columns", "includeproperties", "includeheaders"}
+    few = {name: value for name, value in given.items() if name.lower() in names}
+    aliases = {"includeHeaders": "includeProperties"}
+    options = Options(few, ("columns", "includeProperties"), aliases, what="a source")
+    return spark_schema(_columns(options) or COLUMNS)
+
+
+def parse_selection(options: Options) -> Selection:
+    """Return what the common options say; the stores are looked for, but not opened.
+
+    Parameters
+    ----------
+    options : Options
+
+    Returns
+    -------
+    Selection
+
+    Raises
+    ------
+    OptionError
+        A value is none that the option may have, or options contradict each other.
+    StoreNotFoundError
+        A path is no store.
+    """
+    if "sql" in options:
+        raise OptionError("option 'sql': SQL92 filters are not in this version; use tags or where")
+    options.together("topics", "topicPattern", "queues")
+    pattern = options.text("topicPattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"option 'topicPattern' is {pattern!r}: {error}") from None
+    policy = options.choice("onCorrupt", "fail", _POLICIES)
+    return Selection(
+        stores=_stores(options.paths()),
+        topics=options.texts("topics"),
+        topic_pattern=pattern,
+        queues=_queues(options),
+        tags=options.text("tags"),
+        keys=options.texts("keys"),
+        on_corrupt=_POLICIES[policy],
+        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        max_partition_bytes=options.size("maxPartitionBytes", 128 << 20, low=1024),
+        max_messages_per_partition=options.integer("maxMessagesPerPartition"),
+        min_partitions=options.integer("minPartitions", high=1 << 20),
+        columns=_columns(options),
+    )
+
+
+def selected_queues(store: MessageStore, selection: Selection) -> dict[str, tuple[int, ...]]:
+    """Return the queues that are selected and there now, by topic.
+
+    Parameters
+    ----------
+    store : MessageStore
+    selection : Selection
+
+    Returns
+    -------
+    dict of str to tuple of int
+        Those of ``topics.json``, and those that have directories; some may have no message yet.
+    """
+    known = store.topics
+    if selection.queues is not None:
+        return {
+            topic: tuple(queue_id for queue_id in queue_ids if queue_id in known[topic])
+            for topic, queue_ids in selection.queues.items()
+            if topic in known
+        }
+    return {name: tuple(known[name]) for name in selected_topics(known, selection)}
+
+
+def selected_topics(known: Collection[str], selection: Selection) -> tuple[str, ...]:
+    """Return the topics that are selected, among those that are there."""
+    wanted = selection.topics if selection.queues is None else tuple(selection.queues)
+    if wanted is not None:
+        return tuple(topic for topic in wanted if topic in known)
+    if selection.topic_pattern is not None:
+        matches = re.compile(selection.topic_pattern).fullmatch
+        return tuple(topic for topic in known if matches(topic))
+    return tuple(known)
+
+
+def check_names(
+    selection: Selection,
+    known: Mapping[str, Collection[int]],
+    *,
+    positions: Mapping[str, Iterable[int]] | None = None,
+) -> None:
+    """Refuse topics and queues that no store has.
+
+    Parameters
+    ----------
+    selection : Selection
+    known : mapping of str to collection of int
+        Topics of all the stores together, with their queues.
+    positions : mapping of str to iterable of int, optional
+        Topics that ``consumeFrom`` and its kin name, with their queues.
+
+    Raises
+    ------
+    TopicNotFoundError
+        A topic is not there; the message names the nearest.
+    OptionError
+        A queue is not there, or a position is of a topic that is not read.
+    """
+    where = ", ".join(selection.stores)
+    wanted = selection.topics or tuple(selection.queues or ())
+    for topic in wanted:
+        if topic not in known:
+            near = difflib.get_close_matches(topic, known, 1)
+            hint = f"; nearest is {near[0]!r}" if near else ""
+            raise TopicNotFoundError(f"{where}: no topic {topic!r}{hint}")
+    for topic, queue_ids in (selection.queues or {}).items():
+        for queue_id in queue_ids:
+            if queue_id not in known[topic]:
+                raise OptionError(
+                    f"option 'queues' names queue {queue_id} of {topic!r}; "
+                    f"it has {len(known[topic])}"
+                )
+    read = set(selected_topics(tuple(known), selection))
+    for topic, given in (positions or {}).items():
+        if topic not in read:
+            near = difflib.get_close_matches(topic, read, 1)
+            hint = f"; nearest is {near[0]!r}" if near else ""
+            raise OptionError(f"a position is given for {topic!r}, which is not read{hint}")
+        for queue_id in sorted(given):
+            if queue_id not in known[topic]:
+                raise OptionError(
+                    f"a position is given for queue {queue_id} of {topic!r}; "
+                    f"it has {len(known[topic])}"
+                )
+
+
+def _columns(options: Options) -> tuple[str, ...] | None:
+    options.together("columns", "includeProperties")
+    names = options.texts("columns")
+    if names is not None:
+        try:
+            return tuple(spark_schema(names).names)
+        except ValueError as error:
+            raise OptionError(f"option 'columns': {error}") from None
+    if options.flag("includeProperties", True):
+        return None
+    return tuple(name for name in COLUMNS if name != "properties")
+
+
+def _queues(options: Options) -> dict[str, tuple[int, ...]] | None:
+    found = options.json("queues")
+    if found is None:
+        return None
+    allowed = 'JSON such as {"topic":[0,1]}'
+    if not isinstance(found, dict) or not found:
+        raise options.error("queues", allowed)
+    for queue_ids in found.values():
+        if not isinstance(queue_ids, list) or not queue_ids or not all(map(_is_queue, queue_ids)):
+            raise options.error("queues", allowed)
+    return {
+        topic: tuple(sorted(set(cast("list[int]", queue_ids))))
+        for topic, queue_ids in found.items()
+    }
+
+
+def _is_queue(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _QUEUE_ID_MOST
+
+
+def _stores(given: Iterable[str]) -> tuple[str, ...]:
+    """Return each store once; what a glob matches in the order of the names."""
+    found: dict[str, None] = {}
+    for path in given:
+        matches = [path]
+        if glob.has_magic(path) and not Path(path).exists():
+            matches = sorted(match for match in glob.glob(path) if _is_whole(Path(match)))  # noqa: PTH207
+            if not matches:
+                raise StoreNotFoundError(f"{path}: no directory matches")
+        for match in matches:
+            _check_store(match)
+            found[match] = None
+    return tuple(found)
+
+
+def _is_whole(match: Path) -> bool:
+    """Whether it is a directory, and none that a write or a job makes beside a store."""
+    return not is_unfinished_store(match) and match.is_dir()
+
+
+def _check_store(path: str) -> None:
+    if not Path(path).is_dir():
+        raise StoreNotFoundError(f"{path}: no store: there is no such directory")
+    if not Path(path, paths.COMMIT_LOG).is_dir():
+        raise StoreNotFoundError(f"{path}: no store: there is no {paths.COMMIT_LOG}/ in it")

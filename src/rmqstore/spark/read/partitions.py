@@ -1,0 +1,295 @@
+"""What a task reads: pieces of one store, as Arrow batches in the types that Spark planned with.
+
+A piece says what :meth:`MessageStore.scan` is to be asked for; the end of each is fixed when the
+query is planned, so that messages put later never appear.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql.datasource import InputPartition
+
+import rmqstore
+from rmqstore import paths
+from rmqstore.errors import MessagesRemovedError, StoreCorruptError
+from rmqstore.spark.common.errors import one_line_errors
+from rmqstore.spark.common.schema import arrow_schema, as_planned, spark_schema
+from rmqstore.spark.read.filters import NO_FILTERS, Filters
+from rmqstore.spark.read.store_identity import RecordIdentity, StoreReplacedError, identity_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rmqstore.scan import Scan
+    from rmqstore.store import MessageStore
+
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "Piece",
+    "StorePartition",
+    "opened",
+    "queue_piece",
+    "read_partition",
+    "scan_piece",
+]
+
+BATCH_ROWS, BATCH_BYTES = 16384, 8 << 20
+
+_OPEN_MOST = 32  # stores that a worker's process keeps open
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a store that is read in a row.
+
+    Attributes
+    ----------
+    kind : {"queue", "log", "keys"}
+        ``"queue"``: of one queue, ``start`` and ``stop`` are queue offsets. ``"log"``: records
+        that begin in ``[start, stop)`` of the log. ``"keys"``: likewise, found by the index.
+    start, stop : int
+    topics : tuple of str
+        Of a queue, its own alone; else which topics, none for all.
+    queue_id : int
+        -1: any.
+    since, until : int, or None
+        Store times in ms since the epoch.
+    tags : str, or None
+        Taken in place of the partition's.
+    keys : tuple of str
+        Taken in place of the partition's.
+    size : int
+        Bytes of the log, for sharing out; reading does not look at it.
+    """
+
+    kind: Literal["queue", "log", "keys"]
+    start: int
+    stop: int
+    topics: tuple[str, ...] = ()
+    queue_id: int = -1
+    since: int | None = None
+    until: int | None = None
+    tags: str | None = None
+    keys: tuple[str, ...] = ()
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class StorePartition(InputPartition):
+    """What one task reads; plain data that pickles.
+
+    Attributes
+    ----------
+    path : str
+        The store.
+    pieces : tuple of Piece
+        One after the other.
+    filters : Filters
+        What the rows must pass as well.
+    on_corrupt : {"raise", "skip", "stop"}
+        What happens at a record that does not check; ``"stop"`` ends the piece.
+    on_removed : {"raise", "skip"}
+        What happens where retention took messages that are still to come.
+    known_record : RecordIdentity, or None
+        What the log of the store has that was planned with, no earlier than the pieces' last
+        message; None: any store will do.
+    """
+
+    path: str
+    pieces: tuple[Piece, ...]
+    filters: Filters = NO_FILTERS
+    on_corrupt: Literal["raise", "skip", "stop"] = "raise"
+    on_removed: Literal["raise", "skip"] = "raise"
+    known_record: RecordIdentity | None = None
+
+
+def queue_piece(
+    topic: str,
+    queue_id: int,
+    start: int,
+    stop: int,
+    *,
+    tags: str | None = None,
+    keys: tuple[str, ...] = (),
+    size: int = 0,
+) -> Piece:
+    """Return the piece ``[start, stop)`` of a queue."""
+    return Piece("queue", start, stop, (topic,), queue_id, tags=tags, keys=keys, size=size)
+
+
+def read_partition(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Go through the rows of a partition.
+
+    Parameters
+    ----------
+    partition : InputPartition
+        One that is no :class:`StorePartition` has no rows: Spark makes one of an empty plan.
+    schema : StructType
+        Which columns, in which order.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        At most 16,384 rows, and no more of them than 8 MiB hold but one.
+
+    Raises
+    ------
+    StoreCorruptError
+        A record does not check; the message names file and offset.
+    MessagesRemovedError
+        Retention took messages that were planned.
+    StoreReplacedError
+        Another store is at the path than when it was planned, whatever ``on_removed`` says:
+        rows of two stores are no query's.
+    """
+    if isinstance(partition, StorePartition):
+        with one_line_errors():
+            yield from _rows(partition, schema)
+
+
+def _rows(partition: StorePartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    planned = read = arrow_schema(schema)
+    filters = partition.filters
+    hidden = [name for name in filters.columns if name not in planned.names]
+    if hidden:
+        read = arrow_schema(spark_schema([*planned.names, *hidden]))
+    before = _directories(partition.path)
+    store = _opened_as_planned(partition)
+    if store is None:
+        return
+    try:
+        for piece in partition.pieces:
+            scan = scan_piece(
+                store,
+                piece,
+                read.names,
+                on_corrupt=partition.on_corrupt,
+                on_removed=partition.on_removed,
+            )
+            for batch in scan.to_batches():
+                passed = filters.passing(as_planned(batch, read))
+                if passed.num_rows:
+                    yield as_planned(passed, planned) if hidden else passed
+    except (MessagesRemovedError, StoreCorruptError, FileNotFoundError):
+        if _directories(partition.path) != before:
+            raise _replaced(partition) from None
+        raise
+    # Who replaces a store removes the old one's files, which may have been skipped.
+    lenient = partition.on_removed != "raise" or partition.on_corrupt != "raise"
+    if lenient and _directories(partition.path) != before:
+        raise _replaced(partition)
+
+
+def _opened_as_planned(partition: StorePartition) -> MessageStore | None:
+    """Return the store that was planned with; None where all its messages may be skipped."""
+    store = opened(partition.path)
+    known_record = partition.known_record
+    if known_record is None:
+        return store
+    offset = known_record.physical_offset
+    if identity_at(store, offset) != known_record:
+        store.close()  # what is kept open may not see what the planner has seen
+        store = opened(partition.path)
+    if identity_at(store, offset) == known_record:
+        return store
+    first = store.scan().extent(queued=False).start
+    if offset >= first:
+        raise _replaced(partition)
+    if partition.on_removed == "raise":
+        raise MessagesRemovedError("", -1, offset, first)
+    return None
+
+
+def _replaced(partition: StorePartition) -> StoreReplacedError:
+    return StoreReplacedError(
+        f"{partition.path}: the store was replaced since the query was planned"
+    )
+
+
+def scan_piece(
+    store: MessageStore,
+    piece: Piece,
+    columns: Iterable[str],
+    *,
+    on_corrupt: Literal["raise", "skip", "stop"] = "raise",
+    on_removed: Literal["raise", "skip"] = "raise",
+) -> Scan:
+    """Return the scan of a piece."""
+    return store.scan(
+        piece.topics or None,
+        piece.queue_id if piece.queue_id >= 0 else None,
+        columns=tuple(columns) or ("queue_id",),  # rows are counted by one that is made soonest
+        start=piece.start,
+        stop=piece.stop,
+        since=piece.since,
+        until=piece.until,
+        tags=piece.tags,
+        keys=piece.keys or None,
+        batch_rows=BATCH_ROWS,
+        batch_bytes=BATCH_BYTES,
+        on_corruption=on_corrupt,
+        on_removed=on_removed,
+    )
+
+
+_open: dict[str, tuple[Any, MessageStore]] = {}
+
+
+def opened(path: str) -> MessageStore:
+    """Return a store open for reading, kept open for the process's next task.
+
+    Parameters
+    ----------
+    path : str
+        Absolute.
+
+    Returns
+    -------
+    MessageStore
+        Not to be closed by the caller. Another one where the directory was replaced meanwhile.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store.
+    """
+    identity = _identity(path)
+    known = _open.pop(path, None)
+    if known is not None and (known[0] != identity or known[1].closed):
+        known[1].close()
+        known = None
+    if known is None:
+        known = (identity, rmqstore.open(path, "r"))
+    _open[path] = known
+    while len(_open) > _OPEN_MOST:
+        _open.pop(next(iter(_open)))[1].close()
+    return known[1]
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    """Return what differs when another store is at the path, or topics of it were deleted."""
+    found = [*_directories(path), *_numbers(Path(path, paths.DELETED_TOPICS))]
+    # A broker keeps no note of a topic that it deleted: the directory of all topics shows it.
+    with contextlib.suppress(OSError):
+        found.append(Path(path, paths.CONSUME_QUEUE).stat().st_mtime_ns)
+    return tuple(found)
+
+
+def _directories(path: str) -> tuple[int, ...]:
+    """Return what differs when another store is at the path, while the first is open."""
+    return *_numbers(Path(path)), *_numbers(Path(path, paths.COMMIT_LOG))
+
+
+def _numbers(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (-1,)
+    return status.st_dev, status.st_ino

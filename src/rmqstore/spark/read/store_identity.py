@@ -1,0 +1,86 @@
+"""One record by which a task checks that the store it opened is the one that was planned.
+
+Inode numbers do not identify a store: a new directory gets those of one that was removed, and
+some file systems number files on each node in their own way. A record that was put later differs
+in offset or time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
+
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
+
+__all__ = ["RecordIdentity", "StoreReplacedError", "identity_at", "last_identity"]
+
+_LOOK_BYTES = 64 << 10  # in which the last record is looked for first
+_LOOK_GROWTH = 16
+
+
+class StoreReplacedError(StoreError):
+    """Another store is where the one was that a query was planned with."""
+
+
+class RecordIdentity(NamedTuple):
+    """A record: where it is, and what differs in another store."""
+
+    physical_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_timestamp: int
+    body_crc: int
+
+
+def identity_at(store: MessageStore, physical_offset: int) -> RecordIdentity | None:
+    """Return the record that begins at an offset of the log; None where no good one does."""
+    try:
+        found = store.at(physical_offset)
+    except (MessageNotFoundError, StoreCorruptError):
+        return None
+    return RecordIdentity(
+        physical_offset,
+        found.topic,
+        found.queue_id,
+        found.queue_offset,
+        found.store_timestamp,
+        found.body_crc,
+    )
+
+
+def last_identity(store: MessageStore, first: int, end: int) -> RecordIdentity | None:
+    """Return the last record of a range of the log: retention takes it last.
+
+    Parameters
+    ----------
+    store : MessageStore
+    first, end : int
+        Physical offsets.
+
+    Returns
+    -------
+    RecordIdentity, or None
+        None: there is no good record.
+    """
+    size = _LOOK_BYTES
+    while first < end:
+        start = max(first, end - size)
+        last = -1
+        tail = store.scan(
+            columns=("physical_offset",),
+            start=start,
+            stop=end,
+            on_corruption="skip",
+            on_removed="skip",
+        )
+        for batch in tail.to_batches():
+            last = batch.column(0)[-1].as_py()
+        if last >= 0:
+            return identity_at(store, last)
+        if start == first:
+            break
+        size *= _LOOK_GROWTH
+    return None

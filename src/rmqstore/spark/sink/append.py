@@ -1,0 +1,340 @@
+"""Staged rows are appended to the log, each exactly once, also across a crash.
+
+An intent is on the disk before the first row is in the log. It names the staged files and where
+the log ended. The next commit finds an intent that was not ended, sees by the unique keys
+which of its rows are in the log, and puts the rest: from the intent's own files, as a query that
+is run again may give its rows in another order. Nothing is ever cut from the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore.errors import StoreCorruptError, StoreError
+from rmqstore.locking import open_for_writing
+from rmqstore.spark.common.options import OptionError
+from rmqstore.spark.sink import exchange
+from rmqstore.spark.sink.ledger import Intent, Job, Ledger
+from rmqstore.spark.sink.options import Limits, WriteOptions, limits_in_force
+from rmqstore.spark.sink.staging import (
+    StagedFile,
+    StagedFileError,
+    check_staged,
+    row_of_key,
+    staged_batches,
+)
+
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
+
+__all__ = [
+    "UnfinishedWriteError",
+    "append",
+    "check_place",
+    "foreign_entries",
+    "has_store",
+    "in_order",
+    "named",
+    "put_files",
+    "roll_forward",
+]
+
+_NAMED_MOST = 3
+
+
+class UnfinishedWriteError(StoreError):
+    """A write has begun and cannot be finished now; the next write to the store finishes it."""
+
+
+def append(options: WriteOptions, limits: Limits, job: Job, files: Iterable[StagedFile]) -> None:
+    """Put staged files into the store, unless the job is in it; finish what another has begun.
+
+    Parameters
+    ----------
+    options : WriteOptions
+    limits : Limits
+        With which the files were checked.
+    job : Job
+    files : iterable of StagedFile
+        Of its tasks.
+
+    Raises
+    ------
+    StoreLockedError
+        The store is open for writing elsewhere.
+    StagedFileError
+        A staged file is missing, or is not as its task left it; nothing is written.
+    UnfinishedWriteError
+        The write has begun; the next one to this store finishes it.
+    StoreError, OSError
+        As :func:`rmqstore.open`.
+    """
+    exchange.recover(Path(os.path.realpath(options.path)))
+    wanted = in_order(files)
+    ledger = Ledger(options.path)
+    is_new = not has_store(options.path)
+    is_ours = is_new and ledger.is_alone
+    if not wanted and not is_new and ledger.intent() is None:
+        ledger.discard(job)
+        return
+    with open_for_writing(options.path, options.store_config(), options.lock_timeout) as store:
+        if is_ours:
+            ledger.mark_created()
+        roll_forward(store, ledger, sync=options.sync)
+        if wanted and not ledger.is_done(job):
+            _check_limits(store, limits)
+            for file in wanted:
+                check_staged(ledger.directory(job), file, whole=False)
+            if options.sync:  # tasks have synced the files and their directory, not its name
+                ledger.sync_staging()
+            store.flush()  # the log up to where the rows begin will be there after any crash
+            start = store.stats()["wrote_position"]
+            intent = Intent(job, start, options.queue_nums, wanted)
+            ledger.begin(intent)
+            _finish(store, ledger, intent, sync=options.sync)
+        ledger.sweep(job)
+        ledger.discard(job)
+
+
+def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
+    """Finish the write of an intent, if there is one.
+
+    Parameters
+    ----------
+    store : MessageStore
+        Open for writing.
+    ledger : Ledger
+        That of the store.
+    sync : bool
+        Whether the rows are forced to the disk before the ledger says that they are there.
+
+    Raises
+    ------
+    UnfinishedWriteError
+        It cannot be finished now.
+    StoreCorruptError
+        The log has other rows of it than it can have, or the intent is not as it was written.
+    """
+    intent = ledger.intent()
+    if intent is None:
+        return
+    if ledger.is_done(intent.job):
+        ledger.end()
+    else:
+        _finish(store, ledger, intent, sync=sync, done=_rows_in_log(store, intent))
+    ledger.discard(intent.job)
+
+
+def check_place(options: WriteOptions) -> None:
+    """Refuse to make a store among other files.
+
+    Parameters
+    ----------
+    options : WriteOptions
+
+    Raises
+    ------
+    OptionError
+        There is no store, and something that is not of one.
+    """
+    if has_store(options.path):
+        return
+    foreign = foreign_entries(options.path)
+    if foreign:
+        raise OptionError(
+            f"option 'path' is {options.path!r}: {named(foreign)}, and no store; a store is made "
+            "in a directory that is missing or empty"
+        )
+
+
+def foreign_entries(path: str) -> list[str]:
+    """Return the names of what a directory has, and neither a store nor the sink makes.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    list of str
+        Empty if it is no directory.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        return []
+    known = paths.STORE_ENTRIES | {Ledger(path).root.name}
+    return sorted(entry.name for entry in directory.iterdir() if entry.name not in known)
+
+
+def named(entries: list[str]) -> str:
+    """Return how messages say what is in a directory.
+
+    Parameters
+    ----------
+    entries : list of str
+        At least one.
+
+    Returns
+    -------
+    str
+    """
+    more = len(entries) - _NAMED_MOST
+    text = ", ".join(repr(name) for name in entries[:_NAMED_MOST])
+    return f"there is {text}" + (f" and {more} more" if more > 0 else "")
+
+
+def has_store(path: str) -> bool:
+    """Tell whether there is a store: a file of its log.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    bool
+    """
+    found = Path(path, paths.COMMIT_LOG).glob("[0-9]*")
+    return any(paths.parse_offset_file_name(file.name) is not None for file in found)
+
+
+def in_order(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
+    """Return the files with rows in the order in which their rows are put.
+
+    Parameters
+    ----------
+    files : iterable of StagedFile
+
+    Returns
+    -------
+    tuple of StagedFile
+    """
+    return tuple(sorted((file for file in files if file.rows), key=lambda file: file.partition))
+
+
+def _check_limits(store: MessageStore, limits: Limits) -> None:
+    """Refuse a store of other limits than those that the rows were checked with."""
+    found = limits_in_force(store.config)
+    if found != limits:
+        raise StoreError(
+            f"{store.path}: the rows were checked for a store with {limits}, it has {found}: "
+            "it was made or configured again meanwhile; write again"
+        )
+
+
+def _finish(
+    store: MessageStore, ledger: Ledger, intent: Intent, *, sync: bool, done: int = 0
+) -> None:
+    """Put what is not in the log yet, and end the intent."""
+    directory = ledger.directory(intent.job)
+    try:
+        if done < intent.rows:
+            put_files(store, directory, intent, skip=done, whole=done > 0)
+        if sync:
+            store.flush()
+        ledger.seal(intent.job, store.stats()["wrote_position"])
+        ledger.end()
+    except Exception as error:
+        raise UnfinishedWriteError(
+            f"{store.path}: {intent.job.text} has begun and is not complete: {error}; the next "
+            "write to this store completes it, so it is not to be repeated under another name"
+        ) from error
+
+
+def put_files(
+    store: MessageStore, directory: Path, intent: Intent, *, skip: int = 0, whole: bool = False
+) -> None:
+    """Put the rows of staged files, from a row on.
+
+    Parameters
+    ----------
+    store : MessageStore
+    directory : Path
+        With the files.
+    intent : Intent
+        Names files, topics, and queues of a topic that is not there.
+    skip : int, optional
+        Rows that are in the log.
+    whole : bool, optional
+        Whether the files' sums are checked, and not their sizes alone.
+
+    Raises
+    ------
+    StagedFileError
+        A file is missing, or is not as its task left it; no row is put.
+    PutError
+        As :meth:`MessageStore.put_table`.
+    """
+    rest: list[tuple[StagedFile, int]] = []
+    for file in intent.files:
+        if skip < file.rows:
+            rest.append((file, skip))
+        skip = max(0, skip - file.rows)
+    for file, _ in rest:
+        check_staged(directory, file, whole=whole)
+    if intent.queue_nums is not None:
+        known = set(store.topics)
+        for topic in intent.topics:
+            if topic not in known:
+                store.create_topic(topic, intent.queue_nums)
+    for file, first in rest:
+        count = first
+        for batch in staged_batches(directory / file.name, first):
+            store.put_table(batch, wait=False)
+            count += batch.num_rows
+        if count != file.rows:
+            raise StagedFileError(
+                f"{directory / file.name}: has {count} rows, was staged with {file.rows}"
+            )
+
+
+def _rows_in_log(store: MessageStore, intent: Intent) -> int:
+    """Return how many of an intent's rows are in the log: always its first ones."""
+    import pyarrow.compute as pc
+
+    low = store.recovery.log_start
+    scan = store.scan(start=max(low, intent.start), columns=["uniq_key"], on_removed="skip")
+    count = 0
+    last = ""
+    for batch in scan.to_batches():
+        keys = batch.column("uniq_key")
+        mine = keys.filter(pc.starts_with(keys, intent.job.prefix).fill_null(False))
+        if len(mine):
+            count += len(mine)
+            last = mine[-1].as_py()
+    expected = _rows_until(intent, last) if count else 0
+    if low > intent.start and count == 0:
+        raise StoreCorruptError(
+            store.path,
+            intent.start,
+            f"the log begins at {low} now: it is unknown which of the {intent.rows} rows of "
+            f"{intent.job.text}, which {Ledger(store.path).intent_path} names, were in it; "
+            "writes go on once that file is removed",
+        )
+    # Where the first rows went by retention, the last one shows how many there were.
+    if expected != count and not (low > intent.start and expected > count):
+        raise StoreCorruptError(
+            store.path,
+            intent.start,
+            f"the log has {count} rows of {intent.job.text} from here on, the last with the key "
+            f"{last}, which is that of row {expected}",
+        )
+    return expected
+
+
+def _rows_until(intent: Intent, key: str) -> int:
+    """Return how many rows come before the one after a key's; -1 if there is no such row."""
+    try:
+        partition, row = row_of_key(key)
+    except ValueError:
+        return -1
+    before = 0
+    for file in intent.files:
+        if file.partition == partition:
+            return before + row + 1 if row < file.rows else -1
+        before += file.rows
+    return -1

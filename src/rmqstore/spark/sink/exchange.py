@@ -1,0 +1,114 @@
+"""Exchange two directories atomically, and recover an interrupted replacement.
+
+Source: Linux, ``renameat2``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from rmqstore.spark.common.side_files import MAKING, REPLACED, is_job_directory
+from rmqstore.syncing import sync_path
+
+__all__ = ["job_names", "recover", "swap"]
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+
+
+def swap(made: Path, path: Path) -> None:
+    """Put a directory in the place of another; what was there is at ``made`` afterwards.
+
+    Parameters
+    ----------
+    made : Path
+        ``<path>.making-<name>``, complete and on the disk.
+    path : Path
+        A directory beside it, or nothing.
+
+    Raises
+    ------
+    OSError
+        The system refuses; nothing has changed.
+
+    Notes
+    -----
+    Where the file system cannot exchange two names there is a moment without ``path``:
+    :func:`recover` ends it after a crash.
+    """
+    if not os.path.lexists(path):
+        made.rename(path)
+    elif not _exchange(made, path):
+        name = made.name.removeprefix(f"{path.name}{MAKING}")
+        aside = path.with_name(f"{path.name}{REPLACED}{name}")
+        path.rename(aside)
+        with contextlib.suppress(FileNotFoundError):  # a recovery was faster
+            made.rename(path)
+        with contextlib.suppress(FileNotFoundError):
+            aside.rename(made)
+    sync_path(path.parent)
+
+
+def recover(path: Path) -> None:
+    """Recover an interrupted replacement, if there is one.
+
+    Parameters
+    ----------
+    path : Path
+        What was to be replaced.
+    """
+    for name in job_names(path, REPLACED):
+        aside = path.with_name(f"{path.name}{REPLACED}{name}")
+        made = path.with_name(f"{path.name}{MAKING}{name}")
+        if not os.path.lexists(path):
+            (made if made.exists() else aside).rename(path)
+            sync_path(path.parent)
+        if aside.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def job_names(path: Path, marker: str) -> list[str]:
+    """Return what the names of the sink's own directories beside one end with.
+
+    Parameters
+    ----------
+    path : Path
+        What was, or is, to be replaced; no link.
+    marker : str
+        What comes between its name and that of a job.
+
+    Returns
+    -------
+    list of str
+        Names of jobs. What anybody else has put there is left out.
+    """
+    if not path.parent.is_dir():
+        return []
+    start = f"{path.name}{marker}"
+    names = (
+        entry.name.removeprefix(start)
+        for entry in path.parent.iterdir()
+        if entry.name.startswith(start)
+    )
+    return sorted(filter(is_job_directory, names))
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once; False where the system cannot."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if call(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNKNOWN:
+        return False
+    raise OSError(number, os.strerror(number), os.fspath(one), None, os.fspath(other))

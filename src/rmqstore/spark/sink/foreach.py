@@ -1,0 +1,50 @@
+"""Exactly once in output mode update, which Spark gives to Python sinks through foreachBatch only.
+
+Source: pyspark, ``sql/streaming/readwriter.py`` DataStreamWriter.foreachBatch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqstore.spark.common.options import absolute_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["batch_appender"]
+
+
+def batch_appender(
+    path: str | os.PathLike[str], name: str, **options: str
+) -> Callable[[DataFrame, int], None]:
+    """Return what ``foreachBatch`` takes to append each batch of a query once.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Directory of the store.
+    name : str
+        Of the query: another for each query, and the same when it is started again. With a new
+        checkpoint its batches begin at 0 again, so that it needs a new name.
+    **options : str
+        As for ``df.write``: ``topic``, ``queueNums`` and so on.
+
+    Returns
+    -------
+    function of (DataFrame, int)
+
+    Examples
+    --------
+    >>> append = batch_appender("/data/totals", "revenue", topic="totals")  # doctest: +SKIP
+    >>> totals.writeStream.outputMode("update").foreachBatch(append).start()  # doctest: +SKIP
+    """
+    store = absolute_path("path", path)
+
+    def append(rows: DataFrame, batch_id: int) -> None:
+        writer = rows.write.format("rmqstore").options(**options).mode("append")
+        writer.option("jobId", name).option("batchId", str(batch_id)).save(store)
+
+    return append

@@ -1,0 +1,334 @@
+"""What the sink keeps beside a store, in ``.spark``: which batches are in it, what has begun.
+
+``ledger/<job>.json`` names the last batch of a query, or a job that is done; ``intent.json`` a
+write whose rows may be in the log in part; ``staging/<job>/`` has the files of tasks;
+``created.json`` says that the sink made the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from rmqstore.errors import StoreCorruptError
+from rmqstore.spark.common.side_files import IN_STORE, TEMPORARY, digest
+from rmqstore.spark.sink.staging import PREFIX_DIGITS, StagedFile
+from rmqstore.syncing import sync_path
+
+__all__ = [
+    "Intent",
+    "Job",
+    "Ledger",
+    "LedgerEntry",
+    "is_earlier",
+    "last_change",
+]
+
+_VERSION = 1
+_STALE_SECONDS = 86400.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One write: a batch job, or a batch of a streaming query.
+
+    Attributes
+    ----------
+    kind : str
+        ``"batch"`` or ``"stream"``.
+    name : str
+        Of the job or of the query.
+    batch : int
+        Number of the query's batch; 0 for a batch job, or the number that it was given.
+    directory : str
+        Name of the directory with its staged files.
+    kept : bool
+        Whether the ledger remembers it: its name may come again.
+    """
+
+    kind: Literal["batch", "stream"]
+    name: str
+    batch: int
+    directory: str
+    kept: bool
+
+    @property
+    def prefix(self) -> str:
+        """What the unique keys of its rows begin with: the same however often it is tried."""
+        return digest(f"{self.kind}\0{self.name}\0{self.batch}")[:PREFIX_DIGITS].upper()
+
+    @property
+    def text(self) -> str:
+        """How messages name it."""
+        if self.kind == "stream":
+            return f"batch {self.batch} of the query {self.name}"
+        return f"the job {self.name!r}" + (f", batch {self.batch}" if self.batch else "")
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """What the ledger says of a query or a job.
+
+    Attributes
+    ----------
+    batch : int
+        The last one that is in the store.
+    end : int
+        Physical offset after its last row.
+    """
+
+    batch: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A write whose rows are in the log, are not, or are in part.
+
+    Attributes
+    ----------
+    job : Job
+    start : int
+        Physical offset; no row is before it.
+    queue_nums : int or None
+        Queues of the topics that it makes.
+    files : tuple of StagedFile
+        In the order of their rows in the log.
+    """
+
+    job: Job
+    start: int
+    queue_nums: int | None
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics of all rows."""
+        return sorted({topic for file in self.files for topic in file.topics})
+
+
+class Ledger:
+    """The sink's files beside a store.
+
+    Parameters
+    ----------
+    store : str or path-like
+        Directory of the store.
+
+    Attributes
+    ----------
+    store : Path
+    root : Path
+        ``.spark`` in it.
+    intent_path : Path
+        The file of the write that has begun.
+
+    Notes
+    -----
+    What changes is written under another name, forced to the disk and renamed. Who changes it
+    holds the store's lock; staged files alone come without.
+    """
+
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        self.store = Path(store)
+        self.root = self.store / IN_STORE
+        self.entries_path = self.root / "ledger"
+        self.intent_path = self.root / "intent.json"
+        self._created = self.root / "created.json"
+        self._staging = self.root / "staging"
+
+    # What is in the store
+
+    def is_done(self, job: Job) -> bool:
+        """Tell whether a write is in the store already."""
+        entry = self.entry(job)
+        return entry is not None and job.batch <= entry.batch
+
+    def entry(self, job: Job) -> LedgerEntry | None:
+        """Return what is known of a job's name, None if nothing is.
+
+        Raises
+        ------
+        StoreCorruptError
+            The file is not as it was written.
+        """
+        if not job.kept:
+            return None
+        path = self._entry_path(job)
+        return _load(path, lambda found: _entry_of(found, job))
+
+    def seal(self, job: Job, end: int) -> None:
+        """Enter that a write is in the store, up to a physical offset."""
+        if job.kept:
+            data = {"kind": job.kind, "name": job.name, "batch": job.batch, "end": end}
+            _save(self._entry_path(job), data)
+
+    def copy_entries(self, other: Ledger) -> None:
+        """Take over what another ledger remembers, with the marks of its store."""
+        if other.entries_path.is_dir():
+            shutil.copytree(other.entries_path, self.entries_path, dirs_exist_ok=True)
+            for path in self.entries_path.iterdir():
+                sync_path(path)
+            sync_path(self.entries_path)
+
+    def _entry_path(self, job: Job) -> Path:
+        return self.entries_path / f"{job.kind}-{digest(job.name)}.json"
+
+    # What has begun
+
+    def intent(self) -> Intent | None:
+        """Return the write that has begun and is not known to be complete.
+
+        Raises
+        ------
+        StoreCorruptError
+            The file is not as it was written.
+        """
+        return _load(self.intent_path, _intent_of)
+
+    def begin(self, intent: Intent) -> None:
+        """Enter that rows come into the log from now on; from here on they all will."""
+        _save(self.intent_path, asdict(intent))
+
+    def end(self) -> None:
+        """Enter that no write is half done."""
+        self.intent_path.unlink(missing_ok=True)
+        sync_path(self.root)
+
+    # The store itself
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the store's directory is missing, or has nothing but what the sink keeps."""
+        if not self.store.is_dir():
+            return True
+        return all(path == self.root for path in self.store.iterdir())
+
+    @property
+    def created(self) -> bool:
+        """Whether the sink made the store."""
+        return self._created.exists()
+
+    def mark_created(self) -> None:
+        """Enter that the sink made the store."""
+        _save(self._created, {})
+
+    # Staged files
+
+    def directory(self, job: Job) -> Path:
+        """Return where a job's tasks leave their files."""
+        return self._staging / job.directory
+
+    def discard(self, job: Job) -> None:
+        """Remove a job's staged files, and directories that nothing else is in."""
+        shutil.rmtree(self.directory(job), ignore_errors=True)
+        for directory in (self._staging, self.root):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+    def keep_staging_only(self) -> None:
+        """Remove what an earlier try to make the store has left, but for staged files."""
+        for directory, kept in ((self.store, self.root), (self.root, self._staging)):
+            for path in directory.iterdir() if directory.is_dir() else ():
+                if path.is_dir() and path != kept:
+                    shutil.rmtree(path)
+                elif path != kept:
+                    path.unlink()
+
+    def staged_jobs(self) -> list[str]:
+        """Return the names of directories of staged files."""
+        try:
+            return sorted(os.listdir(self._staging))  # noqa: PTH208 - names, not paths
+        except FileNotFoundError:
+            return []
+
+    def sync_staging(self) -> None:
+        """Force the names of the jobs' directories to the disk."""
+        for directory in (self._staging, self.root, self.store):
+            sync_path(directory)
+
+    def sweep(self, job: Job, now: float | None = None) -> None:
+        """Remove what earlier batches of a query left, and jobs that were given up a day ago."""
+        limit = (time.time() if now is None else now) - _STALE_SECONDS
+        intent = self.intent()
+        kept = {job.directory} if intent is None else {job.directory, intent.job.directory}
+        for name in self.staged_jobs():
+            path = self._staging / name
+            if name not in kept and (is_earlier(name, job) or last_change(path) < limit):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def is_earlier(directory: str, job: Job) -> bool:
+    """Tell whether a directory is of another try of a query's batch, or of one before."""
+    stem, dot, rest = directory.partition(".")
+    if not dot or job.kind != "stream" or stem != job.directory.partition(".")[0]:
+        return False
+    number = rest.partition(".")[0]
+    return number.isdecimal() and int(number) <= job.batch
+
+
+def last_change(path: Path) -> float:
+    """Return when a directory, or what is in it or in its staged jobs, was changed last."""
+    times = [0.0]
+    for found in (path, *path.glob("*"), *path.glob(f"{IN_STORE}/staging/*/*")):
+        with contextlib.suppress(OSError):
+            times.append(found.stat().st_mtime)
+    return max(times)
+
+
+def _save(path: Path, data: dict[str, Any]) -> None:
+    """Replace a small file; a crash at any moment leaves the old one or the new one."""
+    made = [directory for directory in (path.parent, *path.parents) if not directory.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}{TEMPORARY}")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump({"version": _VERSION} | data, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_path(path.parent)
+    for directory in made:
+        sync_path(directory.parent)
+
+
+def _load(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
+    """Read a small file, None if there is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise StoreCorruptError(path, error.start, "no UTF-8") from None
+    try:
+        found = json.loads(text)
+        if found["version"] != _VERSION:
+            raise ValueError(f"version {found['version']!r}, this one reads {_VERSION}")
+        return parse(found)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StoreCorruptError(path, 0, f"not what the sink wrote: {error!r}") from None
+
+
+def _entry_of(found: dict[str, Any], job: Job) -> LedgerEntry:
+    if (found["kind"], found["name"]) != (job.kind, job.name):
+        raise ValueError(f"it is of {found['kind']} {found['name']!r}, not of {job.text}")
+    return LedgerEntry(int(found["batch"]), int(found["end"]))
+
+
+def _intent_of(found: dict[str, Any]) -> Intent:
+    files = tuple(
+        StagedFile(**(entry | {"topics": tuple(entry["topics"])})) for entry in found["files"]
+    )
+    return Intent(Job(**found["job"]), int(found["start"]), found["queue_nums"], files)

@@ -1,0 +1,244 @@
+"""What ``df.write`` and ``df.writeStream`` are given: options, columns, and the store's limits.
+
+Source: pyspark, ``sql/datasource.py`` DataSource.writer.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqstore import opening, paths
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreNotFoundError
+from rmqstore.spark.common.columns import COLUMNS, SINK_COLUMNS, SchemaError
+from rmqstore.spark.common.options import OptionError, Options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "Limits",
+    "WriteOptions",
+    "limits_of",
+    "parse_write_options",
+    "sink_columns",
+]
+
+_OPTIONS = (
+    "topic",
+    "queueNums",
+    "flush",
+    "allowOverwrite",
+    "jobId",
+    "batchId",
+    "lockTimeout",
+    "config",
+)
+_QUEUES_MOST = 65536
+_LOCK_SECONDS = 60.0
+_JOB_ID_LENGTH = 256
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a record of the store may be.
+
+    Attributes
+    ----------
+    max_message_size : int
+        Bytes that a record may take.
+    file_size : int
+        Bytes of a file of the commit log; no record spans two.
+    record_checksum : bool
+        Whether records carry ``__CRC32#``.
+    store_host_v6 : bool
+        Whether the store's host is an IPv6 address.
+    """
+
+    max_message_size: int
+    file_size: int
+    record_checksum: bool
+    store_host_v6: bool
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The options of a write.
+
+    Attributes
+    ----------
+    path : str
+        Directory of the store, absolute.
+    topic : str or None
+        Topic of all rows, in place of the column.
+    queue_nums : int or None
+        Queues of a topic that the write makes; None: as the store's configuration says.
+    sync : bool
+        Whether everything is forced to the disk before a write counts as done.
+    allow_overwrite : bool
+    job_id : str or None
+        A batch write of a job that was written before is dropped.
+    batch_id : int
+        Where a job is written in parts, one after the other: the number of this one.
+    lock_timeout : float
+        Seconds to wait for another writer of the store.
+    config : str or None
+        A ``broker.conf`` with the sizes of the store.
+    """
+
+    path: str
+    topic: str | None
+    queue_nums: int | None
+    sync: bool
+    allow_overwrite: bool
+    job_id: str | None
+    batch_id: int
+    lock_timeout: float
+    config: str | None
+
+    def store_config(self) -> StoreConfig | None:
+        """Return the configuration that was named, None if none was."""
+        return None if self.config is None else StoreConfig.from_file(self.config)
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Check the options of a sink.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        As Spark hands them over.
+
+    Returns
+    -------
+    WriteOptions
+
+    Raises
+    ------
+    OptionError
+        One is unknown, out of range or contradicts another; the message names it.
+    """
+    options = Options(given, _OPTIONS, what="the sink")
+    found = options.paths()
+    if len(found) > 1:
+        raise OptionError(f"option 'path' names {len(found)} stores; a sink writes one")
+    topic = options.text("topic")
+    if topic is not None and not paths.is_topic_name(topic):
+        raise options.error("topic", "1 to 127 of [%|a-zA-Z0-9_-]")
+    job_id = options.text("jobId")
+    if job_id is not None and not 1 <= len(job_id) <= _JOB_ID_LENGTH:
+        raise options.error("jobId", f"1 to {_JOB_ID_LENGTH} characters")
+    batch_id = options.integer("batchId", low=0)
+    if batch_id is not None and job_id is None:
+        raise OptionError("option 'batchId' needs option 'jobId': whose batch it is")
+    config = options.text("config")
+    if config is not None:
+        config = str(Path(config).absolute())
+        try:
+            StoreConfig.from_file(config)
+        except (OSError, ValueError) as error:
+            raise OptionError(f"option 'config' is {config!r}: {error}") from None
+    return WriteOptions(
+        path=found[0],
+        topic=topic,
+        queue_nums=options.integer("queueNums", low=1, high=_QUEUES_MOST),
+        sync=options.choice("flush", "sync", ("sync", "async")) == "sync",
+        allow_overwrite=options.flag("allowOverwrite", False),
+        job_id=job_id,
+        batch_id=batch_id or 0,
+        lock_timeout=options.seconds("lockTimeout", _LOCK_SECONDS),
+        config=config,
+    )
+
+
+def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
+    """Check the columns of what is written.
+
+    Parameters
+    ----------
+    schema : StructType
+        That of the DataFrame.
+    topic : str or None
+        The option, which stands for a column.
+
+    Returns
+    -------
+    tuple of str
+        Those that are there, in the order of ``SINK_COLUMNS``.
+
+    Raises
+    ------
+    SchemaError
+        A column is not the sink's, there twice or of another type, or one is missing.
+    """
+    seen: set[str] = set()
+    for field in schema.fields:
+        name = field.name
+        if name not in SINK_COLUMNS:
+            near = difflib.get_close_matches(name.lower(), SINK_COLUMNS, 1)
+            hint = f"; nearest is {near[0]!r}" if near else ""
+            raise SchemaError(
+                f"the sink writes no column {name!r}{hint}; it writes {', '.join(SINK_COLUMNS)}"
+            )
+        if name in seen:
+            raise SchemaError(f"column {name!r} appears twice")
+        seen.add(name)
+        if not COLUMNS[name].is_writable_as(field.dataType):
+            raise SchemaError(
+                f"column {name!r} must be {COLUMNS[name].writable_text}, "
+                f"not {field.dataType.simpleString()}"
+            )
+    if "body" not in seen:
+        raise SchemaError("column 'body' is missing; each row has a body")
+    if topic is None and "topic" not in seen:
+        raise SchemaError("column 'topic' is missing, and there is no option 'topic'")
+    return tuple(name for name in SINK_COLUMNS if name in seen)
+
+
+def limits_of(path: str, config: StoreConfig | None) -> Limits:
+    """Return what a record of the store at a path may be; of the one made there if there is none.
+
+    Parameters
+    ----------
+    path : str
+    config : StoreConfig or None
+        With which the store is opened.
+
+    Returns
+    -------
+    Limits
+
+    Raises
+    ------
+    OptionError
+        The path is no directory, or the configuration has other sizes than the store.
+    StoreError, OSError
+        As :func:`rmqstore.open`.
+    """
+    if Path(path).exists() and not Path(path).is_dir():
+        raise OptionError(f"option 'path' is {path!r}, which is no directory")
+    try:
+        with opening.open(path, "r", config=config) as store:
+            found = store.config.mapped_file_size_commit_log
+            if config is not None and config.mapped_file_size_commit_log != found:
+                raise OptionError(
+                    "option 'config' gives files of the commit log "
+                    f"{config.mapped_file_size_commit_log} bytes; those of {path} have {found}"
+                )
+            return limits_in_force(store.config)
+    except StoreNotFoundError:
+        return limits_in_force(config if config is not None else StoreConfig())
+
+
+def limits_in_force(config: StoreConfig) -> Limits:
+    """Return what a configuration makes of records."""
+    return Limits(
+        max_message_size=config.max_message_size,
+        file_size=config.mapped_file_size_commit_log,
+        record_checksum=config.record_checksum,
+        store_host_v6=config.store_host.startswith("["),
+    )

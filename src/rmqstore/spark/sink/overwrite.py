@@ -1,0 +1,228 @@
+"""Overwrite: a whole new store is made beside the old one, and takes its place at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from rmqstore import opening
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreError
+from rmqstore.locking import locked, open_for_writing
+from rmqstore.spark.common.options import OptionError
+from rmqstore.spark.common.side_files import MAKING
+from rmqstore.spark.sink import exchange
+from rmqstore.spark.sink.append import (
+    foreign_entries,
+    has_store,
+    in_order,
+    named,
+    put_files,
+    roll_forward,
+)
+from rmqstore.spark.sink.ledger import Intent, Job, Ledger, is_earlier, last_change
+from rmqstore.spark.sink.options import Limits, WriteOptions, limits_in_force
+from rmqstore.spark.sink.staging import StagedFile
+from rmqstore.syncing import sync_path
+
+__all__ = ["check_allowed", "discard_made", "making_names", "making_path", "recover", "replace"]
+
+_STALE_SECONDS = 86400.0
+_TRIES = 3
+
+
+def making_path(path: str, job: Job) -> Path:
+    """Return where a job makes the store that is to be at a path.
+
+    Parameters
+    ----------
+    path : str
+    job : Job
+
+    Returns
+    -------
+    Path
+        Beside it; where a link leads to, if it is one.
+    """
+    return Path(f"{os.path.realpath(path)}{MAKING}{job.directory}")
+
+
+def recover(path: str) -> None:
+    """Recover an interrupted replacement.
+
+    Parameters
+    ----------
+    path : str
+    """
+    exchange.recover(Path(os.path.realpath(path)))
+
+
+def check_allowed(options: WriteOptions) -> None:
+    """Refuse to overwrite what this sink did not make, and what the user did not allow.
+
+    Parameters
+    ----------
+    options : WriteOptions
+
+    Raises
+    ------
+    OptionError
+        It may not be overwritten.
+    """
+    path = Path(options.path)
+    if not path.is_dir() or not any(path.iterdir()):
+        return
+    if not Ledger(path).created:
+        raise OptionError(
+            f"option 'path' is {options.path!r}: this sink did not create what is there, "
+            "so it is not overwritten"
+        )
+    foreign = foreign_entries(options.path)
+    if foreign:
+        raise OptionError(
+            f"option 'path' is {options.path!r}: {named(foreign)}, which no store has and which "
+            "would be lost, so it is not overwritten"
+        )
+    if not options.allow_overwrite:
+        raise OptionError(
+            f"option 'path' is {options.path!r}, where there is a store: it is overwritten with "
+            "option 'allowOverwrite' true only"
+        )
+
+
+def replace(options: WriteOptions, limits: Limits, job: Job, files: Iterable[StagedFile]) -> None:
+    """Make a new store of staged files, and put it in the place of the old one.
+
+    Parameters
+    ----------
+    options : WriteOptions
+    limits : Limits
+        With which the files were checked.
+    job : Job
+    files : iterable of StagedFile
+        Of its tasks, staged in :func:`making_path`.
+
+    Raises
+    ------
+    StoreLockedError
+        The old store is open for writing.
+    StagedFileError
+        A staged file is missing, or is not as its task left it.
+    OptionError
+        What is there now may not be overwritten.
+    StoreError, OSError
+        As :func:`rmqstore.open`. The old store is as it was.
+
+    Notes
+    -----
+    The file sizes, and the number of queues of topics of the same name, are the old store's
+    where options do not say otherwise; so is what the ledger remembers.
+    """
+    path = Path(os.path.realpath(options.path))
+    made = making_path(options.path, job)
+    for _ in range(_TRIES):
+        exchange.recover(path)
+        _finish_pending(options)
+        # Held until the old directory is gone: who waits for the lock gets a store that is
+        # no more, and an error, but never writes to it.
+        with locked(options.path, options.lock_timeout):
+            old = Ledger(path)
+            if old.intent() is not None:
+                continue
+            if not old.is_done(job):
+                check_allowed(options)
+                _make(options, limits, job, in_order(files))
+                exchange.swap(made, path)
+            shutil.rmtree(made, ignore_errors=True)
+        _sweep(path, job)
+        return
+    raise StoreError(f"{path}: other writes began {_TRIES} times meanwhile; write again")
+
+
+def discard_made(path: str, job: Job) -> None:
+    """Leave nothing of a job that was not committed.
+
+    Parameters
+    ----------
+    path : str
+    job : Job
+    """
+    recover(path)
+    shutil.rmtree(making_path(path, job), ignore_errors=True)
+
+
+def making_names(path: str) -> list[str]:
+    """Return the directories' names of the jobs that make a store for a path.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    list of str
+    """
+    return exchange.job_names(Path(os.path.realpath(path)), MAKING)
+
+
+def _finish_pending(options: WriteOptions) -> None:
+    """Complete an append that has an intent: its query is not to put it again."""
+    ledger = Ledger(options.path)
+    if ledger.intent() is not None:
+        with open_for_writing(options.path, options.store_config(), options.lock_timeout) as store:
+            roll_forward(store, ledger, sync=True)
+
+
+def _make(options: WriteOptions, limits: Limits, job: Job, files: tuple[StagedFile, ...]) -> None:
+    """Make the new store, complete and on the disk, with the old one's memory."""
+    made = making_path(options.path, job)
+    made.mkdir(exist_ok=True)
+    ledger = Ledger(made)
+    ledger.keep_staging_only()
+    config = options.store_config()
+    queue_nums: dict[str, int] = {}
+    if has_store(options.path):
+        with opening.open(options.path, "r") as store:
+            queue_nums = {name: topic.write_queue_nums for name, topic in store.topics.items()}
+            if config is None:
+                config = _sizes_of(store.config)
+    with opening.open(made, "a", config=config) as store:
+        found = limits_in_force(store.config)
+        if found != limits:
+            raise StoreError(
+                f"{options.path}: the rows were checked for a store with {limits}, the new one "
+                f"has {found}: the old one changed meanwhile; write again"
+            )
+        intent = Intent(job, 0, options.queue_nums, files)
+        if options.queue_nums is None:
+            for topic in intent.topics:
+                if topic in queue_nums:
+                    store.create_topic(topic, max(1, queue_nums[topic]))
+        put_files(store, ledger.directory(job), intent)
+        end = store.stats()["wrote_position"]
+    ledger.discard(job)
+    ledger.copy_entries(Ledger(options.path))
+    ledger.seal(job, end)
+    ledger.mark_created()
+    sync_path(made)
+
+
+def _sizes_of(config: StoreConfig) -> StoreConfig:
+    """Return a configuration with the sizes of another's files."""
+    return StoreConfig().replace(
+        mapped_file_size_commit_log=config.mapped_file_size_commit_log,
+        mapped_file_size_consume_queue=config.mapped_file_size_consume_queue,
+        max_hash_slot_num=config.max_hash_slot_num,
+        max_index_num=config.max_index_num,
+    )
+
+
+def _sweep(path: Path, job: Job) -> None:
+    """Remove what earlier batches of a query left, and jobs that were given up a day ago."""
+    for name in making_names(str(path)):
+        entry = path.with_name(f"{path.name}{MAKING}{name}")
+        if is_earlier(name, job) or last_change(entry) + _STALE_SECONDS < time.time():
+            shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,268 @@
+"""``df.write`` and ``df.writeStream`` into a store, exactly once.
+
+Tasks leave their rows in files beside the store; the commit, in a process of the driver's host,
+puts them into the log.
+
+Source: pyspark, ``sql/datasource.py`` DataSourceArrowWriter, DataSourceStreamArrowWriter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from rmqstore.errors import StoreError
+from rmqstore.locking import wait_until_free
+from rmqstore.spark.common.errors import one_line_errors
+from rmqstore.spark.common.options import OptionError
+from rmqstore.spark.common.side_files import (
+    batch_directory,
+    new_name,
+    stream_directory,
+    stream_ending,
+)
+from rmqstore.spark.sink.append import append, check_place
+from rmqstore.spark.sink.ledger import Job, Ledger
+from rmqstore.spark.sink.options import (
+    Limits,
+    limits_of,
+    parse_write_options,
+    sink_columns,
+)
+from rmqstore.spark.sink.overwrite import (
+    check_allowed,
+    discard_made,
+    making_names,
+    making_path,
+    recover,
+    replace,
+)
+from rmqstore.spark.sink.staging import Rules, StagedFile, stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchWriter", "StagedMessage", "StreamWriter"]
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+# Options of Spark that no two queries of a session have in common.
+_QUERY_OPTIONS = ("checkpointlocation", "queryname")
+
+
+@dataclass(frozen=True)
+class StagedMessage(WriterCommitMessage):
+    """What a task hands to the commit.
+
+    Attributes
+    ----------
+    job : Job
+        For which it staged.
+    file : StagedFile
+        What it left.
+    limits : Limits
+        With which it checked its rows.
+    """
+
+    job: Job
+    file: StagedFile
+    limits: Limits
+
+
+class _Plan:
+    """What both writers know before the first task: plain data, which Spark pickles."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self.options = parse_write_options(options)
+        columns = sink_columns(schema, self.options.topic)
+        self.overwrite = overwrite
+        recover(self.options.path)
+        if overwrite:
+            check_allowed(self.options)
+        else:
+            check_place(self.options)
+        limits = limits_of(self.options.path, self.options.store_config())
+        self.rules = Rules(columns, self.options.topic, limits)
+        self.makes_directory = not Path(self.options.path).exists()
+
+    def stage(self, batches: Iterator[pa.RecordBatch], job: Job, partition: int) -> StagedMessage:
+        """Do a task's work."""
+        path = self.options.path
+        ledger = Ledger(making_path(path, job) if self.overwrite else path)
+        file = stage(
+            batches,
+            ledger.directory(job),
+            self.rules,
+            prefix=job.prefix,
+            partition=partition,
+            sync=self.options.sync,
+        )
+        return StagedMessage(job, file, self.rules.limits)
+
+    def commit(self, job: Job, messages: list[StagedMessage]) -> None:
+        """Make a job's rows visible, all of them."""
+        limits = messages[0].limits if messages else self.rules.limits
+        how = replace if self.overwrite else append
+        how(self.options, limits, job, [message.file for message in messages])
+
+    def staged_jobs(self) -> list[str]:
+        """Return the names of the directories in which tasks of any write have staged."""
+        if self.overwrite:
+            return making_names(self.options.path)
+        return Ledger(self.options.path).staged_jobs()
+
+    def discard(self, job: Job) -> None:
+        """Leave nothing of a job that was not committed."""
+        path = self.options.path
+        if self.overwrite:
+            discard_made(path, job)
+            return
+        ledger = Ledger(path)
+        intent = ledger.intent()
+        if intent is not None and intent.job.directory == job.directory:
+            return  # it is committed: the next write to the store completes it
+        ledger.discard(job)
+        if self.makes_directory:
+            with contextlib.suppress(OSError):
+                Path(path).rmdir()
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One ``df.write``: Spark takes it to every task, to the commit and to the abort.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        As Spark hands them over.
+    schema : StructType
+        That of the DataFrame.
+    overwrite : bool
+        Whether a new store takes the place of the one that is there.
+
+    Raises
+    ------
+    OptionError, SchemaError
+        An option or a column is not as it may be; the message names it.
+    StoreLockedError
+        The store is open for writing elsewhere.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._plan = _Plan(options, schema, overwrite)
+        run = new_name()
+        asked = self._plan.options
+        wait_until_free(asked.path, asked.lock_timeout)
+        name, directory = asked.job_id, batch_directory(run)
+        self._job = Job("batch", name or run, asked.batch_id, directory, name is not None)
+
+    @one_line_errors()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage a partition's rows; runs in a task."""
+        return self._plan.stage(iterator, self._job, _task().partitionId())
+
+    @one_line_errors()
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make all rows visible; after an error that says so the next write does."""
+        self._plan.commit(self._job, _staged(messages))
+
+    @one_line_errors()
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what tasks have staged, unless the rows are on their way."""
+        self._plan.discard(self._job)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The batches of one ``df.writeStream``: each is made anew, in tasks and in the commit.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        As Spark hands them over.
+    schema : StructType
+        That of the DataFrame.
+    overwrite : bool
+        Whether each batch is the whole result: output mode complete.
+
+    Raises
+    ------
+    OptionError, SchemaError
+        An option or a column is not as it may be; the message names it.
+
+    Notes
+    -----
+    It waits for no lock: Spark makes one for each commit, which waits itself, and for each abort,
+    which is to remove what was staged whoever has the store.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._plan = _Plan(options, schema, overwrite)
+        asked = self._plan.options
+        if asked.job_id is not None:
+            raise OptionError("option 'jobId' is for a batch write; a stream has its query's name")
+        if overwrite and not asked.allow_overwrite:
+            raise OptionError(
+                "output mode complete overwrites the store in each batch: "
+                "option 'allowOverwrite' has to be true"
+            )
+        given = {name.lower(): value for name, value in options.items()}
+        is_named = any(name in given for name in _QUERY_OPTIONS)
+        self._known_by = repr(sorted(given.items())) if is_named else None
+
+    @one_line_errors()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage a partition's rows; runs in a task."""
+        task = _task()
+        query = task.getLocalProperty(_QUERY_ID)
+        batch = task.getLocalProperty(_BATCH_ID)
+        if query is None or batch is None:
+            raise StoreError(f"the task has no query and batch: {query!r}, {batch!r}")
+        number = int(batch)
+        job = Job("stream", query, number, stream_directory(query, number, self._known_by), True)
+        return self._plan.stage(iterator, job, task.partitionId())
+
+    @one_line_errors()
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make all rows of a batch visible, unless they are already."""
+        staged = _staged(messages)
+        jobs = {message.job for message in staged}
+        if len(jobs) > 1 or any(job.batch != batchId for job in jobs):
+            named = ", ".join(sorted(job.text for job in jobs))
+            raise StoreError(f"the tasks of batch {batchId} staged for {named}")
+        for job in jobs:
+            self._plan.commit(job, staged)
+
+    @one_line_errors()
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what a batch's tasks have staged, unless the rows are on their way."""
+        jobs = {message.job for message in _staged(messages)}
+        if not jobs and self._known_by is not None:
+            ending = stream_ending(batchId, self._known_by)
+            for name in self._plan.staged_jobs():
+                if name.endswith(ending):
+                    jobs.add(Job("stream", "", batchId, name, True))
+        for job in jobs:
+            self._plan.discard(job)
+
+
+def _task() -> TaskContext:
+    """Return the task that this is."""
+    found = TaskContext.get()
+    if found is None:
+        raise StoreError("rows are staged in tasks only")
+    return found
+
+
+def _staged(messages: list[WriterCommitMessage | None]) -> list[StagedMessage]:
+    """Return the messages that are there."""
+    return [message for message in messages if isinstance(message, StagedMessage)]

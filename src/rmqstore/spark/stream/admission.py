@@ -1,0 +1,139 @@
+"""How much of what is there a batch takes.
+
+Source: Spark's Kafka source, ``maxOffsetsPerTrigger``, for the meaning; bytes are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.spark.stream.offsets import QueueName, QueueOffsets, share
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Backlog", "Sizes", "admitted", "bytes_of"]
+
+Backlog = Sequence[tuple[QueueName, int, int]]
+Sizes = Callable[[QueueName, int, int], "NDArray[Any]"]
+
+_UNITS_FIRST, _UNITS_MOST = 256, 1 << 18  # looked at in a row
+_SAMPLES, _SAMPLE_UNITS = 16, 256
+
+
+def admitted(
+    backlog: Backlog,
+    sizes: Sizes,
+    *,
+    max_messages: int | None = None,
+    max_bytes: int | None = None,
+    turn: int = 0,
+) -> QueueOffsets:
+    """Return where a batch ends.
+
+    Parameters
+    ----------
+    backlog : sequence of (QueueName, int, int)
+        Queues with messages: the offset that comes next, and the one after the last.
+    sizes : callable
+        Returns the bytes of the records of a range of a queue.
+    max_messages, max_bytes : int, optional
+        Of the batch; each queue has a part in proportion to its backlog.
+    turn : int, optional
+        Whose turn it is to have a message at least; one that counts up from batch to batch.
+
+    Returns
+    -------
+    dict of QueueName to int
+        Of the queues of which something is taken.
+
+    Notes
+    -----
+    A batch never has more than ``max_messages``, and more than ``max_bytes`` only where it has
+    but one message, which is larger.
+    """
+    if not backlog:
+        return {}
+    counts = [stop - start for _, start, stop in backlog]
+    if max_messages is not None:
+        counts = share(counts, max_messages, turn)
+    if max_bytes is not None:
+        counts = _within_bytes(backlog, counts, sizes, max_bytes, turn)
+    return {
+        name: start + count
+        for (name, start, _), count in zip(backlog, counts, strict=True)
+        if count
+    }
+
+
+def _within_bytes(
+    backlog: Backlog, counts: Sequence[int], sizes: Sizes, max_bytes: int, turn: int
+) -> list[int]:
+    """Return how many messages of each queue fit; of one queue one in any case."""
+    taken = [0] * len(counts)
+    order = [(turn + i) % len(counts) for i in range(len(counts))]
+    order = [i for i in order if counts[i]]
+    first = order[0]
+    name, start, _ = backlog[first]
+    left = max_bytes - int(sizes(name, start, start + 1)[0])
+    taken[first] = 1
+    if left <= 0:
+        return taken
+    total = sum(counts)
+    # First a part in proportion for each, then what these leave, to who comes next.
+    for parts in ([left * count // total for count in counts], None):
+        for i in order:
+            if taken[i] < counts[i]:
+                name, start, _ = backlog[i]
+                most = min(parts[i], left) if parts is not None else left
+                count, used = _fitting(sizes, name, start + taken[i], start + counts[i], most)
+                taken[i] += count
+                left -= used
+    return taken
+
+
+def _fitting(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) -> tuple[int, int]:
+    """Return how many messages in a row have no more bytes than ``most``, and their bytes."""
+    import numpy as np
+
+    at, used, length = start, 0, _UNITS_FIRST
+    while at < stop and used < most:
+        ends = np.cumsum(sizes(name, at, min(at + length, stop)))
+        count = int(np.searchsorted(ends, most - used, side="right"))
+        if count:
+            at += count
+            used += int(ends[count - 1])
+        if count < len(ends):
+            break
+        length = min(length * 4, _UNITS_MOST)
+    return at - start, used
+
+
+def bytes_of(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) -> int:
+    """Return the bytes of the records of a range, estimated from samples where it is long.
+
+    Parameters
+    ----------
+    sizes : callable
+    name : QueueName
+    start, stop : int
+    most : int
+        Messages of which each is counted; of more than these a few are.
+
+    Returns
+    -------
+    int
+    """
+    count = stop - start
+    if count <= max(most, _SAMPLES * _SAMPLE_UNITS):
+        return sum(
+            int(sizes(name, at, min(at + _UNITS_MOST, stop)).sum())
+            for at in range(start, stop, _UNITS_MOST)
+        )
+    step = (count - _SAMPLE_UNITS) // (_SAMPLES - 1)
+    found = 0
+    for i in range(_SAMPLES):
+        at = start + i * step
+        found += int(sizes(name, at, at + _SAMPLE_UNITS).sum())
+    return found * count // (_SAMPLES * _SAMPLE_UNITS)

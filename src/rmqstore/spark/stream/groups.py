@@ -1,0 +1,90 @@
+"""Progress of a stream as a consumer group's, in the store's ``consumerOffset.json``.
+
+Source: ``broker/offset/ConsumerOffsetManager.java``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rmqstore import paths
+from rmqstore.brokerfiles.offsets import OffsetTable
+from rmqstore.locking import is_owned
+
+__all__ = ["keep_progress"]
+
+_WAIT_SECONDS = 5.0
+
+
+def keep_progress(
+    path: str, group: str, progress: Mapping[tuple[str, int], tuple[int, int]]
+) -> bool:
+    """Note in a store how far a group has come.
+
+    Parameters
+    ----------
+    path : str
+        The store.
+    group : str
+    progress : mapping of (str, int) to (int, int)
+        By topic and queue: the offset that comes next, and the end of the queue.
+
+    Returns
+    -------
+    bool
+        Whether it is in the file. It is not where another process has the store open for
+        writing: the file is its owner's then, who would write its own again.
+
+    Raises
+    ------
+    StoreCorruptError
+        The file is torn, and so is its ``.bak``.
+    OSError
+        It cannot be written.
+
+    Notes
+    -----
+    An offset that is there and greater stays, unless the queue has no such offset any more: a
+    second stream of the group, or one that begins again, does not take the group back.
+    Source: ``broker/offset/ConsumerOffsetManager.java``.
+    """
+    if is_owned(path):
+        return False
+    with _one_at_a_time(path):
+        table = OffsetTable.load(path)
+        changed = False
+        for (topic, queue_id), (offset, end) in progress.items():
+            queues = table.offsets.setdefault((topic, group), {})
+            known = queues.get(queue_id)
+            if known is None or known < offset or known > max(end, offset):
+                queues[queue_id] = offset
+                changed = True
+        if changed:
+            table.save()
+    return True
+
+
+@contextlib.contextmanager
+def _one_at_a_time(path: str) -> Iterator[None]:
+    """Keep other streams from changing the file between reading and writing it."""
+    directory = Path(path, paths.CONFIG)
+    directory.mkdir(exist_ok=True)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)

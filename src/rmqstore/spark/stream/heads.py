@@ -1,0 +1,383 @@
+"""Where the queues of a stream begin and end now, at little cost.
+
+A stream asks for this a hundred times a second while it is idle. The stores are kept open for
+reading; new topics and queues, and stores or topics that were made again, show in the times of
+directories; of very many queues a few are looked at each time, in turn, until one of them has
+something new; and none is once nothing more is put: then the position where the next record of the
+log will begin shows it, by not being empty any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import rmqstore
+from rmqstore import paths
+from rmqstore.errors import StoreNotFoundError
+from rmqstore.spark.read.options import Selection, selected_queues
+from rmqstore.spark.stream.offsets import Deletions, LogStart, LogStarts, QueueName
+from rmqstore.store import MessageStore
+
+__all__ = ["Bounds", "Heads"]
+
+Bounds = dict[QueueName, tuple[int, int]]
+
+_LIGHT = "%LMQ%"  # queues of records that other queues have as well
+_LOOK_SECONDS = 0.002  # at a time, or a tenth of the time since the last one
+_LOOK_PART = 0.1
+_SETTLE_SECONDS = 1.0  # within which what is in the log is in its queue
+_QUIET_SECONDS = 30.0  # after which the queues are looked at nevertheless
+_HEAD_BYTES = 8  # of a record, of which some are not zero
+_RECORD_BYTES = 80  # of a record, with its times; none is shorter
+_DIGEST_BYTES = 8
+_YOUNG_NS = 50_000_000  # a directory's time is no older than its change by more than this
+_TRIES = 3  # to find where the log begins while retention removes that
+_ONE_STORE = "."
+
+
+class Heads:
+    """First offsets and ends of the selected queues.
+
+    Parameters
+    ----------
+    selection : Selection
+    discovery : float
+        Seconds between two looks for new topics and queues.
+
+    Attributes
+    ----------
+    bounds : dict of QueueName to (int, int)
+        As last seen: the first offset, and the one after the last message.
+    recreated : set of QueueName
+        Queues of a store or topic that was replaced by another since the first look.
+    version : int
+        Another number whenever ``bounds`` has changed.
+
+    Notes
+    -----
+    For one process, and not to be pickled.
+    """
+
+    def __init__(self, selection: Selection, discovery: float) -> None:
+        self.bounds: Bounds = {}
+        self.recreated: set[QueueName] = set()
+        self.version = 0
+        self._selection = selection
+        self._discovery = discovery
+        one = len(selection.stores) == 1
+        self._watched = [
+            _WatchedStore(_ONE_STORE if one else path, path, selection) for path in selection.stores
+        ]
+        self._names: list[tuple[QueueName, _WatchedStore]] = []
+        self._next = 0
+        self._looked = self._discovered = self._last_seen = self._quiet = float("-inf")
+        self._unchanged = 0  # queues looked at since one had something new
+        self._settled = False  # the log has not grown for a while
+
+    def close(self) -> None:
+        """Close the stores; the next look opens them again."""
+        for watched in self._watched:
+            watched.close()
+        self._discovered = float("-inf")
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names that the stores have in offsets."""
+        return tuple(watched.name for watched in self._watched)
+
+    def stores(self) -> Iterator[tuple[str, MessageStore]]:
+        """Go through the stores with the names that they have in offsets."""
+        for watched in self._watched:
+            yield watched.name, watched.opened()
+
+    def store(self, name: str) -> MessageStore | None:
+        """Return a store by the name that it has in offsets."""
+        return next((each.opened() for each in self._watched if each.name == name), None)
+
+    def deletions(self) -> Deletions:
+        """Return, by store and topic, where the log ended when a topic was deleted last."""
+        found = {each.name: each.deletions for each in self._watched}
+        return {store: topics for store, topics in found.items() if topics}
+
+    def log_starts(self, known: LogStarts) -> tuple[LogStarts, set[str]]:
+        """Tell what the logs begin with, and which stores are others than those known.
+
+        Parameters
+        ----------
+        known : dict of str to LogStart
+            As the offset has it that is gone on from.
+
+        Returns
+        -------
+        (dict of str to LogStart, set of str)
+            What is known stays, as long as the log has it: another one is taken where retention
+            removed it. Stores that are not watched are left as they are.
+
+        Notes
+        -----
+        Of a store whose queues have nothing, nothing is known: its first record may be only partly
+        written. A store whose log begins behind what is known may be the same one, and is taken
+        for it.
+        """
+        begun = {name.store for name, (_, high) in self.bounds.items() if high}
+        found, replaced = dict(known), set()
+        for watched in self._watched:
+            before = found.pop(watched.name, None)
+            if before is None and watched.name not in begun:
+                continue
+            start = watched.log_start(before)
+            if start is not None:
+                found[watched.name] = start
+            if before is None or before == start:
+                continue
+            if start is None or start.offset <= before.offset:
+                replaced.add(watched.name)
+        return found, replaced
+
+    def selects(self, name: QueueName) -> bool:
+        """Tell whether the options select a queue, be it there or not."""
+        return any(each.name == name.store for each in self._watched) and _selects(
+            self._selection, name.topic, name.queue_id
+        )
+
+    def look(self, *, everything: bool = False) -> None:
+        """Find the bounds again.
+
+        Parameters
+        ----------
+        everything : bool, optional
+            Look at each queue now; else at so many as there is time for, unless one of these has
+            something new.
+
+        Raises
+        ------
+        StoreNotFoundError
+            A store is not there any more.
+        """
+        now = time.monotonic()
+        if everything or now - self._discovered >= self._discovery:
+            everything = self._discover() or everything
+            self._discovered = time.monotonic()
+        if self._quiet > now - _QUIET_SECONDS and not everything:
+            if all(watched.is_at_end() for watched in self._watched):
+                self._looked = now
+                return
+            everything = True
+            self._settled = False
+            self._quiet = float("-inf")
+        until = now + max(_LOOK_SECONDS, _LOOK_PART * (now - self._looked))
+        for _ in range(len(self._names)):
+            self._next = (self._next + 1) % len(self._names)
+            name, watched = self._names[self._next]
+            found = watched.opened().queue_bounds(name.topic, name.queue_id)
+            self._unchanged += 1
+            if self.bounds.get(name) != found:
+                self.bounds[name] = found
+                self.version += 1
+                self._unchanged = 0
+                self._settled = False
+                everything = True
+            if not everything and time.monotonic() > until:
+                break
+        self._looked = time.monotonic()
+        if self._unchanged >= len(self._names):
+            self._all_unchanged()
+
+    def _all_unchanged(self) -> None:
+        """Note that no queue had anything new since the first of them was looked at.
+
+        The log was seen twice to end at the same offset, some time apart, and then the queues are
+        looked at once more: by then they have all that it has.
+        """
+        now = time.monotonic()
+        self._unchanged = 0
+        if self._settled:
+            self._quiet = now
+        elif now - self._last_seen >= _SETTLE_SECONDS:
+            self._last_seen = now
+            ends = [watched.ends_as_before() for watched in self._watched]
+            self._settled = all(ends)
+
+    def _discover(self) -> bool:
+        """Look for new queues, and for what was made again; whether there was any."""
+        changed = [watched for watched in self._watched if watched.look()]
+        if not changed:
+            return False
+        for watched in changed:
+            self.recreated |= watched.recreated
+        self._names = [(name, watched) for watched in self._watched for name in watched.queues]
+        known = {name for name, _ in self._names}
+        for name in [name for name in self.bounds if name not in known]:
+            del self.bounds[name]
+        self._next = self._unchanged = 0
+        self._settled = False
+        self._quiet = float("-inf")
+        self.version += 1
+        return True
+
+
+class _WatchedStore:
+    """A store kept open, and what its directories were when it was opened."""
+
+    def __init__(self, name: str, path: str, selection: Selection) -> None:
+        self.name = name
+        self.queues: tuple[QueueName, ...] = ()
+        self.recreated: set[QueueName] = set()
+        self.deletions: dict[str, int] = {}
+        self._path = path
+        self._selection = selection
+        self._store: MessageStore | None = None
+        self._signature: dict[str, tuple[int, int]] | None = None
+        self._inodes: dict[str, int] = {}
+        self._end = -1
+        self._outside = {
+            key: Path(path, key) for key in ("", paths.COMMIT_LOG, paths.CONSUME_QUEUE)
+        }
+        self._directories = self._outside
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def opened(self) -> MessageStore:
+        if self._store is None:
+            self._store = rmqstore.open(self._path, "r")
+        return self._store
+
+    def ends_as_before(self) -> bool:
+        """Tell the end of the log, and whether it is where it was the last time."""
+        before, self._end = self._end, self.opened().scan().extent(queued=False).stop
+        return self._end == before and self.is_at_end()
+
+    def is_at_end(self) -> bool:
+        """Tell whether nothing has been written where the log ended."""
+        size = self.opened().config.mapped_file_size_commit_log
+        start = self._end - self._end % size
+        try:
+            fd = os.open(
+                Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(start)),
+                os.O_RDONLY | os.O_CLOEXEC,
+            )
+        except FileNotFoundError:
+            return True
+        try:
+            return not any(os.pread(fd, _HEAD_BYTES, self._end - start))
+        finally:
+            os.close(fd)
+
+    def log_start(self, known: LogStart | None) -> LogStart | None:
+        """Return what the log begins with: what is known, if the log has that yet."""
+        for _ in range(_TRIES):
+            try:
+                if known is not None and self._record(known.offset) == known.record:
+                    return known
+            except FileNotFoundError:
+                pass
+            try:
+                files = [each.name for each in Path(self._path, paths.COMMIT_LOG).iterdir()]
+            except FileNotFoundError:
+                raise StoreNotFoundError(f"{self._path}: no store") from None
+            offsets = [paths.parse_offset_file_name(name) for name in files]
+            first = min((offset for offset in offsets if offset is not None), default=-1)
+            if first < 0:
+                return None
+            try:
+                record = self._record(first)
+            except FileNotFoundError:  # retention took it
+                continue
+            return LogStart(first, record) if record else None
+        return known  # found the next time
+
+    def _record(self, offset: int) -> str:
+        """Return a digest of the record that a file of the log begins with; empty if it has none.
+
+        Reading the file's start costs nothing, and a store that is copied or moved keeps it.
+        """
+        with Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(offset)).open("rb") as file:
+            head = file.read(_RECORD_BYTES)
+        if not any(head[:_HEAD_BYTES]):
+            return ""
+        return hashlib.blake2b(head, digest_size=_DIGEST_BYTES).hexdigest()
+
+    def look(self) -> bool:
+        """Open the store again if its directories have changed; whether they have."""
+        self.recreated = set()
+        if self._signature is not None and self._signature == _signatures(self._directories):
+            return False
+        began = time.time_ns()
+        before = self.queues
+        # A store that is open for reading does not see that a topic's files are others now.
+        self.close()
+        outside = _signatures(self._outside)
+        found = selected_queues(self.opened(), self._selection)
+        self.queues = tuple(
+            QueueName(self.name, topic, queue_id)
+            for topic, queue_ids in found.items()
+            for queue_id in queue_ids
+            if _selects(self._selection, topic, queue_id)
+        )
+        self.deletions = {
+            topic: end
+            for topic, end in self.opened().deleted_topics.items()
+            if _selects_topic(self._selection, topic)
+        }
+        self._directories = self._outside | {
+            f"{paths.CONSUME_QUEUE}/{topic}": Path(self._path, paths.CONSUME_QUEUE, topic)
+            for topic in dict.fromkeys(name.topic for name in self.queues)
+        }
+        signature = _signatures(self._directories) | outside
+        self._note_recreated(before, signature)
+        settled = all(at < began - _YOUNG_NS for _, at in signature.values())
+        self._signature = signature if settled else None
+        return True
+
+    def _note_recreated(
+        self, before: tuple[QueueName, ...], signature: dict[str, tuple[int, int]]
+    ) -> None:
+        inodes = {key: inode for key, (inode, _) in signature.items() if inode}
+        replaced = any(
+            key in self._inodes and self._inodes[key] != inodes.get(key)
+            for key in ("", paths.COMMIT_LOG)
+        )
+        for name in before:
+            key = f"{paths.CONSUME_QUEUE}/{name.topic}"
+            known = self._inodes.get(key)
+            if replaced or (known is not None and inodes.get(key, known) != known):
+                self.recreated.add(name)
+        self._inodes = inodes
+
+
+def _signatures(directories: dict[str, Path]) -> dict[str, tuple[int, int]]:
+    """Return inodes and times of directories; zeros where there is none."""
+    found: dict[str, tuple[int, int]] = {}
+    for key, path in directories.items():
+        try:
+            status = path.stat()
+        except OSError:
+            found[key] = 0, 0
+            continue
+        # In the store itself and in its log others come and go as well.
+        changed = status.st_mtime_ns if key.startswith(paths.CONSUME_QUEUE) else 0
+        found[key] = status.st_ino, changed
+    return found
+
+
+def _selects(selection: Selection, topic: str, queue_id: int) -> bool:
+    if selection.queues is not None:
+        return queue_id in selection.queues.get(topic, ())
+    return _selects_topic(selection, topic)
+
+
+def _selects_topic(selection: Selection, topic: str) -> bool:
+    if selection.queues is not None:
+        return topic in selection.queues
+    if selection.topics is not None:
+        return topic in selection.topics
+    if topic.startswith(_LIGHT):
+        return False
+    return selection.topic_pattern is None or bool(re.fullmatch(selection.topic_pattern, topic))

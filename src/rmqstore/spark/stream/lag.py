@@ -1,0 +1,223 @@
+"""How far a stream is behind its stores, from what Spark reports of its progress.
+
+Source: Spark's Kafka source, ``minOffsetsBehindLatest`` and its kin, for the meaning.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from rmqstore.spark.stream.offsets import OffsetError, QueueName, flat
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+__all__ = ["Lag", "LagListener", "QueueLag", "lag"]
+
+_log = logging.getLogger("rmqstore")
+
+
+@dataclass(frozen=True)
+class QueueLag:
+    """How far a stream is behind one queue.
+
+    Attributes
+    ----------
+    store : str
+        Its directory where the stream reads several stores, else ``"."``.
+    topic : str
+    queue_id : int
+    messages : int
+        That are there and were in no batch yet.
+    bytes : int
+        Of their records; an estimate where very many are behind.
+    """
+
+    store: str
+    topic: str
+    queue_id: int
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a stream is behind, as of when the batch was planned that the report is of.
+
+    Attributes
+    ----------
+    messages : int
+        That are there and were in no batch yet.
+    bytes : int
+        Of their records; an estimate where very many are behind.
+    queues : tuple of QueueLag
+        Each queue with a message, also those that the stream is not behind.
+    """
+
+    messages: int
+    bytes: int
+    queues: tuple[QueueLag, ...]
+
+    @classmethod
+    def of(cls, queues: Iterable[QueueLag]) -> Lag:
+        """Return the lag of some queues together."""
+        each = tuple(queues)
+        return cls(sum(one.messages for one in each), sum(one.bytes for one in each), each)
+
+    @property
+    def by_topic(self) -> dict[str, Lag]:
+        """The lag of each topic, in the order of the names."""
+        topics: dict[str, list[QueueLag]] = {}
+        for one in self.queues:
+            topics.setdefault(one.topic, []).append(one)
+        return {topic: Lag.of(topics[topic]) for topic in sorted(topics)}
+
+    @property
+    def min_messages(self) -> int:
+        """Messages of the queue that is the least behind; 0 where there is no queue."""
+        return min((one.messages for one in self.queues), default=0)
+
+    @property
+    def max_messages(self) -> int:
+        """Messages of the queue that is the most behind; 0 where there is no queue."""
+        return max((one.messages for one in self.queues), default=0)
+
+    @property
+    def avg_messages(self) -> float:
+        """Messages a queue."""
+        return self.messages / max(len(self.queues), 1)
+
+    @property
+    def min_bytes(self) -> int:
+        """Bytes of the queue that is the least behind; 0 where there is no queue."""
+        return min((one.bytes for one in self.queues), default=0)
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of the queue that is the most behind; 0 where there is no queue."""
+        return max((one.bytes for one in self.queues), default=0)
+
+    @property
+    def avg_bytes(self) -> float:
+        """Bytes a queue."""
+        return self.bytes / max(len(self.queues), 1)
+
+
+def lag(query: Any) -> Lag | None:
+    """Return how far a stream is behind its stores.
+
+    Parameters
+    ----------
+    query : StreamingQuery, StreamingQueryProgress or mapping
+        A query, also one of Spark Connect, or what it reported: ``query.lastProgress``.
+
+    Returns
+    -------
+    Lag, or None
+        None before the first batch, and where the query reads no store.
+
+    Notes
+    -----
+    As of when the last batch was planned.
+    """
+    progress = getattr(query, "lastProgress", query)
+    if progress is None:
+        return None
+    queues = [each for source in _get(progress, "sources") or () for each in _of_source(source)]
+    found = {(one.store, one.topic, one.queue_id): one for one in queues}
+    return Lag.of(found[key] for key in sorted(found)) if queues else None
+
+
+def _of_source(source: Any) -> list[QueueLag]:
+    """Return the queues of a source of the query; none if it is not ours."""
+    latest, end = _offset(_get(source, "latestOffset")), _offset(_get(source, "endOffset"))
+    if latest is None or end is None or "bytes" not in latest:
+        return []
+    try:
+        heads, ends = flat(latest["q"]), flat(end["q"])
+        behind, sizes = flat(latest["at"]), flat(latest["bytes"])
+    except (KeyError, OffsetError):
+        return []
+    return [
+        _of_queue(name, head, ends.get(name, behind.get(name, head)), behind, sizes)
+        for name, head in heads.items()
+    ]
+
+
+def _of_queue(
+    name: QueueName,
+    head: int,
+    at: int,
+    behind: Mapping[QueueName, int],
+    sizes: Mapping[QueueName, int],
+) -> QueueLag:
+    messages = max(head - at, 0)
+    measured = head - behind.get(name, head)  # messages that the bytes are of
+    size = sizes.get(name, 0)
+    if messages != measured:
+        size = size * messages // measured if measured > 0 else 0
+    return QueueLag(name.store, name.topic, name.queue_id, messages, size)
+
+
+def _offset(text: Any) -> dict[str, Any] | None:
+    """Return an offset, which Spark reports as JSON."""
+    if isinstance(text, str):
+        try:
+            text = json.loads(text)
+        except ValueError:
+            return None
+    return text if isinstance(text, dict) and "q" in text else None
+
+
+def _get(of: Any, name: str) -> Any:
+    """Return a field of a report, be it an object or a mapping."""
+    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+
+
+class LagListener(StreamingQueryListener):
+    """A listener that reports, with each batch of a stream, how far the stream is behind.
+
+    Parameters
+    ----------
+    tell : callable, optional
+        Called with the query's name, or its id where it has none, and the :class:`Lag`. Without
+        one the lag is logged, by the logger ``rmqstore``.
+
+    Notes
+    -----
+    ``spark.streams.addListener(LagListener(print))``.
+    Source: pyspark, ``sql/streaming/listener.py``.
+    """
+
+    def __init__(self, tell: Callable[[str, Lag], object] | None = None) -> None:
+        self._tell = tell if tell is not None else _logged
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing: a query that has begun has no batch yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Tell how far the query is behind."""
+        found = lag(event.progress)
+        if found is not None:
+            self._tell(str(event.progress.name or event.progress.id), found)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Do nothing: nothing has come since the last batch."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Do nothing: the last report stands."""
+
+
+def _logged(query: str, found: Lag) -> None:
+    _log.info("%s: %d messages behind, %d bytes", query, found.messages, found.bytes)

@@ -1,0 +1,225 @@
+"""Where a stream has come to, and how much a batch may take: plain values, no store.
+
+An offset holds, by store, topic and queue, the queue offset after the last message of the batch
+that ends there, and where that batch begins: Spark keeps no start of a query's first batch, so
+that a replay of it has to be planned from its end alone. What the log of each store begins with
+shows whether another store is at the path when a query is started again.
+
+Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; shares as Spark's Kafka source has
+them for ``maxOffsetsPerTrigger``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqstore.errors import StoreError
+
+__all__ = [
+    "DataLossError",
+    "Deletions",
+    "LogStart",
+    "LogStarts",
+    "OffsetError",
+    "QueueName",
+    "QueueOffsets",
+    "StreamOffset",
+    "flat",
+    "nested",
+    "share",
+]
+
+_VERSION = 1
+_INT64_MOST = (1 << 63) - 1
+_INT32_MOST = (1 << 31) - 1
+
+
+class OffsetError(StoreError, ValueError):
+    """An offset in the checkpoint is none of this source's."""
+
+
+class DataLossError(StoreError):
+    """Messages that the stream was to read next are not there, and may have been lost."""
+
+
+class QueueName(NamedTuple):
+    """A queue of a stream; the store is ``"."`` where there is but one."""
+
+    store: str
+    topic: str
+    queue_id: int
+
+
+class LogStart(NamedTuple):
+    """A record that a store's log began with: where it is, and a digest of its first bytes."""
+
+    offset: int
+    record: str
+
+
+QueueOffsets = dict[QueueName, int]
+Deletions = dict[str, dict[str, int]]
+LogStarts = dict[str, LogStart]
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """The end of a batch.
+
+    Attributes
+    ----------
+    positions : dict of QueueName to int
+        The queue offset that comes next.
+    begins : dict of QueueName to int
+        Where the batch begins, of those queues that it has messages of.
+    deletions : dict of str to dict of str to int
+        By store and topic, where the log ended when the topic was deleted last.
+    logs : dict of str to LogStart
+        By store, what its log began with; not for one that had no messages yet.
+    """
+
+    positions: QueueOffsets
+    begins: QueueOffsets = field(default_factory=dict)
+    deletions: Deletions = field(default_factory=dict)
+    logs: LogStarts = field(default_factory=dict)
+
+    def ranges(self) -> Iterator[tuple[QueueName, int, int]]:
+        """Go through what the batch has: queue, first offset, and the one after the last.
+
+        Yields
+        ------
+        (QueueName, int, int)
+        """
+        for name in sorted(self.begins):
+            start, stop = self.begins[name], self.positions[name]
+            if start < stop:
+                yield name, start, stop
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what Spark keeps in the checkpoint."""
+        found: dict[str, Any] = {
+            "v": _VERSION,
+            "q": nested(self.positions),
+            "from": nested(self.begins),
+        }
+        if self.deletions:
+            found["deleted"] = self.deletions
+        if self.logs:
+            found["logs"] = {store: list(start) for store, start in self.logs.items()}
+        return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StreamOffset:
+        """Return an offset that :meth:`to_json` made.
+
+        Parameters
+        ----------
+        data : mapping
+            As Spark hands it over.
+
+        Returns
+        -------
+        StreamOffset
+
+        Raises
+        ------
+        OffsetError
+            It is no such offset, or one of a newer version.
+        """
+        version = data.get("v") if isinstance(data, Mapping) else None
+        if version != _VERSION:
+            raise OffsetError(
+                f"the checkpoint has an offset of version {version!r}; this source knows {_VERSION}"
+            )
+        positions = flat(data.get("q"))
+        begins = flat(data.get("from", {}))
+        deletions = data.get("deleted", {})
+        if not isinstance(deletions, dict) or not all(
+            isinstance(topics, dict) and all(type(end) is int for end in topics.values())
+            for topics in deletions.values()
+        ):
+            raise OffsetError(f"the checkpoint has {deletions!r} where deleted topics should be")
+        for name, start in begins.items():
+            if start > positions.get(name, -1):
+                raise OffsetError(
+                    f"the checkpoint has a batch of {name.topic}/{name.queue_id} that begins at "
+                    f"{start} and ends at {positions.get(name)}"
+                )
+        return cls(positions, begins, deletions, _log_starts(data.get("logs", {})))
+
+
+def _log_starts(data: Any) -> LogStarts:
+    try:
+        found = {store: LogStart(*start) for store, start in data.items()}
+    except (AttributeError, TypeError):
+        raise OffsetError(f"the checkpoint has {data!r} where logs should be") from None
+    for offset, record in found.values():
+        if type(offset) is not int or not 0 <= offset <= _INT64_MOST or type(record) is not str:
+            raise OffsetError(f"the checkpoint has {data!r} where logs should be")
+    return found
+
+
+def nested(values: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return values as JSON has them: store, topic, queue."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for (store, topic, queue_id), value in sorted(values.items()):
+        found.setdefault(store, {}).setdefault(topic, {})[str(queue_id)] = value
+    return found
+
+
+def flat(data: Any) -> QueueOffsets:
+    """Return what :func:`nested` was given; OffsetError where it was none."""
+    try:
+        found = {
+            QueueName(store, topic, int(queue_id)): value
+            for store, topics in data.items()
+            for topic, queues in topics.items()
+            for queue_id, value in queues.items()
+        }
+    except (AttributeError, ValueError):
+        raise OffsetError(f"the checkpoint has {data!r} where queues should be") from None
+    for name, value in found.items():
+        if type(value) is not int or not 0 <= value <= _INT64_MOST:
+            raise OffsetError(f"the checkpoint has {value!r} for {name.topic}/{name.queue_id}")
+        if not 0 <= name.queue_id <= _INT32_MOST:
+            raise OffsetError(f"the checkpoint has a queue {name.queue_id} of {name.topic!r}")
+    return found
+
+
+def share(wanted: Sequence[int], limit: int, turn: int = 0) -> list[int]:
+    """Divide a limit among those who want parts of it, in proportion.
+
+    Parameters
+    ----------
+    wanted : sequence of int
+        0 or more each.
+    limit : int
+        What there is.
+    turn : int, optional
+        Whose turn it is to be the first of those whose part would be less than one.
+
+    Returns
+    -------
+    list of int
+        None is more than was wanted; their sum is the limit, or what was wanted if that is less.
+
+    Notes
+    -----
+    What is left by rounding goes to those first who would have none, from ``turn`` on, so that
+    within as many calls as there are queues each has had one.
+    """
+    total = sum(wanted)
+    if total <= limit:
+        return list(wanted)
+    parts = [limit * each // total for each in wanted]
+    left = limit - sum(parts)
+    count = len(wanted)
+    order = [(turn + i) % count for i in range(count)]
+    for none_yet in (True, False):
+        for i in order:
+            if left and parts[i] < wanted[i] and (parts[i] == 0) == none_yet:
+                parts[i] += 1
+                left -= 1
+    return parts

@@ -1,0 +1,115 @@
+"""The options of ``spark.readStream``, beside those that batches take as well.
+
+Aliases are those of Spark's Kafka source that mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rmqstore.spark.common.options import OptionError, Options
+from rmqstore.spark.read.options import ALIASES, COMMON_OPTIONS, Selection, parse_selection
+from rmqstore.spark.read.positions import Positions, parse_from
+
+__all__ = ["STREAM_ALIASES", "STREAM_OPTIONS", "StreamOptions", "parse_stream_options"]
+
+STREAM_OPTIONS = (
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "minMessagesPerTrigger",
+    "maxTriggerDelay",
+    "discoveryInterval",
+)
+"""Names that only streams take."""
+
+STREAM_ALIASES = {
+    "maxOffsetsPerTrigger": "maxMessagesPerTrigger",
+    "minOffsetsPerTrigger": "minMessagesPerTrigger",
+}
+"""Kafka's names of some of them."""
+
+_DELAY_SECONDS = 900.0
+_DISCOVERY_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a stream reads and how much at a time; plain data.
+
+    Attributes
+    ----------
+    selection : Selection
+        Which messages of which stores.
+    start : Positions
+        Where a new query begins.
+    group : str, or None
+        Whose progress in ``consumerOffset.json`` is kept.
+    max_messages, max_bytes, min_messages : int, or None
+        Of one trigger.
+    max_delay : float
+        Seconds after which a batch may have less than ``min_messages``.
+    discovery : float
+        Seconds between two looks for new topics and queues.
+    """
+
+    selection: Selection
+    start: Positions
+    group: str | None = None
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    min_messages: int | None = None
+    max_delay: float = _DELAY_SECONDS
+    discovery: float = _DISCOVERY_SECONDS
+
+
+def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """Return what the options say; the stores are looked for, but not opened.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        As Spark hands them over.
+
+    Returns
+    -------
+    StreamOptions
+
+    Raises
+    ------
+    OptionError
+        An option is unknown, out of range, or contradicts another.
+    StoreNotFoundError
+        A path is no store.
+    """
+    options = Options(
+        given,
+        (*COMMON_OPTIONS, *STREAM_OPTIONS),
+        {**ALIASES, **STREAM_ALIASES},
+        what="the streaming source",
+    )
+    selection = parse_selection(options)
+    start = parse_from(options) or Positions("consumeFrom", "last")
+    group = options.text("group")
+    if group is not None and (not group or "@" in group):
+        raise options.error("group", "a name without '@'")
+    largest = options.integer("maxMessagesPerTrigger")
+    least = options.integer("minMessagesPerTrigger")
+    if least is None and "maxTriggerDelay" in options:
+        raise OptionError("option 'maxTriggerDelay' is given without 'minMessagesPerTrigger'")
+    if largest is not None and least is not None and least > largest:
+        raise OptionError(
+            f"option 'minMessagesPerTrigger' is {least}, above 'maxMessagesPerTrigger', "
+            f"which is {largest}"
+        )
+    max_bytes = options.size("maxBytesPerTrigger", 0) if "maxBytesPerTrigger" in options else None
+    return StreamOptions(
+        selection=selection,
+        start=start,
+        group=group,
+        max_messages=largest,
+        max_bytes=max_bytes,
+        min_messages=least,
+        max_delay=options.seconds("maxTriggerDelay", _DELAY_SECONDS),
+        discovery=options.seconds("discoveryInterval", _DISCOVERY_SECONDS),
+    )

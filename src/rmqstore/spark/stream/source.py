@@ -1,0 +1,152 @@
+"""The streaming source: what Spark asks of it between two batches, and what a task reads.
+
+One object lives in the driver's process and answers between batches; copies of it, which keep
+nothing but the options, read in the tasks.
+
+Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; the options mean what those of
+Spark's Kafka source do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from rmqstore.spark.common.errors import one_line_errors
+from rmqstore.spark.common.schema import columns_of
+from rmqstore.spark.read.partitions import StorePartition, read_partition
+from rmqstore.spark.stream.offsets import StreamOffset
+from rmqstore.spark.stream.options import StreamOptions, parse_stream_options
+from rmqstore.spark.stream.plan import opened_when_visible, plan_batch
+from rmqstore.spark.stream.progress import StreamProgress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of the messages of one or more stores.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        As Spark hands them over.
+    schema : StructType
+        Which columns, in which order.
+
+    Notes
+    -----
+    A pickle has the options and the schema alone. What was asked for and cannot be, which is an
+    OptionError, SchemaError or StoreNotFoundError, is raised by the first call of a method: Spark
+    shows no error of the constructor, but one of its own instead.
+    Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._schema = schema
+        self._given = dict(options)
+        self._progress: StreamProgress | None = None
+
+    @cached_property
+    def _options(self) -> StreamOptions:
+        columns_of(self._schema)
+        return parse_stream_options(self._given)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a task needs."""
+        return {**self.__dict__, "_progress": None}
+
+    def _driver(self) -> StreamProgress:
+        if self._progress is None:
+            self._progress = StreamProgress(self._options)
+        return self._progress
+
+    @one_line_errors()
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins."""
+        return self._driver().initial().to_json()
+
+    @one_line_errors()
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return that there is a limit, where the options set one.
+
+        Notes
+        -----
+        Spark hands it back, or ``ReadAllAvailable`` where the trigger overrules the options; what
+        limits there are is in the options.
+        """
+        options = self._options
+        if options.max_messages is not None:
+            return ReadMaxRows(options.max_messages)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.min_messages is not None:
+            return ReadMinRows(options.min_messages)
+        return ReadAllAvailable()
+
+    @one_line_errors()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; ``start`` itself where there is none to be made."""
+        return self._driver().latest(
+            start,
+            everything=isinstance(limit, ReadAllAvailable),
+            max_messages=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None,
+        )
+
+    @one_line_errors()
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the query: what is there now, and nothing that comes later."""
+        self._driver().freeze()
+
+    @one_line_errors()
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return the ends of the queues, and how far the stream is behind them."""
+        return self._driver().report()
+
+    @one_line_errors()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return what the tasks of a batch read, from its end alone.
+
+        Raises
+        ------
+        DataLossError
+            Messages of the batch are not there any more, and ``failOnDataLoss`` is set.
+        """
+        if start == end:
+            return []
+        batch = self._driver().still_there(StreamOffset.from_json(end))
+        return plan_batch(batch, self._options.selection)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Go through the rows of a partition."""
+        if isinstance(partition, StorePartition):
+            with one_line_errors():
+                for piece in partition.pieces:
+                    opened_when_visible(partition.path, piece.topics[0], piece.queue_id, piece.stop)
+            yield from read_partition(partition, self._schema)
+
+    @one_line_errors()
+    def commit(self, end: dict[str, Any]) -> None:
+        """Note, as the group's progress, that a batch is done."""
+        self._driver().commit(StreamOffset.from_json(end))
+
+    def stop(self) -> None:
+        """Close the stores."""
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None

@@ -1,0 +1,114 @@
+"""What ``import rmqstore`` loads, and what it offers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+
+pytestmark = pytest.mark.pure
+
+HEAVY = ("numpy", "xxhash", "click", "rich", "pyarrow", "pyspark", "pytest", "asyncio")
+
+
+def python(*arguments: str) -> str:
+    """Run a fresh Python; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(*sys.modules)"
+    return set(python("-c", script).split())
+
+
+def test_import_loads_nothing_heavy() -> None:
+    before = loaded_after("")
+    new = loaded_after("import rmqstore") - before
+    assert not new & set(HEAVY), new
+    assert "rmqstore._core" not in new
+
+
+def test_writing_and_reading_load_nothing_heavy(tmp_path: object) -> None:
+    before = loaded_after("")
+    new = loaded_after(
+        f"""
+import rmqstore
+with rmqstore.open({str(tmp_path)!r}, "a", config=rmqstore.StoreConfig.small()) as store:
+    store.put("t", b"x", keys="k", queue_id=0)
+    store.put_many("t", [b"y", b"z"], queue_key="key")
+    assert len(store.get("t", 0, 0).messages) and store.query("t", "k")
+    assert store["t"][0][0].body == b"x"
+"""
+    )
+    assert not (new - before) & set(HEAVY), new & set(HEAVY)
+
+
+def test_import_is_fast() -> None:
+    script = "import time; t = time.perf_counter(); import rmqstore; print(time.perf_counter() - t)"
+    assert min(float(python("-c", script)) for _ in range(5)) < 0.06
+
+
+def test_every_public_name_is_there() -> None:
+    assert sorted(rmqstore.__all__) == rmqstore.__all__
+    assert set(rmqstore.__all__) == set(rmqstore._MODULES)
+    for name in rmqstore.__all__:
+        value = getattr(rmqstore, name)
+        assert value is getattr(rmqstore, name)
+        assert value.__doc__, name
+        assert value.__name__ == name
+    assert set(rmqstore.__all__) <= set(dir(rmqstore))
+    assert not [name for name in dir(rmqstore) if name.startswith("_") and name[:2] != "__"]
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = rmqstore.nope  # type: ignore[attr-defined]
+
+
+def test_star_import() -> None:
+    code = "from rmqstore import *; print(open.__module__, Message.__name__)"
+    assert python("-c", code) == "rmqstore.opening Message\n"
+
+
+def test_every_public_method_says_what_it_does() -> None:
+    for name in rmqstore.__all__:
+        value = getattr(rmqstore, name)
+        for attribute in vars(value) if isinstance(value, type) else ():
+            member = getattr(value, attribute)
+            if not attribute.startswith("_") and callable(member):
+                assert member.__doc__, f"{name}.{attribute}"
+
+
+def test_module_runs_as_the_command_line() -> None:
+    shown = python("-m", "rmqstore", "--help")
+    assert shown.startswith("Usage: rmqstore")
+    for verb in ("demo", "info", "topics", "queues", "cat", "get", "find", "put"):
+        assert f"\n  {verb} " in shown
+    assert python("-m", "rmqstore", "--version") == f"rmqstore {rmqstore.__version__}\n"
+
+
+def test_only_arrays_load_numpy(tmp_path: Path) -> None:
+    use = f"""
+import rmqstore
+with rmqstore.open({str(tmp_path / "store")!r}, "a", config=rmqstore.StoreConfig.small()) as store:
+    store.put("t", b"x", keys="k", queue_key="k")
+    store.put_many("t", [b"x"] * 10, keys=["k"] * 10)
+    store.put_batch("t", [b"x"], queue_id=0)
+    assert store.get("t", 0, 0).messages
+    assert store.query("t", "k")
+    assert store.query_many("t", ["k"])[0]
+    assert store.scan().count() == 12 == len(list(store.scan()))
+    assert store["t"][0][-1].body == b"x"
+    store["t"][0].offset_at(0)
+    store.index_coverage()
+"""
+    assert not loaded_after(use) & {"numpy", "pyarrow"}
+    assert "numpy" in loaded_after(
+        "import rmqstore\n"
+        f"with rmqstore.open({str(tmp_path / 'store')!r}) as s: s.locate_many('t', ['k'])"
+    )

@@ -1,0 +1,35 @@
+"""The command line, and a configuration for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rmqstore.cli import main
+from support.command_line import Run
+
+CONF = """
+mappedFileSizeCommitLog=1048576
+mappedFileSizeConsumeQueue=6000
+maxHashSlotNum=1000
+maxIndexNum=4000
+"""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("RMQSTORE_PATH", raising=False)
+
+    def invoke(*args: object, **options: object) -> Result:
+        return CliRunner().invoke(main, [str(one) for one in args], **options)  # type: ignore[arg-type]
+
+    return invoke
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    file = tmp_path / "broker.conf"
+    file.write_text(CONF)
+    return file

@@ -1,0 +1,193 @@
+"""Tables on terminals of different widths: what is shortened, what is left out, what is not."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rmqstore
+from rmqstore.cli import output
+from rmqstore.cli.output import Column
+from rmqstore.cli.table import TableWriter, fit
+from rmqstore.cli.text import shorten, width_of
+from rmqstore.config import StoreConfig
+from support.terminals import on_terminal
+
+pytestmark = pytest.mark.pure
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)(?=\s|$)")
+BEGUN = re.compile(r"\d{4}-\d\d")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with topics, keys and bodies of many widths."""
+    path = tmp_path_factory.mktemp("table") / "store"
+    with rmqstore.open(path, "a", config=StoreConfig.small()) as store:
+        for number in range(300):
+            store.put("orders", b"%d " % number * 40, queue_id=1, tags="paid", keys=f"o-{number}")
+        store.put("%RETRY%a-group-with-a-long-name", b"x" * 500, queue_id=0, keys="k" * 50)
+        store.put(
+            "orders",
+            "\u8ba2\u5355\x1b[31m".encode() * 30,
+            queue_id=0,
+            tags="\u652f\u4ed8" * 20,
+            keys="all",
+        )
+        for number in range(300):
+            store.put("late-and-rather-long-topic", b"%d" % number, queue_id=number % 2)
+    return path
+
+
+VERBS: dict[str, list[str]] = {
+    "info": [],
+    "topics": [],
+    "queues": [],
+    "cat": [],
+    "find": ["-k", "k" * 50],
+    "restore": [],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_row_is_a_line(root: Path, verb: str, columns: int) -> None:
+    shown = on_terminal(columns, verb, root, *VERBS[verb], "--local", TZ="CET-1")
+    assert shown.code == 0, shown.errors
+    assert shown.lines
+    lines = shown.lines[1:] if verb == "info" else shown.lines  # the title is a path
+    assert max(map(width_of, lines)) <= columns
+    assert all(line == line.rstrip() and line for line in shown.lines)
+    for line in lines:  # no time is broken
+        assert len(BEGUN.findall(line)) == len(TIME.findall(line)), line
+    if verb == "cat":
+        assert len(lines) == 603
+
+
+def headings(line: str) -> list[str]:
+    return re.split(r" {2,}", line.strip())
+
+
+@pytest.mark.parametrize(
+    ("verb", "columns", "expected"),
+    [
+        ("cat", 40, ["topic", "queue", "offset", "body"]),
+        ("cat", 80, ["stored", "topic", "queue", "offset", "tags", "keys", "body"]),
+        ("find", 80, ["stored", "topic", "queue", "offset", "tags", "body"]),
+        ("cat", 200, ["stored", "topic", "queue", "offset", "tags", "keys", "body"]),
+        ("topics", 40, ["topic", "messages"]),
+        ("topics", 80, ["topic", "queues", "messages", "last stored"]),
+        ("queues", 40, ["topic", "queue", "max"]),
+        ("queues", 80, ["topic", "queue", "min", "max", "last stored"]),
+        (
+            "queues",
+            200,
+            ["topic", "queue", "min", "max", "messages", "first stored", "last stored"],
+        ),
+    ],
+)
+def test_what_gives_way(root: Path, verb: str, columns: int, expected: list[str]) -> None:
+    assert headings(on_terminal(columns, verb, root, *VERBS[verb]).lines[0]) == expected
+
+
+def test_what_goes_to_a_file_has_every_column(root: Path) -> None:
+    shown = on_terminal(80, "cat", root, "-o", "table", output_too=False)
+    assert headings(shown.lines[0])[-2:] == ["keys", "body"]
+    assert max(map(width_of, shown.lines)) > 150
+
+
+def test_without_rich_it_looks_the_same(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "rich").mkdir()
+    (tmp_path / "rich" / "__init__.py").write_text("raise ImportError('not installed')\n")
+    path = f"{tmp_path}:{Path(rmqstore.__file__).parents[1]}"
+    for verb, options in VERBS.items():
+        plain = on_terminal(80, verb, root, *options, PYTHONPATH=path)
+        assert plain == on_terminal(80, verb, root, *options)
+
+
+def test_demo_fits(tmp_path: Path) -> None:
+    for columns in (40, 80):
+        shown = on_terminal(columns, "demo", tmp_path / f"d{columns}", "-n", "1000")
+        assert shown.code == 0, shown.errors
+        tables = [line for line in shown.lines if line.startswith("  ") and "rmqstore" not in line]
+        assert len(tables) > 12
+        assert max(map(len, tables)) <= columns
+
+
+def test_rows_that_come_later_fit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen(io.BytesIO(), encoding="utf-8", write_through=True)
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert output.stdout_is_terminal()
+    columns = [Column("name", least=4), Column("size", "count"), Column("body", least=8)]
+    with TableWriter(columns) as writer:
+        for number in range(600):
+            length = 3 if number < 300 else 90
+            writer.row({"name": "n" * length, "size": 10 ** (number // 100), "body": "b" * length})
+    lines = screen.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 601
+    assert max(map(len, lines)) == 40
+    assert lines[1].split() == ["nnn", "1", "bbb"]
+    assert "100,000" in lines[-1]
+
+
+COLUMNS = st.lists(
+    st.builds(
+        Column, st.just("x"), rank=st.integers(0, 3), least=st.sampled_from([0, 4, 12])
+    ).flatmap(lambda one: st.tuples(st.just(one), st.integers(1, 60))),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(COLUMNS, st.integers(20, 150))
+def test_fit(given: list[tuple[Column, int]], available: int) -> None:
+    columns, widths = [one for one, _ in given], [width for _, width in given]
+    shown = fit(columns, widths, available)
+    assert set(shown) >= {number for number, one in enumerate(columns) if one.rank == 0}
+    used = sum(shown.values()) + 2 * (len(shown) - 1)
+    for number, width in shown.items():
+        assert width <= widths[number]
+        assert width == widths[number] or columns[number].least
+    if used > available:  # then nothing more can give way
+        assert all(columns[number].rank == 0 for number in shown)
+        assert all(width == 1 for number, width in shown.items() if columns[number].least)
+    elif any(width < widths[number] for number, width in shown.items()):
+        assert used == available
+    if sum(widths) + 2 * (len(widths) - 1) <= available:
+        assert shown == dict(enumerate(widths))
+
+
+@given(st.text(), st.integers(1, 30), st.booleans())
+def test_shorten(text: str, width: int, keep_end: bool) -> None:
+    cut = shorten(text, width, keep_end=keep_end)
+    assert width_of(cut) <= width
+    assert cut == text or width_of(text) > width
+
+
+def test_a_path_keeps_its_end(tmp_path: Path) -> None:
+    root = tmp_path / "a-directory-with-a-rather-long-name" / "store"
+    with rmqstore.open(root, "a", config=StoreConfig.small()) as store:
+        store.put("t", b"x")
+    (root / "abort").touch()
+    log = root / "commitlog" / ("0" * 20)
+    with rmqstore.open(root) as store, log.open("r+b") as file:
+        file.seek(store.recovery.log_end)
+        file.write(b"torn")
+    with rmqstore.open(root, "r+") as store:
+        [name] = store.recovery.saved_to
+    lines = on_terminal(80, "restore", root).lines
+    assert max(map(len, lines)) <= 80
+    file_name = lines[1].split()[0]
+    assert file_name.startswith("...")
+    assert name.endswith(file_name.removeprefix("..."))
+    assert on_terminal(300, "restore", root).lines[1].split()[0] == name

@@ -1,0 +1,184 @@
+"""File sizes as names and lengths tell them: one file that is off says nothing about the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import IncompatibleStoreError
+from support import oracle_store
+
+LOG_SIZE = 8192
+QUEUE_SIZE = 400
+CONFIG = rmqstore.StoreConfig(
+    mapped_file_size_commit_log=LOG_SIZE,
+    mapped_file_size_consume_queue=QUEUE_SIZE,
+    max_hash_slot_num=10,
+    max_index_num=40,
+)
+COUNT = 120
+BROKER_COUNT = 3498
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("made") / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for number in range(COUNT):
+            store.put("Topic1", b"%03d" % number * 60, queue_id=number % 4, keys=f"k{number}")
+    assert len(oracle_store.log_files(root / "commitlog")) > 3
+    return root
+
+
+@pytest.fixture
+def root(made, tmp_path):
+    shutil.copytree(made, tmp_path / "store")
+    return tmp_path / "store"
+
+
+def files(root: Path, directory: str) -> list[Path]:
+    return [path for _, path in oracle_store.log_files(root / directory)]
+
+
+def resize(path: Path, by: int) -> None:
+    os.truncate(path, path.stat().st_size + by)
+
+
+def assert_refused(root: Path, path: Path, config=None) -> None:
+    before = oracle_store.snapshot(root)
+    with pytest.raises(IncompatibleStoreError, match=path.name) as refused:
+        rmqstore.open(root, "r+", config=config)
+    assert str(path) in str(refused.value)
+    after = oracle_store.snapshot(root)
+    after.pop("lock", None)  # the lock itself may come
+    before.pop("lock", None)
+    assert {name: entry[3] for name, entry in after.items()} == {
+        name: entry[3] for name, entry in before.items()
+    }
+
+
+@pytest.mark.parametrize("by", [1, 4096, 1 << 20, 1 << 40])
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_brokers_log_file_that_is_too_long(broker_copy, tmp_path, number, by):
+    """Every record is shown all the same, and writing names the file."""
+    root = broker_copy("broker-clean", tmp_path).root
+    path = files(root, "commitlog")[number]
+    resize(path, by)
+    with rmqstore.open(root) as store:
+        assert store.scan().to_table().num_rows == BROKER_COUNT
+        assert store.config.mapped_file_size_commit_log == 1 << 20
+    assert_refused(root, path)
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("by", [-1, 1, 100, 1 << 40])
+def test_a_log_file_that_is_off(root, number, by):
+    path = files(root, "commitlog")[number]
+    resize(path, by)
+    with rmqstore.open(root) as store:
+        assert store.config.mapped_file_size_commit_log == LOG_SIZE
+        assert store.scan().to_table().num_rows == COUNT
+    for config in (None, CONFIG):
+        if by > 0 or number != -1:
+            assert_refused(root, path, config)
+    if by < 0 and number == -1:  # a short last file is completed
+        with rmqstore.open(root, "r+") as store:
+            assert store.config.mapped_file_size_commit_log == LOG_SIZE
+            assert len(store.scan().to_table()) == COUNT
+        assert path.stat().st_size == LOG_SIZE
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_one_sparse_file_of_a_tebibyte(tmp_path, mode):
+    """Nothing tells the size: never the error of a configuration that nobody gave."""
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    path = root / "commitlog" / f"{0:020d}"
+    path.touch()
+    resize(path, 1 << 40)
+    if mode == "r+":
+        assert_refused(root, path)
+    else:
+        with rmqstore.open(root) as store:
+            assert list(store.topics) == []
+
+
+@pytest.mark.parametrize("by", [-1, 1, 20, 1 << 40])
+@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("queue_id", [0, 3])
+def test_a_queue_file_that_is_off(root, queue_id, number, by):
+    path = files(root, f"consumequeue/Topic1/{queue_id}")[number]
+    before = path.read_bytes()
+    resize(path, by)
+    with rmqstore.open(root) as store:
+        assert store.config.mapped_file_size_consume_queue == QUEUE_SIZE
+        found = sum(len(list(store["Topic1"][each])) for each in store["Topic1"])
+        assert found == COUNT
+    if by > 0:
+        for config in (None, CONFIG):
+            assert_refused(root, path, config)
+    elif number == 0:  # no power cut does that to a file with one behind it
+        cut = oracle_store.snapshot(root)
+        with pytest.raises(rmqstore.IncompatibleStoreError, match=path.name):
+            rmqstore.open(root, "r+")
+        assert oracle_store.snapshot(root) == cut
+    else:
+        with rmqstore.open(root, "r+") as store:
+            assert store.config.mapped_file_size_consume_queue == QUEUE_SIZE
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("config", [None, CONFIG])
+@pytest.mark.parametrize("count", [1, 2])
+def test_queue_files_without_a_length(root, config, killed, count):
+    """A power cut may keep a file's name alone, with a whole file behind it as well."""
+    if killed:
+        (root / "abort").touch()
+    every = {path: path.read_bytes() for path in files(root, "consumequeue/Topic1/3")}
+    assert len(every) == 2
+    for path in list(every)[:count]:
+        os.truncate(path, 0)
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode, config=config if mode == "r+" else None) as store:
+            assert sum(len(list(store["Topic1"][each])) for each in store["Topic1"]) == COUNT
+    assert {path: path.read_bytes() for path in every} == every
+
+
+@pytest.mark.parametrize("lengths", [[0], [0, 0], [100, 0]])
+@pytest.mark.parametrize("config", [None, CONFIG])
+def test_the_last_log_files_without_a_length(root, config, lengths):
+    """A broker names two files ahead; both may be on the disk without a byte."""
+    stop = int(files(root, "commitlog")[-1].name) + LOG_SIZE
+    (root / "abort").touch()
+    for length in lengths:
+        path = root / "commitlog" / f"{stop:020d}"
+        path.touch()
+        os.truncate(path, length)
+        stop += LOG_SIZE
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode, config=config if mode == "r+" else None) as store:
+            assert len(store.scan().to_table()) == COUNT
+            assert sum(len(list(store["Topic1"][each])) for each in store["Topic1"]) == COUNT
+    assert {path.stat().st_size for path in files(root, "commitlog")} == {LOG_SIZE}
+
+
+def test_files_with_one_missing_between_them(root):
+    """Distances of names are then twice the size: lengths tell it."""
+    for path in files(root, "commitlog")[3:] + files(root, "commitlog")[1:2]:
+        path.unlink()
+    with rmqstore.open(root) as store:
+        assert store.config.mapped_file_size_commit_log == LOG_SIZE
+
+
+def test_two_files_that_are_both_too_long(root):
+    for path in files(root, "commitlog")[2:]:
+        path.unlink()
+    for path in sorted((root / "commitlog").iterdir()):
+        resize(path, 1)
+    with rmqstore.open(root) as store:
+        assert store.config.mapped_file_size_commit_log == LOG_SIZE

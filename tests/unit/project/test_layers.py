@@ -1,0 +1,111 @@
+"""The parts of the core use only what stands above them: the check finds what does not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[3]
+CHECK = TOP / "scripts" / "check_layers.py"
+SOURCE = TOP / "src" / "rmqstore"
+
+
+def check(source: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, CHECK, source], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(SOURCE / "_native", tmp_path / "_native")
+    shutil.copy(SOURCE / "_core.pyx", tmp_path)
+    return tmp_path
+
+
+def test_the_core_is_in_layers() -> None:
+    code, out = check(SOURCE)
+    assert code == 0, out
+
+
+@pytest.mark.parametrize(
+    ("part", "planted", "name"),
+    [
+        ("format/record_parse", "    return store_drop(NULL)\n", "store_drop"),
+        ("files/mapped_file", "cdef struct Planted:\n    Queue *queue\n", "Queue"),
+        ("log/dispatch", "cdef int planted(ScanFilter *filter) noexcept nogil:\n    return 0\n",
+         "ScanFilter"),
+        ("read/query", "cdef int64_t planted = ALONG_QUEUES\n", "ALONG_QUEUES"),
+    ],
+)  # fmt: skip
+def test_a_reference_upwards_is_found(copy: Path, part: str, planted: str, name: str) -> None:
+    path = copy / "_native" / f"{part}.pxi"
+    path.write_text(path.read_text() + "\n\n" + planted)
+    code, out = check(copy)
+    assert code == 1
+    assert f"{part}.pxi:" in out
+    assert f": {name} is defined below, in " in out
+    assert "1 problems" in out
+
+
+@pytest.mark.parametrize(
+    ("leaf", "used", "says"),
+    [
+        ("base/status", "format.layout", "base/status.pxd: format/layout.pxd is of a layer above"),
+        ("base/posix", "base.system", "base/posix.pxd imports itself over others"),
+    ],
+)
+def test_a_declaration_that_stands_on_a_layer_above_is_found(
+    copy: Path, leaf: str, used: str, says: str
+) -> None:
+    path = copy / "_native" / f"{leaf}.pxd"
+    path.write_text(path.read_text() + f"\nfrom rmqstore._native.{used} cimport *\n")
+    code, out = check(copy)
+    assert code == 1
+    assert says in out
+
+
+def test_a_part_that_nothing_includes_is_found(copy: Path) -> None:
+    (copy / "_native" / "log" / "planted.pxi").write_text("# planted\n")
+    code, out = check(copy)
+    assert code == 1
+    assert "log/planted.pxi is not included" in out
+
+
+def test_a_layer_in_two_places_is_found(copy: Path) -> None:
+    core = copy / "_core.pyx"
+    (copy / "_native" / "log" / "planted.pxi").write_text("# planted\n")
+    core.write_text(core.read_text() + 'include "_native/log/planted.pxi"\n')
+    code, out = check(copy)
+    assert code == 1
+    assert "log/ stands in two places" in out
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Of the package: a name is found where it is meant."""
+    package = SOURCE
+    names = [
+        name
+        for path in (*package.rglob("*.py"), *package.rglob("*.pxi"))
+        for name in re.findall(r"^(?:cdef )?class (\w+)", path.read_text(), re.MULTILINE)
+    ]
+    assert len(names) > 100
+    assert sorted(names) == sorted(set(names))
+
+
+def test_unit_tests_lie_by_layer() -> None:
+    layers = {path.name for path in (SOURCE / "_native").iterdir() if path.is_dir()}
+    python = {"api", "brokerfiles", "cli"}  # of src/rmqstore itself, and of its packages
+    unit = TOP / "tests/unit"
+    folders = {path.parent.name for path in unit.rglob("test_*.py")}
+    assert folders <= layers | python | {"project"}
+    assert {"format", "log", "recover", "read", "scan", "store"} <= folders
+    assert list(unit.glob("*.py")) == []
+    packages = {path.parent.name for path in (SOURCE / "spark").rglob("*/*.py")}
+    assert {path.parent.name for path in (TOP / "tests/spark").rglob("*/test_*.py")} <= packages

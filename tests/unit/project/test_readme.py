@@ -1,0 +1,278 @@
+"""The examples of README and pages, each run from top to bottom in one directory as a reader would.
+
+``python`` blocks share their names; a ``text`` block behind one is what it prints.  In ``console``
+blocks each ``$`` line is run by a shell and the lines after it are what it prints; ``...`` stands
+for lines left out.  ``make demo`` is run as the command that it ends in, on fewer messages.
+The home directory has a store that a real broker left, where 4.9.3 has it by default.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from support.documents import Block, alike, blocks, masked, run_python
+
+pytestmark = pytest.mark.pure
+
+PROJECT = Path(__file__).parents[3]
+README = PROJECT / "README.md"
+GUIDE = PROJECT / "docs/guide.md"
+CLI = PROJECT / "docs/cli.md"
+FAULTS = PROJECT / "docs/known-broker-faults.md"
+PAGES_RUN = [(README, 4), (GUIDE, 11), (CLI, 10)]  # with the examples that each has at least
+PAGES = [README, *sorted((PROJECT / "docs").glob("*.md"))]
+FIRST_SCREEN = 40  # lines of 80 columns
+DEMO = "rmqstore demo build/demo-store -n 5000"
+
+
+def run_shell(command: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def commands(block: Block) -> list[tuple[str, str]]:
+    """Return each command of a ``console`` block with what it is shown to print."""
+    parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert not parts[0].strip(), f"line {block.line}: no $ before the first line"
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts[1:]]
+
+
+@pytest.fixture
+def reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker_copy: Callable[[str, Path], object]
+) -> Path:
+    """A directory to work in, a home with a broker's store, the command on the path."""
+    home, work, tools = (tmp_path / name for name in ("home", "work", "bin"))
+    for one in (home, work, tools):
+        one.mkdir()
+    broker_copy("broker-clean", home)
+    (home / "broker-clean").rename(home / "store")
+    command = tools / "rmqstore"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rmqstore "$@"\n')
+    command.chmod(0o755)
+    package = str(Path(rmqstore.__file__).parents[2].resolve())
+    monkeypatch.setenv("PYTHONPATH", package)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("RMQSTORE_PATH", raising=False)
+    monkeypatch.chdir(work)
+    return work
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize(("page", "least"), PAGES_RUN, ids=["readme", "guide", "cli"])
+def test_examples_do_what_is_shown(page: Path, least: int) -> None:
+    names: dict[str, object] = {"__name__": "example"}
+    every = [*blocks(page), Block(0, "", "")]
+    ran = 0
+    for block, follower in itertools.pairwise(every):
+        if block.language == "python":
+            printed = run_python(page, block, names)
+            shown = follower.text if follower.language == "text" else ""
+            assert alike(masked(shown), masked(printed)), f"line {block.line}:\n{printed}"
+            ran += 1
+        elif block.language == "console":
+            for command, shown in commands(block):
+                demo = command == "make demo"
+                printed = run_shell(DEMO if demo else command)
+                if demo:  # every figure differs
+                    figures = re.compile(r"\S*\d\S*|\b(B|KiB|MiB|GiB|s|ms|us)\b")
+                    fine = alike(masked(shown, figures), masked(printed, figures))
+                else:
+                    fine = alike(masked(shown), masked(printed))
+                assert fine, f"line {block.line}: {command}\n{printed}"
+                ran += 1
+    assert ran >= least
+
+
+def test_the_copy_of_a_broken_store_can_be_looked_at(reader: Path) -> None:
+    (block,) = (block for block in blocks(FAULTS) if block.language == "python")
+    copy = reader.parent / "home/store"
+    printed = run_python(FAULTS, block, {"rmqstore": rmqstore, "path": copy})
+    assert "nothing was found" in printed
+    assert "Recovery(clean=True, mode='r+'" in printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_block_is_run_or_known(page: Path) -> None:
+    run = {"README.md": {"python", "console"}, "guide.md": {"python", "console"},
+           "cli.md": {"console"},
+           "spark.md": {"python spark"}, "known-broker-faults.md": {"python"},
+           "api.md": {"python", "pycon"}}  # fmt: skip
+    known = {"text", "sh", "json"} | run.get(page.name, set())
+    assert {block.language for block in blocks(page)} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.isascii()
+    for link in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (page.parent / link).exists(), link
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    text = README.read_text(encoding="utf-8")
+    for page in PAGES[1:]:
+        assert f"(docs/{page.name})" in text, page
+
+
+def test_the_first_screen_says_what_it_is() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert max(len(line) for line in lines[:FIRST_SCREEN]) <= 80
+    screen = [block for block in blocks(README) if block.line <= FIRST_SCREEN]
+    python, text, console = screen[:3]
+    assert [python.language, text.language, console.language] == ["python", "text", "console"]
+    assert len([line for line in python.text.splitlines() if line]) == 6
+    assert [command.split()[0] for command, _ in commands(console)] == ["rmqstore"]
+    first = "\n".join(lines[:FIRST_SCREEN])
+    assert all(f"| {word} |" in first for word in ("there", "not yet", "not planned"))
+
+
+def test_make_targets_exist() -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)", makefile, re.MULTILINE)
+    assert phony is not None
+    named = []
+    for page in PAGES:
+        named += re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8"))
+        for block in blocks(page):
+            if block.language == "sh":
+                for words in re.findall(r"^(?:\w+=\w+ )?make ([a-z -]+)", block.text, re.MULTILINE):
+                    named += words.split()
+    assert {"demo", "demo-spark", "test", "bench", "asan", "tsan"} <= set(named)
+    assert set(named) <= set(phony[1].split())
+
+
+def test_the_demo_passes_over_spark_without_java(tmp_path: Path) -> None:
+    for tool in ("make", "bash", "find", "sort", "python3", "env"):
+        path = shutil.which(tool)
+        assert path is not None, tool
+        (tmp_path / tool).symlink_to(path)
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+
+    def make(*arguments: str) -> list[str]:
+        done = subprocess.run(
+            ["make", *arguments], cwd=PROJECT, env=environment, capture_output=True, text=True,
+            check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    (line,) = make("demo-spark")
+    assert line.startswith("demo-spark: skipped, there is no Java")
+    assert make("--dry-run", "demo")[-1] == f'echo "{line}"'
+    (tmp_path / "java").symlink_to("/bin/true")
+    assert "examples/pipeline.py" in make("--dry-run", "demo")[-1]
+
+
+def test_parts_are_listed_in_reading_order() -> None:
+    core = PROJECT / "src/rmqstore/_core.pyx"
+    page = (PROJECT / "docs/architecture.md").read_text()
+    included = re.findall(r'^include "_native/([\w/]+\.pxi)"', core.read_text(), re.MULTILINE)
+    listed = []
+    for layer, table in re.findall(
+        r"^\| `_native/(\w+)/` \| \|\n((?:\|.*\n)+)", page, re.MULTILINE
+    ):
+        listed += [
+            f"{layer}/{name}" for name in re.findall(r"^\| `([\w./]+)`", table, re.MULTILINE)
+        ]
+    assert [name for name in listed if name.endswith(".pxi")] == included
+    leaves = {
+        str(path.relative_to(core.parent / "_native"))
+        for path in (core.parent / "_native").glob("*/*.pxd")
+        if path.stem != "__init__"
+    }
+    assert {name for name in listed if name.endswith(".pxd")} == leaves
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    page = (PROJECT / "docs/architecture.md").read_text()
+    tables = re.compile(r"^\| `.*\n", re.MULTILINE)  # of parts: compared above
+    named = re.findall(r"`(\w+(?:/\w+)+\.(?:px[id]|py))(?:: (\w+))?`", tables.sub("", page))
+    assert len(named) > 30
+    for file, function in named:
+        roots = (PROJECT / "src/rmqstore/_native", PROJECT / "src/rmqstore", PROJECT)
+        (text,) = [(root / file).read_text() for root in roots if (root / file).exists()]
+        if function:
+            defined = rf"^ *(?:cdef|def|class)\b[^\n=]*\b{function}\b"
+            assert re.search(defined, text, re.MULTILINE), (file, function)
+
+
+def test_every_module_is_in_a_table() -> None:
+    page = (PROJECT / "docs/architecture.md").read_text()
+    package = PROJECT / "src/rmqstore"
+    python, rest = page.partition("\n## Python\n")[2].split("\n## Jobs of many processes\n")
+    offline, spark = rest.split("\n## Spark\n")
+    for text, folder, pattern in (
+        (python, package, "*.py"),
+        (offline, package / "offline", "*.py"),
+        (spark, package / "spark", "**/*.py"),
+    ):
+        listed = []
+        for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE):
+            listed += re.findall(r"`([\w/]+\.py)`", row)
+        there = [
+            str(path.relative_to(folder))
+            for path in folder.glob(pattern)
+            if not path.name.startswith("__")
+        ]
+        assert sorted(listed) == sorted(there)
+
+
+def test_the_walk_names_each_file_once() -> None:
+    page = (PROJECT / "docs/architecture.md").read_text()
+    walk = page.partition("## A message on its way")[2].partition("\n## ")[0]
+    named = re.findall(r"`(\w+(?:/\w+)+\.pxi)", walk)
+    assert len(named) > 15
+    assert len(named) == len(set(named))
+
+
+def test_every_lock_and_layer_of_the_pages_is_there() -> None:
+    locks = (PROJECT / "src/rmqstore/_native/base/locks.pxd").read_text()
+    named = {
+        lock
+        for page in PAGES
+        for lock in re.findall(r"\bLOCK_[A-Z_]+\b", page.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert all(f"{lock}," in locks for lock in named)
+
+
+def test_the_terms_of_the_glossary_are_used() -> None:
+    terms = re.findall(
+        r"^\| \*\*(.+?)\*\* \|", (PROJECT / "docs/glossary.md").read_text(), re.MULTILINE
+    )
+    assert len(terms) > 60
+    assert len(terms) == len(set(terms))
+    sources = [
+        path
+        for path in (PROJECT / "src/rmqstore").rglob("*.p*")
+        if path.suffix in {".py", ".pyx", ".pxd", ".pxi"}
+    ]
+    pages = [page for page in PAGES if page.name != "glossary.md"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (*sources, *pages))
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    words = re.sub(r"[_\s#*]+", " ", spaced).casefold()
+    assert [term for term in terms if term.casefold() not in words] == []
+
+
+def test_the_folders_of_tests_are_in_a_table() -> None:
+    page = (PROJECT / "docs/development.md").read_text()
+    listed = re.findall(r"^\| `tests/(\w+)` \|", page, re.MULTILINE)
+    there = [path.name for path in (PROJECT / "tests").iterdir() if path.is_dir()]
+    assert sorted(listed) == sorted(name for name in there if not name.startswith(("_", ".")))
