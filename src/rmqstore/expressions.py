@@ -70,7 +70,7 @@ def fields_of(expression: Any) -> frozenset[str] | None:
     Returns
     -------
     frozenset of str, or None
-        None where they cannot be told.
+        None where the expression cannot be read.
     """
     steps = _steps(expression)
     if steps is None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core, arrays
 from rmqstore.arguments import wrong_type, wrong_value
+from rmqstore.closing import Closing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,25 +35,7 @@ def _within(argument: str, value: int, low: int, high: int) -> int:
     return operator.index(value)
 
 
-class _Closing:
-    """Closes at the end of ``with``."""
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class IndexFile(_Closing):
+class IndexFile(Closing):
     """One index file.
 
     Parameters
@@ -258,7 +240,7 @@ class IndexFile(_Closing):
         self._part.close()
 
 
-class ConsumeQueue(_Closing):
+class ConsumeQueue(Closing):
     """The files of one queue.
 
     Parameters
@@ -379,7 +361,7 @@ class ConsumeQueue(_Closing):
         self._part.close()
 
 
-class CommitLog(_Closing):
+class CommitLog(Closing):
     """The files of a commit log.
 
     Parameters

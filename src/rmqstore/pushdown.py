@@ -103,7 +103,7 @@ def with_tags_and_times(scan: Scan, bounds: Bounds) -> Scan:
     Returns
     -------
     Scan
-        The same where nothing is told of them.
+        The same one where the bounds leave nothing out.
     """
     changes: dict[str, Any] = {}
     low, high = range_of(bounds, "store_timestamp")

@@ -11,13 +11,14 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Literal, Never, Self, SupportsIndex
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
 from rmqstore import _core, arrays, paths
 from rmqstore.arguments import shown, wrong_type, wrong_value
 from rmqstore.asyncput import AsyncEngine
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.closing import Closing
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
     MessageIllegalError,
@@ -44,7 +45,7 @@ __all__ = ["MessageStore", "Mode"]
 Mode = Literal["r", "r+", "a"]
 
 
-class MessageStore(ScanningEngine, AsyncEngine):
+class MessageStore(ScanningEngine, AsyncEngine, Closing):
     """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
 
     ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"
@@ -133,17 +134,6 @@ class MessageStore(ScanningEngine, AsyncEngine):
         self.recovery = describe_recovery(
             self.path, self.mode, self._recovery(), was_closed=self._was_closed
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"mode={self.mode!r}"

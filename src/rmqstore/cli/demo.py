@@ -92,7 +92,7 @@ class _Work:
         try:
             for count in self.run(store):
                 self.stored += count
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # raised by the thread that waits
             self.error = error
         self.seconds = time.perf_counter() - begin
 

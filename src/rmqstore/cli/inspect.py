@@ -41,7 +41,7 @@ _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
     "--count",
     is_flag=True,
     help="Count the messages of a log of any size; those of one above "
-    f"{human_bytes(_COUNTED_BYTES)} are told from the queues else.",
+    f"{human_bytes(_COUNTED_BYTES)} are estimated from the queues otherwise.",
 )
 @zone_option
 @output_option

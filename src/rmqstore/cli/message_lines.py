@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rmqstore import _core
-from rmqstore.cli.output import write_bytes
+from rmqstore.cli.output import Flushed, write_bytes
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -21,7 +20,7 @@ _TOGETHER_BYTES = 1 << 20  # and bytes of their records
 _COMPRESSED = 1  # of sys_flag
 
 
-class MessageLines:
+class MessageLines(Flushed):
     """Writes messages to standard output; ``with`` writes what is left.
 
     Parameters
@@ -60,20 +59,6 @@ class MessageLines:
                 write_bytes(self._lines([message]))
         else:
             write_bytes(data)
-
-    def __enter__(self) -> MessageLines:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Flush, unless nobody reads any more."""
-        if kind is not BrokenPipeError:
-            self.flush()
 
 
 def json_lines(messages: list[Message], body: str, *, local: bool) -> bytes:

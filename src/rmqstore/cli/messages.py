@@ -59,7 +59,7 @@ def _shape_options(function: Any) -> Any:
 
 
 def _bound_of(ctx: click.Context, param: click.Parameter, value: str | None) -> Bound | None:
-    """Return what ``--from`` or ``--until`` means; what a bare number counts is told later."""
+    """Return what ``--from`` or ``--until`` means; what a bare number counts is decided later."""
     if value is None:
         return None
     if _NUMBER.fullmatch(value):

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Self
 
 from rmqstore.cli.text import human_bytes, human_count, printable
 from rmqstore.times import format_millis
 
 __all__ = [
-    "BaseWriter",
     "Column",
+    "Flushed",
     "Writer",
     "resolve",
     "stdout_is_terminal",
@@ -79,28 +79,6 @@ class Column:
         return value
 
 
-class Writer(Protocol):
-    """Takes rows; ``with`` ends the output."""
-
-    def row(self, values: Mapping[str, Any]) -> None:
-        """Write one row."""
-
-    def flush(self) -> None:
-        """Show what was written so far."""
-
-    def __enter__(self) -> Writer:
-        """Return itself."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Flush."""
-
-
 def stdout_is_terminal() -> bool:
     """Tell whether somebody is looking."""
     return sys.stdout.isatty()
@@ -128,22 +106,14 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
-class BaseWriter:
-    """Columns, the zone of times, and ``with``."""
-
-    def __init__(self, columns: Sequence[Column], local: bool) -> None:
-        self.columns = columns
-        self.local = local
-
-    def row(self, values: Mapping[str, Any]) -> None:
-        """Write one row."""
-        raise NotImplementedError
+class Flushed:
+    """Gives a class that has ``flush`` the methods of ``with``."""
 
     def flush(self) -> None:
         """Show what was written so far."""
         sys.stdout.flush()
 
-    def __enter__(self) -> BaseWriter:
+    def __enter__(self) -> Self:
         """Return itself."""
         return self
 
@@ -158,7 +128,19 @@ class BaseWriter:
             self.flush()
 
 
-class _JsonWriter(BaseWriter):
+class Writer(Flushed):
+    """Takes rows: their columns, and the zone of times; ``with`` ends the output."""
+
+    def __init__(self, columns: Sequence[Column], local: bool) -> None:
+        self.columns = columns
+        self.local = local
+
+    def row(self, values: Mapping[str, Any]) -> None:
+        """Write one row."""
+        raise NotImplementedError
+
+
+class _JsonWriter(Writer):
     """One object a line.  A row may have fewer columns; what is no column goes out as it is."""
 
     def __init__(self, columns: Sequence[Column], local: bool) -> None:
@@ -174,7 +156,7 @@ class _JsonWriter(BaseWriter):
         write_bytes(text.encode("utf-8", "surrogatepass") + b"\n")
 
 
-class _CsvWriter(BaseWriter):
+class _CsvWriter(Writer):
     """A heading, then a line a row; lists are joined by blanks, maps are JSON."""
 
     def __init__(self, columns: Sequence[Column], local: bool) -> None:

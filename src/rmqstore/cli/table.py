@@ -13,12 +13,12 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rmqstore.cli.output import BaseWriter, Column, stdout_is_terminal, write_bytes
+from rmqstore.cli.output import Column, Writer, stdout_is_terminal, write_bytes
 from rmqstore.cli.text import pad, printable, shorten, width_of
 
 __all__ = ["TableWriter", "fit", "print_fields", "print_table", "room"]
 
-_CHUNK_ROWS = 256  # a table's widths are told from so many rows at a time
+_CHUNK_ROWS = 256  # a table's widths are those of so many rows at a time
 _GAP = "  "  # between columns
 _LEAST_VALUE = 16  # characters beside a name; else a value has lines of its own
 
@@ -69,8 +69,8 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dic
     return chosen
 
 
-class TableWriter(BaseWriter):
-    """An aligned table; columns and widths are told from the first rows."""
+class TableWriter(Writer):
+    """An aligned table; columns and widths are chosen by the first rows."""
 
     def __init__(self, columns: Sequence[Column], local: bool = False, indent: str = "") -> None:
         super().__init__(columns, local)

@@ -6,10 +6,10 @@ Source: ``store/CommitLog.java``, ``store/StoreCheckpoint.java``.
 from __future__ import annotations
 
 import os
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
+from rmqstore.closing import Closing
 from rmqstore.config import StoreConfig
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SCHEDULE_TOPIC = _core.SCHEDULE_TOPIC_NAME
 """The topic that delayed messages wait in."""
 
 
-class LogWriter:
+class LogWriter(Closing):
     """A commit log that rows are appended to as to a store.
 
     It has no queues, no index and no checkpoint, and nothing in it is durable before
@@ -41,17 +41,6 @@ class LogWriter:
     def __init__(self, directory: str | os.PathLike[str], config: StoreConfig) -> None:
         unindexed = config.replace(message_index_enable=False, flush_disk_type="ASYNC_FLUSH")
         self._engine = _LogEngine(os.fspath(directory), unindexed)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def append(self, table: Any) -> NDArray[np.int64]:
         """Append the rows of a table.
