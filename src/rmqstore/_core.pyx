@@ -51,6 +51,7 @@ from rmqstore._native.base.crc32 cimport (
 from rmqstore._native.base.status cimport *
 from rmqstore._native.base.faults cimport (
     FAULTS_BUILT, FAULTS_FAILED, FAULTS_PASSED, KILL_POINT, PLANTED, PLANTS_BUILT,
+    rmq_load_plans, rmq_set_plan,
 )
 from rmqstore._native.base.java_string cimport (
     JAVA_REPLACEMENT, java_abs_hash, java_decode_utf8, java_hash_code,
@@ -67,6 +68,7 @@ from codecs import register_error
 from collections.abc import Mapping
 from os import fsdecode, fsencode, makedirs, path as os_path, strerror
 from re import compile as compile_pattern
+from sys import addaudithook
 
 from rmqstore import arguments, arrays, bodies, errors, times, types
 
@@ -120,7 +122,7 @@ include "_native/log/record_read.pxi"
 include "_native/log/read_ahead.pxi"
 include "_native/log/log_cursor.pxi"
 include "_native/log/queue_lives.pxi"
-include "_native/log/queue_places.pxi"
+include "_native/log/unit_recovery.pxi"
 include "_native/log/dispatch.pxi"
 include "_native/log/checkpoint.pxi"
 include "_native/log/flush.pxi"
@@ -188,7 +190,7 @@ include "_native/python/open_store.pxi"
 include "_native/python/opening.pxi"
 include "_native/python/put/rows.pxi"
 include "_native/python/put/input.pxi"
-include "_native/python/put/places.pxi"
+include "_native/python/put/choose_queue.pxi"
 include "_native/python/put/append.pxi"
 include "_native/python/put/message.pxi"
 include "_native/python/put/many.pxi"

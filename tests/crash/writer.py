@@ -44,7 +44,7 @@ def config(flush: str) -> Any:
 
 
 def message_of(name: str) -> dict[str, Any]:
-    """Topic, queue, body, tags and keys of a message, told from its name alone.
+    """Topic, queue, body, tags and keys of a message, derived from its name alone.
 
     ``PREFIX~LONGEST~QUEUES`` before the first full stop limits bodies and spreads over more queues.
     """

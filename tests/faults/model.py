@@ -1,4 +1,4 @@
-"""What a store must show: told from what its writer acknowledged, or from a store that was good."""
+"""What a store must show: by what its writer acknowledged, or by a store that was good."""
 
 from __future__ import annotations
 

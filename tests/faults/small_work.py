@@ -1,7 +1,7 @@
 """A workload over all that a store does, on a store of a few kilobytes, and what it promised.
 
 Files of 1 KiB roll every seven messages, so that a few dozen calls pass every system call that
-there is.  What is in a message is told from its number alone, in our stores and the broker's.
+there is.  What is in a message is derived from its number alone, in our stores and the broker's.
 """
 
 from __future__ import annotations

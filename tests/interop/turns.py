@@ -52,7 +52,7 @@ SYNC_FLUSH_EACH = 4  # turns
 
 @lru_cache(maxsize=1 << 16)
 def message_of(name: str) -> dict[str, Any]:
-    """Everything of a message, told from its name and the environment's seed."""
+    """Everything of a message, derived from its name and the environment's seed."""
     own, _, leader = name.partition("@")
     turn, _, _, kind = own.split(".")
     seed = os.environ.get("RMQSTORE_INTEROP_SEED", "")

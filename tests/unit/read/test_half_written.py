@@ -149,7 +149,7 @@ def test_a_unit_comes_after_its_record(newest, order):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_unit_that_is_not_whole_when_the_store_is_opened(newest, order):
-    """Its record is: then it is told from that, whatever the unit looks like."""
+    """Its record is: then it is derived from that, whatever the unit looks like."""
     unit = newest.unit()
     for seen in steps(unit, order):
         newest.write_unit(seen)
@@ -193,7 +193,7 @@ def test_a_record_of_which_the_front_is_there(newest):
 
 @pytest.fixture
 def owned(newest):
-    """Hold the store's lock, as an owner does: what is missing is not told from the log then."""
+    """Hold the store's lock, as an owner does: what is missing is not derived from the log then."""
     with (newest.root / "lock").open("r+b") as file:
         fcntl.fcntl(file, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         yield

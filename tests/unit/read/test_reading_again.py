@@ -106,7 +106,7 @@ def test_topic_that_was_deleted_and_made_again(tmp_path, again, read_before):
 
 
 def test_topic_of_a_killed_store_that_an_owner_deletes_and_makes_again(tmp_path):
-    """What was told from the log of a store that nobody owned does not outlive the topic."""
+    """What was derived from the log of a store that nobody owned does not outlive the topic."""
     path = tmp_path / "store"
     with rmqstore.open(path, "a", config=CONFIG) as owner:
         put(owner, 2 * PER_FILE, body=b"old")
@@ -203,7 +203,7 @@ def test_bad_units_at_the_end_are_looked_at_once(tmp_path):
 
 
 def test_threads_on_a_store_that_was_killed(tmp_path):
-    """While an owner comes and writes the queues that were told from the log."""
+    """While an owner comes and writes the queues that were derived from the log."""
     path = tmp_path / "store"
     with rmqstore.open(path, "a", config=CONFIG) as owner:
         for n in range(4 * PER_FILE):

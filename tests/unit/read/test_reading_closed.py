@@ -66,7 +66,7 @@ def test_records_without_a_place_in_a_queue(tmp_path: Path, transactions: int) -
 
 
 @pytest.mark.parametrize("lost", ["units", "file", "queue"])
-def test_a_unit_that_is_missing_is_told_from_the_log(tmp_path: Path, lost: str) -> None:
+def test_a_missing_unit_is_derived_from_the_log(tmp_path: Path, lost: str) -> None:
     """Where a record between the units has a place in a queue the log has its say."""
     closed_store(tmp_path, records(COUNT, 50))
     expected = shown(tmp_path)

@@ -298,7 +298,7 @@ def test_bit_flips_over_a_small_log(tmp_path: Path, asked: dict[str, Any]) -> No
             skipping = [m.physical_offset for m in store.scan(**asked, on_corruption="skip")]
             accepted = broken in skipping  # BODYCRC covers the body alone
             assert [at for at in skipping if at != broken] == intact[: len(skipping) - accepted]
-            if len(skipping) - accepted < len(intact):  # the last one is not told from the end
+            if len(skipping) - accepted < len(intact):  # the last one looks like the log's end
                 assert broken == records[-1][0] or "topic" in asked
             stopping = [m.physical_offset for m in store.scan(**asked, on_corruption="stop")]
             assert stopping == skipping[: len(stopping)]

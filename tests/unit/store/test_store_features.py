@@ -128,7 +128,7 @@ def test_the_first_record_is_found_again_without_an_index(tmp_path):
 
 
 def test_a_reader_follows_an_owner_that_came_later(tmp_path):
-    """Queues told from the log of a dead store give way to the files of its next owner."""
+    """Queues derived from the log of a dead store give way to the files of its next owner."""
     root = tmp_path / "store"
     with rmqstore.open(root, "a", config=SMALL) as store:
         store.put_many("orders", [b"x"] * 20, queue_id=0)

@@ -10,6 +10,9 @@ builds contain none of this.
 ``PLANTED("name")`` is true in a build with RMQSTORE_PLANTS while ``RMQ_PLANT=name`` is in the
 environment: it restores a defect that was fixed, so that the fault campaigns can show that they
 find it.  In every other build it is the constant 0.
+
+The environment is read when the module is loaded; what Python changes in it later is taken over
+by an audit hook, as ``getenv`` in one thread and ``setenv`` in another is a race.
 """
 
 
@@ -20,9 +23,27 @@ cdef extern from *:
     #include <stdlib.h>
     #include <string.h>
     #include <unistd.h>
+    enum { RMQ_FAIL_AT, RMQ_HOLD_AT, RMQ_KILL_AT, RMQ_PLANT, RMQ_PLANS };
+    static const char *const rmq_plan_names[RMQ_PLANS] = {
+        "RMQ_FAIL_AT", "RMQ_HOLD_AT", "RMQ_KILL_AT", "RMQ_PLANT"
+    };
+    static char *rmq_plans[RMQ_PLANS];
+    /* Replaced plans are not freed: threads may be reading them. */
+    static void rmq_set_plan(const char *name, const char *value) {
+        for (int i = 0; i < RMQ_PLANS; i++)
+            if (strcmp(name, rmq_plan_names[i]) == 0)
+                __atomic_store_n(&rmq_plans[i], value ? strdup(value) : NULL, __ATOMIC_SEQ_CST);
+    }
+    static void rmq_load_plans(void) {
+        for (int i = 0; i < RMQ_PLANS; i++)
+            rmq_set_plan(rmq_plan_names[i], getenv(rmq_plan_names[i]));
+    }
+    static const char *rmq_plan(int which) {
+        return __atomic_load_n(&rmq_plans[which], __ATOMIC_SEQ_CST);
+    }
     static long rmq_fault_passed = 0, rmq_fault_failed = 0, rmq_kill_passed = 0;
     static int rmq_fault(const char *call) {
-        const char *plan = getenv("RMQ_FAIL_AT");
+        const char *plan = rmq_plan(RMQ_FAIL_AT);
         size_t length = strlen(call);
         char *rest;
         long count, passed, number;
@@ -35,14 +56,14 @@ cdef extern from *:
         return (int)number;
     }
     static void rmq_hold(const char *name) {
-        const char *plan = getenv("RMQ_HOLD_AT");
+        const char *plan = rmq_plan(RMQ_HOLD_AT);
         size_t length = strlen(name);
         char byte;
         if (plan == NULL || strncmp(plan, name, length) != 0 || plan[length] != ':') return;
         if (read(atoi(plan + length + 1), &byte, 1) < 0) return;
     }
     static void rmq_kill_point(const char *name) {
-        const char *plan = getenv("RMQ_KILL_AT");
+        const char *plan = rmq_plan(RMQ_KILL_AT);
         size_t length = strlen(name);
         if (plan == NULL || strncmp(plan, name, length) != 0 || plan[length] != ':') return;
         if (__atomic_add_fetch(&rmq_kill_passed, 1, __ATOMIC_SEQ_CST)
@@ -62,12 +83,12 @@ cdef extern from *:
     #define FAULTS_FAILED() 0L
     #define KILL_POINT(name) ((void)(name))
     #define FAULTS_BUILT 0
+    #define rmq_set_plan(name, value) ((void)(name), (void)(value))
+    #define rmq_load_plans() ((void)0)
     #endif
     #ifdef RMQSTORE_PLANTS
-    #include <stdlib.h>
-    #include <string.h>
     static int rmq_planted(const char *name) {
-        const char *plant = getenv("RMQ_PLANT");
+        const char *plant = rmq_plan(RMQ_PLANT);
         return plant != NULL && strcmp(plant, name) == 0;
     }
     #define PLANTED(name) rmq_planted(name)
@@ -77,6 +98,8 @@ cdef extern from *:
     #define PLANTS_BUILT 0
     #endif
     """
+    void rmq_load_plans() noexcept
+    void rmq_set_plan(const char *name, const char *value) noexcept
     int FAULT(const char *call) noexcept nogil
     long FAULTS_PASSED() noexcept nogil      # calls of the planned kind so far
     long FAULTS_FAILED() noexcept nogil      # those of them that failed

@@ -5,6 +5,11 @@
 #
 # Source: common/ServiceThread.java
 
+cdef enum:
+    WAITER_CHECK_NS = 500000000      # how often one who waits at a gate looks by itself
+    CALLS_CHECK_US = 200             # how often a close looks for calls in progress
+
+
 cdef struct Worker:
     Lock lock
     pthread_cond_t cond
@@ -29,8 +34,9 @@ cdef inline void worker_wake(Worker *worker) noexcept nogil:
     """After work was published with atomic_set_strict."""
     if unlikely(atomic_get_strict(&worker.sleeping) != 0):
         lock_take(&worker.lock)
-        pthread_cond_signal(&worker.cond)
+        atomic_set_strict(&worker.sleeping, 0)   # one wake-up is enough
         lock_give(&worker.lock)
+        pthread_cond_signal(&worker.cond)        # after the unlock, or it wakes to wait for that
 
 
 cdef inline void worker_call(Worker *worker) noexcept nogil:
@@ -99,7 +105,13 @@ cdef int64_t gate_wait(
         if left <= 0:
             rc = E_TIMEOUT
             break
-        cond_wait_ns(&gate.cond, &gate.lock.mutex, min(left, 500000000))
+        cond_wait_ns(&gate.cond, &gate.lock.mutex, min(left, WAITER_CHECK_NS))
     atomic_add(&gate.waiting, -1)
     lock_give(&gate.lock)
     return rc
+
+
+cdef void wait_for_calls(atomic_i64 *in_use) noexcept nogil:
+    """Return once the calls in progress have returned; new ones must be refused by now."""
+    while atomic_get_strict(in_use) > 0:
+        usleep(CALLS_CHECK_US)

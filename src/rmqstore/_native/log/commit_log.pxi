@@ -63,9 +63,9 @@ cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept 
     cdef int64_t rc = 0
     if store.settings.log_only:
         return 0
-    lock_take(&store.dispatch.lock)
+    dispatch_lock_take(store)
     while unit < stop and rc == 0:
-        rc = queue_unit_place(queue, unit, &at)
+        rc = queue_unit_address(queue, unit, &at)
         if rc == 0:
             unit = (queue.current.start + atomic_get(&queue.current.reserved)) // UNIT_BYTES
             queue.room = unit
@@ -183,7 +183,7 @@ cdef enum:
 
 cdef inline int64_t log_append(
     Store *store, const Encoded *messages, Queue **queues, int64_t count, int64_t whole_size,
-    int64_t how, AppendResult *places, int64_t *status,
+    int64_t how, AppendResult *appended, int64_t *status,
 ) noexcept nogil:
     """Append messages to their queues in order, over as many files as needed.
 
@@ -233,11 +233,11 @@ cdef inline int64_t log_append(
             queue_put_unit(queue, queue.next_offset, physical_offset, message.size, 0)
             lock_give(&store.dispatch.lock)
             usleep(200)
-        places[done].physical_offset = physical_offset
-        places[done].queue_offset = queue.next_offset + done if how & APPEND_WHOLE \
+        appended[done].physical_offset = physical_offset
+        appended[done].queue_offset = queue.next_offset + done if how & APPEND_WHOLE \
             else queue.next_offset if queued else 0
-        places[done].store_timestamp = now
-        record_write(at, message, physical_offset, places[done].queue_offset, now)
+        appended[done].store_timestamp = now
+        record_write(at, message, physical_offset, appended[done].queue_offset, now)
         at += message.size
         physical_offset += message.size
         done += 1

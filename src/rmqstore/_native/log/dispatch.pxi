@@ -46,13 +46,21 @@ cdef inline void dispatch_note_refused(Store *store, Queue *queue) noexcept nogi
     store_queue(&store.dispatch.refused, queue)
 
 
+cdef inline void dispatch_goes_on(Store *store) noexcept nogil:
+    """Note that nothing holds it up; writes only if something did, as puts read these fields."""
+    if unlikely(atomic_get(&store.dispatch.stalled) != 0):
+        atomic_set(&store.dispatch.stalled, 0)
+    if unlikely(store.dispatch.index_stalled or load_queue(&store.dispatch.refused) != NULL):
+        dispatch_note_refused(store, NULL)
+
+
 cdef int64_t dispatch_range(
     Store *store, int64_t at, int64_t limit, int what,
 ) noexcept nogil:
     """Dispatch the records in [at, limit); publish the position unless only units are written."""
     cdef MappedFile *file = NULL
     cdef int64_t rc = 0
-    cdef int64_t stop
+    cdef int64_t stop, spins
     cdef bint units_only = what == DISPATCH_UNITS
     while at < limit and rc == 0:
         if file == NULL or at < file.start or at >= file.start + file.size:
@@ -64,6 +72,11 @@ cdef int64_t dispatch_range(
                 break
         stop = min(limit, file.start + file.size)
         while at < stop and rc == 0:
+            spins = 0                        # a mutex is not fair
+            while unlikely(atomic_get(&store.dispatch.lock_wanted) > 0) \
+                    and spins < WANTED_SPINS:
+                cpu_pause()
+                spins += 1
             lock_take(&store.dispatch.lock)
             store.dispatch.pending.units_only = units_only
             rc = dispatch_batch(store, file, &at, stop)

@@ -187,7 +187,7 @@ cdef int64_t dispatched_position(
 ) noexcept nogil:
     """The last dispatched record, the offset after it, and its store time."""
     cdef int64_t last_record
-    lock_take(&store.dispatch.lock)
+    dispatch_lock_take(store)
     last_record = store.dispatch.last_record
     dispatched[0] = atomic_get(&store.dispatch.dispatched)
     timestamp[0] = atomic_get(&store.dispatch.logics_timestamp)

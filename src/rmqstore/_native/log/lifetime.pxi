@@ -68,7 +68,6 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
 
 cdef void store_empty(Store *store) noexcept nogil:
     """Release files, memory and lock; no call is inside any more."""
-    store_queue(&store.dispatch.refused, NULL)   # its queues are freed
     if store.emptied:
         return
     store.emptied = True

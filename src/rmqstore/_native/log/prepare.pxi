@@ -9,7 +9,7 @@ cdef void *prepare_run(void *argument) noexcept nogil:
     while not atomic_get(&store.stopping):
         calls = atomic_get_strict(&store.writer.worker.calls)
         prepare_ahead(store)
-        worker_sleep(&store.writer.worker, &store.stopping, 0, calls, 10000000000LL)
+        worker_sleep(&store.writer.worker, &store.stopping, 0, calls, PREPARE_IDLE_NS)
     store_drop(store)
     return NULL
 

@@ -13,10 +13,10 @@
 # Source: 4.9.3 appends such units, store/ConsumeQueue.java putMessagePositionInfo
 
 cdef enum:
-    PLACE_NOT                    # of an earlier life, wrong, or its position is taken
-    PLACE_HERE                   # write it to its position
-    PLACE_SAME                   # it is already there
-    PLACE_TOO_FAR                # the gap before it is impossible
+    UNIT_SKIPPED                 # of an earlier life, wrong, or its position is taken
+    UNIT_MISSING                 # write it to its position
+    UNIT_PRESENT                 # it is already there
+    UNIT_TOO_FAR                 # the gap before it is impossible
 
     NEAR_UNITS = 256             # units that read-only mode reads at a time
 
@@ -90,12 +90,12 @@ cdef void queue_begin_life(Queue *queue) noexcept nogil:
     atomic_set(&queue.files.flushed, file_set_start(&queue.files))
 
 
-cdef int64_t unit_placement(
+cdef int64_t unit_action(
     Store *store, Queue *queue, int64_t queue_offset, Unit *unit,
 ) noexcept nogil:
-    """Where a record's unit goes: PLACE_..., or a status.
+    """What to do with a record's unit: UNIT_..., or a status.
 
-    With PLACE_SAME ``unit`` is set to the one there. E_REMOVED: the walk must start at an earlier
+    With UNIT_PRESENT ``unit`` is set to the one there. E_REMOVED: the walk must start at an earlier
     record. Without a store the queue has only units of records that were just found good.
     """
     cdef Unit there
@@ -108,12 +108,12 @@ cdef int64_t unit_placement(
             physical_offset < queue.first_physical < INT64_MOST
             and queue_offset >= queue.first_offset) or (
             physical_offset > queue.first_physical and queue_offset < queue.first_offset):
-        return PLACE_NOT
+        return UNIT_SKIPPED
     if queue_offset > end and store != NULL:
         # The last unit names the record, but the record another offset: one of them is damaged.
         rc = recovered_unit(queue, end, &there)
         if rc == 0 and there.physical_offset == physical_offset and there.size == unit.size:
-            return PLACE_NOT
+            return UNIT_SKIPPED
         if not store.recovery.full_dispatch:
             return E_REMOVED
     if queue_offset < end or store != NULL:
@@ -123,14 +123,14 @@ cdef int64_t unit_placement(
         if rc == 0 and there.physical_offset == physical_offset and there.size == unit.size and (
                 there.tags_code == unit.tags_code or unit_code_is_given(queue, &there)):
             unit[0] = there
-            return PLACE_SAME
+            return UNIT_PRESENT
         if rc == 0 and there.physical_offset != physical_offset and not PLANTED("a5"):
             rc = unit_holds(store, queue, queue_offset, &there)
             if rc != 0:
-                return rc if rc < 0 else PLACE_NOT
+                return rc if rc < 0 else UNIT_SKIPPED
     if queue_offset < queue.life.first and queue_offset + 1 == queue.life.restart_next:
-        return PLACE_NOT                      # until the next record confirms it
-    return PLACE_HERE if offset_is_likely(queue, queue_offset, physical_offset) else PLACE_TOO_FAR
+        return UNIT_SKIPPED                      # until the next record confirms it
+    return UNIT_MISSING if offset_is_likely(queue, queue_offset, physical_offset) else UNIT_TOO_FAR
 
 
 cdef int64_t unit_holds(

@@ -19,6 +19,10 @@ cdef enum:
     POPULATE_MOST = 32 << 20
     FLUSH_ALL_NS = 500000000
     STALLED_NS = 150000000           # how long to wait for a stalled dispatch
+    WANTED_SPINS = 20000             # how long dispatch waits for others to take its lock
+    DISPATCH_RETRY_NS = 50000000     # how long a stalled dispatch waits for space or memory
+    DISPATCH_IDLE_NS = 500000000     # how often the idle threads look by themselves:
+    PREPARE_IDLE_NS = 10000000000LL  # normally they are woken
     WAIT_SLICE_NS = 200000000        # how often a wait checks for signals
     VISIBLE_WAIT_NS = 1000000000     # how long a read waits for earlier puts
     REFRESH_AFTER_NS = 100000000     # how long a reader relies on its last listing
@@ -89,13 +93,14 @@ cdef struct Dispatch:
     atomic_i64 logics_timestamp  # its store time
     Lock lock
     Pending *pending
-    atomic_i64 stalled           # -errno while it cannot go on for lack of space
-    bint index_stalled           # the index lacks space, not a queue; set before ``stalled``
-    Queue *refused               # the queue that could not be written last, NULL: none
     int64_t units_until          # log offset up to which queues are written while the index waits
     int64_t recovering_until     # log offset below which a recovery's rules apply
     atomic_i64 skipped           # records with an invalid topic or queue id
     Gate visible                 # callers that wait for it
+    atomic_i64 lock_wanted       # callers that wait for ``lock``: dispatch lets them go first
+    atomic_i64 stalled           # -errno while it cannot go on for lack of space
+    bint index_stalled           # the index lacks space, not a queue; set before ``stalled``
+    Queue *refused               # the queue that could not be written last, NULL: none
     Worker worker
 
 
@@ -182,6 +187,13 @@ cdef void store_set_failed(
     gate_open(&store.flush.durable)
     gate_open(&store.dispatch.visible)
     wakeups_ring(&store.flush.wakeups, INT64_MAX)
+
+
+cdef void dispatch_lock_take(Store *store) noexcept nogil:
+    """Take the lock of dispatch, which is held almost all the time while there is work."""
+    atomic_add(&store.dispatch.lock_wanted, 1)
+    lock_take(&store.dispatch.lock)
+    atomic_add(&store.dispatch.lock_wanted, -1)
 
 
 cdef inline int64_t store_enter(Store *store) noexcept nogil:

@@ -52,7 +52,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
     cdef int64_t rc = 0
     lock_take(&store.flush.queues_lock)
     lock_take(&store.writer.put_lock)
-    lock_take(&store.dispatch.lock)
+    dispatch_lock_take(store)
     topic.deleted_before = atomic_get(&store.log.wrote)
     queue = topic.first_queue
     while queue != NULL and rc >= 0:

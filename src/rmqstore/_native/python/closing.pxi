@@ -18,6 +18,8 @@ cdef int close_store(OpenStore engine) except -1:
     cdef Store *store = engine.store
     cdef Failure failure
     cdef int64_t rc
+    cdef int64_t stalled = 0
+    behind = None
     if store == NULL:
         return 0
     if store.fork_generation != fork_generation:
@@ -28,10 +30,11 @@ cdef int close_store(OpenStore engine) except -1:
         try:
             if store.writable and not store.settings.log_only:
                 wait_for_dispatch(store, &rc)    # a signal leaves the store open
+            stalled = atomic_get(&store.dispatch.stalled)
+            if stalled != 0:
+                behind = stalled_error(store, engine._path)  # names a queue, which a close frees
         finally:
             store_leave(store)
-    stalled = atomic_get(&store.dispatch.stalled)
-    behind = stalled_error(store, engine._path) if stalled else None
     with nogil:
         rc = store_close(store)
     if rc == E_CLOSED:

@@ -185,8 +185,7 @@ cdef class LogPart:
         if store == NULL or not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
             return
         with nogil:
-            while atomic_get(&store.in_use) > 0:
-                usleep(200)
+            wait_for_calls(&store.in_use)
             if store.writable:
                 rc = flush_log_now(store)
             atomic_set(&store.state, STATE_CLOSED)

@@ -196,8 +196,7 @@ cdef class QueuePart:
         if queue == NULL:
             return
         with nogil:
-            while atomic_get_strict(&self.in_use) > 0:
-                usleep(200)
+            wait_for_calls(&self.in_use)
             if self.writable:
                 rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
             queue_destroy(queue)

@@ -31,7 +31,7 @@ cdef class PutResult:
     Source: ``store/AppendMessageResult.java``.
     """
 
-    cdef AppendResult place
+    cdef AppendResult appended
     cdef int64_t stop            # end of the last record
     cdef int32_t _queue_id
     cdef int32_t _status
@@ -51,15 +51,15 @@ cdef class PutResult:
 
     @property
     def queue_offset(self):
-        return self.place.queue_offset
+        return self.appended.queue_offset
 
     @property
     def physical_offset(self):
-        return self.place.physical_offset
+        return self.appended.physical_offset
 
     @property
     def store_timestamp(self):
-        return self.place.store_timestamp
+        return self.appended.store_timestamp
 
     @property
     def count(self):
@@ -71,7 +71,7 @@ cdef class PutResult:
 
     @property
     def msg_id(self):
-        return message_id(self.host, self.v6, self.place.physical_offset)
+        return message_id(self.host, self.v6, self.appended.physical_offset)
 
     @property
     def uniq_key(self):

@@ -122,7 +122,9 @@ cdef int64_t queue_reserve(Queue *queue, int64_t stop) noexcept nogil:
     return rc
 
 
-cdef inline int64_t queue_unit_place(Queue *queue, int64_t queue_offset, char **at) noexcept nogil:
+cdef inline int64_t queue_unit_address(
+    Queue *queue, int64_t queue_offset, char **at,
+) noexcept nogil:
     """Address of unit ``queue_offset``; its file is created and its blocks allocated."""
     cdef int64_t byte = queue_offset * UNIT_BYTES
     cdef int64_t position
@@ -146,7 +148,7 @@ cdef int64_t queue_set_unit(
 ) noexcept nogil:
     """Write one unit without publishing it."""
     cdef char *at = NULL
-    cdef int64_t rc = queue_unit_place(queue, queue_offset, &at)
+    cdef int64_t rc = queue_unit_address(queue, queue_offset, &at)
     if rc == 0:
         unit_write(at, physical_offset, size, code)
         rc = mapped_file_lost(queue.current, at - queue.current.base,

@@ -30,10 +30,9 @@ cdef void *reput_run(void *argument) noexcept nogil:
             rc = reput_until(store, seen)
             if rc < 0:
                 dispatch_stalled(store, rc)
-                worker_sleep(&store.dispatch.worker, &store.stopping, 0, calls, 50000000)
+                worker_sleep(&store.dispatch.worker, &store.stopping, 0, calls, DISPATCH_RETRY_NS)
             else:
-                atomic_set(&store.dispatch.stalled, 0)
-                dispatch_note_refused(store, NULL)
+                dispatch_goes_on(store)
             continue
         spins = 0
         while spins < REPUT_SPINS and atomic_get(limit) == seen \
@@ -41,7 +40,7 @@ cdef void *reput_run(void *argument) noexcept nogil:
             cpu_pause()
             spins += 1
         if spins == REPUT_SPINS:
-            worker_sleep(&store.dispatch.worker, limit, seen, calls, 500000000)
+            worker_sleep(&store.dispatch.worker, limit, seen, calls, DISPATCH_IDLE_NS)
     store_drop(store)
     return NULL
 

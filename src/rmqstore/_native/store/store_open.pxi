@@ -3,6 +3,7 @@
 # Source: store/DefaultMessageStore.java start, shutdown
 
 cdef enum:
+    OPEN_RETRY_US = 5000
     LEAVING_NS = 2000000000      # wait for the threads of a store abandoned in this process
 
 
@@ -24,7 +25,7 @@ cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noex
                 atomic_get(&stores_leaving) > 0 and monotonic_ns() < until + LEAVING_NS):
             return fail(failure, E_LOCKED, "lock", "the store is open elsewhere", -1,
                         sys_lock_owner(store.lock), 0)
-        usleep(5000)
+        usleep(OPEN_RETRY_US)
     if fstat(store.lock, &status) != 0:
         return fail(failure, -errno, "lock", "cannot be read", -1, 0, 0)
     if status.st_size < 4:
@@ -152,8 +153,7 @@ cdef int64_t store_close(Store *store) noexcept nogil:
     cdef int64_t stalled_at_ns = 0
     if not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
         return E_CLOSED
-    while atomic_get(&store.in_use) > 0:     # wait for the calls in progress
-        usleep(200)
+    wait_for_calls(&store.in_use)
     if store.settings.log_only:
         store_stop(store)
     elif store.writable:

@@ -13,7 +13,7 @@ cdef struct Chunk:
     int64_t rows
     Encoded *messages
     Queue **queues
-    AppendResult *places
+    AppendResult *appended
     Text text
 
 
@@ -42,7 +42,7 @@ cdef Chunk *chunk_new(int64_t rows) except NULL:
     chunk.rows = rows
     chunk.messages = <Encoded *>(chunk + 1)
     chunk.queues = <Queue **>(chunk.messages + rows)
-    chunk.places = <AppendResult *>(chunk.queues + rows)
+    chunk.appended = <AppendResult *>(chunk.queues + rows)
     text_init(&chunk.text, NULL, 0)
     if text_reserve(&chunk.text, CHUNK_TEXT) < 0:
         free(chunk)
@@ -84,7 +84,7 @@ cdef int64_t chunk_fill(
 
 
 # Where the results of rows are stored, and the end of the last one.
-cdef struct PlaceColumns:
+cdef struct ResultColumns:
     int64_t *physical_offset
     int64_t *queue_offset
     int32_t *queue_id
@@ -92,9 +92,9 @@ cdef struct PlaceColumns:
 
 
 cdef int64_t append_rows(
-    Store *store, const Rows *rows, Chunk *chunk, PlaceColumns *places, int64_t *status,
+    Store *store, const Rows *rows, Chunk *chunk, ResultColumns *appended, int64_t *status,
 ) noexcept nogil:
-    """Append all rows, chunk by chunk, advancing ``places``; how many were appended."""
+    """Append all rows, chunk by chunk, advancing ``appended``; how many were appended."""
     cdef int64_t done = 0
     cdef int64_t part, stored, i
     while done < rows.count and status[0] == 0:
@@ -102,17 +102,17 @@ cdef int64_t append_rows(
         status[0] = chunk_fill(store, rows, done, part, chunk)
         if status[0] < 0:
             break
-        stored = log_append(store, chunk.messages, chunk.queues, part, 0, 0, chunk.places, status)
+        stored = log_append(store, chunk.messages, chunk.queues, part, 0, 0, chunk.appended, status)
         for i in range(stored):
-            places.physical_offset[i] = chunk.places[i].physical_offset
-            places.queue_offset[i] = chunk.places[i].queue_offset
-            places.queue_id[i] = chunk.messages[i].queue_id
+            appended.physical_offset[i] = chunk.appended[i].physical_offset
+            appended.queue_offset[i] = chunk.appended[i].queue_offset
+            appended.queue_id[i] = chunk.messages[i].queue_id
         if stored:
-            places.stop = chunk.places[stored - 1].physical_offset \
+            appended.stop = chunk.appended[stored - 1].physical_offset \
                 + chunk.messages[stored - 1].size
-        places.physical_offset += stored
-        places.queue_offset += stored
-        places.queue_id += stored
+        appended.physical_offset += stored
+        appended.queue_offset += stored
+        appended.queue_id += stored
         done += stored
     return done
 
@@ -122,29 +122,29 @@ cdef PutManyResult append_inputs(OpenStore engine, list inputs, bint wait):
     cdef Store *store = engine.store
     cdef PutManyResult result = PutManyResult.__new__(PutManyResult)
     cdef RowInput input
-    cdef PlaceColumns places
+    cdef ResultColumns appended
     cdef Chunk *chunk
     cdef int64_t stored
     cdef int64_t count = 0
     cdef int64_t status = 0
     for input in inputs:
-        rows_find_places(engine, input)
+        rows_choose_queues(engine, input)
         count += input.rows.count
     result._physical_offset = memory_new(count * 8)
     result._queue_offset = memory_new(count * 8)
     result._queue_id = memory_new(count * 4)
-    places.physical_offset = <int64_t *>result._physical_offset.data
-    places.queue_offset = <int64_t *>result._queue_offset.data
-    places.queue_id = <int32_t *>result._queue_id.data
-    places.stop = 0
+    appended.physical_offset = <int64_t *>result._physical_offset.data
+    appended.queue_offset = <int64_t *>result._queue_offset.data
+    appended.queue_id = <int32_t *>result._queue_id.data
+    appended.stop = 0
     chunk = chunk_new(CHUNK_ROWS)
     try:
         for input in inputs:
             with nogil:
-                stored = append_rows(store, &input.rows, chunk, &places, &status)
+                stored = append_rows(store, &input.rows, chunk, &appended, &status)
             result._count += stored
-            result.stop = places.stop
-            keep_topics(engine, &input.rows, stored, places.physical_offset - stored)
+            result.stop = appended.stop
+            keep_topics(engine, &input.rows, stored, appended.physical_offset - stored)
             if status < 0:
                 break
     finally:
@@ -194,7 +194,7 @@ cdef PutManyResult finish_rows(OpenStore engine, PutManyResult result, int64_t s
 
 cdef int append_one(
     OpenStore engine, const Encoded *messages, Queue **queues, int64_t count, int64_t size,
-    AppendResult *places, bint wait, PutResult result,
+    AppendResult *appended, bint wait, PutResult result,
 ) except -1:
     """Append a message, or a batch as a whole, and with synchronous flush wait for the disk."""
     cdef Store *store = engine.store
@@ -203,19 +203,19 @@ cdef int append_one(
     # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
     if size <= SMALL_BODY:
         done = log_append(store, messages, queues, count, size, APPEND_WHOLE | APPEND_AT_ONCE,
-                          places, &status)
+                          appended, &status)
     if done == 0 and status == E_BUSY:
         with nogil:
-            done = log_append(store, messages, queues, count, size, APPEND_WHOLE, places, &status)
+            done = log_append(store, messages, queues, count, size, APPEND_WHOLE, appended, &status)
     if done == 0:
         raise write_error(store, engine._path, status)
-    result.place = places[0]
-    result.stop = result.place.physical_offset + size
+    result.appended = appended[0]
+    result.stop = result.appended.physical_offset + size
     result._queue_id = queues[0].id
     result._count = count
     memcpy(result.host, store.settings.store_host, HOST_V6_BYTES)
     result.v6 = store.settings.store_host_length == HOST_V6_BYTES
-    keep_topic(engine, queues[0].topic, result.place.physical_offset)
+    keep_topic(engine, queues[0].topic, result.appended.physical_offset)
     if store.settings.sync_flush:
         if wait:
             wait_acknowledged(engine, result)

@@ -95,7 +95,7 @@ cdef class PropertiesText:
     def __dealloc__(self):
         text_free(&self.text)
 
-    cdef void place(self, Span *spans, int64_t rows) noexcept:
+    cdef void set_addresses(self, Span *spans, int64_t rows) noexcept:
         """Turn offsets in the text, which moved while it grew, into addresses."""
         cdef int64_t row
         for row in range(rows):

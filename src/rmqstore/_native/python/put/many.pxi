@@ -50,7 +50,7 @@ cdef ColumnInput properties_column(object value):
                 error.add_note(column.where(-1 if single else row))
                 raise
             spans[row].length = out.text.length - <int64_t>spans[row].data
-    out.place(spans, column.rows)
+    out.set_addresses(spans, column.rows)
     if single:
         column.rows = -1
         column.set_scalar(spans[0].data, spans[0].length)
@@ -196,7 +196,7 @@ cdef PutResult append_batch(OpenStore engine, RowInput input, bint wait):
         size = rows_size(&limits, &input.rows)
     if size > room:
         raise illegal(f"the batch takes {size} bytes; it may take {room}: it lies in one file")
-    rows_find_places(engine, input)
+    rows_choose_queues(engine, input)
     chunk = chunk_new(count)
     try:
         with nogil:
@@ -206,7 +206,7 @@ cdef PutResult append_batch(OpenStore engine, RowInput input, bint wait):
         if input.rows.generate:
             unique_key_write(&unique_keys, input.rows.first_unique, result.key)
             result.generated = True
-        append_one(engine, chunk.messages, chunk.queues, count, size, chunk.places, wait, result)
+        append_one(engine, chunk.messages, chunk.queues, count, size, chunk.appended, wait, result)
     finally:
         chunk_free(chunk)
     return result

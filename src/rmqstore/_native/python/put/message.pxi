@@ -130,7 +130,7 @@ cdef PutResult put_message(
     cdef Text own                            # the caller's properties
     cdef Text text
     cdef Encoded message
-    cdef AppendResult place
+    cdef AppendResult appended
     cdef Topic *to
     cdef Queue *queue
     cdef Py_buffer view
@@ -197,7 +197,7 @@ cdef PutResult put_message(
             raise MemoryError()
         message.properties = text.data + <int64_t>message.properties
         queue = writable_queue(engine, to, size)
-        append_one(engine, &message, &queue, 1, message.size, &place, wait, result)
+        append_one(engine, &message, &queue, 1, message.size, &appended, wait, result)
     finally:
         text_free(&own)
         text_free(&text)

@@ -149,7 +149,7 @@ cdef int encode_maps(
             raise illegal(f"{column.where(row)}: must not have {SEPARATORS} in a name or a value")
         if problem == MAP_NO_MEMORY:
             raise MemoryError()
-    out.place(spans, column.rows)
+    out.set_addresses(spans, column.rows)
     return 0
 
 

@@ -68,9 +68,9 @@ cdef int64_t recover_unit(
         if queue.files.writable and life_takes_files(store, queue):
             rc = queue_trim(queue, 0)
         if rc == 0:
-            rc = recover_place(store, queue, queue.life.first, &queue.life.restart, skipped)
+            rc = recover_unit_at(store, queue, queue.life.first, &queue.life.restart, skipped)
     if rc >= 0:
-        more = recover_place(store, queue, queue_offset, unit, skipped)
+        more = recover_unit_at(store, queue, queue_offset, unit, skipped)
         rc = more if more < 0 else rc + more
     return rc
 
@@ -109,18 +109,18 @@ cdef int64_t life_drop_restart(
     return 0
 
 
-cdef int64_t recover_place(
+cdef int64_t recover_unit_at(
     Store *store, Queue *queue, int64_t at, Unit *unit, int64_t *skipped,
 ) noexcept nogil:
     """Put a unit in its position if it belongs there: 1 if missing or wrong, 0, or a status."""
-    cdef int64_t goes = unit_placement(store, queue, at, unit)
+    cdef int64_t goes = unit_action(store, queue, at, unit)
     cdef int64_t rc
-    skipped[0] += goes == PLACE_TOO_FAR
-    if goes != PLACE_HERE and goes != PLACE_SAME:
+    skipped[0] += goes == UNIT_TOO_FAR
+    if goes != UNIT_MISSING and goes != UNIT_PRESENT:
         return min(goes, 0)
     if at + 1 == queue.life.next and queue.life.restart_next == 0:
-        queue.life.newest_was_there = goes == PLACE_SAME
-    rc = recover_reach(store, queue, at)
+        queue.life.newest_was_there = goes == UNIT_PRESENT
+    rc = recover_units_before(store, queue, at)
     if rc == 0:
         rc = recover_write(queue, at, unit, goes)
     if rc < 0:
@@ -129,7 +129,7 @@ cdef int64_t recover_place(
         atomic_set(&queue.last_end, unit.physical_offset + unit.size)
         atomic_set(&queue.files.wrote, (at + 1) * UNIT_BYTES)
         atomic_set(&queue.max_offset, at + 1)
-    return goes == PLACE_HERE
+    return goes == UNIT_MISSING
 
 
 cdef int64_t recover_record(
@@ -147,7 +147,7 @@ cdef int64_t recover_record(
     return rc
 
 
-cdef int64_t recover_reach(
+cdef int64_t recover_units_before(
     Store *store, Queue *queue, int64_t queue_offset,
 ) noexcept nogil:
     """Fill every position between the queue's end, or its beginning, and ``queue_offset``."""
@@ -190,7 +190,7 @@ cdef int64_t recover_reach(
             unit.physical_offset = 0
             unit.size = UNIT_BLANK_SIZE
             unit.tags_code = 0
-        rc = recover_write(queue, at, &unit, PLACE_SAME if rc == 0 else PLACE_HERE)
+        rc = recover_write(queue, at, &unit, UNIT_PRESENT if rc == 0 else UNIT_MISSING)
         if rc < 0:
             return rc
         at += 1
@@ -200,11 +200,11 @@ cdef int64_t recover_reach(
 cdef int64_t recover_write(
     Queue *queue, int64_t queue_offset, const Unit *unit, int64_t goes,
 ) noexcept nogil:
-    """Write a unit to its position, in file or memory; PLACE_SAME: the file has it already."""
+    """Write a unit to its position, in file or memory; UNIT_PRESENT: the file has it already."""
     cdef int64_t rc
     if not queue.files.writable:
         return derived_set(queue, queue_offset, unit, goes)
-    if goes == PLACE_SAME:
+    if goes == UNIT_PRESENT:
         return 0
     rc = queue_set_unit(queue, queue_offset, unit.physical_offset, unit.size, unit.tags_code)
     if rc == 0:
@@ -220,7 +220,7 @@ cdef int64_t derived_set(
     cdef Derived *making = queue.making
     cdef int64_t rc
     if making == NULL:
-        if goes == PLACE_SAME:
+        if goes == UNIT_PRESENT:
             return 0
         making = <Derived *>calloc(1, sizeof(Derived))
         if making == NULL:
@@ -323,9 +323,9 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
             if rc < 0:
                 return rc
             if rc:
-                rc = recover_reach(store, queue, at)
+                rc = recover_units_before(store, queue, at)
                 if rc == 0:
-                    rc = recover_write(queue, at, &unit, PLACE_SAME)
+                    rc = recover_write(queue, at, &unit, UNIT_PRESENT)
                 if rc < 0:
                     return rc
                 atomic_set(&queue.last_end, unit.physical_offset + unit.size)

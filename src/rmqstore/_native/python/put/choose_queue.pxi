@@ -111,7 +111,7 @@ cdef int64_t rows_find_queues(
     return row
 
 
-cdef int rows_find_places(OpenStore engine, RowInput input) except -1:
+cdef int rows_choose_queues(OpenStore engine, RowInput input) except -1:
     """Find topics, queues and unique keys of the rows, creating what does not exist.
 
     Called after all rows were checked, so that refused ones leave no topic behind.
