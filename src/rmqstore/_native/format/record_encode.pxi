@@ -1,5 +1,5 @@
-# A message -> the bytes of its record. Everything is prepared before the put lock is taken; under
-# it only the three fields that depend on position and time are set.
+# A message -> the bytes of its record. What does not depend on position and time is encoded before
+# the put lock is taken; under it the record is copied and completed.
 #
 # Source: store/CommitLog.java MessageExtEncoder, DefaultAppendMessageCallback
 

@@ -1,7 +1,7 @@
 # The whole state of an open store, and who may access what.
 #
 # The locks and their order are in base/locks.pxd.
-# The dispatch thread alone writes: queues' files, index files, dispatched.
+# Under the lock of dispatch: queues' files, index files, dispatched.
 # The flush threads alone move: the sets' flushed positions.
 # Everything else is behind a lock, atomic, or constant after opening.
 #

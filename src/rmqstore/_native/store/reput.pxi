@@ -19,7 +19,7 @@ cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
 
 
 cdef void *reput_run(void *argument) noexcept nogil:
-    """The dispatch thread: runs as soon as something is written, and at the latest each ms."""
+    """The dispatch thread: runs as soon as something is written."""
     cdef Store *store = <Store *>argument
     cdef atomic_i64 *limit = &store.log.flushed if store.settings.sync_flush else &store.log.wrote
     cdef int64_t spins, seen, calls, rc
@@ -46,7 +46,7 @@ cdef void *reput_run(void *argument) noexcept nogil:
 
 
 cdef void dispatch_stalled(Store *store, int64_t status) noexcept nogil:
-    """Retry without space or memory; any other failure is final."""
+    """Note what is retried, for want of space or memory; any other failure is final."""
     if lacks_space(status) or is_passing(status):
         atomic_set(&store.dispatch.stalled, status)
     else:
