@@ -17,7 +17,7 @@ from pathlib import Path
 import rmqstore
 
 PERIOD = 0.2  # seconds between two samples
-PUT_PERIOD = 1.0  # over which the rate of puts is told
+PUT_PERIOD = 1.0  # over which the rate of puts is averaged
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def _number(scalar: Any, *, is_time: bool) -> Range | None:
 
 
 def range_of(bounds: Bounds, name: str) -> Range:
-    """Return the least and the greatest number that a column may have; int64's if unbounded."""
+    """Return the least and the greatest number that a column may have: int64's if unbounded."""
     bound = bounds.get(name)
     return bound if isinstance(bound, tuple) else (INT64_MIN, INT64_MAX)
 

@@ -12,7 +12,7 @@ class Closing:
     """Gives a class that has ``close`` the methods of ``with``."""
 
     def close(self) -> None:
-        """Close it; once more does nothing."""
+        """Close it; closing again does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a store must show: by what its writer acknowledged, or by a store that was good."""
+"""What a store must show: according to its writer's acknowledgements, or to a good store."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 @click.option(
     "--count",
     is_flag=True,
-    help="Count the messages of a log of any size; those of one above "
-    f"{human_bytes(_COUNTED_BYTES)} are estimated from the queues otherwise.",
+    help="Count the messages of a log of any size; otherwise, above "
+    f"{human_bytes(_COUNTED_BYTES)}, their number is estimated from the queues.",
 )
 @zone_option
 @output_option

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqstore import _core
-from rmqstore.cli.output import Flushed, write_bytes
+from rmqstore.cli.output import FlushedAtEnd, write_bytes
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -20,7 +20,7 @@ _TOGETHER_BYTES = 1 << 20  # and bytes of their records
 _COMPRESSED = 1  # of sys_flag
 
 
-class MessageLines(Flushed):
+class MessageLines(FlushedAtEnd):
     """Writes messages to standard output; ``with`` writes what is left.
 
     Parameters

@@ -16,7 +16,7 @@ from rmqstore.times import format_millis
 
 __all__ = [
     "Column",
-    "Flushed",
+    "FlushedAtEnd",
     "Writer",
     "resolve",
     "stdout_is_terminal",
@@ -106,8 +106,8 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
-class Flushed:
-    """Gives a class that has ``flush`` the methods of ``with``."""
+class FlushedAtEnd:
+    """Flushes at the end of ``with``."""
 
     def flush(self) -> None:
         """Show what was written so far."""
@@ -128,7 +128,7 @@ class Flushed:
             self.flush()
 
 
-class Writer(Flushed):
+class Writer(FlushedAtEnd):
     """Takes rows: their columns, and the zone of times; ``with`` ends the output."""
 
     def __init__(self, columns: Sequence[Column], local: bool) -> None:

@@ -18,7 +18,7 @@ from rmqstore.cli.text import pad, printable, shorten, width_of
 
 __all__ = ["TableWriter", "fit", "print_fields", "print_table", "room"]
 
-_CHUNK_ROWS = 256  # a table's widths are those of so many rows at a time
+_CHUNK_ROWS = 256  # a table's widths are computed from this many rows at a time
 _GAP = "  "  # between columns
 _LEAST_VALUE = 16  # characters beside a name; else a value has lines of its own
 
@@ -70,7 +70,7 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dic
 
 
 class TableWriter(Writer):
-    """An aligned table; columns and widths are chosen by the first rows."""
+    """An aligned table; columns and widths are chosen from the first rows."""
 
     def __init__(self, columns: Sequence[Column], local: bool = False, indent: str = "") -> None:
         super().__init__(columns, local)

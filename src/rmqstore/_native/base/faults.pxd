@@ -1,7 +1,6 @@
 """Named kill points and failures of system calls, compiled in with RMQSTORE_FAULTS only.
 
 ``RMQ_KILL_AT=name:count`` ends the process by SIGKILL when the point ``name`` is passed for
-``RMQ_KILL_AT=name:count`` ends the process by SIGKILL when the point ``name`` is passed for
 the ``count``-th time.  ``RMQ_FAIL_AT=call:count:errno`` makes the ``count``-th call of that
 kind fail; a ``+`` after the errno makes every later one fail too.  ``RMQ_HOLD_AT=name:descriptor``
 makes each pass of the point ``name`` wait for a byte of that pipe, or for its end.  Release
@@ -87,6 +86,9 @@ cdef extern from *:
     #define rmq_load_plans() ((void)0)
     #endif
     #ifdef RMQSTORE_PLANTS
+    #ifndef RMQSTORE_FAULTS
+    #error "RMQSTORE_PLANTS needs RMQSTORE_FAULTS"
+    #endif
     static int rmq_planted(const char *name) {
         const char *plant = rmq_plan(RMQ_PLANT);
         return plant != NULL && strcmp(plant, name) == 0;

@@ -6,7 +6,7 @@
 # Source: common/ServiceThread.java
 
 cdef enum:
-    WAITER_CHECK_NS = 500000000      # how often one who waits at a gate looks by itself
+    WAITER_CHECK_NS = 500000000      # how often a waiter at a gate checks without being woken
     CALLS_CHECK_US = 200             # how often a close looks for calls in progress
 
 
@@ -34,9 +34,11 @@ cdef inline void worker_wake(Worker *worker) noexcept nogil:
     """After work was published with atomic_set_strict."""
     if unlikely(atomic_get_strict(&worker.sleeping) != 0):
         lock_take(&worker.lock)
-        atomic_set_strict(&worker.sleeping, 0)   # one wake-up is enough
+        # One wake-up is enough: a waiter whose ``sleeping`` is 0 has a signal on its way.
+        atomic_set_strict(&worker.sleeping, 0)
         lock_give(&worker.lock)
-        pthread_cond_signal(&worker.cond)        # after the unlock, or it wakes to wait for that
+        # After the unlock: otherwise the thread wakes only to wait for the lock.
+        pthread_cond_signal(&worker.cond)
 
 
 cdef inline void worker_call(Worker *worker) noexcept nogil:

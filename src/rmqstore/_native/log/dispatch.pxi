@@ -8,6 +8,8 @@
 
 cdef enum:
     DISPATCH_BATCH = 128         # records
+    WANTED_SPINS = 256           # pauses, then yields, while others wait for its lock
+    WANTED_YIELDS = 1000
 
     REQUEST_UNIT = 1                # the record has a unit in a queue
     REQUEST_KEYS = 2                # index its keys, if it has any
@@ -54,13 +56,24 @@ cdef inline void dispatch_goes_on(Store *store) noexcept nogil:
         dispatch_note_refused(store, NULL)
 
 
+cdef void dispatch_let_others(Store *store) noexcept nogil:
+    """Give callers that wait for the lock of dispatch the time to take it: a mutex is not fair."""
+    cdef int64_t spins = 0
+    while atomic_get(&store.dispatch.lock_wanted) > 0 and spins < WANTED_SPINS + WANTED_YIELDS:
+        if spins < WANTED_SPINS:
+            cpu_pause()
+        else:
+            sched_yield()
+        spins += 1
+
+
 cdef int64_t dispatch_range(
     Store *store, int64_t at, int64_t limit, int what,
 ) noexcept nogil:
     """Dispatch the records in [at, limit); publish the position unless only units are written."""
     cdef MappedFile *file = NULL
     cdef int64_t rc = 0
-    cdef int64_t stop, spins
+    cdef int64_t stop
     cdef bint units_only = what == DISPATCH_UNITS
     while at < limit and rc == 0:
         if file == NULL or at < file.start or at >= file.start + file.size:
@@ -72,11 +85,8 @@ cdef int64_t dispatch_range(
                 break
         stop = min(limit, file.start + file.size)
         while at < stop and rc == 0:
-            spins = 0                        # a mutex is not fair
-            while unlikely(atomic_get(&store.dispatch.lock_wanted) > 0) \
-                    and spins < WANTED_SPINS:
-                cpu_pause()
-                spins += 1
+            if unlikely(atomic_get(&store.dispatch.lock_wanted) > 0):
+                dispatch_let_others(store)
             lock_take(&store.dispatch.lock)
             store.dispatch.pending.units_only = units_only
             rc = dispatch_batch(store, file, &at, stop)

@@ -14,7 +14,7 @@
 
 cdef enum:
     UNIT_SKIPPED                 # of an earlier life, wrong, or its position is taken
-    UNIT_MISSING                 # write it to its position
+    UNIT_TO_WRITE                # missing in its position, or wrong there
     UNIT_PRESENT                 # it is already there
     UNIT_TOO_FAR                 # the gap before it is impossible
 
@@ -129,8 +129,8 @@ cdef int64_t unit_action(
             if rc != 0:
                 return rc if rc < 0 else UNIT_SKIPPED
     if queue_offset < queue.life.first and queue_offset + 1 == queue.life.restart_next:
-        return UNIT_SKIPPED                      # until the next record confirms it
-    return UNIT_MISSING if offset_is_likely(queue, queue_offset, physical_offset) else UNIT_TOO_FAR
+        return UNIT_SKIPPED                  # until the next record confirms it
+    return UNIT_TO_WRITE if offset_is_likely(queue, queue_offset, physical_offset) else UNIT_TOO_FAR
 
 
 cdef int64_t unit_holds(

@@ -19,10 +19,9 @@ cdef enum:
     POPULATE_MOST = 32 << 20
     FLUSH_ALL_NS = 500000000
     STALLED_NS = 150000000           # how long to wait for a stalled dispatch
-    WANTED_SPINS = 20000             # how long dispatch waits for others to take its lock
     DISPATCH_RETRY_NS = 50000000     # how long a stalled dispatch waits for space or memory
-    DISPATCH_IDLE_NS = 500000000     # how often the idle threads look by themselves:
-    PREPARE_IDLE_NS = 10000000000LL  # normally they are woken
+    DISPATCH_IDLE_NS = 500000000     # how often an idle dispatch checks without being woken
+    PREPARE_IDLE_NS = 10000000000LL  # the same of the preparer
     WAIT_SLICE_NS = 200000000        # how often a wait checks for signals
     VISIBLE_WAIT_NS = 1000000000     # how long a read waits for earlier puts
     REFRESH_AFTER_NS = 100000000     # how long a reader relies on its last listing
@@ -92,12 +91,12 @@ cdef struct Dispatch:
     int64_t last_record          # offset of the last one dispatched, -1: none
     atomic_i64 logics_timestamp  # its store time
     Lock lock
+    atomic_i64 lock_wanted       # callers that wait for ``lock``: dispatch lets them go first
     Pending *pending
     int64_t units_until          # log offset up to which queues are written while the index waits
     int64_t recovering_until     # log offset below which a recovery's rules apply
     atomic_i64 skipped           # records with an invalid topic or queue id
     Gate visible                 # callers that wait for it
-    atomic_i64 lock_wanted       # callers that wait for ``lock``: dispatch lets them go first
     atomic_i64 stalled           # -errno while it cannot go on for lack of space
     bint index_stalled           # the index lacks space, not a queue; set before ``stalled``
     Queue *refused               # the queue that could not be written last, NULL: none

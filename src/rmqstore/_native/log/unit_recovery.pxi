@@ -116,7 +116,7 @@ cdef int64_t recover_unit_at(
     cdef int64_t goes = unit_action(store, queue, at, unit)
     cdef int64_t rc
     skipped[0] += goes == UNIT_TOO_FAR
-    if goes != UNIT_MISSING and goes != UNIT_PRESENT:
+    if goes != UNIT_TO_WRITE and goes != UNIT_PRESENT:
         return min(goes, 0)
     if at + 1 == queue.life.next and queue.life.restart_next == 0:
         queue.life.newest_was_there = goes == UNIT_PRESENT
@@ -129,7 +129,7 @@ cdef int64_t recover_unit_at(
         atomic_set(&queue.last_end, unit.physical_offset + unit.size)
         atomic_set(&queue.files.wrote, (at + 1) * UNIT_BYTES)
         atomic_set(&queue.max_offset, at + 1)
-    return goes == UNIT_MISSING
+    return goes == UNIT_TO_WRITE
 
 
 cdef int64_t recover_record(
@@ -190,7 +190,7 @@ cdef int64_t recover_units_before(
             unit.physical_offset = 0
             unit.size = UNIT_BLANK_SIZE
             unit.tags_code = 0
-        rc = recover_write(queue, at, &unit, UNIT_PRESENT if rc == 0 else UNIT_MISSING)
+        rc = recover_write(queue, at, &unit, UNIT_PRESENT if rc == 0 else UNIT_TO_WRITE)
         if rc < 0:
             return rc
         at += 1

@@ -151,8 +151,10 @@ cdef inline int store_puttable(Store *store, str path) except -1:
     """As store_writable, for a call that stores messages: not while dispatch is stalled."""
     store_writable(store, path)
     if unlikely(atomic_get(&store.dispatch.stalled) != 0):
-        store_leave(store)
-        raise write_error(store, path, E_STALLED)
+        try:                                 # the error names a queue, which a close frees
+            raise write_error(store, path, E_STALLED)
+        finally:
+            store_leave(store)
     return 0
 
 

@@ -15,10 +15,10 @@ cdef int flush_store(OpenStore engine) except -1:
         if rc == 0:
             with nogil:
                 rc = flush_queues_now(store, FLUSH_ALL)
+        if rc < 0 and atomic_get(&store.dispatch.stalled) == rc:
+            raise write_error(store, engine._path, E_STALLED)
     finally:
         store_leave(store)
-    if rc < 0 and atomic_get(&store.dispatch.stalled) == rc:
-        raise write_error(engine.store, engine._path, E_STALLED)
     if rc < 0:
         raise status_error(E_FAILED if atomic_get(&store.failed) else rc, &store.failure,
                            engine._path)

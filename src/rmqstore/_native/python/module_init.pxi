@@ -15,7 +15,7 @@ def fault_counts():
 
 
 def _take_over_plan(event, arguments):
-    """Audit hook of builds with faults: Python changes the environment."""
+    """Audit hook of builds with faults alone: Python changes the environment."""
     cdef bytes name, value
     if event == "os.putenv":
         name, value = arguments
