@@ -20,19 +20,22 @@ cdef int64_t join_lists(
 
     ``words`` begins with the first word of the first list.
     """
-    cdef int64_t row, item
+    cdef int64_t row, item, length
     for row in range(rows):
         spans[row].data = into
         spans[row].length = -1
         if validity != NULL and not arrow_bit(validity, validity_offset + row):
             continue
         for item in range(bounds[row], bounds[row + 1]):
-            if words[item].length < 0 or memchr(words[item].data, c' ',
-                                                <size_t>words[item].length):
+            length = words[item].length
+            if length < 0:
                 return item
-            memcpy(into, words[item].data, <size_t>words[item].length)
-            into[words[item].length] = c' '
-            into += words[item].length + 1
+            if length > 0:                   # the address of an empty word may be NULL
+                if memchr(words[item].data, c' ', <size_t>length) != NULL:
+                    return item
+                memcpy(into, words[item].data, <size_t>length)
+            into[length] = c' '
+            into += length + 1
         if into > spans[row].data:
             spans[row].length = into - spans[row].data - 1
     return -1
