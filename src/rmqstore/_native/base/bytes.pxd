@@ -1,10 +1,11 @@
-"""Big-endian loads and stores at any alignment, and the atomic ones of a mapped int."""
+"""Big-endian loads and stores at any alignment, the atomic ones of a mapped int; growing arrays."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 
 cdef extern from *:
     """
     #include <stdint.h>
+    #include <stdlib.h>
     #include <string.h>
     #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     #define RMQ_BE16(v) __builtin_bswap16(v)
@@ -40,6 +41,15 @@ cdef extern from *:
     static inline void put_i32_release(char *at, int32_t value) {
         __atomic_store_n((uint32_t *)at, RMQ_BE32((uint32_t)value), __ATOMIC_RELEASE);
     }
+    /* The items of an array with room for one more than ``count``; NULL without memory, and then
+       the array is as it was. */
+    static inline void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) {
+        int64_t more = *room * 2 + 16;
+        if (count < *room) return items;
+        items = realloc(items, (size_t)more * bytes);
+        if (items != NULL) *room = more;
+        return items;
+    }
     /* Rewrite one byte of each page with its own value, which makes the page dirty. */
     static inline void touch_pages(char *base, int64_t start, int64_t stop) {
         for (int64_t at = start; at < stop; at = (at | 4095) + 1) {
@@ -48,6 +58,7 @@ cdef extern from *:
         }
     }
     """
+    void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) noexcept nogil
     void touch_pages(char *base, int64_t start, int64_t stop) noexcept nogil
     int16_t get_i16(const char *at) noexcept nogil
     int32_t get_i32(const char *at) noexcept nogil

@@ -154,13 +154,10 @@ cdef int64_t file_set_insert(FileSet *files, int64_t start, int64_t length) noex
     """Enter a file in order; its index, or E_NO_MEMORY.  Under the lock or before sharing."""
     cdef FileSlot *grown
     cdef int64_t at = files.count
-    if files.count == files.capacity:
-        grown = <FileSlot *>realloc(
-            files.slots, <size_t>(files.capacity * 2 + 4) * sizeof(FileSlot))
-        if grown == NULL:
-            return E_NO_MEMORY
-        files.slots = grown
-        files.capacity = files.capacity * 2 + 4
+    grown = <FileSlot *>array_with_room(files.slots, &files.capacity, files.count, sizeof(FileSlot))
+    if grown == NULL:
+        return E_NO_MEMORY
+    files.slots = grown
     while at > 0 and files.slots[at - 1].start > start:
         files.slots[at] = files.slots[at - 1]
         at -= 1

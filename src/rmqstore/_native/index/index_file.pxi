@@ -50,13 +50,10 @@ cdef struct Offsets:
 
 cdef int64_t offsets_add(Offsets *offsets, int64_t value) noexcept nogil:
     cdef int64_t *grown
-    if offsets.count == offsets.room:
-        grown = <int64_t *>realloc(
-            offsets.items, <size_t>(offsets.room * 2 + 16) * sizeof(int64_t))
-        if grown == NULL:
-            return E_NO_MEMORY
-        offsets.items = grown
-        offsets.room = offsets.room * 2 + 16
+    grown = <int64_t *>array_with_room(offsets.items, &offsets.room, offsets.count, sizeof(int64_t))
+    if grown == NULL:
+        return E_NO_MEMORY
+    offsets.items = grown
     offsets.items[offsets.count] = value
     offsets.count += 1
     return 0

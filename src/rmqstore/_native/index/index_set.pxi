@@ -55,13 +55,11 @@ cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil
     """Enter a file in the order of the names; the set takes the hold. Under the lock."""
     cdef IndexFile **grown
     cdef int64_t at = indexes.count
-    if indexes.count == indexes.room:
-        grown = <IndexFile **>realloc(
-            indexes.files, <size_t>(indexes.room * 2 + 4) * sizeof(IndexFile *))
-        if grown == NULL:
-            return E_NO_MEMORY
-        indexes.files = grown
-        indexes.room = indexes.room * 2 + 4
+    grown = <IndexFile **>array_with_room(
+        indexes.files, &indexes.room, indexes.count, sizeof(IndexFile *))
+    if grown == NULL:
+        return E_NO_MEMORY
+    indexes.files = grown
     while at > 0 and strcmp(indexes.files[at - 1].name, index.name) > 0:
         indexes.files[at] = indexes.files[at - 1]
         at -= 1

@@ -212,13 +212,10 @@ cdef inline int64_t walk_unit(LogWalk *walk, const Record *record) noexcept nogi
         rc = walk_touch(walk, queue)
         if rc < 0:
             return rc
-    if queue.run_count == queue.run_room:
-        grown = <char *>realloc(
-            queue.run, <size_t>((queue.run_room * 2 + 64) * UNIT_BYTES))
-        if grown == NULL:
-            return E_NO_MEMORY
-        queue.run = grown
-        queue.run_room = queue.run_room * 2 + 64
+    grown = <char *>array_with_room(queue.run, &queue.run_room, queue.run_count, UNIT_BYTES)
+    if grown == NULL:
+        return E_NO_MEMORY
+    queue.run = grown
     if queue.run_count == 0:
         queue.run_start = record.queue_offset
     unit_write(queue.run + queue.run_count * UNIT_BYTES, record.physical_offset,
@@ -232,13 +229,11 @@ cdef inline int64_t walk_unit(LogWalk *walk, const Record *record) noexcept nogi
 cdef int64_t walk_touch(LogWalk *walk, Queue *queue) noexcept nogil:
     """Enter a queue among those with a run, and make room for the run in the slice."""
     cdef Queue **grown
-    if walk.touched_count == walk.touched_room:
-        grown = <Queue **>realloc(
-            walk.touched, <size_t>(walk.touched_room * 2 + 64) * sizeof(Queue *))
-        if grown == NULL:
-            return E_NO_MEMORY
-        walk.touched = grown
-        walk.touched_room = walk.touched_room * 2 + 64
+    grown = <Queue **>array_with_room(
+        walk.touched, &walk.touched_room, walk.touched_count, sizeof(Queue *))
+    if grown == NULL:
+        return E_NO_MEMORY
+    walk.touched = grown
     walk.touched[walk.touched_count] = queue
     walk.touched_count += 1
     return 0
@@ -250,13 +245,10 @@ cdef int64_t walk_close_run(LogWalk *walk, Queue *queue) noexcept nogil:
     cdef UnitRun *run
     if queue.run_count == 0:
         return 0
-    if walk.run_count == walk.run_room:
-        grown = <UnitRun *>realloc(
-            walk.runs, <size_t>(walk.run_room * 2 + 64) * sizeof(UnitRun))
-        if grown == NULL:
-            return E_NO_MEMORY
-        walk.runs = grown
-        walk.run_room = walk.run_room * 2 + 64
+    grown = <UnitRun *>array_with_room(walk.runs, &walk.run_room, walk.run_count, sizeof(UnitRun))
+    if grown == NULL:
+        return E_NO_MEMORY
+    walk.runs = grown
     run = &walk.runs[walk.run_count]
     run.units = <char *>malloc(<size_t>(queue.run_count * UNIT_BYTES))
     if run.units == NULL:
@@ -291,13 +283,11 @@ cdef inline int64_t walk_keys(LogWalk *walk, const char *data, const Record *rec
     cdef int64_t at = -1
     cdef int32_t key_hash = next_key_hash(data, record, &walk.request, &at)
     while key_hash != KEYLESS:
-        if walk.entry_count == walk.entry_room:
-            grown = <LooseEntry *>realloc(
-                walk.entries, <size_t>(walk.entry_room * 2 + 1024) * sizeof(LooseEntry))
-            if grown == NULL:
-                return E_NO_MEMORY
-            walk.entries = grown
-            walk.entry_room = walk.entry_room * 2 + 1024
+        grown = <LooseEntry *>array_with_room(
+            walk.entries, &walk.entry_room, walk.entry_count, sizeof(LooseEntry))
+        if grown == NULL:
+            return E_NO_MEMORY
+        walk.entries = grown
         entry = &walk.entries[walk.entry_count]
         entry.physical_offset = record.physical_offset
         entry.store_timestamp = record.store_timestamp

@@ -64,12 +64,10 @@ cdef bint tags_pass(const TagFilter *tags, const char *data, const Record *recor
 
 cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
     cdef Found *grown
-    if got.count == got.room:
-        grown = <Found *>realloc(got.items, <size_t>(got.room * 2 + 32) * sizeof(Found))
-        if grown == NULL:
-            return E_NO_MEMORY
-        got.items = grown
-        got.room = got.room * 2 + 32
+    grown = <Found *>array_with_room(got.items, &got.room, got.count, sizeof(Found))
+    if grown == NULL:
+        return E_NO_MEMORY
+    got.items = grown
     got.items[got.count] = found[0]
     got.count += 1
     return 0

@@ -105,13 +105,11 @@ cdef int64_t damage_note(
     cdef Damage *grown
     cdef Damage *damage
     while start < stop:
-        if found.damage_count == found.damage_room:
-            grown = <Damage *>realloc(
-                found.damages, <size_t>(found.damage_room * 2 + 8) * sizeof(Damage))
-            if grown == NULL:
-                return E_NO_MEMORY
-            found.damages = grown
-            found.damage_room = found.damage_room * 2 + 8
+        grown = <Damage *>array_with_room(
+            found.damages, &found.damage_room, found.damage_count, sizeof(Damage))
+        if grown == NULL:
+            return E_NO_MEMORY
+        found.damages = grown
         damage = &found.damages[found.damage_count]
         memset(damage, 0, sizeof(Damage))
         damage.start = start
