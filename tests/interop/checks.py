@@ -7,6 +7,9 @@
     ``DefaultMessageStore.load`` recovers before ``ScheduleMessageService.load`` knows the delay
     levels: a delayed message that recovery after an unclean exit dispatches gets the hash of its
     tags for a tags code instead of the time to deliver it at, and so is due at once.
+``FILE_UNFINISHED``
+    It makes a file without bytes and then gives it its length (``MappedFile.init``).  Killed in
+    between it leaves a file of 0 bytes, for which it refuses to start until somebody removes it.
 """
 
 from __future__ import annotations
@@ -166,6 +169,12 @@ def index_survives_from(root: Path) -> int:
         if 0 < stored <= limit:
             return int(path.name)
     return 0
+
+
+def unfinished_files(root: Path) -> list[Path]:
+    """FILE_UNFINISHED: the files without bytes for which 4.9.3 refuses this store."""
+    parts = (files(root / part).values() for part in ("commitlog", "consumequeue"))
+    return [path for part in parts for path in part if path.stat().st_size == 0]
 
 
 def delayed_units(root: Path) -> set[tuple[str, int, int]]:

@@ -237,13 +237,26 @@ class Turns:
         real = self.start()
         lost, forgotten = self.index_destroyed_before, set(self.delay_forgotten)
         try:
-            self.opened_by_real(real, copy(self.root, self.copied), turn)
+            copied = copy(self.root, self.copied)
+            self.finished(real, copied)
+            self.opened_by_real(real, copied, turn)
             assert real.shutdown()
         finally:
             shutil.rmtree(self.copied, ignore_errors=True)
         self.index_destroyed_before, self.delay_forgotten = lost, forgotten  # of the copy only
 
     # ---- what is there
+
+    def finished(self, real: Driver, root: Path) -> None:
+        """Remove the files without bytes for which the real store refuses what it left itself."""
+        unfinished = checks.unfinished_files(root)
+        if not unfinished:
+            return
+        assert not real.open(root, CONFIG)["load"]
+        assert any(str(path) in real.log() for path in unfinished), real.log()
+        for path in unfinished:
+            path.unlink()
+        self.counts["times FILE_UNFINISHED"] += 1
 
     def opened_by_real(self, real: Driver, root: Path, turn: int) -> None:
         dispatched = checks.delayed_units(root)
