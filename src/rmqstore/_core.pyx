@@ -94,6 +94,7 @@ include "_native/format/host_text.pxi"
 # files: mapped files, and the files of one log or queue. Uses base, format.
 include "_native/files/mapped_file.pxi"
 include "_native/files/file_set.pxi"
+include "_native/files/file_read.pxi"
 include "_native/files/listing.pxi"
 include "_native/files/file_data.pxi"
 
@@ -105,6 +106,7 @@ include "_native/queue/load_queues.pxi"
 
 # index: index files, and the set of them. Uses base to files.
 include "_native/index/index_file.pxi"
+include "_native/index/key_prefetch.pxi"
 include "_native/index/index_sizes.pxi"
 include "_native/index/index_set.pxi"
 include "_native/index/index_list.pxi"
@@ -140,12 +142,14 @@ include "_native/recover/recover.pxi"
 
 # read: what a reader sees: files that came, ends of queues, `get`, `query`. Uses base to recover.
 include "_native/read/refresh.pxi"
+include "_native/read/log_end.pxi"
 include "_native/read/index_coverage.pxi"
 include "_native/read/merged_queues.pxi"
 include "_native/read/queued_log.pxi"
 include "_native/read/queued_gaps.pxi"
 include "_native/read/derived_queues.pxi"
 include "_native/read/get_messages.pxi"
+include "_native/read/offset_at.pxi"
 include "_native/read/query.pxi"
 include "_native/read/verify.pxi"
 

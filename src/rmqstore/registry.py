@@ -69,7 +69,8 @@ class TopicRegistry:
     def reload(self) -> None:
         """Read ``topics.json`` again, as its owner may have changed it."""
         with self.lock:
-            self._read(self._table.reload)
+            if not self._table.file.is_current():
+                self._read(self._table.reload)
 
     def __iter__(self) -> Iterator[TopicConfig]:
         """Iterate over the entries whose names are valid for topics."""

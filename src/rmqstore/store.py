@@ -149,15 +149,18 @@ class MessageStore(ScanningEngine, AsyncEngine, Closing):
     @property
     def topics(self) -> Mapping[str, Topic]:
         """The current topics by name, in the order of their names."""
+        return {
+            name: Topic(self, name, self._registry.get(name), tuple(queue_ids))
+            for name, queue_ids in self._queues_of_topics().items()
+        }
+
+    def _queues_of_topics(self) -> dict[str, list[int]]:
+        """Return the ids of the queues that have files by topic, in the order of the names."""
         if self.mode == "r":
             self._registry.reload()
         found = self._queue_files()
-        names = set(found)
-        names.update(entry.topic_name for entry in self._registry)
-        return {
-            name: Topic(self, name, self._registry.get(name), tuple(found.get(name, ())))
-            for name in sorted(names)
-        }
+        names = found.keys() | {entry.topic_name for entry in self._registry}
+        return {name: found.get(name, []) for name in sorted(names)}
 
     def __getitem__(self, topic: str) -> Topic:
         """Return a topic.
@@ -382,7 +385,8 @@ class MessageStore(ScanningEngine, AsyncEngine, Closing):
                 pass
             except StoreCorruptError as error:  # or it is not a store message id
                 damage = error
-        found = [m for topic in self.topics for m in self.query(topic, id) if m.uniq_key == id]
+        topics = self._queues_of_topics()
+        found = [m for topic in topics for m in self.query(topic, id) if m.uniq_key == id]
         if not found:
             why = f"; {damage}" if damage is not None else ""
             raise MessageNotFoundError(f"{self.path}: no message {id!r}{why}") from damage

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 from rmqstore import arrays, paths
 from rmqstore.arguments import wrong_value
 from rmqstore.errors import MessageNotFoundError, MessagesRemovedError, StoreCorruptError
-from rmqstore.times import to_millis
+from rmqstore.times import INT64_MIN, to_millis
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
@@ -303,28 +303,17 @@ class Queue:
         Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
         """
         millis = to_millis(time, name="time")
-        low, high = self._limits() if bounds is None else bounds
         if boundary == "lower":
-            return self._first_after(millis - 1, low, high)
+            return self._first_after(max(millis, INT64_MIN + 1) - 1, bounds)
         if boundary == "upper":
-            return self._first_after(millis, low, high) - 1
+            return self._first_after(millis, bounds) - 1
         if boundary == "nearest":
+            low, high = self._limits() if bounds is None else bounds
             return self._nearest(millis, low, high)
         raise wrong_value("boundary", "'lower', 'upper' or 'nearest'", boundary)
 
-    def _first_after(self, millis: int, low: int, high: int) -> int:
-        """Return the first offset in [low, high) stored later than ``millis``, or ``high``."""
-        while low < high:
-            middle = probe = (low + high) // 2
-            time = self._time(probe)
-            while time < 0 and probe + 1 < high:  # a blank unit has no time: try the next
-                probe += 1
-                time = self._time(probe)
-            if time < 0 or time > millis:
-                high = middle
-            else:
-                low = probe + 1
-        return low
+    def _first_after(self, millis: int, bounds: tuple[int, int] | None) -> int:
+        return self._store._first_after(self.topic, self.queue_id, millis, bounds)
 
     def _time(self, offset: int) -> int:
         return self._store._store_time(self.topic, self.queue_id, offset)

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 T = TypeVar("T")
+
+_SETTLED_NS = 2_000_000_000  # a file changed later than this may change again at the same time
 
 
 class ReplacedError(SyncError):
@@ -49,6 +52,26 @@ class ConfigFile:
         self.backup = self.path.with_name(self.path.name + ".bak")
         self.loaded_from = None
         self._main_is_good = False  # known to parse: worth keeping as .bak
+        self._loaded: tuple[tuple[int, ...] | None, ...] | None = None  # what its files were then
+
+    def is_current(self) -> bool:
+        """Whether both files are those of the last load, so that loading again finds the same."""
+        return self._loaded is not None and self._loaded == self._files()
+
+    def _files(self) -> tuple[tuple[int, ...] | None, ...] | None:
+        """Return what tells the files from changed ones; ``None`` if their times cannot yet."""
+        found: list[tuple[int, ...] | None] = []
+        for path in (self.path, self.backup):
+            try:
+                status = path.stat()
+            except OSError:
+                found.append(None)
+                continue
+            changed = max(status.st_mtime_ns, status.st_ctime_ns)
+            if abs(time.time_ns() - changed) < _SETTLED_NS:
+                return None
+            found.append((status.st_dev, status.st_ino, status.st_size, changed))
+        return tuple(found)
 
     def load(self, decode: Callable[[Any], T]) -> T | None:
         """Read the main file, or ``.bak`` if that is missing, empty or torn.
@@ -74,6 +97,8 @@ class ConfigFile:
         """
         self.loaded_from = None
         self._main_is_good = False
+        self._loaded = None
+        files = self._files()
         failures: list[tuple[Path, int, str]] = []
         for path in (self.path, self.backup):
             text = _read(path)
@@ -90,6 +115,7 @@ class ConfigFile:
                 continue
             self.loaded_from = path
             self._main_is_good = path == self.path
+            self._loaded = files
             return result
         if not failures or (len(failures) == 1 and "the file is empty" in failures[0][2]):
             return None

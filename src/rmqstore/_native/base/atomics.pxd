@@ -41,6 +41,7 @@ cdef extern from *:
     #endif
     }
     static inline void prefetch(const void *at) { __builtin_prefetch(at, 1, 3); }
+    static inline void prefetch_to_read(const void *at) { __builtin_prefetch(at, 0, 3); }
     #define likely_(x) __builtin_expect(!!(x), 1)
     #define unlikely_(x) __builtin_expect(!!(x), 0)
     """
@@ -56,6 +57,7 @@ cdef extern from *:
     int64_t calls_inside(int64_t change) noexcept nogil
     void cpu_pause() noexcept nogil
     void prefetch(const void *at) noexcept nogil
+    void prefetch_to_read(const void *at) noexcept nogil
     bint likely "likely_"(bint x) noexcept nogil
     bint unlikely "unlikely_"(bint x) noexcept nogil
 

@@ -27,10 +27,14 @@ cdef extern from *:
     #include <unistd.h>
 
     /* What a mapping has lost: the bytes [start, stop) of the file read as our zeros. */
-    typedef struct { atomic_i64 lost, start, stop, traps; } Guard;
+    typedef struct { atomic_i64 lost, start, stop, traps; struct guard_slot *slot; } Guard;
 
     /* ``low`` is 0 while a slot is free or being changed, and is stored last. */
-    typedef struct { uintptr_t low, high; Guard *guard; int protection, taken; } guard_slot;
+    typedef struct guard_slot {
+        uintptr_t low, high;
+        Guard *guard;
+        int protection, taken;
+    } guard_slot;
     #define GUARD_SLOTS 512
     typedef struct guard_chunk {
         struct guard_chunk *next;
@@ -39,6 +43,7 @@ cdef extern from *:
     #define GUARD_HANDLERS 8
 
     static guard_chunk guard_first;
+    static guard_chunk *guard_roomy = &guard_first;      /* where the last free slot was found */
     static struct sigaction guard_before[GUARD_HANDLERS];    /* [0]: installed before ours */
     static int guard_before_count = 0, guard_busy = 0;
     static size_t guard_page = 4096;
@@ -183,9 +188,9 @@ cdef extern from *:
     }
     /* Enter a mapping; -1 without memory. */
     static int guard_enter(void *base, size_t length, int protection, Guard *guard) {
-        guard_chunk *chunk = &guard_first, *following;
+        guard_chunk *chunk = __atomic_load_n(&guard_roomy, __ATOMIC_ACQUIRE), *following;
         uintptr_t low = (uintptr_t)base;
-        int i;
+        int wrapped = chunk == &guard_first, i;
         memset(guard, 0, sizeof(*guard));
         guard_install();
         for (;;) {
@@ -197,6 +202,8 @@ cdef extern from *:
                                                  __ATOMIC_SEQ_CST)) continue;
                 slot->guard = guard;
                 slot->protection = protection;
+                guard->slot = slot;
+                __atomic_store_n(&guard_roomy, chunk, __ATOMIC_RELEASE);
                 __atomic_store_n(&slot->high,
                                  low + ((length + guard_page - 1) & ~(guard_page - 1)),
                                  __ATOMIC_RELAXED);
@@ -204,6 +211,10 @@ cdef extern from *:
                 return 0;
             }
             following = __atomic_load_n(&chunk->next, __ATOMIC_ACQUIRE);
+            if (following == NULL && !wrapped) {
+                wrapped = 1;
+                following = &guard_first;
+            }
             if (following == NULL) {
                 guard_chunk *made = (guard_chunk *)calloc(1, sizeof(guard_chunk));
                 if (made == NULL) return -1;
@@ -217,9 +228,10 @@ cdef extern from *:
         }
     }
     /* Remove a mapping from the table, before it is unmapped. */
-    static void guard_leave(void *base) {
-        guard_slot *slot = guard_find((uintptr_t)base);
+    static void guard_leave(Guard *guard) {
+        guard_slot *slot = guard->slot;
         if (slot == NULL) return;
+        guard->slot = NULL;
         __atomic_store_n(&slot->low, 0, __ATOMIC_SEQ_CST);
         __atomic_store_n(&slot->taken, 0, __ATOMIC_RELEASE);
     }
@@ -232,7 +244,7 @@ cdef extern from *:
         atomic_i64 stop
     void guard_install() noexcept nogil
     int guard_enter(void *base, size_t length, int protection, Guard *guard) noexcept nogil
-    void guard_leave(void *base) noexcept nogil
+    void guard_leave(Guard *guard) noexcept nogil
     void guard_fence() noexcept nogil
 
 

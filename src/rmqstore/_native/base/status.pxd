@@ -30,6 +30,7 @@ cdef enum:
     E_NO_MEMORY = -5017
     E_STALLED = -5018        # dispatch waits for disk space
     E_VERSION = -5019        # written in a newer format
+    E_NO_DESCRIPTOR = -5020  # a file that is only mapped: what is not there is read by its name
     E_LOST = -5030           # mapped bytes that the file or the disk no longer has
 
 

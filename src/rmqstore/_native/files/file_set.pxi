@@ -248,6 +248,11 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
         if not files.keep_opened:
             close(file.fd)
             file.fd = -1
+    else:
+        mapped_file_view(file, status.st_size, MADV_RANDOM if files.derived else MADV_NORMAL)
+        if files.derived:                    # of thousands of queues
+            close(file.fd)
+            file.fd = E_NO_DESCRIPTOR
     slot.file = file
     if files.unclean:
         atomic_set(&file.name_dirty, 1)
@@ -341,40 +346,6 @@ cdef void file_set_opened(FileSet *files) noexcept nogil:
     files.keep_opened = False
     file_set_close_unused(files, -1, 0)
     lock_give(&files.lock)
-
-
-cdef int64_t file_set_read(
-    FileSet *files, int64_t offset, int64_t length, Slice *slice,
-) noexcept nogil:
-    """Up to ``length`` bytes at ``offset`` from one file; their count, 0 at the end of it.
-
-    Mapped files are not copied. Others are read into a private buffer, so that nothing changes
-    under the reader.
-    """
-    cdef MappedFile *file = NULL
-    cdef int64_t rc
-    memset(slice, 0, sizeof(Slice))
-    rc = file_set_hold(files, offset, &file)
-    if rc < 0:
-        return rc
-    length = min(length, file.start + files.file_size - offset)
-    if file.base != NULL:
-        slice.data = file.base + (offset - file.start)
-        slice.length = length
-        slice.file = file
-        return length
-    slice.owned = <char *>malloc(<size_t>max(length, 1))
-    if slice.owned == NULL:
-        mapped_file_release(file)
-        return E_NO_MEMORY
-    rc = sys_read(file.fd, slice.owned, length, offset - file.start)
-    mapped_file_release(file)
-    if rc < 0:
-        slice_release(slice)
-        return rc
-    slice.data = slice.owned
-    slice.length = rc
-    return rc
 
 
 cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noexcept nogil:

@@ -90,13 +90,14 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
 
 
 cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
-    """In read-only mode, release an open file whose name now belongs to another file.
+    """In read-only mode, release an open file that was replaced, or has not the length it had.
 
     While it is open no other file can have its inode number. Under the lock.
     """
     cdef MappedFile *file = files.slots[index].file
     if file == NULL or files.writable or PLANTED("a16") or (
-            file.device == status.st_dev and file.inode == status.st_ino):
+            file.device == status.st_dev and file.inode == status.st_ino
+            and (file.view == NULL or status.st_size >= file.view_bytes)):
         return
     mapped_file_release(file)
     files.slots[index].file = NULL

@@ -70,14 +70,12 @@ cdef inline int64_t index_entry_at(const IndexFile *index, int64_t number) noexc
 cdef int64_t index_read(
     IndexFile *index, int64_t at, int64_t length, char *into,
 ) noexcept nogil:
-    """Bytes of the file: from the mapping, or by pread in read-only mode."""
+    """A copy of bytes of the file."""
     cdef int64_t rc
     if index.file.base != NULL:
         memcpy(into, index.file.base + at, <size_t>length)
         return mapped_file_lost(index.file, at, at + length)
-    if index.file.fd < 0:                    # the reason why it is not open
-        return index.file.fd
-    rc = sys_read(index.file.fd, into, length, at)
+    rc = mapped_file_peek(index.file, into, at, length)
     if rc < 0:
         return rc
     return 0 if rc == length else E_CORRUPT
@@ -372,7 +370,9 @@ cdef int64_t index_open_file(
     index.entry_num = entry_num
     copy_text(index.name, INDEX_NAME_DIGITS + 1, name + 1 if name != NULL else path)
     rc = index_load_header(index)            # by pread: the mapped page may have no block yet
-    if rc == 0 and writable:
+    if not writable:
+        mapped_file_view(index.file, size, MADV_RANDOM)
+    elif rc == 0:
         rc = mapped_file_map(index.file, root, path)
     if rc == 0 and writable:
         # Writes hit any slot, so all of them get their blocks now.

@@ -168,7 +168,8 @@ cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
     for i in range(indexes.count):
         index = indexes.files[i]
         gone = fstatat(directory, index.name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
-            or status.st_ino != index.file.inode
+            or status.st_ino != index.file.inode \
+            or (not indexes.writable and status.st_size != index.file.size)
         # A patched file is checked again once an owner has repaired and changed it.
         if not gone and not indexes.writable and atomic_get(&index.state) >= INDEX_PATCHED:
             index_set_open_again(indexes, index)

@@ -4,10 +4,11 @@
 
 cdef enum:
     WRITER_MAPPINGS = 4096       # of full files on the disk; Linux allows a process 65,530
+    READER_MAPPINGS = 16384      # of files of queues
 
 
 cdef int64_t reader_files() noexcept nogil:
-    """Limit on open descriptors of a read-only store, for log and queues, and for the index.
+    """Limit on open descriptors of a read-only store, for the log, and for the index.
 
     A third each of the process's limit.
     """
@@ -57,12 +58,13 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     if topic_table_init(
             &store.table, root, settings.queue_file_size, writable, &store.open_files) < 0 \
             or store.dispatch.pending == NULL \
+            or open_files_init(&store.open_log_files, reader_files()) < 0 \
             or open_files_init(&store.open_files,
-                               WRITER_MAPPINGS if writable else reader_files()) < 0:
+                               WRITER_MAPPINGS if writable else READER_MAPPINGS) < 0:
         store_drop(store)
         return NULL
     if not PLANTED("a14"):
-        store.log.open_files = &store.open_files
+        store.log.open_files = &store.open_files if writable else &store.open_log_files
     return store
 
 
@@ -76,11 +78,13 @@ cdef void store_empty(Store *store) noexcept nogil:
     mapped_file_release(store.writer.next_file)
     store.writer.current = NULL
     store.writer.next_file = NULL
+    store.open_files.limit = store.open_log_files.limit = 0  # or each set would be looked for
     if store.table.slots != NULL:
         topic_table_destroy(&store.table)
     file_set_destroy(&store.log)
     index_set_destroy(&store.indexes)
     open_files_destroy(&store.open_files)
+    open_files_destroy(&store.open_log_files)
     free(store.dispatch.pending)
     if store.lock >= 0:
         sys_unlock_first_byte(store.lock)

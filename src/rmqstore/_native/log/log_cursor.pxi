@@ -1,4 +1,4 @@
-# A walk along the commit log, mapped or by pread, one checked record after the other.
+# A walk along the commit log, mapped or copied piece by piece, one checked record after the other.
 #
 # Source: store/CommitLog.java recoverNormally
 
@@ -76,7 +76,7 @@ cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept 
         cursor.buffer = <char *>malloc(<size_t>length)
         cursor.room = length if cursor.buffer != NULL else 0
     if cursor.buffer != NULL:
-        rc = sys_read(file.fd, cursor.buffer, length, cursor.at - file.start)
+        rc = mapped_file_copy(file, cursor.buffer, cursor.at - file.start, length)
     else:
         rc = E_NO_MEMORY
     mapped_file_release(file)

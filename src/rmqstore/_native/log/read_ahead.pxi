@@ -110,7 +110,7 @@ cdef void piece_read(
     if file_set_hold(log, piece.start, &file) < 0:
         return
     while True:
-        rc = sys_read(file.fd, piece.buffer, min(piece.room, rest), piece.start - file.start)
+        rc = mapped_file_copy(file, piece.buffer, piece.start - file.start, min(piece.room, rest))
         if rc <= 0:
             break
         piece.length = piece_check(piece, rc, log.file_size, stop, following)

@@ -9,6 +9,7 @@ cdef struct Found:
 
 cdef enum:
     RECORD_GUESS = 4096          # bytes read before a record's size is known
+    SMALL_RECORD = 64 << 10      # up to here it is copied on the word of its first bytes
     LARGE_RECORD = 4 << 20       # from here on its parts are checked before it is read whole
 
 
@@ -20,7 +21,19 @@ cdef int64_t log_record(
     Returns its size and what to release; 0 at a blank; E_NOT_FOUND outside of the log,
     E_REMOVED if its file is gone, E_CORRUPT with ``field``.
     """
+    cdef MappedFile *near = NULL
+    cdef int64_t rc = log_record_near(store, &near, physical_offset, size_hint, found, field)
+    mapped_file_release(near)
+    return rc
+
+
+cdef int64_t log_record_near(
+    Store *store, MappedFile **near, int64_t physical_offset, int64_t size_hint, Found *found,
+    int64_t *field,
+) noexcept nogil:
+    """As log_record; ``near`` as for file_set_read_near."""
     cdef int64_t room, rc, wanted
+    cdef char size[4]
     memset(&found.slice, 0, sizeof(Slice))
     field[0] = FIELD_NONE
     if physical_offset < 0:
@@ -28,12 +41,18 @@ cdef int64_t log_record(
     if store.writable and physical_offset >= atomic_get(&store.log.wrote):
         return E_NOT_FOUND
     room = store.log.file_size - physical_offset % store.log.file_size
+    if size_hint <= 0 and not store.writable \
+            and file_set_peek_near(&store.log, near, physical_offset, 4, size) == 4:
+        size_hint = get_i32(size)            # the record's own word: how much to copy
+        if size_hint > SMALL_RECORD:
+            size_hint = 0
     if size_hint > LARGE_RECORD:             # do not allocate so much on a unit's word
         size_hint = 0
     wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0
                  else max(size_hint, 8))
     while True:
-        rc = file_set_read(&store.log, physical_offset, min(room, wanted), &found.slice)
+        rc = file_set_read_near(
+            &store.log, near, physical_offset, min(room, wanted), &found.slice)
         if rc < 0:
             return E_REMOVED if rc == E_NOT_FOUND and physical_offset < log_first(store) else rc
         if found.slice.file != NULL:
@@ -150,13 +169,24 @@ cdef int64_t queue_record(
     int64_t *field,
 ) noexcept nogil:
     """The record that a unit points to; it must name the unit's queue and queue offset."""
+    cdef MappedFile *near = NULL
+    cdef int64_t rc = queue_record_near(store, &near, queue, queue_offset, unit, found, field)
+    mapped_file_release(near)
+    return rc
+
+
+cdef int64_t queue_record_near(
+    Store *store, MappedFile **near, Queue *queue, int64_t queue_offset, const Unit *unit,
+    Found *found, int64_t *field,
+) noexcept nogil:
+    """As queue_record; ``near`` as for file_set_read_near."""
     cdef int64_t rc
     if unit_is_blank(unit):
         return E_REMOVED
     if unit.size <= 0:                       # an empty unit with others after it
         field[0] = FIELD_QUEUE
         return E_CORRUPT
-    rc = log_record(store, unit.physical_offset, unit.size, found, field)
+    rc = log_record_near(store, near, unit.physical_offset, unit.size, found, field)
     if rc > 0 and (rc != unit.size or not record_is_of(
             found.slice.data, &found.record, queue, queue_offset)):
         slice_release(&found.slice)

@@ -125,7 +125,8 @@ cdef struct View:
     bint owned_elsewhere         # another process has the store open
     Lock refresh_lock
     atomic_i64 refreshed_at
-    atomic_i64 log_end           # at the last refresh
+    atomic_i64 log_end           # as far as it is known
+    atomic_i64 search_at         # monotonic ns from which it is searched once more
     Lock derive_lock
     atomic_i64 derived           # the queues have been completed from the log
     Lock queued_lock
@@ -159,6 +160,7 @@ cdef struct Store:
     Lock failure_lock
     # its files
     OpenFiles open_files
+    OpenFiles open_log_files     # "r": those of the log, which keep descriptors
     FileSet log
     TopicTable table
     IndexSet indexes

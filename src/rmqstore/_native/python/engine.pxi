@@ -6,7 +6,6 @@ cdef class Engine(OpenStore):
     """A store as the core has it: the base of ``MessageStore``. Each method is one call."""
 
     # Open and close
-
     def _open(self, str path, str mode, object config, double timeout, object read_topics, *,
               bint infer_sizes=False, bint fill=False, bint full=False, bint log_only=False):
         """Open the directory; see open_store."""
@@ -491,6 +490,10 @@ cdef class Engine(OpenStore):
     def _units(self, topic, queue_id, int64_t start, int64_t stop):
         """The bytes of units [start, stop) of a queue."""
         return units_of_queue(self, topic, queue_id, start, stop)
+
+    def _first_after(self, topic, queue_id, int64_t millis, bounds):
+        """First queue offset stored later than a time; ``bounds``: (min, max) or None."""
+        return first_after(self, topic, queue_id, millis, bounds)
 
     def _store_time(self, topic, queue_id, int64_t queue_offset):
         """Store time of a queue's message in ms; -1 if it is gone."""

@@ -373,24 +373,18 @@ cdef int64_t select_keys(
     IndexFile *index, const ColumnView *keys, int64_t count, int64_t max_num, int64_t *starts,
     Offsets *found,
 ) noexcept nogil:
-    """Walk the chains of many keys; the slots of a chunk are prefetched."""
+    """Walk the chains of many keys; those of a chunk are prefetched."""
     cdef int32_t hashes[KEY_CHUNK]
     cdef const char *text = NULL
     cdef int64_t length = 0
-    cdef int64_t first, i, part, rc
-    cdef int64_t number
-    first = 0
+    cdef int64_t i, part, rc
+    cdef int64_t first = 0
     while first < count:
         part = min(KEY_CHUNK, count - first)
         for i in range(part):
             column_get(keys, first + i, &text, &length)
             hashes[i] = index_key_hash(text, length, 0)
-            if index.file.base != NULL:
-                prefetch(index_slot(index, hashes[i]))
-        for i in range(part if index.file.base != NULL else 0):
-            number = get_i32_acquire(index_slot(index, hashes[i]))
-            if 0 < number < index.entry_num:
-                prefetch(index.file.base + index_entry_at(index, number))
+        index_prefetch_chains(index, hashes, part, NULL)
         for i in range(part):
             starts[first + i] = found.count
             rc = index_select(index, hashes[i], found.count + max_num, INT64_LEAST, INT64_MOST,

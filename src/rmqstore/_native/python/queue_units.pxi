@@ -55,27 +55,64 @@ cdef Memory units_of_queue(
 cdef object store_time_of(OpenStore engine, object topic, object queue_id, int64_t queue_offset):
     cdef Store *store = engine.entered()
     cdef Queue *queue
-    cdef Unit unit
-    cdef Found found
-    cdef Got got
-    cdef int64_t rc
-    memset(&got, 0, sizeof(Got))
+    cdef TimeSearch search
+    cdef int64_t time
     try:
         queue = find_queue(store, topic, queue_id)
         if queue == NULL:
             return -1
         with nogil:
-            rc = queue_unit_at(queue, queue_offset, &unit)
-            if rc == 0:
-                rc = queue_record(store, queue, queue_offset, &unit, &found, &got.field)
-        if rc == E_REMOVED or rc == E_NOT_FOUND:
-            return -1
-        if rc <= 0:
-            got.bad_offset = unit.physical_offset
-            got.queue = queue
-            raise read_error(engine, store, rc, &got)
-        time = found.record.store_timestamp
-        slice_release(&found.slice)
-        return time
+            time_search_begin(&search, store, queue)
+            time = search_time(&search, queue_offset)
+            time_search_end(&search)
+        if time < 0 and time != E_NOT_FOUND:
+            raise time_error(engine, &search, time)
+        return max(time, -1)
     finally:
         store_leave(store)
+
+
+cdef object first_after(
+    OpenStore engine, object topic, object queue_id, int64_t millis, object bounds,
+):
+    """The first queue offset stored later than ``millis``, the end if there is none."""
+    cdef Store *store = engine.entered()
+    cdef Queue *queue
+    cdef TimeSearch search
+    cdef Got got
+    cdef int64_t low, high, rc
+    memset(&got, 0, sizeof(Got))
+    try:
+        if store.writable:
+            with nogil:
+                wait_for_earlier_puts(store)
+        queue = find_queue(store, topic, queue_id)
+        if queue == NULL:
+            return 0
+        if bounds is None:
+            with nogil:
+                rc = queue_bounds(store, queue, INT64_MOST, &got)
+            if rc < 0:
+                raise unreadable_error(store, queue, rc, engine._path)
+            low = got.min_offset
+            high = got.max_offset
+        else:
+            low, high = bounds
+        with nogil:
+            time_search_begin(&search, store, queue)
+            rc = first_stored_after(&search, millis, low, high)
+            time_search_end(&search)
+        if rc < 0:
+            raise time_error(engine, &search, rc)
+        return rc
+    finally:
+        store_leave(store)
+
+
+cdef object time_error(OpenStore engine, TimeSearch *search, int64_t status):
+    cdef Got got
+    memset(&got, 0, sizeof(Got))
+    got.queue = search.queue
+    got.field = search.field
+    got.bad_offset = search.bad_offset
+    return read_error(engine, search.store, status, &got)

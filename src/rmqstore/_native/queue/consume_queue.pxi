@@ -231,28 +231,24 @@ cdef int64_t queue_file_units(
 
 cdef int64_t queue_file_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
     """As queue_unit_at, from the files alone."""
-    cdef Slice slice
-    cdef int64_t rc = queue_file_units(queue, queue_offset, 1, &slice)
-    if rc == 1:
-        unit_read(slice.data, unit)
-        rc = 0
-    elif rc == 0:
-        rc = E_NOT_FOUND
-    slice_release(&slice)
-    return rc
+    cdef char bytes[UNIT_BYTES]
+    cdef int64_t rc = file_set_peek(
+        &queue.files, queue_offset * UNIT_BYTES, UNIT_BYTES, bytes)
+    if rc == UNIT_BYTES:
+        unit_read(bytes, unit)
+        return 0
+    return rc if rc < 0 else E_NOT_FOUND
 
 
 cdef int64_t queue_unit_at(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
     """Read one unit; 0, or E_NOT_FOUND, E_REMOVED, -errno."""
-    cdef Slice slice
-    cdef int64_t rc = queue_units(queue, queue_offset, 1, &slice)
-    if rc == 1:
-        unit_read(slice.data, unit)
-        rc = slice_lost(&slice)
-    elif rc == 0:
-        rc = E_NOT_FOUND
-    slice_release(&slice)
-    return rc
+    cdef const Derived *derived = load_derived(&queue.derived)
+    if derived == NULL or queue_offset < derived.start:
+        return queue_file_unit(queue, queue_offset, unit)
+    if queue_offset >= derived.start + derived.count:
+        return E_NOT_FOUND
+    unit_read(derived.units + (queue_offset - derived.start) * UNIT_BYTES, unit)
+    return 0
 
 
 cdef int64_t queue_first_at_or_after(

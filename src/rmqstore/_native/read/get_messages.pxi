@@ -15,6 +15,7 @@ cdef enum:
 
     FILTER_TAGS_MAX = 64
     FILTER_SCAN_BYTES = 16000
+    GET_UNITS = 512              # read at a time
 
 cdef struct TagFilter:
     int64_t count                # 0: everything passes
@@ -90,6 +91,18 @@ cdef int64_t get_messages(
 
     ``queue`` NULL means an unknown queue.
     """
+    cdef MappedFile *near = NULL
+    cdef int64_t rc = get_each(
+        store, &near, queue, offset, max_messages, max_bytes, tags, got)
+    mapped_file_release(near)
+    return rc
+
+
+cdef int64_t get_each(
+    Store *store, MappedFile **near, Queue *queue, int64_t offset, int64_t max_messages,
+    int64_t max_bytes, const TagFilter *tags, Got *got,
+) noexcept nogil:
+    """As get_messages; ``near``: the log's file that was read last, which the caller releases."""
     cdef Slice units
     cdef Unit unit
     cdef Found found
@@ -107,7 +120,10 @@ cdef int64_t get_messages(
         stop = min(stop, offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES)
     at = offset
     while at < stop and got.count < max_messages:
-        n = queue_units(queue, at, min(stop - at, 512), &units)
+        n = min(stop - at, <int64_t>GET_UNITS)
+        if tags.count == 0:
+            n = min(n, max_messages - got.count)
+        n = queue_units(queue, at, n, &units)
         if n <= 0:
             slice_release(&units)
             if n < 0 and n != E_REMOVED and n != E_NOT_FOUND:
@@ -130,13 +146,13 @@ cdef int64_t get_messages(
             if got.count and bytes + unit.size > max_bytes:
                 max_messages = got.count     # ends both loops
                 break
-            rc = queue_record(store, queue, at, &unit, &found, &got.field)
+            rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
             if (rc == E_REMOVED or rc == E_NOT_FOUND) and not removed:
                 if get_removed(store, queue, at, got):
                     slice_release(&units)
                     return 0
                 removed = True               # or its file was created just now
-                rc = queue_record(store, queue, at, &unit, &found, &got.field)
+                rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
             if rc == E_NOT_FOUND and not unit_is_inside(store, &unit):
                 got.field = FIELD_QUEUE
                 got.unit_is_bad = True

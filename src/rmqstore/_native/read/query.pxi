@@ -3,7 +3,8 @@
 # Source: store/DefaultMessageStore.java queryMessage, store/index/IndexService.java queryOffset
 
 cdef enum:
-    KEYS_AHEAD = 8
+    CACHE_LINE = 64
+    MOST_FETCHED = 2048          # bytes of a record that are prefetched
 
 cdef struct KeyQuery:
     const char *topic
@@ -166,6 +167,7 @@ cdef int64_t query_index(
     """
     cdef Offsets candidates
     cdef Found found
+    cdef MappedFile *near = NULL
     cdef int64_t i, rc, field
     if query.begin > INT64_LEAST + 1000 \
             and atomic_get(&index.end_timestamp) < query.begin - 1000:
@@ -177,7 +179,7 @@ cdef int64_t query_index(
         candidates.count = 0
     i = 0
     while rc == 0 and i < candidates.count:
-        rc = log_record(store, candidates.items[i], 0, &found, &field)
+        rc = log_record_near(store, &near, candidates.items[i], 0, &found, &field)
         i += 1
         if rc == E_CORRUPT:
             got.field = field
@@ -194,6 +196,7 @@ cdef int64_t query_index(
         else:
             slice_release(&found.slice)
             rc = 0
+    mapped_file_release(near)
     free(candidates.items)
     return rc
 
@@ -350,13 +353,42 @@ cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil
     return properties.unique_key.value_length > 0 or properties.keys.value_length > 0
 
 
+cdef void prefetch_keys(
+    Store *store, const IndexFile *index, const ColumnView *keys, int64_t first, int64_t count,
+    int32_t prefix, int32_t *hashes,
+) noexcept nogil:
+    """Hash up to KEY_CHUNK keys, and fetch their chains in one index file and their records."""
+    cdef int64_t offsets[KEY_CHUNK]
+    cdef const char *at = NULL
+    cdef MappedFile *log = NULL
+    cdef int64_t length = 0
+    cdef int64_t room = 0
+    cdef int64_t i, part
+    for i in range(count):
+        column_get(keys, first + i, &at, &length)
+        hashes[i] = index_key_hash(at, length, prefix)
+    if index == NULL:
+        return
+    index_prefetch_chains(index, hashes, count, offsets)
+    for i in range(count):
+        at = file_set_mapped(&store.log, &log, offsets[i], &room)
+        if at != NULL:
+            prefetch_to_read(at)
+            prefetch_to_read(at + CACHE_LINE)
+    for i in range(count):
+        at = file_set_mapped(&store.log, &log, offsets[i], &room)
+        length = get_i32(at + RECORD_SIZE) if at != NULL and room >= 4 else 0
+        for part in range(2, min(min(length, room), MOST_FETCHED) // CACHE_LINE + 1):
+            prefetch_to_read(at + part * CACHE_LINE)
+    mapped_file_release(log)
+
+
 cdef int64_t query_each(
     Store *store, KeyQuery *query, const ColumnView *keys, int64_t count, Got *got,
     Offsets *hits, int64_t *starts,
 ) noexcept nogil:
-    """The hits of many keys, one by one; the slots of the next ones are prefetched."""
-    cdef const char *ahead = NULL
-    cdef int64_t length = 0
+    """The hits of many keys, one by one; what a chunk of them needs is prefetched."""
+    cdef int32_t hashes[KEY_CHUNK]
     cdef int64_t i, rc
     cdef int32_t prefix = java_hash_utf8(b"#", 1, java_hash_utf8(
         query.topic, query.topic_length, 0))
@@ -367,11 +399,10 @@ cdef int64_t query_each(
     index = index_set_hold(&store.indexes, 0)
     rc = 0
     for i in range(count):
-        if index != NULL and index.file.base != NULL and i + KEYS_AHEAD < count:
-            column_get(keys, i + KEYS_AHEAD, &ahead, &length)
-            prefetch(index_slot(index, index_key_hash(ahead, length, prefix)))
+        if i % KEY_CHUNK == 0:
+            prefetch_keys(store, index, keys, i, min(KEY_CHUNK, count - i), prefix, hashes)
         column_get(keys, i, &query.key, &query.key_length)
-        query.key_hash = index_key_hash(query.key, query.key_length, prefix)
+        query.key_hash = hashes[i % KEY_CHUNK]
         query.hits_before = got.count + hits.count
         starts[i] = query.hits_before
         rc = query_run(store, query, got, hits)

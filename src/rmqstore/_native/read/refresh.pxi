@@ -173,6 +173,27 @@ cdef int64_t queue_good_units(
     return at
 
 
+cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
+    """Whether a queue was just refreshed, and its last unit and the place of the next are as then.
+
+    An owner writes units there first, and takes them back there first.
+    """
+    cdef char bytes[2 * UNIT_BYTES]
+    cdef int64_t stop = atomic_get(&queue.max_offset)
+    cdef int64_t first = max(stop - 1, 0)
+    cdef int64_t rc, i
+    if monotonic_ns() - atomic_get(&queue.refreshed_at) > REFRESH_AFTER_NS or queue.deleted:
+        return False
+    rc = file_set_peek(
+        &queue.files, first * UNIT_BYTES, (stop - first + 1) * UNIT_BYTES, bytes)
+    if rc < (stop - first) * UNIT_BYTES:
+        return False                         # or there are no files
+    for i in range((stop - first) * UNIT_BYTES, rc):
+        if bytes[i] != 0:
+            return False
+    return stop == first or get_i32(bytes + UNIT_SIZE) > 0
+
+
 cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogil:
     """Refresh min and max of a queue; only in read-only mode."""
     cdef int64_t first, rc
@@ -185,7 +206,10 @@ cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogi
         rc = queue_refresh_derived(store, queue, derived)
         if rc < 0 or load_derived(&queue.derived) != NULL:
             return rc
+    if listed == LIST_IF_OLD and queue_has_same_end(queue):
+        return 0
     lock_take(&store.view.refresh_lock)
+    atomic_set(&queue.refreshed_at, monotonic_ns())
     rc = queue_refresh_files(store, queue, listed)
     if rc == 0:
         rc = queue_find_end(store, queue)
@@ -208,6 +232,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
     lock_take(&store.view.refresh_lock)
     if monotonic_ns() - atomic_get(&store.view.refreshed_at) > REFRESH_AFTER_NS:
         rc = load_queues(&store.table, NULL)
+        guard_install()                      # in front of handlers that were installed since
         atomic_set(&store.view.refreshed_at, monotonic_ns())
     lock_give(&store.view.refresh_lock)
     return min(rc, 0)
@@ -217,6 +242,7 @@ cdef int64_t queue_refresh_now(Store *store, Queue *queue) noexcept nogil:
     """As queue_refresh, after a file listed a moment ago was found gone."""
     atomic_set(&store.log.listed_at, 0)
     atomic_set(&queue.files.listed_at, 0)
+    atomic_set(&queue.refreshed_at, 0)
     return queue_refresh(store, queue, LIST_IF_OLD)
 
 
@@ -258,26 +284,3 @@ cdef int64_t newest_unit_end(Store *store, int listed) noexcept nogil:
             end = max(end, unit.physical_offset + unit.size)
         queue = next_queue(queue)
     return end
-
-
-cdef int64_t log_end(Store *store) noexcept nogil:
-    """The end of the log: the wrote position, or in read-only mode as the files show it.
-
-    Then it is the first record that does not check, at or after the greatest offset that a
-    good unit of any queue names.
-    """
-    cdef Record record
-    cdef const char *data
-    cdef Cursor cursor
-    cdef int64_t end
-    if store.writable:
-        return atomic_get(&store.log.wrote)
-    end = max(atomic_get(&store.view.log_end), log_first(store))
-    log_refresh(store)
-    end = max(end, newest_unit_end(store, LIST_IF_OLD))
-    cursor_init(&cursor, store, end, INT64_MOST)
-    while cursor_next(&cursor, &record, &data) > 0:
-        pass
-    cursor_close(&cursor)
-    atomic_raise(&store.view.log_end, cursor.at)
-    return cursor.at

@@ -1,0 +1,133 @@
+# Bytes of a log or a queue by their offset: of a mapped file as they lie, or a copy.
+#
+# Source: store/MappedFile.java selectMappedBuffer
+
+cdef int64_t file_set_read(
+    FileSet *files, int64_t offset, int64_t length, Slice *slice,
+) noexcept nogil:
+    """Up to ``length`` bytes at ``offset`` from one file; their count, 0 at the end of it.
+
+    Files that are written are not copied. Others are copied into a private buffer, so that nothing
+    changes under the reader.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t rc = file_set_read_near(files, &file, offset, length, slice)
+    mapped_file_release(file)
+    return rc
+
+
+cdef int64_t file_set_read_near(
+    FileSet *files, MappedFile **near, int64_t offset, int64_t length, Slice *slice,
+) noexcept nogil:
+    """As file_set_read; ``near``, NULL at first, is held for the next read near this one.
+
+    The caller releases it.
+    """
+    cdef MappedFile *file
+    cdef int64_t rc
+    memset(slice, 0, sizeof(Slice))
+    rc = file_set_keep(files, near, offset)
+    if rc < 0:
+        return rc
+    file = near[0]
+    length = min(length, file.start + files.file_size - offset)
+    if file.base != NULL:
+        mapped_file_hold(file)
+        slice.data = file.base + (offset - file.start)
+        slice.length = length
+        slice.file = file
+        return length
+    slice.owned = <char *>malloc(<size_t>max(length, 1))
+    if slice.owned == NULL:
+        return E_NO_MEMORY
+    rc = mapped_file_copy(file, slice.owned, offset - file.start, length)
+    if rc == E_NO_DESCRIPTOR:
+        rc = file_set_read_by_name(files, file, slice.owned, offset - file.start, length)
+    if rc < 0:
+        slice_release(slice)
+        return rc
+    slice.data = slice.owned
+    slice.length = rc
+    return rc
+
+
+cdef int64_t file_set_read_by_name(
+    FileSet *files, const MappedFile *file, char *into, int64_t at, int64_t length,
+) noexcept nogil:
+    """"r": as mapped_file_copy, of a file that is mapped without a descriptor; E_REMOVED."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t status
+    cdef int64_t fd, rc
+    file_name(path, files.directory, file.start)
+    fd = sys_open_file(files.root, path, O_RDONLY, &status)
+    if fd < 0:
+        return E_REMOVED if fd == -ENOENT else fd
+    rc = E_REMOVED                           # the name is another file's by now
+    if status.st_dev == file.device and status.st_ino == file.inode:
+        rc = sys_read(<int>fd, into, length, at)
+    close(<int>fd)
+    return rc
+
+
+cdef int64_t file_set_peek(
+    FileSet *files, int64_t offset, int64_t length, char *into,
+) noexcept nogil:
+    """Copy up to ``length`` bytes at ``offset`` from one file; their count, or E_LOST.
+
+    For few bytes: see mapped_file_peek.
+    """
+    cdef MappedFile *file = NULL
+    cdef int64_t rc = file_set_peek_near(files, &file, offset, length, into)
+    mapped_file_release(file)
+    return rc
+
+
+cdef int64_t file_set_peek_near(
+    FileSet *files, MappedFile **near, int64_t offset, int64_t length, char *into,
+) noexcept nogil:
+    """As file_set_peek; ``near`` as above."""
+    cdef MappedFile *file
+    cdef int64_t rc = file_set_keep(files, near, offset)
+    if rc < 0:
+        return rc
+    file = near[0]
+    offset -= file.start
+    length = min(length, files.file_size - offset)
+    if file.base == NULL:
+        rc = mapped_file_peek(file, into, offset, length)
+        if rc == E_NO_DESCRIPTOR:
+            rc = file_set_read_by_name(files, file, into, offset, length)
+        return rc
+    memcpy(into, file.base + offset, <size_t>length)
+    rc = mapped_file_lost(file, offset, offset + length)
+    return rc if rc < 0 else length
+
+
+cdef const char *file_set_mapped(
+    FileSet *files, MappedFile **near, int64_t offset, int64_t *length,
+) noexcept nogil:
+    """The mapped bytes at ``offset``, of which ``length`` follow in the file; NULL without.
+
+    For hints alone: what is read there is not checked for being lost.  ``near`` as above.
+    """
+    cdef MappedFile *file
+    if offset < 0 or file_set_keep(files, near, offset) < 0:
+        return NULL
+    file = near[0]
+    offset -= file.start
+    if file.base != NULL:
+        length[0] = file.size - offset
+        return file.base + offset
+    length[0] = file.view_bytes - offset
+    return file.view + offset if length[0] > 0 else NULL
+
+
+cdef inline int64_t file_set_keep(
+    FileSet *files, MappedFile **near, int64_t offset,
+) noexcept nogil:
+    """Hold the file that has ``offset`` instead of the one that is held, if that is another."""
+    if near[0] != NULL and 0 <= offset - near[0].start < files.file_size:
+        return 0
+    mapped_file_release(near[0])
+    near[0] = NULL
+    return file_set_hold(files, offset, near)

@@ -1,0 +1,60 @@
+# Where the log ends: the wrote position, or in read-only mode as the files show it.
+#
+# A reader remembers the end that it found.  As long as nothing begins there, that is the end: an
+# owner writes the next record's first bytes there before anything else shows the record.
+#
+# Source: store/CommitLog.java getMaxOffset
+
+cdef enum:
+    SEARCH_SHARE = 20            # at most one part in so many of the time goes into full searches
+    TAIL_CHUNK = 64 << 10        # bytes read at a time behind the known end
+    NEXT_BYTES = 8               # of the next record: its size and its magic
+
+
+cdef int64_t log_end(Store *store) noexcept nogil:
+    """The end of the log; in read-only mode the first offset at which no good record begins.
+
+    Searched from the greatest offset on that a good unit of any queue names; again only after some
+    time, as what makes a difference, an owner's recovery or records after damaged ones, is rare.
+    """
+    cdef int64_t end, began
+    if store.writable:
+        return atomic_get(&store.log.wrote)
+    end = atomic_get(&store.view.log_end)
+    if monotonic_ns() >= atomic_get(&store.view.search_at):
+        began = monotonic_ns()
+        end = max(end, log_first(store))
+        log_refresh(store)
+        end = max(end, newest_unit_end(store, LIST_IF_OLD))
+        end = log_end_after(store, end)
+        began = monotonic_ns() - began
+        atomic_set(&store.view.search_at, monotonic_ns() + max(
+            <int64_t>REFRESH_AFTER_NS, began * SEARCH_SHARE))
+        return end
+    if not log_begins_at(store, end):
+        return end
+    return log_end_after(store, end)
+
+
+cdef bint log_begins_at(Store *store, int64_t offset) noexcept nogil:
+    """Whether there are bytes of a record, or may be, at the known end of the log."""
+    cdef char bytes[NEXT_BYTES]
+    cdef int64_t rc
+    if offset % store.log.file_size == 0 and offset >= file_set_stop(&store.log):
+        return False                         # its file is not there, or not listed yet
+    rc = file_set_peek(&store.log, offset, NEXT_BYTES, bytes)
+    return rc < NEXT_BYTES or get_i64(bytes) != 0
+
+
+cdef int64_t log_end_after(Store *store, int64_t end) noexcept nogil:
+    """The first offset at or after a record's end at which no good record begins."""
+    cdef Record record
+    cdef const char *data
+    cdef Cursor cursor
+    cursor_init(&cursor, store, end, INT64_MOST)
+    cursor.chunk = TAIL_CHUNK
+    while cursor_next(&cursor, &record, &data) > 0:
+        pass
+    cursor_close(&cursor)
+    atomic_raise(&store.view.log_end, cursor.at)
+    return cursor.at
