@@ -118,7 +118,7 @@ cdef int64_t mapped_file_map(MappedFile *file, int root, const char *path) noexc
 
 
 cdef void mapped_file_view(MappedFile *file, int64_t length, int advice) noexcept nogil:
-    """Map the first ``length`` bytes for mapped_file_copy, which does without if that fails.
+    """Map the first ``length`` bytes for mapped_file_copy, which can do without.
 
     ``advice``: MADV_RANDOM where reads jump, as a fault would read and keep 128 KiB around it.
     """
@@ -161,7 +161,8 @@ cdef inline int64_t mapped_file_peek(
     cdef int number = FAULT("pread")
     if number:
         return -number
-    if length <= VIEW_MOST and file.view != NULL and at + length <= file.view_bytes:
+    if file.view != NULL and at + length <= file.view_bytes \
+            and (length <= VIEW_MOST or file.fd < 0):
         memcpy(into, file.view + at, <size_t>length)
         if not guard_lost(&file.guard, at, at + length):
             return length

@@ -36,7 +36,7 @@ cdef void index_prefetch_chains(
     for i in range(count):
         prefetch_to_read(slots + (hashes[i] % index.slot_num) * INDEX_SLOT_BYTES)
     for i in range(count):
-        numbers[i] = get_i32(slots + (hashes[i] % index.slot_num) * INDEX_SLOT_BYTES)
+        numbers[i] = get_i32_acquire(slots + (hashes[i] % index.slot_num) * INDEX_SLOT_BYTES)
         if not 0 < numbers[i] < index.entry_num:
             numbers[i] = 0
         entry_prefetch(bytes, index, numbers[i])

@@ -7,7 +7,7 @@
 
 cdef enum:
     SEARCH_SHARE = 20            # at most one part in so many of the time goes into full searches
-    TAIL_CHUNK = 64 << 10        # bytes read at a time behind the known end
+    TAIL_CHUNK = 8 << 10         # bytes read at a time behind the known end: few if it is torn
     NEXT_BYTES = 8               # of the next record: its size and its magic
 
 
