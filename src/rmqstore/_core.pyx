@@ -93,6 +93,7 @@ include "_native/format/host_text.pxi"
 
 # files: mapped files, and the files of one log or queue. Uses base, format.
 include "_native/files/mapped_file.pxi"
+include "_native/files/file_view.pxi"
 include "_native/files/file_set.pxi"
 include "_native/files/file_read.pxi"
 include "_native/files/listing.pxi"

@@ -41,6 +41,11 @@ cdef extern from *:
     #endif
     }
     static inline void prefetch(const void *at) { __builtin_prefetch(at, 1, 3); }
+    static inline int byte_is_set(const char *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+    /* Set it; 1 for the one caller that found it clear. */
+    static inline int byte_set_first(char *at) {
+        return __atomic_exchange_n(at, 1, __ATOMIC_RELAXED) == 0;
+    }
     static inline void prefetch_to_read(const void *at) { __builtin_prefetch(at, 0, 3); }
     #define likely_(x) __builtin_expect(!!(x), 1)
     #define unlikely_(x) __builtin_expect(!!(x), 0)
@@ -57,6 +62,8 @@ cdef extern from *:
     int64_t calls_inside(int64_t change) noexcept nogil
     void cpu_pause() noexcept nogil
     void prefetch(const void *at) noexcept nogil
+    bint byte_is_set(const char *at) noexcept nogil
+    bint byte_set_first(char *at) noexcept nogil
     void prefetch_to_read(const void *at) noexcept nogil
     bint likely "likely_"(bint x) noexcept nogil
     bint unlikely "unlikely_"(bint x) noexcept nogil

@@ -2,6 +2,10 @@
 #
 # Source: store/MappedFile.java selectMappedBuffer
 
+cdef enum:
+    MOST_FETCHED = 2048          # bytes that are prefetched of a record
+
+
 cdef int64_t file_set_read(
     FileSet *files, int64_t offset, int64_t length, Slice *slice,
 ) noexcept nogil:
@@ -118,8 +122,10 @@ cdef const char *file_set_mapped(
     if file.base != NULL:
         length[0] = file.size - offset
         return file.base + offset
-    length[0] = file.view_bytes - offset
-    return file.view + offset if length[0] > 0 else NULL
+    length[0] = file.view.length - offset
+    if length[0] <= 0 or not view_may_touch(&file.view, offset, min(length[0], MOST_FETCHED)):
+        return NULL
+    return file.view.bytes + offset
 
 
 cdef inline int64_t file_set_keep(

@@ -249,7 +249,8 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
             close(file.fd)
             file.fd = -1
     else:
-        mapped_file_view(file, status.st_size, MADV_RANDOM if files.derived else MADV_NORMAL)
+        mapped_file_view(file, status.st_size, MADV_RANDOM if files.derived else MADV_NORMAL,
+                         not files.derived)
         if files.derived:                    # of thousands of queues
             close(file.fd)
             file.fd = E_NO_DESCRIPTOR

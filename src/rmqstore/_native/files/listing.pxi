@@ -97,7 +97,7 @@ cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) n
     cdef MappedFile *file = files.slots[index].file
     if file == NULL or files.writable or PLANTED("a16") or (
             file.device == status.st_dev and file.inode == status.st_ino
-            and file.view_bytes == min(status.st_size, file.size)):
+            and file.view.length == min(status.st_size, file.size)):
         return
     mapped_file_release(file)
     files.slots[index].file = NULL

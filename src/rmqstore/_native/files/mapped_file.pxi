@@ -40,14 +40,22 @@ cdef extern from *:
 
 cdef enum:
     PAGE_BYTES = 4096
-    VIEW_MOST = 64 << 10         # from here on pread is as fast, and keeps no page of the process
     FOLIO_BYTES = 256 << 10      # pages that the page cache may keep and write back as one
+
+
+# The mapping of a file that is only read: see file_view.pxi.
+cdef struct FileView:
+    const char *bytes        # NULL: read with pread
+    int64_t length           # of the file's beginning, mapped
+    char *regions            # 1: in use, so that its pages may be the process's
+    atomic_i64 used          # regions in use
+    bint of_log
+    Guard guard
 
 
 cdef struct MappedFile:
     char *base               # first mapped byte of a file that is written; NULL: it is only read
-    const char *view         # "r": its first view_bytes bytes, mapped; NULL: read with pread
-    int64_t view_bytes
+    FileView view            # "r": its bytes, mapped to be copied
     int64_t size             # nominal size in bytes
     int64_t start            # offset of its first byte in the set
     int fd                   # below 0: closed after mapping
@@ -66,6 +74,21 @@ cdef struct Slice:
     int64_t length
     MappedFile *file         # held, or NULL
     char *owned              # a private copy, or NULL
+
+
+cdef void file_view_close(FileView *view) noexcept nogil:
+    """Unmap it, and give back what it uses of the memory for views."""
+    if view.bytes == NULL:
+        return
+    guard_leave(&view.guard)
+    unmap_shared(<char *>view.bytes, <size_t>view.length)
+    atomic_add(&regions_viewed[view.of_log], -atomic_get(&view.used))
+    free(view.regions)
+    view.bytes = NULL
+
+
+# Regions that all views of the process use, of logs apart: see file_view.pxi.
+cdef atomic_i64 regions_viewed[2]
 
 
 cdef MappedFile *mapped_file_new(
@@ -95,9 +118,7 @@ cdef void mapped_file_release(MappedFile *file) noexcept nogil:
     if file.base != NULL:
         guard_leave(&file.guard)
         unmap_shared(file.base, <size_t>file.size)
-    if file.view != NULL:
-        guard_leave(&file.guard)
-        unmap_shared(<char *>file.view, <size_t>file.view_bytes)
+    file_view_close(&file.view)
     if file.fd >= 0:
         close(file.fd)
     free(file.path)
@@ -115,66 +136,6 @@ cdef int64_t mapped_file_map(MappedFile *file, int root, const char *path) noexc
         return E_NO_MEMORY
     file.path = absolute_path(root, path)
     return 0
-
-
-cdef void mapped_file_view(MappedFile *file, int64_t length, int advice) noexcept nogil:
-    """Map the first ``length`` bytes for mapped_file_copy, which can do without.
-
-    ``advice``: MADV_RANDOM where reads jump, as a fault would read and keep 128 KiB around it.
-    """
-    cdef char *view = NULL
-    length = min(length, file.size)
-    if length <= 0 or sys_map(file.fd, length, READ_ONLY, &view) < 0:
-        return
-    if guard_enter(view, <size_t>length, PROT_READ, &file.guard) < 0:
-        unmap_shared(view, <size_t>length)
-        return
-    madvise(view, <size_t>length, advice)
-    file.view = view
-    file.view_bytes = length
-
-
-cdef inline int64_t mapped_file_copy(
-    MappedFile *file, char *into, int64_t at, int64_t length,
-) noexcept nogil:
-    """"r": copy up to ``length`` bytes at ``at``, so that nothing changes under the reader.
-
-    Their count, less than ``length`` at the end of the file.  What the mapping does not have or
-    has lost is read with pread, whose answer is about the file as it is now.
-
-    A cut inside a page does not fault there: the rest of the page reads as zeros.  So bytes that
-    end with one are compared with the length of the file.
-    """
-    cdef int64_t rc = mapped_file_peek(file, into, at, length)
-    if rc == length and rc > 0 and into[rc - 1] == 0 and mapped_file_is_cut(file, at + length):
-        return sys_read(file.fd, into, length, at)
-    return rc
-
-
-cdef inline int64_t mapped_file_peek(
-    MappedFile *file, char *into, int64_t at, int64_t length,
-) noexcept nogil:
-    """As mapped_file_copy, but zeros may be those of a cut until files are listed again.
-
-    For bytes of which the caller takes zeros for nothing there, and asks again later.
-    """
-    cdef int number = FAULT("pread")
-    if number:
-        return -number
-    if file.view != NULL and at + length <= file.view_bytes \
-            and (length <= VIEW_MOST or file.fd < 0):
-        memcpy(into, file.view + at, <size_t>length)
-        if not guard_lost(&file.guard, at, at + length):
-            return length
-    if file.fd < 0:                          # the reason why it is not open, or E_NO_DESCRIPTOR
-        return file.fd
-    return sys_read(file.fd, into, length, at)
-
-
-cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogil:
-    """Whether the file does not reach up to ``stop``, as far as its descriptor can tell."""
-    cdef stat_t status
-    return file.fd >= 0 and fstat(file.fd, &status) == 0 and status.st_size < stop
 
 
 cdef char *absolute_path(int root, const char *path) noexcept nogil:

@@ -8,58 +8,58 @@ cdef enum:
     CHAIN_STEPS = 4              # entries of a chain that are fetched; most are not longer
 
 
-cdef inline const char *index_bytes(const IndexFile *index) noexcept nogil:
-    """The mapped bytes of the whole file, or NULL."""
+cdef inline const char *index_bytes(
+    IndexFile *index, int64_t at, int64_t length,
+) noexcept nogil:
+    """Mapped bytes of the file, or NULL."""
     if index.file.base != NULL:
-        return index.file.base
-    return index.file.view if index.file.view_bytes == index.file.size else NULL
+        return index.file.base + at
+    if at + length > index.file.view.length or not view_may_touch(&index.file.view, at, length):
+        return NULL
+    return index.file.view.bytes + at
 
 
 cdef void index_prefetch_chains(
-    const IndexFile *index, const int32_t *hashes, int64_t count, int64_t *offsets,
+    IndexFile *index, const int32_t *hashes, int64_t count, int64_t *offsets,
 ) noexcept nogil:
     """Fetch the slots and entries of up to KEY_CHUNK keys.
 
     ``offsets``: the log offset of each key's newest entry with its hash, as far as it was fetched,
     else -1; NULL if the caller does not want them.
     """
-    cdef int64_t numbers[KEY_CHUNK]
-    cdef const char *bytes = index_bytes(index)
-    cdef const char *slots = bytes + INDEX_HEADER_BYTES
-    cdef const char *entry
-    cdef int64_t i, previous
+    cdef const char *at[KEY_CHUNK]           # the slot, then an entry of the chain; NULL: its end
+    cdef int64_t i, number
     cdef int64_t walking = count
-    for i in range(count if offsets != NULL else 0):
-        offsets[i] = -1
-    if bytes == NULL:
-        return
     for i in range(count):
-        prefetch_to_read(slots + (hashes[i] % index.slot_num) * INDEX_SLOT_BYTES)
+        if offsets != NULL:
+            offsets[i] = -1
+        at[i] = index_bytes(index, INDEX_HEADER_BYTES + (
+            hashes[i] % index.slot_num) * INDEX_SLOT_BYTES, INDEX_SLOT_BYTES)
+        prefetch_to_read(at[i])
     for i in range(count):
-        numbers[i] = get_i32_acquire(slots + (hashes[i] % index.slot_num) * INDEX_SLOT_BYTES)
-        if not 0 < numbers[i] < index.entry_num:
-            numbers[i] = 0
-        entry_prefetch(bytes, index, numbers[i])
+        number = get_i32_acquire(at[i]) if at[i] != NULL else 0
+        at[i] = entry_fetched(index, number, index.entry_num)
     for _ in range(CHAIN_STEPS):
         if walking == 0:
             break
         walking = 0
         for i in range(count):
-            if numbers[i] == 0:
+            if at[i] == NULL:
                 continue
-            entry = bytes + index_entry_at(index, numbers[i])
-            if offsets != NULL and offsets[i] < 0 and get_i32(entry + ENTRY_KEY_HASH) == hashes[i]:
-                offsets[i] = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
-            previous = get_i32(entry + ENTRY_PREVIOUS)
-            numbers[i] = previous if 0 < previous < numbers[i] else 0
-            entry_prefetch(bytes, index, numbers[i])
-            walking += numbers[i] > 0
+            if offsets != NULL and offsets[i] < 0 and get_i32(at[i] + ENTRY_KEY_HASH) == hashes[i]:
+                offsets[i] = get_i64(at[i] + ENTRY_PHYSICAL_OFFSET)
+            at[i] = entry_fetched(index, get_i32(at[i] + ENTRY_PREVIOUS), index.entry_num)
+            walking += at[i] != NULL
 
 
-cdef inline void entry_prefetch(
-    const char *bytes, const IndexFile *index, int64_t number,
+cdef inline const char *entry_fetched(
+    IndexFile *index, int64_t number, int64_t stop,
 ) noexcept nogil:
-    """An entry may lie in two cache lines."""
-    if number > 0:
-        prefetch_to_read(bytes + index_entry_at(index, number))
-        prefetch_to_read(bytes + index_entry_at(index, number) + INDEX_ENTRY_BYTES - 1)
+    """Fetch an entry, which may lie in two cache lines; NULL if there is none of that number."""
+    cdef const char *at = NULL
+    if 0 < number < stop:
+        at = index_bytes(index, index_entry_at(index, number), INDEX_ENTRY_BYTES)
+    if at != NULL:
+        prefetch_to_read(at)
+        prefetch_to_read(at + INDEX_ENTRY_BYTES - 1)
+    return at

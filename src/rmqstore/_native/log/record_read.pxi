@@ -93,38 +93,49 @@ cdef int64_t log_first(Store *store) noexcept nogil:
 cdef int64_t large_record_fits(
     Store *store, int64_t physical_offset, int64_t size, int64_t *field,
 ) noexcept nogil:
-    """Whether the parts of a large record add up, checked before memory is allocated."""
-    cdef Slice slice
+    """"r": whether the parts of a large record add up, checked before memory is allocated."""
+    cdef char head[RECORD_HEAD_BYTES + 2 * HOST_V6_EXTRA]
+    cdef char length[2]
     cdef int64_t at = RECORD_HEAD_BYTES - 4
-    cdef int64_t body, topic, rc, head
+    cdef int64_t body, topic, rc, topic_head
     cdef int32_t sys_flag
-    rc = file_set_read(&store.log, physical_offset, RECORD_HEAD_BYTES + 2 * HOST_V6_EXTRA, &slice)
-    if rc < RECORD_HEAD_BYTES + 2 * HOST_V6_EXTRA:
-        slice_release(&slice)
+    rc = log_bytes(store, physical_offset, sizeof(head), head)
+    if rc < <int64_t>sizeof(head):
         return rc if rc < 0 else E_CORRUPT
-    head = 2 if get_i32(slice.data + RECORD_MAGIC) == MAGIC_MESSAGE_V2 else 1
-    sys_flag = get_i32(slice.data + RECORD_SYS_FLAG)
+    topic_head = 2 if get_i32(head + RECORD_MAGIC) == MAGIC_MESSAGE_V2 else 1
+    sys_flag = get_i32(head + RECORD_SYS_FLAG)
     at += HOST_V6_EXTRA if sys_flag & SYS_BORN_HOST_V6 else 0
     at += HOST_V6_EXTRA if sys_flag & SYS_STORE_HOST_V6 else 0
-    body = get_i32(slice.data + at)
-    slice_release(&slice)
+    body = get_i32(head + at)
     field[0] = FIELD_SIZE
     at += 4 + body
-    if body < 0 or at + head + 2 > size:
+    if body < 0 or at + topic_head + 2 > size:
         return E_CORRUPT
-    rc = file_set_read(&store.log, physical_offset + at, 2, &slice)
+    rc = log_bytes(store, physical_offset + at, 2, length)
     topic = -1
     if rc == 2:
-        topic = get_i16(slice.data) if head == 2 else <signed char>slice.data[0]
-    slice_release(&slice)
-    at += head + topic
+        topic = get_i16(length) if topic_head == 2 else <signed char>length[0]
+    at += topic_head + topic
     if topic < 0 or at + 2 > size:
         return rc if rc < 0 else E_CORRUPT
-    rc = file_set_read(&store.log, physical_offset + at, 2, &slice)
-    if rc == 2 and at + 2 + get_i16(slice.data) == size:
+    rc = log_bytes(store, physical_offset + at, 2, length)
+    if rc == 2 and at + 2 + get_i16(length) == size:
         field[0] = FIELD_NONE
-    slice_release(&slice)
     return E_CORRUPT if field[0] != FIELD_NONE else 0
+
+
+cdef int64_t log_bytes(
+    Store *store, int64_t offset, int64_t length, char *into,
+) noexcept nogil:
+    """"r": up to ``length`` bytes of one file, with pread: a page for each of many large records."""
+    cdef MappedFile *file = NULL
+    cdef int64_t rc = file_set_hold(&store.log, offset, &file)
+    if rc < 0:
+        return rc
+    length = min(length, file.start + store.log.file_size - offset)
+    rc = sys_read(file.fd, into, length, offset - file.start)
+    mapped_file_release(file)
+    return rc
 
 
 cdef inline bint record_is_own(

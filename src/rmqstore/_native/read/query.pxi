@@ -4,7 +4,6 @@
 
 cdef enum:
     CACHE_LINE = 64
-    MOST_FETCHED = 2048          # bytes of a record that are prefetched
 
 cdef struct KeyQuery:
     const char *topic
@@ -354,7 +353,7 @@ cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil
 
 
 cdef void prefetch_keys(
-    Store *store, const IndexFile *index, const ColumnView *keys, int64_t first, int64_t count,
+    Store *store, IndexFile *index, const ColumnView *keys, int64_t first, int64_t count,
     int32_t prefix, int32_t *hashes,
 ) noexcept nogil:
     """Hash up to KEY_CHUNK keys, and fetch their chains in one index file and their records."""

@@ -1,0 +1,107 @@
+# How read-only mode reads a file: a copy of its mapped bytes, or pread.
+#
+# A mapping makes small reads cheap, but each page that it touched counts as memory of the process,
+# with as many around it as the page cache keeps in one piece.  So a process has only so many
+# regions of 2 MiB in use through views; what lies elsewhere is read with pread, and so are the
+# long pieces that scans read.
+
+cdef enum:
+    VIEW_MOST = 64 << 10         # from here on pread is as fast
+    REGION_SHIFT = 21
+    REGIONS_MOST = 512           # of logs, and as many of queues and index files: 1 GiB each
+
+
+cdef void mapped_file_view(
+    MappedFile *file, int64_t length, int advice, bint of_log,
+) noexcept nogil:
+    """Map the first ``length`` bytes for mapped_file_copy, which can do without.
+
+    ``advice``: MADV_RANDOM where reads jump, as a fault would read and keep 128 KiB around it.
+    """
+    cdef FileView *view = &file.view
+    cdef char *bytes = NULL
+    length = min(length, file.size)
+    if length <= 0:
+        return
+    view.regions = <char *>calloc(<size_t>(length >> REGION_SHIFT) + 1, 1)
+    if view.regions == NULL:
+        return
+    if sys_map(file.fd, length, READ_ONLY, &bytes) < 0:
+        free(view.regions)
+        return
+    if guard_enter(bytes, <size_t>length, PROT_READ, &view.guard) < 0:
+        free(view.regions)
+        unmap_shared(bytes, <size_t>length)
+        return
+    madvise(bytes, <size_t>length, advice)
+    view.of_log = of_log
+    view.length = length
+    view.bytes = bytes
+
+
+cdef inline bint view_may_touch(FileView *view, int64_t at, int64_t length) noexcept nogil:
+    """Whether bytes of a view may become memory of the process, at most VIEW_MOST of them."""
+    cdef int64_t region = at >> REGION_SHIFT
+    return (byte_is_set(view.regions + region) or view_use_region(view, region)) and (
+        (at + length - 1) >> REGION_SHIFT == region
+        or byte_is_set(view.regions + region + 1) or view_use_region(view, region + 1))
+
+
+cdef bint view_use_region(FileView *view, int64_t region) noexcept nogil:
+    """Take a region into use if there may be one more."""
+    if atomic_get(&regions_viewed[view.of_log]) >= REGIONS_MOST:
+        return False
+    if byte_set_first(view.regions + region):
+        atomic_add(&view.used, 1)
+        atomic_add(&regions_viewed[view.of_log], 1)
+    return True
+
+
+cdef inline int64_t mapped_file_copy(
+    MappedFile *file, char *into, int64_t at, int64_t length,
+) noexcept nogil:
+    """"r": copy up to ``length`` bytes at ``at``, so that nothing changes under the reader.
+
+    Their count, less than ``length`` at the end of the file.  What the mapping does not have or
+    has lost is read with pread, whose answer is about the file as it is now.
+
+    A cut inside a page does not fault there: the rest of the page reads as zeros.  So bytes that
+    end with one are compared with the length of the file.
+    """
+    cdef int64_t rc = mapped_file_peek(file, into, at, length)
+    if rc == length and rc > 0 and into[rc - 1] == 0 and mapped_file_is_cut(file, at + length):
+        return sys_read(file.fd, into, length, at)
+    return rc
+
+
+cdef inline int64_t mapped_file_peek(
+    MappedFile *file, char *into, int64_t at, int64_t length,
+) noexcept nogil:
+    """As mapped_file_copy, but zeros may be those of a cut until files are listed again.
+
+    For bytes of which the caller takes zeros for nothing there, and asks again later.
+    """
+    cdef FileView *view = &file.view
+    cdef int64_t rc
+    cdef int number = FAULT("pread")
+    if number:
+        return -number
+    if 0 < length <= VIEW_MOST and at + length <= view.length and view_may_touch(view, at, length):
+        memcpy(into, view.bytes + at, <size_t>length)
+        if not guard_lost(&view.guard, at, at + length):
+            return length
+    if file.fd != E_NO_DESCRIPTOR:
+        return sys_read(file.fd, into, length, at) if file.fd >= 0 else file.fd
+    rc = E_NO_DESCRIPTOR
+    if 0 < length and at + length <= view.length:
+        memcpy(into, view.bytes + at, <size_t>length)
+        if not guard_lost(&view.guard, at, at + length):
+            rc = length
+        madvise(<char *>view.bytes, <size_t>view.length, MADV_DONTNEED)
+    return rc
+
+
+cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogil:
+    """Whether the file does not reach up to ``stop``, as far as its descriptor can tell."""
+    cdef stat_t status
+    return file.fd >= 0 and fstat(file.fd, &status) == 0 and status.st_size < stop
