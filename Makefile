@@ -11,6 +11,8 @@
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
 #   make bench-table ours beside what the machine needs at least
+#   make versus      ours beside the real store, alternately, with each goal; it needs Java and Maven;
+#                    ARGS="--rounds 5 --messages 1000000 --only query"
 #   make bench-spark stores beside Parquet in Spark
 #   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
 #   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
@@ -41,7 +43,7 @@ NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on th
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-spark test lint asan tsan coverage wheel bench bench-table interop faults \
+.PHONY: demo demo-spark test lint asan tsan coverage wheel bench bench-table versus interop faults \
     faults-proof spark-faults pipeline bench-spark venv clean FORCE
 
 demo: $(V)/demo.stamp
@@ -134,6 +136,9 @@ bench: $(V)-bench/stamp
 	    $(V)-bench/bin/pytest bench --benchmark-storage=build/benchmarks \
 	        --benchmark-autosave $(ARGS); \
 	fi
+
+versus: $(V)/test.stamp
+	PYTHONPATH=bench:tests $(V)/bin/python -m versus $(ARGS)
 
 bench-table: $(V)-bench/stamp build/limits
 	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)

@@ -1,0 +1,119 @@
+"""Reading: a store that the real one wrote, in "r" and in "r+"."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import rmqstore
+import workloads
+from versus.real import RealStore
+from versus.rows import Row, timed
+
+ASKED = 20_000
+TIMES = 5_000
+BODY = 1024
+BATCH = 32
+MODES = ("r", "r+")
+WITHOUT_BODY = ("topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys")
+WITH_BODY = ("body", *WITHOUT_BODY)
+GOALS = {
+    "query": 1.7,
+    "offset_at": 5,
+    "locate_many": 8,
+    "query_many, decoded": 3,
+    "get of 32, fields used": 1.3,
+    "scan, body and six columns": 7,
+    "scan, six columns": 10,
+}
+
+
+def lines() -> list[Row]:
+    """Return the lines: each workload in each mode."""
+    return [Row(f'{name}, "{mode}"', goal) for name, goal in GOALS.items() for mode in MODES]
+
+
+class Reading:
+    """The written store, a copy of it for ours, and what is asked of both."""
+
+    def __init__(self, real: RealStore, folder: Path, count: int) -> None:
+        self.real = real
+        self.theirs = folder / "theirs"
+        self.ours = folder / "ours"
+        self.count = count
+        keys = workloads.keys(count)
+        self.wanted = random.Random(3).sample(keys, min(ASKED, count))
+        for name, some in (("all", keys), ("wanted", self.wanted)):
+            file = folder / f"keys-{name}"
+            file.write_text("\n".join(some))
+            real.ask("keys", name=name, file=file)
+        real.ask("open", dir=self.theirs)
+        fields = {"topic": workloads.TOPIC, "queues": workloads.QUEUES, "size": BODY}
+        real.round("put", count=count, keys="all", **fields)
+        real.ask("close")
+        workloads.copy(self.theirs, self.ours)
+        with rmqstore.open(self.ours) as store:
+            queue = store[workloads.TOPIC][0]
+            first, last = queue[0].store_timestamp, queue[-1].store_timestamp
+            self.in_queue = len(queue)
+        self.times = random.Random(6).choices(range(first, last + 1), k=TIMES)
+
+    def run(self, rows: list[Row]) -> None:
+        """Run one round of the lines, theirs and ours in turn, each after one that warms."""
+        self.real.ask("open", dir=self.theirs)
+        theirs = dict(self._theirs())
+        for row in rows:
+            name, mode = row.name.rsplit(", ", 1)
+            with rmqstore.open(self.ours, mode.strip('"')) as store:
+                ours = dict(self._ours(store))[name]
+                ours()
+                theirs[name]()
+                row.theirs.append(theirs[name]())
+                row.ours.append(timed(ours, row.theirs[-1].count))
+        self.real.ask("close")
+
+    def _theirs(self) -> Iterator[tuple[str, Callable]]:
+        topic = {"topic": workloads.TOPIC, "queue_id": 0}
+
+        def query(decode: bool) -> Callable:
+            return lambda: self.real.round("query", keys="wanted", decode=decode, **topic)
+
+        def get() -> object:
+            return self.real.round("get", count=self.in_queue, batch=BATCH, **topic)
+
+        yield "query", query(False)
+        yield "offset_at", lambda: self.real.round("offset_at", times=self.times, **topic)
+        yield "locate_many", query(False)
+        yield "query_many, decoded", query(True)
+        for name in ("get of 32, fields used", "scan, body and six columns", "scan, six columns"):
+            yield name, get
+
+    def _ours(self, store: rmqstore.MessageStore) -> Iterator[tuple[str, Callable]]:
+        topic = workloads.TOPIC
+        queue = store[topic][0]
+
+        def offset_at() -> None:
+            for each in self.times:
+                queue.offset_at(each)
+
+        def decoded() -> None:
+            for (message,) in store.query_many(topic, self.wanted):
+                _ = message.body, message.queue_offset, message.store_timestamp, message.properties
+
+        def scan(columns: tuple[str, ...]) -> Callable:
+            def work() -> None:
+                rows = 0
+                for batch in store.scan(topic, queue_id=0, columns=columns).to_batches():
+                    rows += batch.num_rows
+                assert rows == self.in_queue
+
+            return work
+
+        yield "query", lambda: workloads.query_each(store, self.wanted)
+        yield "offset_at", offset_at
+        yield "locate_many", lambda: store.locate_many(topic, self.wanted)
+        yield "query_many, decoded", decoded
+        yield "get of 32, fields used", lambda: workloads.get_all(store, self.in_queue)
+        yield "scan, body and six columns", scan(WITH_BODY)
+        yield "scan, six columns", scan(WITHOUT_BODY)

@@ -1,0 +1,60 @@
+"""A line of the table: a workload's rounds on both sides, and what becomes of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from versus.real import Round
+
+HEAD = ["workload", "ours, ns", "cpu", "theirs, ns", "cpu", "theirs / ours", "spread", "goal", ""]
+
+
+@dataclass
+class Row:
+    """A workload: its name, and the ratio of their time to ours that it is to reach."""
+
+    name: str
+    goal: float
+    ours: list[Round] = field(default_factory=list)
+    theirs: list[Round] = field(default_factory=list)
+
+    def ratio(self) -> float:
+        """Return their median over ours."""
+        return median(self.theirs) / median(self.ours)
+
+    def cells(self) -> list[str]:
+        """Return the line's cells, as text."""
+        each = [b.each / a.each for a, b in zip(self.ours, self.theirs, strict=True)]
+        return [
+            self.name,
+            f"{median(self.ours):,.0f}",
+            f"{statistics.median(one.cpu_each for one in self.ours):,.0f}",
+            f"{median(self.theirs):,.0f}",
+            f"{statistics.median(one.cpu_each for one in self.theirs):,.0f}",
+            f"{self.ratio():.2f}",
+            f"{min(each):.2f} to {max(each):.2f}",
+            f"{self.goal:g}",
+            "reached" if self.ratio() >= self.goal else "MISSED",
+        ]
+
+
+def median(rounds: list[Round]) -> float:
+    """Return the median time of one message or key."""
+    return statistics.median(one.each for one in rounds)
+
+
+def timed(work: Callable[[], object], count: int) -> Round:
+    """Run ours once."""
+    cpu, began = time.process_time_ns(), time.perf_counter_ns()
+    work()
+    ended = time.perf_counter_ns()
+    return Round(ended - began, time.process_time_ns() - cpu, count)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the lines as a Markdown table."""
+    lines = [HEAD, ["---", *["--:"] * 7, "---"], *(row.cells() for row in rows if row.ours)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
