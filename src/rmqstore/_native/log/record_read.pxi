@@ -127,7 +127,7 @@ cdef int64_t large_record_fits(
 cdef int64_t log_bytes(
     Store *store, int64_t offset, int64_t length, char *into,
 ) noexcept nogil:
-    """"r": up to ``length`` bytes of one file, with pread: a page for each of many large records."""
+    """"r": up to ``length`` bytes of one file, with pread: not a page for each large record."""
     cdef MappedFile *file = NULL
     cdef int64_t rc = file_set_hold(&store.log, offset, &file)
     if rc < 0:
