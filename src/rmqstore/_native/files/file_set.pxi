@@ -1,6 +1,6 @@
 # The files of one log or one queue in order: find, open at first use, create the next, list.
 #
-# A file is opened (and mapped if the set is written) when it is first used.  Readers take a
+# A file is opened and mapped when it is first used.  Readers take a
 # hold on it under the set's lock; the set itself holds each open file once.
 #
 # Source: store/MappedFileQueue.java
@@ -26,7 +26,7 @@ cdef struct FileSet:
     bint keep_opened         # an opened file keeps its descriptor while anybody holds it
     bint aligned             # ignore files whose name is no multiple of the size
     bint unclean             # names of the files may not be on the disk yet
-    bint derived             # an empty file is made again, wherever it is
+    bint of_queue            # of a store, of thousands: an empty file is made again, wherever it is
     bint refused             # a file could not be opened,
     int64_t refused_start    # the last time this one
     FileSlot *slots
@@ -249,9 +249,9 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
             close(file.fd)
             file.fd = -1
     else:
-        mapped_file_view(file, status.st_size, MADV_RANDOM if files.derived else MADV_NORMAL,
-                         not files.derived)
-        if files.derived:                    # of thousands of queues
+        mapped_file_view(
+            file, status.st_size, VIEW_OF_QUEUE if files.of_queue else VIEW_OF_LOG)
+        if files.of_queue:                   # there may be more of them than descriptors
             close(file.fd)
             file.fd = E_NO_DESCRIPTOR
     slot.file = file

@@ -8,16 +8,11 @@
 cdef enum:
     VIEW_MOST = 64 << 10         # from here on pread is as fast
     REGION_SHIFT = 21
-    REGIONS_MOST = 512           # of logs, and as many of queues and index files: 1 GiB each
+    REGIONS_MOST = 512           # of each kind: 1 GiB
 
 
-cdef void mapped_file_view(
-    MappedFile *file, int64_t length, int advice, bint of_log,
-) noexcept nogil:
-    """Map the first ``length`` bytes for mapped_file_copy, which can do without.
-
-    ``advice``: MADV_RANDOM where reads jump, as a fault would read and keep 128 KiB around it.
-    """
+cdef void mapped_file_view(MappedFile *file, int64_t length, int kind) noexcept nogil:
+    """Map the first ``length`` bytes for mapped_file_copy, which can do without."""
     cdef FileView *view = &file.view
     cdef char *bytes = NULL
     length = min(length, file.size)
@@ -33,8 +28,9 @@ cdef void mapped_file_view(
         free(view.regions)
         unmap_shared(bytes, <size_t>length)
         return
-    madvise(bytes, <size_t>length, advice)
-    view.of_log = of_log
+    if kind != VIEW_OF_LOG:                  # reads jump: a fault would read 128 KiB around it
+        madvise(bytes, <size_t>length, MADV_RANDOM)
+    view.kind = kind
     view.length = length
     view.bytes = bytes
 
@@ -49,11 +45,11 @@ cdef inline bint view_may_touch(FileView *view, int64_t at, int64_t length) noex
 
 cdef bint view_use_region(FileView *view, int64_t region) noexcept nogil:
     """Take a region into use if there may be one more."""
-    if atomic_get(&regions_viewed[view.of_log]) >= REGIONS_MOST:
+    if atomic_get(&regions_viewed[view.kind]) >= REGIONS_MOST:
         return False
     if byte_set_first(view.regions + region):
         atomic_add(&view.used, 1)
-        atomic_add(&regions_viewed[view.of_log], 1)
+        atomic_add(&regions_viewed[view.kind], 1)
     return True
 
 

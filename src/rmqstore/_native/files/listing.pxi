@@ -236,7 +236,7 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
         # A queue's file that a power cut left empty is made again; one that lost its end later
         # was truncated by another process.
         if slot.length > files.file_size or (
-                i < used - 1 and not (files.derived and slot.length == 0)):
+                i < used - 1 and not (files.of_queue and slot.length == 0)):
             return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
                         -1, slot.length, files.file_size)
         short_files += 1

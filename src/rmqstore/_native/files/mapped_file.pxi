@@ -43,13 +43,21 @@ cdef enum:
     FOLIO_BYTES = 256 << 10      # pages that the page cache may keep and write back as one
 
 
+# What a file that is only read is of; each kind has its own share of the memory for views.
+cdef enum:
+    VIEW_OF_LOG
+    VIEW_OF_QUEUE
+    VIEW_OF_INDEX
+    VIEW_KINDS
+
+
 # The mapping of a file that is only read: see file_view.pxi.
 cdef struct FileView:
     const char *bytes        # NULL: read with pread
     int64_t length           # of the file's beginning, mapped
     char *regions            # 1: in use, so that its pages may be the process's
     atomic_i64 used          # regions in use
-    bint of_log
+    int kind                 # VIEW_OF_...
     Guard guard
 
 
@@ -82,13 +90,13 @@ cdef void file_view_close(FileView *view) noexcept nogil:
         return
     guard_leave(&view.guard)
     unmap_shared(<char *>view.bytes, <size_t>view.length)
-    atomic_add(&regions_viewed[view.of_log], -atomic_get(&view.used))
+    atomic_add(&regions_viewed[view.kind], -atomic_get(&view.used))
     free(view.regions)
     view.bytes = NULL
 
 
-# Regions that all views of the process use, of logs apart: see file_view.pxi.
-cdef atomic_i64 regions_viewed[2]
+# Regions that all views of the process use, by kind.
+cdef atomic_i64 regions_viewed[VIEW_KINDS]
 
 
 cdef MappedFile *mapped_file_new(

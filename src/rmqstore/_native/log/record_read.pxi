@@ -33,7 +33,8 @@ cdef int64_t log_record_near(
 ) noexcept nogil:
     """As log_record; ``near`` as for file_set_read_near."""
     cdef int64_t room, rc, wanted
-    cdef char size[4]
+    cdef const char *mapped
+    cdef int64_t follow = 0
     memset(&found.slice, 0, sizeof(Slice))
     field[0] = FIELD_NONE
     if physical_offset < 0:
@@ -41,11 +42,12 @@ cdef int64_t log_record_near(
     if store.writable and physical_offset >= atomic_get(&store.log.wrote):
         return E_NOT_FOUND
     room = store.log.file_size - physical_offset % store.log.file_size
-    if size_hint <= 0 and not store.writable \
-            and file_set_peek_near(&store.log, near, physical_offset, 4, size) == 4:
-        size_hint = get_i32(size)            # the record's own word: how much to copy
-        if size_hint > SMALL_RECORD:
-            size_hint = 0
+    if size_hint <= 0 and not store.writable:
+        mapped = file_set_mapped(&store.log, near, physical_offset, &follow)
+        if mapped != NULL and follow >= 4:
+            size_hint = get_i32(mapped)      # the record's own word: how much to copy
+            if size_hint > SMALL_RECORD:
+                size_hint = 0
     if size_hint > LARGE_RECORD:             # do not allocate so much on a unit's word
         size_hint = 0
     wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0

@@ -1,22 +1,31 @@
 # A queue's ends, units and store times.
 
+cdef Queue *queue_with_bounds(
+    OpenStore engine, Store *store, object topic, object queue_id, Got *got,
+) except? NULL:
+    """A queue, and its current min and max in ``got``; NULL if there is none."""
+    cdef Queue *queue
+    cdef int64_t rc
+    memset(got, 0, sizeof(Got))
+    if store.writable:
+        with nogil:
+            wait_for_earlier_puts(store)
+    queue = find_queue(store, topic, queue_id)
+    if queue == NULL:
+        return NULL
+    with nogil:
+        rc = queue_bounds(store, queue, INT64_MOST, got)
+    if rc < 0:
+        raise unreadable_error(store, queue, rc, engine._path)
+    return queue
+
+
 cdef object queue_bounds_of(OpenStore engine, object topic, object queue_id):
     cdef Store *store = engine.entered()
-    cdef Queue *queue
     cdef Got got
-    cdef int64_t rc
     try:
-        if store.writable:
-            with nogil:
-                wait_for_earlier_puts(store)
-        queue = find_queue(store, topic, queue_id)
-        if queue == NULL:
+        if queue_with_bounds(engine, store, topic, queue_id, &got) == NULL:
             return None
-        memset(&got, 0, sizeof(Got))
-        with nogil:
-            rc = queue_bounds(store, queue, INT64_MOST, &got)
-        if rc < 0:
-            raise unreadable_error(store, queue, rc, engine._path)
         return got.min_offset, got.max_offset
     finally:
         store_leave(store)
@@ -81,23 +90,16 @@ cdef object first_after(
     cdef TimeSearch search
     cdef Got got
     cdef int64_t low, high, rc
-    memset(&got, 0, sizeof(Got))
     try:
-        if store.writable:
-            with nogil:
-                wait_for_earlier_puts(store)
-        queue = find_queue(store, topic, queue_id)
-        if queue == NULL:
-            return 0
         if bounds is None:
-            with nogil:
-                rc = queue_bounds(store, queue, INT64_MOST, &got)
-            if rc < 0:
-                raise unreadable_error(store, queue, rc, engine._path)
+            queue = queue_with_bounds(engine, store, topic, queue_id, &got)
             low = got.min_offset
             high = got.max_offset
         else:
+            queue = find_queue(store, topic, queue_id)
             low, high = bounds
+        if queue == NULL:
+            return 0
         with nogil:
             time_search_begin(&search, store, queue)
             rc = first_stored_after(&search, millis, low, high)

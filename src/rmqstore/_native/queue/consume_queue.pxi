@@ -231,9 +231,19 @@ cdef int64_t queue_file_units(
 
 cdef int64_t queue_file_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
     """As queue_unit_at, from the files alone."""
+    cdef MappedFile *near = NULL
+    cdef int64_t rc = queue_file_unit_near(queue, &near, queue_offset, unit)
+    mapped_file_release(near)
+    return rc
+
+
+cdef int64_t queue_file_unit_near(
+    Queue *queue, MappedFile **near, int64_t queue_offset, Unit *unit,
+) noexcept nogil:
+    """As queue_file_unit; ``near`` as for file_set_read_near."""
     cdef char bytes[UNIT_BYTES]
-    cdef int64_t rc = file_set_peek(
-        &queue.files, queue_offset * UNIT_BYTES, UNIT_BYTES, bytes)
+    cdef int64_t rc = file_set_peek_near(
+        &queue.files, near, queue_offset * UNIT_BYTES, UNIT_BYTES, bytes)
     if rc == UNIT_BYTES:
         unit_read(bytes, unit)
         return 0
@@ -242,9 +252,19 @@ cdef int64_t queue_file_unit(Queue *queue, int64_t queue_offset, Unit *unit) noe
 
 cdef int64_t queue_unit_at(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
     """Read one unit; 0, or E_NOT_FOUND, E_REMOVED, -errno."""
+    cdef MappedFile *near = NULL
+    cdef int64_t rc = queue_unit_near(queue, &near, queue_offset, unit)
+    mapped_file_release(near)
+    return rc
+
+
+cdef int64_t queue_unit_near(
+    Queue *queue, MappedFile **near, int64_t queue_offset, Unit *unit,
+) noexcept nogil:
+    """As queue_unit_at; ``near`` as for file_set_read_near."""
     cdef const Derived *derived = load_derived(&queue.derived)
     if derived == NULL or queue_offset < derived.start:
-        return queue_file_unit(queue, queue_offset, unit)
+        return queue_file_unit_near(queue, near, queue_offset, unit)
     if queue_offset >= derived.start + derived.count:
         return E_NOT_FOUND
     unit_read(derived.units + (queue_offset - derived.start) * UNIT_BYTES, unit)

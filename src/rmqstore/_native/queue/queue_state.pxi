@@ -111,7 +111,7 @@ cdef Queue *queue_new(
     queue.id = queue_id
     file_set_init(&queue.files, root, directory, file_size, writable)
     queue.files.window = QUEUE_WINDOW
-    queue.files.derived = topic != NULL      # by itself it has no log to be made from
+    queue.files.of_queue = topic != NULL      # by itself it has no log to be made from
     return queue
 
 

@@ -17,7 +17,7 @@ cdef int64_t log_end(Store *store) noexcept nogil:
     Searched from the greatest offset on that a good unit of any queue names; again only after some
     time, as what makes a difference, an owner's recovery or records after damaged ones, is rare.
     """
-    cdef int64_t end, began
+    cdef int64_t end, began, ended
     if store.writable:
         return atomic_get(&store.log.wrote)
     end = atomic_get(&store.view.log_end)
@@ -27,9 +27,9 @@ cdef int64_t log_end(Store *store) noexcept nogil:
         log_refresh(store)
         end = max(end, newest_unit_end(store, LIST_IF_OLD))
         end = log_end_after(store, end)
-        began = monotonic_ns() - began
-        atomic_set(&store.view.search_at, monotonic_ns() + max(
-            <int64_t>REFRESH_AFTER_NS, began * SEARCH_SHARE))
+        ended = monotonic_ns()
+        atomic_set(&store.view.search_at, ended + max(
+            <int64_t>REFRESH_AFTER_NS, (ended - began) * SEARCH_SHARE))
         return end
     if not log_begins_at(store, end):
         return end

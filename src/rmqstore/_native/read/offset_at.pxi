@@ -27,21 +27,6 @@ cdef void time_search_end(TimeSearch *search) noexcept nogil:
     mapped_file_release(search.log)
 
 
-cdef int64_t search_unit(TimeSearch *search, int64_t queue_offset, Unit *unit) noexcept nogil:
-    """As queue_unit_at."""
-    cdef Queue *queue = search.queue
-    cdef char bytes[UNIT_BYTES]
-    cdef int64_t rc
-    if load_derived(&queue.derived) != NULL:
-        return queue_unit_at(queue, queue_offset, unit)
-    rc = file_set_peek_near(
-        &queue.files, &search.units, queue_offset * UNIT_BYTES, UNIT_BYTES, bytes)
-    if rc == UNIT_BYTES:
-        unit_read(bytes, unit)
-        return 0
-    return rc if rc < 0 else E_NOT_FOUND
-
-
 cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogil:
     """The store time of a queue's message, E_NOT_FOUND if it is gone, or a status.
 
@@ -53,7 +38,7 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
     cdef Unit unit
     cdef char head[TIME_HEAD_BYTES]
     cdef int64_t at, time
-    cdef int64_t rc = search_unit(search, queue_offset, &unit)
+    cdef int64_t rc = queue_unit_near(search.queue, &search.units, queue_offset, &unit)
     if rc == 0 and unit_is_blank(&unit):
         return E_NOT_FOUND
     if rc == 0 and unit.size >= TIME_HEAD_BYTES and unit.physical_offset >= 0 and not (

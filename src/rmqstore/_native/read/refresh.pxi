@@ -1,5 +1,5 @@
 # Refresh in read-only mode: files that were created, removed or replaced, their sizes, and the
-# current ends of queues and log.
+# current ends of queues.
 
 cdef void reading_take_log_size(Store *store) noexcept nogil:
     """Take the log's file size from its files, once they show it.

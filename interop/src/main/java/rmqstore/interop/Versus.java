@@ -295,7 +295,7 @@ public final class Versus {
 
     // ---- the index file by itself
 
-    /** putKey of all the named keys into a fresh file, which stays open for {@code index_select}. */
+    /** putKey of all the named keys into a fresh file; open for {@code index_select} unless dropped. */
     private void indexPut(JSONObject request, JSONObject end) throws Exception {
         String file = request.getString("file");
         List<String> named = keys.get(request.getString("keys"));
@@ -308,6 +308,14 @@ public final class Versus {
             return named.size();
         });
         indexes.put(file, index);
+        drop(request);
+    }
+
+    /** Unmaps and removes the file, if this was its last use. */
+    private void drop(JSONObject request) {
+        if (request.getBooleanValue("drop")) {
+            indexes.remove(request.getString("file")).destroy(0);
+        }
     }
 
     private void indexSelect(JSONObject request, JSONObject end) throws Exception {
@@ -324,8 +332,6 @@ public final class Versus {
             }
             return wanted.size();
         });
-        if (request.getBooleanValue("drop")) {
-            indexes.remove(request.getString("file")).destroy(0);
-        }
+        drop(request);
     }
 }
