@@ -160,9 +160,7 @@ class Writing:
             for name, row in (("0", from_list), ("1", from_arrow)):
                 file = path / f"{name:0>17}"
                 drop = row is from_list  # the other one is looked into
-                row.theirs.append(
-                    self.real.round("index_put", file=file, keys="index", drop=drop)
-                )
+                row.theirs.append(self.real.round("index_put", file=file, keys="index", drop=drop))
             fields = {"file": file, "keys": "index-wanted"}
             select.theirs.append(self.real.round("index_select", drop=True, **fields))
         columns = (self.keys, self.offsets, self.stamps)
