@@ -149,6 +149,7 @@ cdef int64_t unit_holds(
             or (not store.writable and never_synced(&store.recovery, unit.physical_offset))):
         return 0
     if 0 < queue_offset <= atomic_peek(&queue.max_offset):
+        memset(&before, 0, sizeof(Unit))
         rc = recovered_unit(queue, queue_offset - 1, &before)
         if rc < 0 and rc != E_NOT_FOUND:
             return rc

@@ -224,6 +224,7 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
     memset(&unit, 0, sizeof(Unit))
     if queue_file_unit(queue, queue_offset, &unit) < 0 or unit.size <= 0 or unit_is_blank(&unit):
         return False
+    memset(&before, 0, sizeof(Unit))
     if queue_offset > 0 and queue_file_unit(queue, queue_offset - 1, &before) == 0 \
             and not unit_is_blank(&before) and before.physical_offset >= unit.physical_offset:
         return False
