@@ -8,7 +8,7 @@ from pathlib import Path
 
 import rmqstore
 import workloads
-from versus.real import RealStore
+from versus.real import RealStore, Round
 from versus.rows import Row, timed
 
 ASKED = 20_000
@@ -56,7 +56,7 @@ class Reading:
         with rmqstore.open(self.ours) as store:
             queue = store[workloads.TOPIC][0]
             first, last = queue[0].store_timestamp, queue[-1].store_timestamp
-            self.in_queue = len(queue)
+            self.in_queues = [len(queue) for queue in store[workloads.TOPIC].values()]
         self.times = random.Random(6).choices(range(first, last + 1), k=TIMES)
 
     def run(self, rows: list[Row]) -> None:
@@ -74,20 +74,30 @@ class Reading:
         self.real.ask("close")
 
     def _theirs(self) -> Iterator[tuple[str, Callable]]:
-        topic = {"topic": workloads.TOPIC, "queue_id": 0}
+        topic = {"topic": workloads.TOPIC}
 
         def query(decode: bool) -> Callable:
             return lambda: self.real.round("query", keys="wanted", decode=decode, **topic)
 
-        def get() -> object:
-            return self.real.round("get", count=self.in_queue, batch=BATCH, **topic)
+        def get(queue_id: int) -> Round:
+            count = self.in_queues[queue_id]
+            return self.real.round("get", count=count, batch=BATCH, queue_id=queue_id, **topic)
 
         yield "query", query(False)
-        yield "offset_at", lambda: self.real.round("offset_at", times=self.times, **topic)
+        yield (
+            "offset_at",
+            lambda: self.real.round("offset_at", times=self.times, queue_id=0, **topic),
+        )
         yield "locate_many", query(False)
         yield "query_many, decoded", query(True)
-        for name in ("get of 32, fields used", "scan, body and six columns", "scan, six columns"):
-            yield name, get
+
+        def get_all() -> Round:
+            rounds = [get(queue_id) for queue_id in range(workloads.QUEUES)]
+            return Round(*map(sum, zip(*rounds, strict=True)))
+
+        yield "get of 32, fields used", lambda: get(0)
+        yield "scan, body and six columns", get_all
+        yield "scan, six columns", get_all
 
     def _ours(self, store: rmqstore.MessageStore) -> Iterator[tuple[str, Callable]]:
         topic = workloads.TOPIC
@@ -104,9 +114,9 @@ class Reading:
         def scan(columns: tuple[str, ...]) -> Callable:
             def work() -> None:
                 rows = 0
-                for batch in store.scan(topic, queue_id=0, columns=columns).to_batches():
+                for batch in store.scan(topic, columns=columns).to_batches():
                     rows += batch.num_rows
-                assert rows == self.in_queue
+                assert rows == self.count
 
             return work
 
@@ -114,6 +124,6 @@ class Reading:
         yield "offset_at", offset_at
         yield "locate_many", lambda: store.locate_many(topic, self.wanted)
         yield "query_many, decoded", decoded
-        yield "get of 32, fields used", lambda: workloads.get_all(store, self.in_queue)
+        yield "get of 32, fields used", lambda: workloads.get_all(store, self.in_queues[0])
         yield "scan, body and six columns", scan(WITH_BODY)
         yield "scan, six columns", scan(WITHOUT_BODY)
