@@ -29,7 +29,7 @@ CONFIG = rmqstore.StoreConfig(
     max_index_num=400,
     max_body_size=100_000,
 )
-COUNT = 2200  # more than a MiB: it is read ahead
+COUNT = 2200  # more than a MiB: the kernel is asked to read ahead
 PATIENCE = 30
 LISTED = 0.12  # seconds after which a reader lists the directories again
 COLUMNS = ("physical_offset", "topic", "body", "queue_offset")

@@ -16,6 +16,8 @@ PATIENCE = 60
 BODY = 4 << 20
 COUNT = 257  # a GiB and more
 MOST = 100 << 20
+SMALL = 2000
+MANY = 100_000
 
 # Scans all of it and says: rows, bytes of bodies, and by how much the peak grew.
 LOOK = """
@@ -50,6 +52,26 @@ def test_a_gibibyte_is_scanned_in_little_memory(giant: Path, columns: str) -> No
     assert size >= 2 * COUNT * BODY
     assert grown < MOST, f"{grown >> 20} MiB more for {size >> 20} MiB of columns"
     assert time.monotonic() - began < PATIENCE
+
+
+def test_pages_looked_at_in_place_are_let_go(many: Path) -> None:
+    rows, size, grown = map(int, output_of(LOOK, many, "body", seconds=PATIENCE).split())
+    assert rows == 2 * MANY
+    assert size >= 2 * MANY * SMALL
+    assert grown < MANY * SMALL // 3, f"{grown >> 20} MiB more"
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small messages that take more than 200 MiB together."""
+    root = tmp_path_factory.mktemp("many") / "store"
+    config = rmqstore.StoreConfig(
+        mapped_file_size_commit_log=64 << 20, mapped_file_size_consume_queue=20 * 100_000
+    )
+    with rmqstore.open(root, "a", config=config) as store:
+        for _ in range(MANY // 10_000):
+            store.put_many("t", [bytes(SMALL)] * 10_000, queue_id=0)
+    return root
 
 
 @pytest.fixture(scope="module")

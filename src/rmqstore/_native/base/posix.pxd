@@ -103,6 +103,9 @@ cdef extern from *:
     #ifndef MADV_POPULATE_WRITE
     #define MADV_POPULATE_WRITE 23
     #endif
+    #ifndef MADV_POPULATE_READ
+    #define MADV_POPULATE_READ 22
+    #endif
     #ifndef FALLOC_FL_KEEP_SIZE
     #define FALLOC_FL_KEEP_SIZE 1
     #endif
@@ -158,6 +161,7 @@ cdef extern from *:
         O_RDONLY, O_RDWR, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_CLOEXEC, O_DIRECTORY
         O_NONBLOCK, O_TMPFILE, O_PATH, O_TRUNC
         PROT_READ, PROT_WRITE, MS_SYNC, MADV_DONTNEED, MADV_POPULATE_WRITE, MADV_RANDOM
+        MADV_POPULATE_READ, POSIX_FADV_WILLNEED
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
         SEEK_SET, SEEK_DATA, SEEK_HOLE, RLIMIT_NOFILE
@@ -191,6 +195,7 @@ cdef extern from *:
                  const char *to_path) nogil
     int msync(void *at, size_t length, int flags) nogil
     int madvise(void *at, size_t length, int advice) nogil
+    int posix_fadvise(int fd, int64_t at, int64_t length, int advice) nogil
     int getpid() nogil
     int snprintf(char *into, size_t room, const char *format, ...) nogil
     int usleep(unsigned int microseconds) nogil

@@ -2,12 +2,15 @@
 #
 # A mapping makes small reads cheap, but each page that it touched counts as memory of the process,
 # with as many around it as the page cache keeps in one piece.  So a process has only so many
-# regions of 2 MiB in use through views; what lies elsewhere is read with pread, and so are the
-# long pieces that scans read.
+# regions of 2 MiB in use through views; what lies elsewhere is read with pread.
+#
+# A walk along a file looks at its bytes where they are, a region at a time, and lets go of each
+# region's pages behind it.
 
 cdef enum:
     VIEW_MOST = 64 << 10         # from here on pread is as fast
     REGION_SHIFT = 21
+    REGION_BYTES = 1 << REGION_SHIFT
     REGIONS_MOST = 512           # of each kind: 1 GiB
 
 
@@ -101,3 +104,39 @@ cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogi
     """Whether the file does not reach up to ``stop``, as far as its descriptor can tell."""
     cdef stat_t status
     return file.fd >= 0 and fstat(file.fd, &status) == 0 and status.st_size < stop
+
+
+cdef int64_t view_enter(
+    MappedFile *file, int64_t at, int64_t need, int64_t stop, const char **bytes,
+) noexcept nogil:
+    """The mapped bytes at ``at`` for a walk: at least ``need``, up to a region's end or ``stop``.
+
+    Their count; 0 if there are fewer, -errno.  The caller leaves them with view_leave, and checks
+    what it used: guard_lost, and against a cut as mapped_file_copy does.
+    """
+    cdef FileView *view = &file.view
+    cdef int64_t region_end = (((at + need - 1) >> REGION_SHIFT) + 1) << REGION_SHIFT
+    cdef int64_t page = at & ~<int64_t>(PAGE_BYTES - 1)
+    cdef int64_t length = min(min(region_end, view.length), max(stop, at + need)) - at
+    cdef int number = FAULT("pread")
+    if number:
+        return -number
+    if length < need:
+        return 0
+    # All pages in one call; if it fails, each is had by a fault.
+    madvise(<char *>view.bytes + page, <size_t>(at + length - page), MADV_POPULATE_READ)
+    bytes[0] = view.bytes + at
+    return length
+
+
+cdef void view_leave(MappedFile *file, const char *bytes, int64_t length) noexcept nogil:
+    """Let go of the pages of bytes from view_enter, but for those in use by other reads."""
+    cdef FileView *view = &file.view
+    cdef int64_t at = (bytes - view.bytes) & ~<int64_t>(PAGE_BYTES - 1)
+    cdef int64_t stop = bytes - view.bytes + length
+    cdef int64_t until
+    while at < stop:
+        until = min(stop, ((at >> REGION_SHIFT) + 1) << REGION_SHIFT)
+        if not byte_is_set(view.regions + (at >> REGION_SHIFT)):
+            madvise(<char *>view.bytes + at, <size_t>(until - at), MADV_DONTNEED)
+        at = until

@@ -173,6 +173,11 @@ cdef int64_t record_parse(
     return size
 
 
+cdef inline int64_t record_stored_at(int32_t sys_flag) noexcept nogil:
+    """Where the store time lies in a record."""
+    return RECORD_BORN_HOST + (HOST_V6_BYTES if sys_flag & SYS_BORN_HOST_V6 else HOST_V4_BYTES)
+
+
 # How thoroughly a record is checked: its fields against each other, or the body's CRC as well.
 cdef enum:
     CHECK_FIELDS

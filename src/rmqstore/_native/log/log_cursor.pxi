@@ -1,9 +1,16 @@
-# A walk along the commit log, mapped or copied piece by piece, one checked record after the other.
+# A walk along the commit log, one checked record after the other, where they are mapped or copied
+# piece by piece.
+#
+# A reader's walk may look at records in place.  One that is good there is given to the caller as it
+# is: another process may cut the file or write it anew at any time, so the caller makes what it
+# wants of the record, asks cursor_changed, and if so takes it back and asks for the record again.
+# All that is not good in place is read again as a copy, which decides what is wrong with it.
 #
 # Source: store/CommitLog.java recoverNormally
 
 cdef enum:
-    CURSOR_CHUNK = 1 << 20
+    CURSOR_CHUNK = 256 << 10     # small enough to stay in the processor's cache until used
+    AHEAD_BYTES = 2 << 20        # of a walk that the kernel is asked to have read by then
     POSITION_CUT = 35            # bytes of a record that end just before its position is complete
 
 cdef struct Cursor:
@@ -15,11 +22,13 @@ cdef struct Cursor:
     int64_t field                # why E_CORRUPT
     bint check_crc
     bint report_removed          # E_REMOVED and FIELD_MISSING for a file that is not there
+    bint in_place                # "r": look at records in place where the walk is long
+    bint doubted                 # the slice is a copy of what was not good in place
     int64_t chunk                # bytes per read if files are not mapped
     char *buffer                 # for such reads, reused
     int64_t room
-    ReadAhead *ahead             # NULL: read synchronously
-    bint checked                 # the slice is from read-ahead: its records were checked
+    int64_t walked               # end of the last read
+    int64_t ahead                # log offset up to which the kernel was asked to read
 
 
 cdef void cursor_init(Cursor *cursor, Store *store, int64_t start, int64_t stop) noexcept nogil:
@@ -32,34 +41,67 @@ cdef void cursor_init(Cursor *cursor, Store *store, int64_t start, int64_t stop)
 
 
 cdef void cursor_close(Cursor *cursor) noexcept nogil:
-    slice_release(&cursor.slice)
+    cursor_leave(cursor)
     free(cursor.buffer)
     cursor.buffer = NULL
     cursor.room = 0
-    read_ahead_free(cursor.ahead)
-    cursor.ahead = NULL
 
 
-cdef int64_t cursor_load(Cursor *cursor, int64_t need) noexcept nogil:
+cdef inline bint cursor_is_in_place(const Cursor *cursor) noexcept nogil:
+    """Whether the slice is of a file that another process may write."""
+    return cursor.slice.file != NULL and cursor.slice.file.base == NULL
+
+
+cdef void cursor_leave(Cursor *cursor) noexcept nogil:
+    """Let go of the slice."""
+    if cursor_is_in_place(cursor):
+        view_leave(cursor.slice.file, cursor.slice.data, cursor.slice.length)
+    slice_release(&cursor.slice)
+
+
+cdef enum:
+    WALK_IN_PLACE                # where the cursor may
+    WALK_COPIED
+
+
+cdef int64_t cursor_load(Cursor *cursor, int64_t need, int how) noexcept nogil:
     """Get ``need`` bytes at ``cursor.at`` into the slice, or as many as the file has."""
     cdef FileSet *log = &cursor.store.log
     cdef int64_t rc
-    cdef Piece *piece = NULL
-    slice_release(&cursor.slice)
+    cursor_leave(cursor)
     cursor.slice_at = cursor.at
-    if cursor.ahead != NULL and need < CURSOR_CHUNK:
-        piece = read_ahead_take(cursor.ahead, cursor.at, cursor.stop)
-    cursor.checked = piece != NULL
-    if piece != NULL:
-        cursor.slice.data = piece.buffer
-        cursor.slice.length = piece.length
-        return piece.length
+    cursor.doubted = how == WALK_COPIED and cursor.in_place
     if log.writable:
         return file_set_read(log, cursor.at, log.file_size, &cursor.slice)
+    if how == WALK_IN_PLACE and cursor.in_place and need <= CURSOR_CHUNK <= cursor.chunk:
+        rc = cursor_enter(cursor, log, need)
+        if rc != 0:
+            return rc
     rc = cursor_read(cursor, log, max(need, cursor.chunk))
     if rc >= 0:
         cursor.slice.data = cursor.buffer
         cursor.slice.length = rc
+    return rc
+
+
+cdef int64_t cursor_enter(Cursor *cursor, FileSet *log, int64_t need) noexcept nogil:
+    """Point the slice to bytes in place; their count, 0 if they have to be copied."""
+    cdef MappedFile *file = NULL
+    cdef const char *bytes = NULL
+    cdef int64_t stop = max(cursor.stop, atomic_get(&cursor.store.view.log_end))
+    cdef int64_t rc = file_set_hold(log, cursor.at, &file)
+    if rc < 0:
+        return rc
+    rc = 0
+    if file.view.bytes != NULL:
+        rc = view_enter(file, cursor.at - file.start, need, stop - file.start, &bytes)
+    if rc <= 0:
+        mapped_file_release(file)
+        return rc
+    cursor_ask_ahead(cursor, file, cursor.at + rc, stop)
+    cursor.slice.data = bytes
+    cursor.slice.length = rc
+    cursor.slice.file = file                 # held
     return rc
 
 
@@ -76,11 +118,30 @@ cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept 
         cursor.buffer = <char *>malloc(<size_t>length)
         cursor.room = length if cursor.buffer != NULL else 0
     if cursor.buffer != NULL:
+        cursor_ask_ahead(cursor, file, cursor.at + length, cursor.stop)
         rc = mapped_file_copy(file, cursor.buffer, cursor.at - file.start, length)
     else:
         rc = E_NO_MEMORY
     mapped_file_release(file)
     return rc
+
+
+cdef void cursor_ask_ahead(
+    Cursor *cursor, const MappedFile *file, int64_t stop, int64_t end,
+) noexcept nogil:
+    """Have the kernel read what a walk comes to after ``stop``, unless that is near its ``end``.
+
+    It does so while the bytes before are examined, and needs no thread of ours for that.
+    """
+    cdef int64_t wanted = min(min(stop + AHEAD_BYTES, end), file.start + file.size)
+    cdef bint goes_on = cursor.walked - CURSOR_CHUNK <= cursor.at <= cursor.walked
+    cursor.walked = stop
+    if not goes_on or cursor.ahead < cursor.at:
+        cursor.ahead = stop
+    if goes_on and wanted - cursor.ahead >= AHEAD_BYTES // 2 and file.fd >= 0:
+        posix_fadvise(file.fd, cursor.ahead - file.start, wanted - cursor.ahead,
+                      POSIX_FADV_WILLNEED)
+        cursor.ahead = wanted
 
 
 cdef int64_t cursor_at_gap(Cursor *cursor, int64_t rc) noexcept nogil:
@@ -110,10 +171,16 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
     """
     cdef int64_t left, room, rc
     cdef int64_t file_size = cursor.store.log.file_size
+    cdef int64_t need = 8
+    cdef int how = WALK_IN_PLACE
+    cdef bint again = False
     while cursor.at < cursor.stop:
         left = cursor.slice_at + cursor.slice.length - cursor.at
-        if cursor.slice.data == NULL or cursor.at < cursor.slice_at or left < 8:
-            rc = cursor_load(cursor, 8)
+        if again or cursor.slice.data == NULL or cursor.at < cursor.slice_at or left < 8:
+            rc = cursor_load(cursor, need, how)
+            need = 8
+            how = WALK_IN_PLACE
+            again = False
             if rc == E_NOT_FOUND or rc == E_REMOVED:
                 rc = cursor_at_gap(cursor, rc)
                 if rc <= 0:
@@ -125,13 +192,23 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
         room = file_size - cursor.at % file_size
         data[0] = cursor.slice.data + (cursor.at - cursor.slice_at)
         rc = record_parse(data[0], left, room, record, &cursor.field)
+        if cursor_is_in_place(cursor):
+            if rc > 0 and cursor_is_good(cursor, record, data[0]):
+                cursor.at += rc
+                return rc
+            again = True
+            if rc == E_NOT_FOUND and left < record.size <= min(room, <int64_t>CURSOR_CHUNK):
+                need = record.size
+            else:
+                how = WALK_COPIED
+            continue
         if cursor_lost(cursor, rc) < 0:
             return E_LOST
         if rc == E_NOT_FOUND and record.size > LARGE_RECORD and not cursor.store.log.writable \
                 and large_record_fits(cursor.store, cursor.at, record.size, &cursor.field) < 0:
             return E_CORRUPT
         if rc == E_NOT_FOUND and left < min(room, record.size):
-            rc = cursor_load(cursor, record.size)
+            rc = cursor_load(cursor, record.size, WALK_COPIED)
             if rc < 0:
                 return rc
             if rc < record.size:
@@ -142,8 +219,7 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
             cursor.at += room
             continue
         if rc > 0:
-            cursor.field = record_check(data[0], record, cursor.at,
-                                        cursor.check_crc and not cursor.checked)
+            cursor.field = record_check(data[0], record, cursor.at, cursor.check_crc)
             if cursor_lost(cursor, rc) < 0:
                 return E_LOST
             if cursor.field == FIELD_NONE:
@@ -151,6 +227,49 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
                 return rc
         return E_CORRUPT
     return 0
+
+
+cdef bint cursor_is_good(Cursor *cursor, const Record *record, const char *data) noexcept nogil:
+    """Whether a record parsed in place is good: then it is so in a copy as well.
+
+    One that ends with a zero may be cut inside its last page.
+    """
+    cdef int64_t at = data - cursor.slice.file.view.bytes
+    return data[record.size - 1] != 0 \
+        and record_check(data, record, cursor.at, cursor.check_crc) == FIELD_NONE \
+        and not guard_lost(&cursor.slice.file.view.guard, at, at + record.size)
+
+
+cdef bint cursor_changed(Cursor *cursor, const Record *record, const char *data) noexcept nogil:
+    """Whether the record given last may have changed since; then it comes once more, as a copy.
+
+    Its head tells: an owner that writes other records there is past a recovery, and no record
+    written later has the same place, queue offset, checksum and time.
+    """
+    cdef char head[RECORD_HEAD_BYTES]
+    cdef int64_t at
+    if not cursor.in_place:
+        return False
+    if cursor_is_in_place(cursor):
+        at = data - cursor.slice.file.view.bytes
+        if not guard_lost(&cursor.slice.file.view.guard, at, at + record.size) \
+                and head_is_of(data, record):
+            return False
+    elif not cursor.doubted or log_bytes(
+            cursor.store, cursor.at - record.size, RECORD_HEAD_BYTES, head) != RECORD_HEAD_BYTES \
+            or head_is_of(head, record):
+        return False                         # also where the file is gone: there is the copy
+    cursor.at -= record.size
+    cursor_load(cursor, 8, WALK_COPIED)      # if that fails, the next one tries again
+    return True
+
+
+cdef inline bint head_is_of(const char *head, const Record *record) noexcept nogil:
+    return get_i32(head + RECORD_SIZE) == record.size \
+        and get_i32(head + RECORD_MAGIC) == record.magic \
+        and get_i32(head + RECORD_BODY_CRC) == record.body_crc \
+        and get_i64(head + RECORD_QUEUE_OFFSET) == record.queue_offset \
+        and get_i64(head + record_stored_at(record.sys_flag)) == record.store_timestamp
 
 
 cdef inline int64_t cursor_lost(Cursor *cursor, int64_t size) noexcept nogil:
@@ -175,7 +294,7 @@ cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
     cdef int64_t file_size = cursor.store.log.file_size
     cursor.at += 1
     while cursor.at < cursor.stop:
-        rc = cursor_load(cursor, CURSOR_CHUNK)
+        rc = cursor_load(cursor, CURSOR_CHUNK, WALK_COPIED)
         if rc == E_NOT_FOUND or rc == E_REMOVED or rc == 0:
             rc = file_set_next_start(&cursor.store.log, cursor.at)
             if rc < 0:

@@ -37,19 +37,16 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
     cdef Found found
     cdef Unit unit
     cdef char head[TIME_HEAD_BYTES]
-    cdef int64_t at, time
+    cdef int64_t time
     cdef int64_t rc = queue_unit_near(search.queue, &search.units, queue_offset, &unit)
     if rc == 0 and unit_is_blank(&unit):
         return E_NOT_FOUND
     if rc == 0 and unit.size >= TIME_HEAD_BYTES and unit.physical_offset >= 0 and not (
             store.writable and unit.physical_offset >= atomic_get(&store.log.wrote)):
-        at = RECORD_BORN_HOST
         if file_set_peek_near(&store.log, &search.log, unit.physical_offset, TIME_HEAD_BYTES,
                               head) == TIME_HEAD_BYTES \
                 and head_names(head, &unit, search.queue, queue_offset):
-            at += HOST_V6_BYTES if get_i32(head + RECORD_SYS_FLAG) & SYS_BORN_HOST_V6 \
-                else HOST_V4_BYTES
-            time = get_i64(head + at)
+            time = get_i64(head + record_stored_at(get_i32(head + RECORD_SYS_FLAG)))
             if time >= 0:
                 return time
     if rc == 0:

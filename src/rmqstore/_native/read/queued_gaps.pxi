@@ -66,7 +66,7 @@ cdef int64_t gap_is_unqueued(
     if start - cursor.at > NEAR_BYTES:
         cursor.chunk = GAP_CHUNK
     else:
-        cursor.chunk = min(max(cursor.chunk * 2, GAP_CHUNK), AHEAD_BYTES)
+        cursor.chunk = min(max(cursor.chunk * 2, GAP_CHUNK), CURSOR_CHUNK)
     cursor.at = start
     cursor.stop = stop
     while True:

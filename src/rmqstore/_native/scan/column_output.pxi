@@ -100,6 +100,19 @@ cdef inline int64_t texts_put(Texts *texts, const char *data, int64_t length) no
     return growing_put_i32(&texts.ends, texts.bytes.length)
 
 
+cdef inline int64_t growing_last_i32(const Growing *growing) noexcept nogil:
+    """The last of its numbers, of which there is one at least."""
+    cdef int32_t value
+    memcpy(&value, growing.data + growing.length - 4, 4)
+    return value
+
+
+cdef inline void texts_cut(Texts *texts, int64_t count) noexcept nogil:
+    """Keep the first ``count`` texts."""
+    texts.ends.length = (count + 1) * 4
+    texts.bytes.length = growing_last_i32(&texts.ends)
+
+
 cdef inline int64_t texts_count(const Texts *texts) noexcept nogil:
     return max(texts.ends.length // 4 - 1, 0)
 
@@ -149,6 +162,27 @@ cdef int64_t column_put_valid(OutputColumn *column, int64_t row, bint valid) noe
         bits.data[row >> 3] &= <char>~(1 << (row & 7))
         column.nulls += 1
     return 0
+
+
+cdef void column_take_back(OutputColumn *column, int64_t row) noexcept nogil:
+    """Remove the value of the last row, which is ``row``."""
+    if column.layout == LAYOUT_INT32:
+        column.values.length = row * 4
+    elif column.layout == LAYOUT_INT64:
+        column.values.length = row * 8
+    elif column.layout == LAYOUT_TEXT:
+        texts_cut(&column.texts, row)
+    else:
+        column.ends.length = (row + 1) * 4
+        texts_cut(&column.texts, growing_last_i32(&column.ends))
+        if column.layout == LAYOUT_MAP:
+            texts_cut(&column.seconds, growing_last_i32(&column.ends))
+    if column.nulls and not column.validity.data[row >> 3] & <char>(1 << (row & 7)):
+        column.nulls -= 1                    # at 0 the bitmap is not exported, and made anew
+        if column.nulls == 0:
+            column.validity.length = 0
+        else:
+            column.validity.data[row >> 3] |= <char>(1 << (row & 7))
 
 
 cdef void release_owned_array(ArrowArray *array) noexcept nogil:

@@ -49,15 +49,7 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
         if rc > 0:
             records += 1
             examined += rc
-            if examined > AHEAD_WORTH:       # not worth it for a few records
-                read_ahead_start(source.cursor.ahead)
-            if scan_wants(&scan.filter, data, &record) \
-                    and not is_left_out(scan.store, data, &record):
-                rc = scan_row(scan, data, &record)
-                if rc < 0 and (rc != E_CORRUPT or scan.on_corruption == ON_BAD_RAISE):
-                    scan_failed(scan, rc)
-                elif rc < 0:
-                    scan.ended = scan.on_corruption == ON_BAD_STOP
+            scan_record(scan, data, &record)
         elif rc == 0 and scan.tail >= 0:
             scan.source.along = ALONG_LOG
             rc = scan_find_record(scan, scan.tail)
@@ -73,10 +65,29 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
                 scan_failed(scan, rc)
             elif rc == 0:
                 scan.ended = True
-    read_ahead_end(source.cursor.ahead)
     atomic_add(&scan.store.view.scanned_records, records)
     atomic_add(&scan.store.view.scanned_bytes, examined)
     return 0
+
+
+cdef void scan_record(Scan *scan, const char *data, const Record *record) noexcept nogil:
+    """Add a record if it is wanted; if it changed meanwhile, it comes once more."""
+    cdef int64_t rc = 0
+    cdef bint wanted = scan_wants(&scan.filter, data, record) \
+        and not is_left_out(scan.store, data, record)
+    if wanted:
+        rc = scan_row(scan, data, record)
+    if cursor_changed(&scan.source.cursor, record, data):
+        if wanted and rc == 0:
+            scan_take_back(scan)
+        source_step_back(&scan.source)
+        if scan.error != NULL:
+            inflated_free(scan.error)
+            scan.error = NULL
+    elif rc < 0 and (rc != E_CORRUPT or scan.on_corruption == ON_BAD_RAISE):
+        scan_failed(scan, rc)
+    elif rc < 0:
+        scan.ended = scan.on_corruption == ON_BAD_STOP
 
 
 cdef int64_t scan_failed(Scan *scan, int64_t status) noexcept nogil:
@@ -172,17 +183,29 @@ cdef int64_t scan_row(Scan *scan, const char *data, const Record *record) noexce
     return rc
 
 
+cdef void scan_take_back(Scan *scan) noexcept nogil:
+    """Remove the row added last."""
+    if scan.messages == NULL:
+        batch_take_back(&scan.batch)
+        return
+    scan.messages.count -= 1
+    scan.batch.rows -= 1
+    scan.batch.bytes -= scan.messages.items[scan.messages.count].record.size
+    slice_release(&scan.messages.items[scan.messages.count].slice)
+
+
 cdef int64_t scan_message(Scan *scan, const char *data, const Record *record) noexcept nogil:
-    """Keep the record for a message: a reference if its file is mapped, else a copy."""
+    """Keep the record for a message: a reference if its file is ours to write, else a copy."""
     cdef Found found
+    cdef MappedFile *file = scan.source.cursor.slice.file
     cdef int64_t rc
     memset(&found, 0, sizeof(Found))
     found.record = record[0]
     found.slice.length = record.size
-    found.slice.file = scan.source.cursor.slice.file
     found.slice.data = data
-    if found.slice.file != NULL:
-        mapped_file_hold(found.slice.file)
+    if file != NULL and file.base != NULL:
+        mapped_file_hold(file)
+        found.slice.file = file
     else:
         found.slice.owned = <char *>malloc(<size_t>record.size)
         if found.slice.owned == NULL:

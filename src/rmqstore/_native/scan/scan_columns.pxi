@@ -423,6 +423,14 @@ cdef int64_t batch_add(
     return 0
 
 
+cdef void batch_take_back(Batch *batch) noexcept nogil:
+    """Remove the row added last.  Its bytes stay in the bound, which is an upper one."""
+    cdef int64_t i
+    batch.rows -= 1
+    for i in range(batch.count):
+        column_take_back(&batch.columns[i], batch.rows)
+
+
 cdef int64_t row_bytes(
     const Batch *batch, const Record *record, int64_t body_length,
 ) noexcept nogil:

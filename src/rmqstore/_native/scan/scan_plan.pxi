@@ -96,7 +96,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     first = log_first(store)
     cursor_init(cursor, store, first, end)
     cursor.report_removed = not store.writable
-    cursor.chunk = AHEAD_BYTES
+    cursor.in_place = not store.writable
     if along_queue:
         return scan_along_queue(scan)
     if scan.stop >= 0:
@@ -120,8 +120,6 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     source.along = ALONG_LOG
     if first < cursor.at < end:
         rc = scan_find_record(scan, cursor.at)
-    if rc == 0 and not store.writable and end - cursor.at > AHEAD_PIECES * AHEAD_BYTES:
-        cursor.ahead = read_ahead_new(&store.log)
     return rc
 
 
@@ -149,7 +147,6 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
             break
     cursor.at = max(cursor.at, start)
     cursor.stop = scan.end
-    slice_release(&cursor.slice)             # so that read-ahead begins here as well
     cursor.check_crc = True
     return 0 if rc == E_REMOVED else rc
 

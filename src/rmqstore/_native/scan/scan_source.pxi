@@ -31,9 +31,9 @@ cdef int64_t source_record_at(
     cdef Cursor *cursor = &source.cursor
     cdef int64_t rc
     if offset - source.read_to > NEAR_BYTES or offset < source.read_to:
-        cursor.chunk = max(512, min(size if size else OFFSET_CHUNK, AHEAD_BYTES))
+        cursor.chunk = max(512, min(size if size else OFFSET_CHUNK, CURSOR_CHUNK))
     else:
-        cursor.chunk = min(max(cursor.chunk * 2, 4096), AHEAD_BYTES)
+        cursor.chunk = min(max(cursor.chunk * 2, 4096), CURSOR_CHUNK)
     cursor.at = offset
     cursor.stop = offset + 1
     rc = cursor_next(cursor, record, data)
@@ -88,6 +88,14 @@ cdef int64_t source_next(
         if record_is_own(data[0], record, lane.queue, lane.at):
             return rc
     return 0
+
+
+cdef void source_step_back(ScanSource *source) noexcept nogil:
+    """The record read last comes once more."""
+    if source.along == ALONG_OFFSETS:
+        source.next_offset -= 1
+    elif source.along == ALONG_QUEUES:
+        source.queues.taken = False
 
 
 cdef bint unit_may_pass(const ScanFilter *filter, const Lane *lane) noexcept nogil:
