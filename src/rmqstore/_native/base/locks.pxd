@@ -33,7 +33,6 @@ cdef extern from *:
         LOCK_GATE,           /* callers that wait for a position */
         LOCK_WAKEUPS,        /* event loops that wait for a position */
         LOCK_WORKER,         /* sleep and wake-up of a thread */
-        LOCK_READ_AHEAD,     /* pieces of the log that a scan's thread has read */
         LOCKS
     };
 
@@ -82,7 +81,7 @@ cdef extern from *:
     int LOCK_OPEN_STORES, LOCK_OBJECT, LOCK_DERIVE, LOCK_INDEX_CHECK, LOCK_QUEUED, LOCK_REFRESH
     int LOCK_FLUSH_QUEUES, LOCK_FLUSH_LOG, LOCK_PUT, LOCK_DISPATCH, LOCK_PREPARE, LOCK_INDEXES
     int LOCK_TOPICS, LOCK_KEYLESS, LOCK_FILES, LOCK_OPEN_FILES, LOCK_FAILURE, LOCK_GATE
-    int LOCK_WAKEUPS, LOCK_WORKER, LOCK_READ_AHEAD
+    int LOCK_WAKEUPS, LOCK_WORKER
     ctypedef struct Lock "rmq_lock":
         pthread_mutex_t mutex
     void lock_init(Lock *lock, int rank) noexcept nogil
