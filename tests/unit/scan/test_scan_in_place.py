@@ -87,7 +87,10 @@ def letters(tmp_path: Path) -> tuple[Path, tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_no_row_has_something_of_two_records(letters: tuple, columns: str) -> None:
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
+def test_no_row_has_something_of_two_records(
+    letters: tuple, columns: str, batch_bytes: int
+) -> None:
     root, versions = letters
     seen = dict.fromkeys("AB", 0)
     times: dict[str, int] = {}
@@ -96,7 +99,8 @@ def test_no_row_has_something_of_two_records(letters: tuple, columns: str) -> No
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             # A record that is half written is skipped, as any that is bad.
-            table = store.scan("t", columns=names, on_corruption="skip").to_table()
+            scan = store.scan("t", columns=names, on_corruption="skip", batch_bytes=batch_bytes)
+            table = scan.to_table()
             table.validate(full=True)
             rows = table.to_pylist()
             assert 2 <= len(rows) <= 3

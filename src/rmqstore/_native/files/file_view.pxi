@@ -1,4 +1,4 @@
-# How read-only mode reads a file: a copy of its mapped bytes, or pread.
+# How read-only mode reads a file: a copy of its mapped bytes, pread, or in place along a walk.
 #
 # A mapping makes small reads cheap, but each page that it touched counts as memory of the process,
 # with as many around it as the page cache keeps in one piece.  So a process has only so many
@@ -10,7 +10,6 @@
 cdef enum:
     VIEW_MOST = 64 << 10         # from here on pread is as fast
     REGION_SHIFT = 21
-    REGION_BYTES = 1 << REGION_SHIFT
     REGIONS_MOST = 512           # of each kind: 1 GiB
 
 

@@ -63,7 +63,7 @@ cdef struct FileView:
 
 cdef struct MappedFile:
     char *base               # first mapped byte of a file that is written; NULL: it is only read
-    FileView view            # "r": its bytes, mapped to be copied
+    FileView view            # "r": its bytes, mapped to be looked at
     int64_t size             # nominal size in bytes
     int64_t start            # offset of its first byte in the set
     int fd                   # below 0: closed after mapping

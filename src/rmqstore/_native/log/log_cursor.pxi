@@ -252,8 +252,9 @@ cdef bint cursor_changed(Cursor *cursor, const Record *record, const char *data)
         return False
     if cursor_is_in_place(cursor):
         at = data - cursor.slice.file.view.bytes
-        if not guard_lost(&cursor.slice.file.view.guard, at, at + record.size) \
-                and head_is_of(data, record):
+        # The end first: a cut inside its page shows as a zero, one before it is lost.
+        if data[record.size - 1] != 0 and head_is_of(data, record) \
+                and not guard_lost(&cursor.slice.file.view.guard, at, at + record.size):
             return False
     elif not cursor.doubted or log_bytes(
             cursor.store, cursor.at - record.size, RECORD_HEAD_BYTES, head) != RECORD_HEAD_BYTES \

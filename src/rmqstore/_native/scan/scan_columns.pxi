@@ -87,6 +87,7 @@ cdef struct Batch:
     int64_t count
     int64_t rows
     int64_t bytes                # upper bound for the rows so far
+    int64_t last_bytes           # for the last of them
     int64_t row_bytes            # of a row, without bodies, properties and topic
     int64_t properties_times     # columns that come from the properties
     int64_t text_bytes           # of the properties of the current row, decoded
@@ -419,14 +420,16 @@ cdef int64_t batch_add(
     if rc < 0:
         return rc
     batch.rows += 1
-    batch.bytes += row_bytes(batch, record, body_length)
+    batch.last_bytes = row_bytes(batch, record, body_length)
+    batch.bytes += batch.last_bytes
     return 0
 
 
 cdef void batch_take_back(Batch *batch) noexcept nogil:
-    """Remove the row added last.  Its bytes stay in the bound, which is an upper one."""
+    """Remove the row added last."""
     cdef int64_t i
     batch.rows -= 1
+    batch.bytes -= batch.last_bytes
     for i in range(batch.count):
         column_take_back(&batch.columns[i], batch.rows)
 

@@ -81,12 +81,15 @@ cdef int64_t source_next(
         if rc < 0:
             return rc
         if rc != lane.unit.size or not record_is_of(data[0], record, lane.queue, lane.at):
+            if cursor_changed(&source.cursor, record, data[0]):
+                continue
             source.cursor.field = FIELD_QUEUE
             return E_CORRUPT
         source.queues.taken = True
         # One that is here by multi-dispatch is read in its own queue.
         if record_is_own(data[0], record, lane.queue, lane.at):
             return rc
+        source.queues.taken = not cursor_changed(&source.cursor, record, data[0])
     return 0
 
 
