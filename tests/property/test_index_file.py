@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -138,13 +139,29 @@ def test_many_at_once_is_the_same_as_one_by_one(size, rows, others, max_num):
         assert_same_header(index_file, model)
 
         wanted = [*(row[0] for row in rows), *others]
-        offsets, starts = index_file.select_many(wanted, max_num)
-        assert len(starts) == len(wanted) + 1
-        for number, key in enumerate(wanted):
-            hits = offsets[starts[number] : starts[number + 1]].tolist()
-            assert hits == model.select_phy_offset(key, max_num)
+        with rmqstore.IndexFile(path, **{**options, "mode": "r"}) as reader:
+            for asked in (index_file, reader):
+                offsets, starts = asked.select_many(wanted, max_num)
+                assert len(starts) == len(wanted) + 1
+                for number, key in enumerate(wanted):
+                    hits = offsets[starts[number] : starts[number + 1]].tolist()
+                    assert hits == model.select_phy_offset(key, max_num)
         index_file.close()
         assert_same_bytes(path, model)
+
+
+@pytest.mark.parametrize("keep", [10_000, 100])
+def test_a_file_that_is_cut_while_it_is_mapped_gives_nothing_wrong(tmp_path, keep):
+    options = {"hash_slot_num": 1000, "index_num": 4000}
+    keys = [f"k{number}" for number in range(3000)]
+    with rmqstore.IndexFile(tmp_path / NAME, mode="a", **options) as index_file:
+        index_file.put_keys(keys, range(3000), [1000] * 3000)
+    with rmqstore.IndexFile(tmp_path / NAME, mode="r", **options) as reader:
+        offsets, _starts = reader.select_many(keys)
+        assert offsets.tolist() == list(range(3000))
+        os.truncate(tmp_path / NAME, keep)
+        with pytest.raises((OSError, rmqstore.StoreCorruptError)):
+            reader.select_many(keys)
 
 
 @pytest.mark.parametrize("index_num", [2, 3, 5])

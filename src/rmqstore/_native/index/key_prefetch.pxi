@@ -25,14 +25,13 @@ cdef void index_prefetch_chains(
     """Fetch the slots and entries of up to KEY_CHUNK keys.
 
     ``offsets``: the log offset of each key's newest entry with its hash, as far as it was fetched,
-    else -1; NULL if the caller does not want them.
+    else -1.
     """
     cdef const char *at[KEY_CHUNK]           # the slot, then an entry of the chain; NULL: its end
     cdef int64_t i, number
     cdef int64_t walking = count
     for i in range(count):
-        if offsets != NULL:
-            offsets[i] = -1
+        offsets[i] = -1
         at[i] = index_bytes(index, INDEX_HEADER_BYTES + (
             hashes[i] % index.slot_num) * INDEX_SLOT_BYTES, INDEX_SLOT_BYTES)
         prefetch_to_read(at[i])
@@ -46,7 +45,7 @@ cdef void index_prefetch_chains(
         for i in range(count):
             if at[i] == NULL:
                 continue
-            if offsets != NULL and offsets[i] < 0 and get_i32(at[i] + ENTRY_KEY_HASH) == hashes[i]:
+            if offsets[i] < 0 and get_i32(at[i] + ENTRY_KEY_HASH) == hashes[i]:
                 offsets[i] = get_i64(at[i] + ENTRY_PHYSICAL_OFFSET)
             at[i] = entry_fetched(index, get_i32(at[i] + ENTRY_PREVIOUS), index.entry_num)
             walking += at[i] != NULL

@@ -373,24 +373,39 @@ cdef int64_t select_keys(
     IndexFile *index, const ColumnView *keys, int64_t count, int64_t max_num, int64_t *starts,
     Offsets *found,
 ) noexcept nogil:
-    """Walk the chains of many keys; those of a chunk are prefetched."""
+    """Walk the chains of many keys."""
+    cdef ChainWalk *walk = <ChainWalk *>calloc(1, sizeof(ChainWalk))
+    cdef int64_t rc = 0 if walk != NULL else E_NO_MEMORY
+    cdef int64_t first = 0
+    while rc == 0 and first < count:
+        rc = select_key_chunk(index, keys, first, min(KEY_CHUNK, count - first), max_num,
+                              starts + first, found, walk)
+        first += KEY_CHUNK
+    if walk != NULL:
+        free(walk.hits)
+    free(walk)
+    starts[count] = found.count
+    return rc
+
+
+cdef int64_t select_key_chunk(
+    IndexFile *index, const ColumnView *keys, int64_t first, int64_t count, int64_t max_num,
+    int64_t *starts, Offsets *found, ChainWalk *walk,
+) noexcept nogil:
+    """Walk the chains of up to KEY_CHUNK keys side by side, or else one after the other."""
     cdef int32_t hashes[KEY_CHUNK]
     cdef const char *text = NULL
     cdef int64_t length = 0
-    cdef int64_t i, part, rc
-    cdef int64_t first = 0
-    while first < count:
-        part = min(KEY_CHUNK, count - first)
-        for i in range(part):
-            column_get(keys, first + i, &text, &length)
-            hashes[i] = index_key_hash(text, length, 0)
-        index_prefetch_chains(index, hashes, part, NULL)
-        for i in range(part):
-            starts[first + i] = found.count
-            rc = index_select(index, hashes[i], found.count + max_num, INT64_LEAST, INT64_MOST,
-                              found)
-            if rc < 0:
-                return rc
-        first += part
-    starts[count] = found.count
-    return 0
+    cdef int64_t i, rc
+    for i in range(count):
+        column_get(keys, first + i, &text, &length)
+        hashes[i] = index_key_hash(text, length, 0)
+    rc = chains_select(index, walk, hashes, count, max_num)
+    if rc == 0:
+        return chains_by_key(walk, count, starts, found)
+    for i in range(count):
+        if rc < 0:
+            break
+        starts[i] = found.count
+        rc = index_select(index, hashes[i], found.count + max_num, INT64_LEAST, INT64_MOST, found)
+    return rc

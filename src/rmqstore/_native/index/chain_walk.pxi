@@ -1,0 +1,142 @@
+# The chains of many keys of one index file, walked side by side.
+#
+# Walked one by one, each key waits for memory several times: for its slot, then for each entry of
+# its chain.  Here all keys of a chunk take a step before any takes the next, and each fetches what
+# its next step needs, so that their misses overlap.
+#
+# Source: store/index/IndexFile.java selectPhyOffset
+
+cdef enum:
+    WALK_REDO = 1                # something was not there in place: ask key by key
+
+
+# A key on its way along its chain.
+cdef struct ChainStep:
+    const char *at               # its slot, then an entry
+    int64_t number               # of that entry
+    int64_t count                # hits so far
+    int32_t hash
+    int32_t key                  # number in the chunk
+
+
+cdef struct ChainHit:
+    int64_t physical_offset
+    int64_t key                  # number in the chunk
+
+
+cdef struct ChainWalk:
+    ChainStep steps[KEY_CHUNK]   # those under way come first
+    ChainHit *hits               # in the order in which they were found
+    int64_t count
+    int64_t room
+
+
+cdef int64_t chains_select(
+    IndexFile *index, ChainWalk *walk, const int32_t *hashes, int64_t keys, int64_t max_num,
+) noexcept nogil:
+    """As index_select of each key, whatever its time: 0, WALK_REDO, E_CORRUPT or another status.
+
+    The hits of a key are found in its order, but mixed with those of others.
+    """
+    cdef ChainStep *step
+    cdef int64_t count, i, kept, rc
+    cdef int64_t going = keys
+    walk.count = 0
+    for i in range(keys):
+        step = &walk.steps[i]
+        step.hash = hashes[i]
+        step.key = <int32_t>i
+        step.count = 0
+        step.at = index_bytes(index, INDEX_HEADER_BYTES + (hashes[i] % index.slot_num)
+                              * INDEX_SLOT_BYTES, INDEX_SLOT_BYTES)
+        if step.at == NULL:
+            return WALK_REDO
+        prefetch_to_read(step.at)
+    for i in range(keys):
+        walk.steps[i].number = get_i32_acquire(walk.steps[i].at)
+    if index.file.base == NULL:
+        rc = index_load_header(index)        # with a live writer: not older than the slots
+        if rc < 0:
+            return rc
+    count = atomic_get(&index.count)         # read after the slots: includes their entries
+    kept = 0
+    for i in range(going):
+        step = &walk.steps[i]
+        if 0 < step.number <= count and step.number < index.entry_num:
+            step.at = entry_fetched(index, step.number, index.entry_num)
+            if step.at == NULL:
+                return WALK_REDO
+            walk.steps[kept] = step[0]
+            kept += 1
+    going = kept
+    while going:
+        kept = 0
+        for i in range(going):
+            step = &walk.steps[i]
+            rc = chain_step(index, walk, step, count, max_num)
+            if rc < 0 or rc == WALK_REDO:
+                return rc
+            if step.at != NULL:
+                walk.steps[kept] = step[0]
+                kept += 1
+        going = kept
+    if index.file.base != NULL:
+        return mapped_file_lost(index.file, 0, index_entry_at(index, count))
+    return WALK_REDO if guard_lost(&index.file.view.guard, 0, index.file.view.length) else 0
+
+
+cdef inline int64_t chain_step(
+    IndexFile *index, ChainWalk *walk, ChainStep *step, int64_t count, int64_t max_num,
+) noexcept nogil:
+    """Look at a key's entry and go to the one before; ``at`` is NULL at the end of the chain."""
+    cdef const char *entry = step.at
+    cdef int64_t previous = get_i32(entry + ENTRY_PREVIOUS)
+    cdef ChainHit *grown
+    step.at = NULL
+    if get_i32(entry + ENTRY_SECONDS) < 0:
+        return 0
+    if get_i32(entry + ENTRY_KEY_HASH) == step.hash:
+        grown = <ChainHit *>array_with_room(walk.hits, &walk.room, walk.count, sizeof(ChainHit))
+        if grown == NULL:
+            return E_NO_MEMORY
+        walk.hits = grown
+        walk.hits[walk.count].physical_offset = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
+        walk.hits[walk.count].key = step.key
+        walk.count += 1
+        step.count += 1
+    if previous <= 0 or previous == step.number or previous > count or step.count >= max_num:
+        return 0
+    if previous > step.number:
+        return E_CORRUPT
+    step.number = previous
+    step.at = entry_fetched(index, previous, index.entry_num)
+    return 0 if step.at != NULL else WALK_REDO
+
+
+cdef int64_t chains_by_key(
+    const ChainWalk *walk, int64_t keys, int64_t *starts, Offsets *found,
+) noexcept nogil:
+    """Append the hits, key by key; ``starts``: where those of each key begin."""
+    cdef int64_t counts[KEY_CHUNK + 1]
+    cdef int64_t *grown
+    cdef int64_t i
+    cdef int64_t room = found.room
+    memset(counts, 0, sizeof(counts))
+    while room < found.count + walk.count:
+        room = max(2 * room, <int64_t>KEY_CHUNK)
+    if room > found.room:
+        grown = <int64_t *>realloc(found.items, <size_t>room * sizeof(int64_t))
+        if grown == NULL:
+            return E_NO_MEMORY
+        found.items = grown
+        found.room = room
+    for i in range(walk.count):
+        counts[walk.hits[i].key + 1] += 1
+    for i in range(keys):
+        counts[i + 1] += counts[i]
+        starts[i] = found.count + counts[i]
+    for i in range(walk.count):
+        found.items[found.count + counts[walk.hits[i].key]] = walk.hits[i].physical_offset
+        counts[walk.hits[i].key] += 1
+    found.count += walk.count
+    return 0
