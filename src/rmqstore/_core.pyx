@@ -107,7 +107,6 @@ include "_native/queue/load_queues.pxi"
 
 # index: index files, and the set of them. Uses base to files.
 include "_native/index/index_file.pxi"
-include "_native/index/key_prefetch.pxi"
 include "_native/index/chain_walk.pxi"
 include "_native/index/index_sizes.pxi"
 include "_native/index/index_set.pxi"

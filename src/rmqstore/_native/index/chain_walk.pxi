@@ -8,6 +8,10 @@
 
 cdef enum:
     WALK_REDO = 1                # something was not there in place: ask key by key
+    WALK_HITS_MOST = 1 << 16     # of a chunk; keys with more are asked one by one
+
+    CHAIN_SELECT                 # as index_select, whatever the time
+    CHAIN_COLLECT                # as index_collect, which checks each entry
 
 
 # A key on its way along its chain.
@@ -15,6 +19,7 @@ cdef struct ChainStep:
     const char *at               # its slot, then an entry
     int64_t number               # of that entry
     int64_t count                # hits so far
+    int64_t newer                # log offset of the entry before it in the chain
     int32_t hash
     int32_t key                  # number in the chunk
 
@@ -29,24 +34,57 @@ cdef struct ChainWalk:
     ChainHit *hits               # in the order in which they were found
     int64_t count
     int64_t room
+    int64_t end_phy_offset       # the file's when the walk began
+    bint redo[KEY_CHUNK]         # keys whose chain is not good
 
 
-cdef int64_t chains_select(
-    IndexFile *index, ChainWalk *walk, const int32_t *hashes, int64_t keys, int64_t max_num,
+cdef inline const char *index_bytes(
+    IndexFile *index, int64_t at, int64_t length,
 ) noexcept nogil:
-    """As index_select of each key, whatever its time: 0, WALK_REDO, E_CORRUPT or another status.
+    """Mapped bytes of the file, or NULL."""
+    if index.file.base != NULL:
+        return index.file.base + at
+    if at + length > index.file.view.length or not view_may_touch(&index.file.view, at, length):
+        return NULL
+    return index.file.view.bytes + at
 
-    The hits of a key are found in its order, but mixed with those of others.
+
+cdef inline const char *entry_fetched(
+    IndexFile *index, int64_t number, int64_t stop,
+) noexcept nogil:
+    """Fetch an entry, which may lie in two cache lines; NULL if there is none of that number."""
+    cdef const char *at = NULL
+    if 0 < number < stop:
+        at = index_bytes(index, index_entry_at(index, number), INDEX_ENTRY_BYTES)
+    if at != NULL:
+        prefetch_to_read(at)
+        prefetch_to_read(at + INDEX_ENTRY_BYTES - 1)
+    return at
+
+
+cdef int64_t chains_walk(
+    IndexFile *index, ChainWalk *walk, int how, const int32_t *hashes, int64_t keys,
+    int64_t max_num,
+) noexcept nogil:
+    """The hits of up to KEY_CHUNK keys: 0, WALK_REDO, E_CORRUPT or another status.
+
+    Those of a key come in its order, but mixed with those of others.
     """
     cdef ChainStep *step
     cdef int64_t count, i, kept, rc
     cdef int64_t going = keys
     walk.count = 0
+    # Read before the slots: while it is the same, no record but the last has got more entries.
+    walk.end_phy_offset = atomic_get(&index.end_phy_offset)
+    if index.heads != NULL:                  # its slots do not count
+        return WALK_REDO
     for i in range(keys):
+        walk.redo[i] = False
         step = &walk.steps[i]
         step.hash = hashes[i]
         step.key = <int32_t>i
         step.count = 0
+        step.newer = INT64_MOST
         step.at = index_bytes(index, INDEX_HEADER_BYTES + (hashes[i] % index.slot_num)
                               * INDEX_SLOT_BYTES, INDEX_SLOT_BYTES)
         if step.at == NULL:
@@ -68,12 +106,16 @@ cdef int64_t chains_select(
                 return WALK_REDO
             walk.steps[kept] = step[0]
             kept += 1
+        else:
+            walk.redo[i] = step.number != 0
     going = kept
     while going:
+        if walk.count + going > WALK_HITS_MOST:
+            return WALK_REDO
         kept = 0
         for i in range(going):
             step = &walk.steps[i]
-            rc = chain_step(index, walk, step, count, max_num)
+            rc = chain_step(index, walk, how, step, count, max_num)
             if rc < 0 or rc == WALK_REDO:
                 return rc
             if step.at != NULL:
@@ -86,21 +128,29 @@ cdef int64_t chains_select(
 
 
 cdef inline int64_t chain_step(
-    IndexFile *index, ChainWalk *walk, ChainStep *step, int64_t count, int64_t max_num,
+    IndexFile *index, ChainWalk *walk, int how, ChainStep *step, int64_t count, int64_t max_num,
 ) noexcept nogil:
     """Look at a key's entry and go to the one before; ``at`` is NULL at the end of the chain."""
     cdef const char *entry = step.at
+    cdef int32_t hash = get_i32(entry + ENTRY_KEY_HASH)
+    cdef int64_t offset = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
     cdef int64_t previous = get_i32(entry + ENTRY_PREVIOUS)
     cdef ChainHit *grown
     step.at = NULL
-    if get_i32(entry + ENTRY_SECONDS) < 0:
+    if how == CHAIN_SELECT and get_i32(entry + ENTRY_SECONDS) < 0:
         return 0
-    if get_i32(entry + ENTRY_KEY_HASH) == step.hash:
+    if how == CHAIN_COLLECT and (
+            hash < 0 or offset < 0 or offset > step.newer or not 0 <= previous < step.number
+            or (hash - step.hash) % index.slot_num != 0):
+        walk.redo[step.key] = True
+        return 0
+    step.newer = offset
+    if hash == step.hash:
         grown = <ChainHit *>array_with_room(walk.hits, &walk.room, walk.count, sizeof(ChainHit))
         if grown == NULL:
             return E_NO_MEMORY
         walk.hits = grown
-        walk.hits[walk.count].physical_offset = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
+        walk.hits[walk.count].physical_offset = offset
         walk.hits[walk.count].key = step.key
         walk.count += 1
         step.count += 1

@@ -400,7 +400,7 @@ cdef int64_t select_key_chunk(
     for i in range(count):
         column_get(keys, first + i, &text, &length)
         hashes[i] = index_key_hash(text, length, 0)
-    rc = chains_select(index, walk, hashes, count, max_num)
+    rc = chains_walk(index, walk, CHAIN_SELECT, hashes, count, max_num)
     if rc == 0:
         return chains_by_key(walk, count, starts, found)
     for i in range(count):

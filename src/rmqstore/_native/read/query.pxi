@@ -18,6 +18,10 @@ cdef struct KeyQuery:
     bint records                 # keep the records; else only their offsets
     int64_t hits_before          # hits of other keys, stored before this one's
     int64_t head                 # the end of the log if the caller knows it; 0: find it
+    IndexFile *walked            # NULL, or the file whose entries for the key are known:
+    int64_t walked_end           # its end when they were found
+    const int64_t *walked_hits
+    int64_t walked_count
 
 
 cdef void query_hash(KeyQuery *query) noexcept nogil:
@@ -167,22 +171,30 @@ cdef int64_t query_index(
     cdef Offsets candidates
     cdef Found found
     cdef MappedFile *near = NULL
-    cdef int64_t i, rc, field
+    cdef const int64_t *offsets
+    cdef int64_t i, rc, field, count
     if query.begin > INT64_LEAST + 1000 \
             and atomic_get(&index.end_timestamp) < query.begin - 1000:
         return 0
     memset(&candidates, 0, sizeof(Offsets))
-    rc = index_collect(index, query.key_hash, &candidates)
-    if rc == E_CORRUPT:                      # its part of the log is searched instead
-        index_set_broken(&store.indexes, index)
-        candidates.count = 0
+    if index == query.walked and atomic_get(&index.end_phy_offset) == query.walked_end:
+        rc = 0
+        offsets = query.walked_hits
+        count = query.walked_count
+    else:
+        rc = index_collect(index, query.key_hash, &candidates)
+        if rc == E_CORRUPT:                  # its part of the log is searched instead
+            index_set_broken(&store.indexes, index)
+            candidates.count = 0
+        offsets = candidates.items
+        count = candidates.count
     i = 0
-    while rc == 0 and i < candidates.count:
-        rc = log_record_near(store, &near, candidates.items[i], 0, &found, &field)
+    while rc == 0 and i < count:
+        rc = log_record_near(store, &near, offsets[i], 0, &found, &field)
         i += 1
         if rc == E_CORRUPT:
             got.field = field
-            got.bad_offset = candidates.items[i - 1]
+            got.bad_offset = offsets[i - 1]
             if not candidate_is_stale(store, got.bad_offset):
                 break
             rc = 0
@@ -352,30 +364,54 @@ cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil
     return properties.unique_key.value_length > 0 or properties.keys.value_length > 0
 
 
-cdef void prefetch_keys(
-    Store *store, IndexFile *index, const ColumnView *keys, int64_t first, int64_t count,
-    int32_t prefix, int32_t *hashes,
+# Many keys of a topic, and what the newest index file has for a chunk of them.
+cdef struct KeyChunk:
+    int32_t prefix               # hash of "topic#"
+    int32_t hashes[KEY_CHUNK]
+    IndexFile *index             # held; NULL: none
+    bint walked                  # ``hits`` are those of the index file
+    int64_t starts[KEY_CHUNK + 1]
+    Offsets hits
+    ChainWalk walk
+
+
+cdef int64_t chunk_look_up(
+    Store *store, KeyChunk *chunk, const ColumnView *keys, int64_t first, int64_t count,
 ) noexcept nogil:
-    """Hash up to KEY_CHUNK keys, and fetch their chains in one index file and their records."""
-    cdef int64_t offsets[KEY_CHUNK]
+    """Hash up to KEY_CHUNK keys, find their entries, and fetch the records of these."""
     cdef const char *at = NULL
-    cdef MappedFile *log = NULL
     cdef int64_t length = 0
-    cdef int64_t room = 0
-    cdef int64_t i, part
+    cdef int64_t i, rc
     for i in range(count):
         column_get(keys, first + i, &at, &length)
-        hashes[i] = index_key_hash(at, length, prefix)
-    if index == NULL:
-        return
-    index_prefetch_chains(index, hashes, count, offsets)
-    for i in range(count):
-        at = file_set_mapped(&store.log, &log, offsets[i], &room)
+        chunk.hashes[i] = index_key_hash(at, length, chunk.prefix)
+    chunk.walked = False
+    chunk.hits.count = 0
+    if chunk.index == NULL:
+        return 0
+    # Whatever is wrong is met, and told, by the query of the key.
+    rc = chains_walk(chunk.index, &chunk.walk, CHAIN_COLLECT, chunk.hashes, count, INT64_MOST)
+    if rc == 0:
+        rc = chains_by_key(&chunk.walk, count, chunk.starts, &chunk.hits)
+        chunk.starts[count] = chunk.hits.count
+        chunk.walked = rc == 0
+        fetch_records(store, &chunk.hits)
+    return E_NO_MEMORY if rc == E_NO_MEMORY else 0
+
+
+cdef void fetch_records(Store *store, const Offsets *offsets) noexcept nogil:
+    """Prefetch the beginnings of records, and what follows as far as they reach."""
+    cdef MappedFile *log = NULL
+    cdef const char *at
+    cdef int64_t room = 0
+    cdef int64_t length, i, part
+    for i in range(offsets.count):
+        at = file_set_mapped(&store.log, &log, offsets.items[i], &room)
         if at != NULL:
             prefetch_to_read(at)
             prefetch_to_read(at + CACHE_LINE)
-    for i in range(count):
-        at = file_set_mapped(&store.log, &log, offsets[i], &room)
+    for i in range(offsets.count):
+        at = file_set_mapped(&store.log, &log, offsets.items[i], &room)
         length = get_i32(at + RECORD_SIZE) if at != NULL and room >= 4 else 0
         for part in range(2, min(min(length, room), MOST_FETCHED) // CACHE_LINE + 1):
             prefetch_to_read(at + part * CACHE_LINE)
@@ -386,27 +422,37 @@ cdef int64_t query_each(
     Store *store, KeyQuery *query, const ColumnView *keys, int64_t count, Got *got,
     Offsets *hits, int64_t *starts,
 ) noexcept nogil:
-    """The hits of many keys, one by one; what a chunk of them needs is prefetched."""
-    cdef int32_t hashes[KEY_CHUNK]
-    cdef int64_t i, rc
-    cdef int32_t prefix = java_hash_utf8(b"#", 1, java_hash_utf8(
-        query.topic, query.topic_length, 0))
-    cdef IndexFile *index
+    """The hits of many keys, one by one; the index file is asked for a chunk of them at once."""
+    cdef KeyChunk *chunk = <KeyChunk *>calloc(1, sizeof(KeyChunk))
+    cdef int64_t i, at
+    cdef int64_t rc = 0
+    if chunk == NULL:
+        return E_NO_MEMORY
+    chunk.prefix = java_hash_utf8(b"#", 1, java_hash_utf8(query.topic, query.topic_length, 0))
     if not store.writable:                   # once, instead of for each key
         log_refresh(store)
         query.head = log_end(store)
-    index = index_set_hold(&store.indexes, 0)
-    rc = 0
+    chunk.index = index_set_hold(&store.indexes, 0)
     for i in range(count):
-        if i % KEY_CHUNK == 0:
-            prefetch_keys(store, index, keys, i, min(KEY_CHUNK, count - i), prefix, hashes)
+        at = i % KEY_CHUNK
+        if at == 0:
+            rc = chunk_look_up(store, chunk, keys, i, min(KEY_CHUNK, count - i))
+            if rc < 0:
+                break
         column_get(keys, i, &query.key, &query.key_length)
-        query.key_hash = hashes[i % KEY_CHUNK]
+        query.key_hash = chunk.hashes[at]
+        query.walked = chunk.index if chunk.walked and not chunk.walk.redo[at] else NULL
+        query.walked_end = chunk.walk.end_phy_offset
+        query.walked_hits = chunk.hits.items + chunk.starts[at]
+        query.walked_count = chunk.starts[at + 1] - chunk.starts[at]
         query.hits_before = got.count + hits.count
         starts[i] = query.hits_before
         rc = query_run(store, query, got, hits)
         if rc < 0:
             break
     starts[count] = got.count + hits.count
-    index_close(index)
+    index_close(chunk.index)
+    free(chunk.hits.items)
+    free(chunk.walk.hits)
+    free(chunk)
     return rc
