@@ -151,6 +151,7 @@ include "_native/read/derived_queues.pxi"
 include "_native/read/get_messages.pxi"
 include "_native/read/offset_at.pxi"
 include "_native/read/query.pxi"
+include "_native/read/query_many.pxi"
 include "_native/read/verify.pxi"
 
 # scan: records as columns, and as lines of text. Uses base to read.

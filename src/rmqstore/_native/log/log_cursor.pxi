@@ -241,20 +241,12 @@ cdef bint cursor_is_good(Cursor *cursor, const Record *record, const char *data)
 
 
 cdef bint cursor_changed(Cursor *cursor, const Record *record, const char *data) noexcept nogil:
-    """Whether the record given last may have changed since; then it comes once more, as a copy.
-
-    Its head tells: an owner that writes other records there is past a recovery, and no record
-    written later has the same place, queue offset, checksum and time.
-    """
+    """Whether the record given last may have changed since; then it comes once more, as a copy."""
     cdef char head[RECORD_HEAD_BYTES]
-    cdef int64_t at
     if not cursor.in_place:
         return False
     if cursor_is_in_place(cursor):
-        at = data - cursor.slice.file.view.bytes
-        # The end first: a cut inside its page shows as a zero, one before it is lost.
-        if data[record.size - 1] != 0 and head_is_of(data, record) \
-                and not guard_lost(&cursor.slice.file.view.guard, at, at + record.size):
+        if not mapped_record_changed(cursor.slice.file, data, record):
             return False
     elif not cursor.doubted or log_bytes(
             cursor.store, cursor.at - record.size, RECORD_HEAD_BYTES, head) != RECORD_HEAD_BYTES \
@@ -263,14 +255,6 @@ cdef bint cursor_changed(Cursor *cursor, const Record *record, const char *data)
     cursor.at -= record.size
     cursor_load(cursor, 8, WALK_COPIED)      # if that fails, the next one tries again
     return True
-
-
-cdef inline bint head_is_of(const char *head, const Record *record) noexcept nogil:
-    return get_i32(head + RECORD_SIZE) == record.size \
-        and get_i32(head + RECORD_MAGIC) == record.magic \
-        and get_i32(head + RECORD_BODY_CRC) == record.body_crc \
-        and get_i64(head + RECORD_QUEUE_OFFSET) == record.queue_offset \
-        and get_i64(head + record_stored_at(record.sys_flag)) == record.store_timestamp
 
 
 cdef inline int64_t cursor_lost(Cursor *cursor, int64_t size) noexcept nogil:

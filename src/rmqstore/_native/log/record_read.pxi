@@ -87,6 +87,53 @@ cdef int64_t log_record_near(
     return rc
 
 
+cdef const char *record_mapped(
+    Store *store, MappedFile **near, int64_t offset, int64_t *room,
+) noexcept nogil:
+    """Where a small record is mapped, if ``offset`` is of one, with what follows; else NULL.
+
+    What is taken of it counts once mapped_record_changed has denied.
+    """
+    cdef int64_t size
+    cdef const char *data = NULL
+    if not (store.writable and offset >= atomic_get(&store.log.wrote)):
+        data = file_set_mapped(&store.log, near, offset, room)
+    if data == NULL or room[0] < 4:
+        return NULL
+    size = get_i32(data + RECORD_SIZE)
+    if size > SMALL_RECORD or size > room[0] or size <= 0 or (
+            near[0].base == NULL
+            and not view_may_touch(&near[0].view, data - near[0].view.bytes, size)):
+        return NULL
+    return data
+
+
+cdef bint mapped_record_changed(
+    MappedFile *file, const char *data, const Record *record,
+) noexcept nogil:
+    """Whether a record that was parsed, and used, where it is mapped may be another one by now.
+
+    Its head tells: an owner that writes other records there is past a recovery, and no record
+    written later has the same place, queue offset, checksum and time.  The end is asked first: a
+    cut inside its page shows as a zero there, one before it is lost.
+    """
+    cdef const Guard *guard = &file.guard
+    cdef int64_t at = data - file.base
+    if file.base == NULL:
+        guard = &file.view.guard
+        at = data - file.view.bytes
+    return data[record.size - 1] == 0 or not head_is_of(data, record) \
+        or guard_lost(guard, at, at + record.size)
+
+
+cdef inline bint head_is_of(const char *head, const Record *record) noexcept nogil:
+    return get_i32(head + RECORD_SIZE) == record.size \
+        and get_i32(head + RECORD_MAGIC) == record.magic \
+        and get_i32(head + RECORD_BODY_CRC) == record.body_crc \
+        and get_i64(head + RECORD_QUEUE_OFFSET) == record.queue_offset \
+        and get_i64(head + record_stored_at(record.sys_flag)) == record.store_timestamp
+
+
 cdef int64_t log_first(Store *store) noexcept nogil:
     """The first offset the log has."""
     return file_set_start(&store.log)
