@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import shutil
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,47 @@ def owned(newest):
     with (newest.root / "lock").open("r+b") as file:
         fcntl.fcntl(file, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         yield
+
+
+@pytest.fixture
+def without_units(newest):
+    """Take the units of the newest message's topic away: only the log can show it."""
+    shutil.rmtree(newest.root / "consumequeue" / newest.record.topic)
+
+
+def scanned(store):
+    return store.scan(columns=["physical_offset"]).to_table()["physical_offset"].to_pylist()
+
+
+@pytest.mark.parametrize("zeros", [1, 9])
+@pytest.mark.parametrize("at", ["topic", "properties"])
+@pytest.mark.usefixtures("without_units")
+def test_what_no_checksum_covers_is_still_coming(newest, at, zeros, request):
+    """A hole in topic or properties: beside an owner it may be filled, later or never."""
+    record, topic = newest.record_bytes(), newest.record.topic.encode()
+    start = newest.record.physical_offset
+    hole = record.index(topic) if at == "topic" else len(record) - 30
+    newest.write_record(record[:hole] + bytes(zeros) + record[hole + zeros :])
+    with rmqstore.open(newest.root) as store:
+        assert scanned(store)[-1] == start  # nobody will complete it
+    request.getfixturevalue("owned")
+    with rmqstore.open(newest.root) as store:
+        assert start not in scanned(store)
+        newest.write_record(record)
+        assert scanned(store)[-1] == start
+
+
+@pytest.mark.usefixtures("owned", "without_units")
+def test_zeros_of_a_property_are_there_once_another_record_follows(newest):
+    record = newest.record_bytes()
+    start = newest.record.physical_offset
+    hole = len(record) - 30
+    newest.write_record(record[:hole] + bytes(5) + record[hole + 5 :])
+    with rmqstore.open(newest.root) as store:
+        assert start not in scanned(store)
+        path, at = newest.log(start + len(record))
+        write(path, at, record[:20])
+        assert scanned(store)[-1] == start
 
 
 @pytest.mark.parametrize("back", [1, 3])

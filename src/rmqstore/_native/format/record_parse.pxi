@@ -294,6 +294,15 @@ cdef bint text_is_torn(
     return False
 
 
+cdef inline bint record_may_be_unfinished(const char *data, const Record *record) noexcept nogil:
+    """Whether an owner may still be copying it to the log, if it is the last one.
+
+    Nothing covers topic and properties, which come last: bytes not yet written are zeros.
+    """
+    return memchr(data + record.topic_at, 0, <size_t>record.topic_length) != NULL \
+        or memchr(data + record.properties_at, 0, <size_t>record.properties_length) != NULL
+
+
 cdef void checksum_digits(uint32_t value, char *into) noexcept nogil:
     """Ten decimal digits, the least significant first, as RocketMQ 5 writes them."""
     cdef int64_t i

@@ -51,10 +51,29 @@ cdef int64_t log_end_after(Store *store, int64_t end) noexcept nogil:
     cdef Record record
     cdef const char *data
     cdef Cursor cursor
+    cdef int64_t unfinished = -1             # where the last record begins if it may be that
     cursor_init(&cursor, store, end, INT64_MOST)
     cursor.chunk = TAIL_CHUNK
     while cursor_next(&cursor, &record, &data) > 0:
-        pass
+        unfinished = -1
+        if record_may_be_unfinished(data, &record):
+            unfinished = cursor.at - record.size
     cursor_close(&cursor)
-    atomic_raise(&store.view.log_end, cursor.at)
-    return cursor.at
+    end = cursor.at
+    # What follows a record, in the log or a queue, shows that it is complete.
+    if unfinished >= 0 and not log_begins_at(store, end) and store_is_owned(store):
+        end = unfinished
+    atomic_raise(&store.view.log_end, end)
+    return end
+
+
+cdef bint store_is_owned(Store *store) noexcept nogil:
+    """Whether a process has the store open for writing at this moment."""
+    cdef stat_t status
+    cdef int64_t owner
+    cdef int64_t fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
+    if fd < 0:
+        return False
+    owner = sys_lock_owner(<int>fd)
+    close(<int>fd)
+    return owner > 0

@@ -392,8 +392,7 @@ cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil
     cdef StoreProperties properties
     if record_is_rolled_back(record):
         return False
-    # Zero bytes may not be written yet: the properties come last.
-    if memchr(data + record.properties_at, 0, <size_t>record.properties_length) != NULL:
+    if record_may_be_unfinished(data, record):
         return True
     store_properties(data + record.properties_at, record.properties_length, &properties)
     return properties.unique_key.value_length > 0 or properties.keys.value_length > 0

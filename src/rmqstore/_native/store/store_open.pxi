@@ -226,8 +226,7 @@ cdef int64_t reading_check_permitted(Store *store, Failure *failure) noexcept no
 
 cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     """For "r": list log, queues and index; nothing is locked, created or changed."""
-    cdef stat_t status
-    cdef int64_t fd, rc
+    cdef int64_t rc
     rc = file_set_list(&store.log, failure)
     if rc < 0:
         return rc
@@ -242,10 +241,7 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc < 0:
         return rc
     reading_take_queue_size(store)
-    fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
-    if fd >= 0:
-        store.view.owned_elsewhere = sys_lock_owner(<int>fd) > 0
-        close(<int>fd)
+    store.view.owned_elsewhere = store_is_owned(store)
     reading_list_index(store)
     atomic_set(&store.state, STATE_OPEN)
     return 0
