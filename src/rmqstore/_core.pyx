@@ -18,7 +18,7 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_AsTuple, PyList_CheckExact
+from cpython.list cimport PyList_AsTuple, PyList_CheckExact, PyList_GetSlice
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyIndex_Check, PyNumber_Index
@@ -27,7 +27,9 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.sequence cimport PySequence_Check
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
+from cpython.unicode cimport (
+    PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_New,
+)
 from libc.errno cimport (
     EACCES, EAGAIN, EBADF, EEXIST, EFAULT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT,
     ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EXDEV, errno,
@@ -181,6 +183,7 @@ include "_native/offline/index_check.pxi"
 # python: classes and functions of the module: the only layer that knows Python objects. Uses all
 # above.
 include "_native/python/errors.pxi"
+include "_native/python/property_names.pxi"
 include "_native/python/message.pxi"
 include "_native/python/results.pxi"
 include "_native/python/arguments.pxi"

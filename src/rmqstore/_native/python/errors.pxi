@@ -1,5 +1,8 @@
 # The one place where a status of the C layer becomes an exception.
 
+cdef enum:
+    SHORT_TEXT = 64              # bytes of a text that is looked at here, before any decoder
+
 cdef object status_error(int64_t status, Failure *failure, str root):
     """The exception for a status; ``failure`` may be NULL."""
     cdef str path = root
@@ -105,7 +108,27 @@ cdef object corrupt_unit(str root, const FileSet *files, int64_t at, int64_t fie
 
 cdef object text_of(const char *data, int64_t length):
     """Text as Java decodes it: U+FFFD for what is not UTF-8."""
+    cdef char copy[SHORT_TEXT]               # mapped bytes may change once they were looked at
+    if 1 < length <= SHORT_TEXT:
+        memcpy(copy, data, <size_t>length)
+        if bytes_are_ascii(copy, length):
+            text = PyUnicode_New(length, 127)
+            memcpy(PyUnicode_DATA(text), copy, <size_t>length)
+            return text
     return PyUnicode_DecodeUTF8(data, length, b"rmqstore.java")
+
+
+cdef inline bint bytes_are_ascii(const char *data, int64_t length) noexcept nogil:
+    cdef uint64_t eight = 0
+    cdef uint64_t seen = 0
+    while length >= 8:
+        memcpy(&eight, data, 8)
+        seen |= eight
+        data += 8
+        length -= 8
+    eight = 0
+    memcpy(&eight, data, <size_t>length)
+    return ((seen | eight) & <uint64_t>0x8080808080808080) == 0
 
 
 def _replace_as_java(error):

@@ -2,13 +2,26 @@
 #
 # Source: store/DefaultMessageStore.java getMessage
 
-cdef object got_messages(Got *got, int64_t max_body):
-    """A list of messages, which take over the records found."""
+cdef object got_messages(Got *got, object topic, int64_t max_body):
+    """A list of messages, which take over the records found.
+
+    They share the text of their ``topic``, if one is given and not a subclass's.
+    """
     cdef list messages = []
+    cdef Message message
+    cdef const char *name = NULL
+    cdef int64_t length = -1
     cdef int64_t i
     try:
+        if type(topic) is str:
+            name = utf8_of("topic", topic, &length)
         for i in range(got.count):
-            messages.append(message_of(&got.items[i], max_body))
+            message = message_of(&got.items[i], max_body)
+            # Those of a light queue may be of other topics.
+            if message.record.topic_length == length and memcmp(
+                    message.slice.data + message.record.topic_at, name, <size_t>length) == 0:
+                message._topic = topic
+            messages.append(message)
     finally:
         got_clear(got)
     return messages
@@ -71,5 +84,5 @@ cdef object get_from_queue(
             raise stalled_error(store, engine._path)
     finally:
         store_leave(store)
-    return types.GetResult(STATUSES[got.status], got_messages(&got, engine.max_body),
+    return types.GetResult(STATUSES[got.status], got_messages(&got, topic, engine.max_body),
                            got.next_offset, got.min_offset, got.max_offset)

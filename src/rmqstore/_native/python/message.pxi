@@ -1,8 +1,5 @@
 # A message: a record that is held, whose fields are decoded on access.
 
-cdef object empty_properties = {}
-
-
 cdef object host_text(const char *at, bint v6):
     """ "ip:port", or "[v6]:port"."""
     cdef char text[HOST_TEXT_MOST]
@@ -66,7 +63,8 @@ cdef class Message:
     cdef Slice slice
     cdef Record record
     cdef int64_t max_body
-    cdef object _properties
+    cdef dict _properties        # kept from the second time on that they are asked for
+    cdef bint asked
     cdef object _topic
     cdef Slice pinned            # where buffers given out before detach() still point
     cdef int64_t exports
@@ -198,15 +196,19 @@ cdef class Message:
         cdef Property entry
         cdef int64_t at = 0
         cdef dict found
-        if self._properties is None:
-            found = {}
-            while property_next(self.slice.data + self.record.properties_at,
-                                self.record.properties_length, &at, &entry):
-                found[text_of(entry.name, entry.name_length)] = text_of(
-                    entry.value, entry.value_length)
-            self.intact()
-            self._properties = found
-        return dict(self._properties)
+        if self._properties is not None:
+            return dict(self._properties)
+        found = {}
+        while property_next(self.slice.data + self.record.properties_at,
+                            self.record.properties_length, &at, &entry):
+            found[name_text(entry.name, entry.name_length)] = text_of(
+                entry.value, entry.value_length)
+        self.intact()
+        if not self.asked:                   # most ask once, and need no copy
+            self.asked = True
+            return found
+        self._properties = found
+        return dict(found)
 
     @property
     def tags(self):

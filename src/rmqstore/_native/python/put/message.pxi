@@ -9,14 +9,6 @@ cdef object ZERO = 0
 cdef ColumnInput KEYS_ARGUMENT = ColumnInput(
     "keys", "a str, keys separated by spaces, or an iterable of str without spaces", NULLABLE)
 
-cdef frozenset RESERVED_PROPERTIES = frozenset((
-    "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET "
-    "BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION "
-    "TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET "
-    "TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID CORRELATION_ID "
-    "REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_DISPATCH "
-    "INNER_MULTI_QUEUE_OFFSET __CRC32#").split())
-
 
 cdef inline int text_argument(str argument, object value, Span *span) except -1:
     """Check the text of a property."""
