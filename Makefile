@@ -12,7 +12,7 @@
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
 #   make bench-table ours beside what the machine needs at least
 #   make versus      ours beside the real store, alternately, with each goal; it needs Java and Maven;
-#                    ARGS="--rounds 5 --messages 1000000 --only query"
+#                    ARGS="--rounds 5 --messages 1000000 --entries 15000000 --only query"
 #   make bench-spark stores beside Parquet in Spark
 #   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
 #   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
@@ -137,8 +137,8 @@ bench: $(V)-bench/stamp
 	        --benchmark-autosave $(ARGS); \
 	fi
 
-versus: $(V)/test.stamp
-	PYTHONPATH=bench:tests $(V)/bin/python -m versus $(ARGS)
+versus: $(V)/test.stamp build/limits
+	PYTHONPATH=bench:tests $(V)/bin/python -m versus --limits build/limits $(ARGS)
 
 bench-table: $(V)-bench/stamp build/limits
 	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)

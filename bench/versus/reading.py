@@ -8,6 +8,7 @@ from pathlib import Path
 
 import rmqstore
 import workloads
+from versus.limits import Limits
 from versus.real import RealStore, Round
 from versus.rows import Row, timed
 
@@ -37,7 +38,8 @@ def lines() -> list[Row]:
 class Reading:
     """The written store, a copy of it for ours, and what is asked of both."""
 
-    def __init__(self, real: RealStore, folder: Path, count: int) -> None:
+    def __init__(self, real: RealStore, folder: Path, count: int, limits: Limits) -> None:
+        self.limits = limits
         self.real = real
         self.theirs = folder / "theirs"
         self.ours = folder / "ours"
@@ -71,6 +73,9 @@ class Reading:
                 theirs[name]()
                 row.theirs.append(theirs[name]())
                 row.ours.append(timed(ours, row.theirs[-1].count))
+            if name.startswith("scan"):
+                log_file = min((self.ours / "commitlog").iterdir())
+                row.limits += self.limits.read(log_file, body="body" in name)
         self.real.ask("close")
 
     def _theirs(self) -> Iterator[tuple[str, Callable]]:

@@ -32,7 +32,7 @@ class RealStore(JavaProcess):
     """A JVM with both compilers, as a broker has them, that times the real store."""
 
     main = "rmqstore.interop.Versus"
-    flags = ("-XX:TieredStopAtLevel=4", "-Xms1g")
+    flags = ("-XX:TieredStopAtLevel=4", "-Xms1g", "-Xmx4g")
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send one request."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from versus.real import Round
 
 HEAD = ["workload", "ours, ns", "cpu", "theirs, ns", "cpu", "theirs / ours", "spread", "goal", ""]
+HEAD += ["limit in C, ns", "ours / limit"]
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Row:
     goal: float
     ours: list[Round] = field(default_factory=list)
     theirs: list[Round] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
 
     def ratio(self) -> float:
         """Return their median over ours."""
@@ -28,6 +30,7 @@ class Row:
     def cells(self) -> list[str]:
         """Return the line's cells, as text."""
         each = [b.each / a.each for a, b in zip(self.ours, self.theirs, strict=True)]
+        limit = statistics.median(self.limits) if self.limits else None
         return [
             self.name,
             f"{median(self.ours):,.0f}",
@@ -38,6 +41,8 @@ class Row:
             f"{min(each):.2f} to {max(each):.2f}",
             f"{self.goal:g}",
             "reached" if self.ratio() >= self.goal else "MISSED",
+            "" if limit is None else f"{limit:,.0f}",
+            "" if limit is None else f"{median(self.ours) / limit:.1f}",
         ]
 
 
@@ -56,5 +61,9 @@ def timed(work: Callable[[], object], count: int) -> Round:
 
 def table(rows: list[Row]) -> str:
     """Return the lines as a Markdown table."""
-    lines = [HEAD, ["---", *["--:"] * 7, "---"], *(row.cells() for row in rows if row.ours)]
+    lines = [
+        HEAD,
+        ["---", *["--:"] * 7, "---", "--:", "--:"],
+        *(row.cells() for row in rows if row.ours),
+    ]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

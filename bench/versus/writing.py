@@ -6,12 +6,14 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 import rmqstore
 import workloads
+from versus.limits import Limits
 from versus.real import RealStore, Round
 from versus.rows import Row, timed
 
@@ -20,7 +22,8 @@ MANY_128, MANY_1K = "put_many until visible, 128 B", "put_many until visible, 1 
 SYNC_1, SYNC_32 = "synchronous put, 1 thread", "synchronous put, 32 threads"
 VISIBLE_MEDIAN, VISIBLE_LATE = "put to visible, median", "put to visible, 99 of 100"
 KEYS_LIST, KEYS_ARROW = "index file: put_keys of a list", "index file: put_keys from Arrow"
-SELECT = "index file: select_many"
+SELECT_LIST = "index file: select_many of a list"
+SELECT_ARROW = "index file: select_many from Arrow"
 GOALS = {
     PUT_1K: 3,
     PUT_128: 2.5,
@@ -33,7 +36,8 @@ GOALS = {
     VISIBLE_LATE: 100,
     KEYS_LIST: 1.5,
     KEYS_ARROW: 3,
-    SELECT: 8,
+    SELECT_LIST: 8,
+    SELECT_ARROW: 8,
 }
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
@@ -42,7 +46,6 @@ MANY = {1024: 200_000, 128: 1_000_000}
 THREADS = 4
 SYNC_PUTS = {1: 200, 32: 3_200}
 VISIBLE = 20_000
-KEYS = 2_000_000
 ASKED = 200_000
 
 
@@ -54,17 +57,18 @@ def lines() -> list[Row]:
 class Writing:
     """What is written to, one folder at a time."""
 
-    def __init__(self, real: RealStore, folder: Path) -> None:
+    def __init__(self, real: RealStore, folder: Path, limits: Limits, entries: int) -> None:
+        self.limits = limits
         self.real = real
         self.folder = folder
-        self.keys = [f"{workloads.TOPIC}#{key}" for key in workloads.keys(KEYS)]
+        self.keys = [f"{workloads.TOPIC}#{key}" for key in workloads.keys(entries)]
         self.wanted = random.Random(4).sample(self.keys, ASKED)
         for name, some in (("index", self.keys), ("index-wanted", self.wanted)):
             file = folder / f"keys-{name}"
             file.write_text("\n".join(some))
             real.ask("keys", name=name, file=file)
-        self.offsets = list(range(0, 250 * KEYS, 250))
-        self.stamps = [1_700_000_000_000 + n // 100 for n in range(KEYS)]
+        self.offsets = list(range(0, 250 * entries, 250))
+        self.stamps = [1_700_000_000_000 + n // 100 for n in range(entries)]
 
     def run(self, rows: list[Row]) -> None:
         """Run one round of the lines, theirs and ours in turn."""
@@ -79,7 +83,7 @@ class Writing:
             (SYNC_1,): lambda row: self.put_sync(row, 1),
             (SYNC_32,): lambda row: self.put_sync(row, 32),
             (VISIBLE_MEDIAN, VISIBLE_LATE): self.visible,
-            (KEYS_LIST, KEYS_ARROW, SELECT): self.index,
+            (KEYS_LIST, KEYS_ARROW, SELECT_LIST, SELECT_ARROW): self.index,
         }
         for names, work in works.items():
             if wanted.intersection(names):
@@ -104,6 +108,7 @@ class Writing:
         with workloads.fresh_store() as store:
             store.put(workloads.TOPIC, b"warm", queue_id=0)
             row.ours.append(timed(lambda: put_by(store, rows, threads), count))
+        row.limits += self.limits.put(size, count)
 
     def put_sync(self, row: Row, threads: int) -> None:
         """Put messages of 1 KiB that are on the disk when each call returns."""
@@ -130,6 +135,7 @@ class Writing:
                     pass
 
             row.ours.append(timed(work, count))
+        row.limits += self.limits.put(size, count)
 
     def visible(self, median: Row, late: Row) -> None:
         """Take the time from the call of put until get has the message."""
@@ -154,23 +160,31 @@ class Writing:
             row.theirs.append(Round(end[theirs], cpu, 1))
             row.ours.append(Round(took[VISIBLE * part // 100], used / VISIBLE, 1))
 
-    def index(self, from_list: Row, from_arrow: Row, select: Row) -> None:
-        """Enter all keys into an index file, and look for some of them."""
+    def index(self, from_list: Row, from_arrow: Row, in_list: Row, in_arrow: Row) -> None:
+        """Enter all keys into an index file, and look for some of them, warmed by another look."""
         with workloads.scratch() as path:
             for name, row in (("0", from_list), ("1", from_arrow)):
                 file = path / f"{name:0>17}"
                 drop = row is from_list  # the other one is looked into
                 row.theirs.append(self.real.round("index_put", file=file, keys="index", drop=drop))
             fields = {"file": file, "keys": "index-wanted"}
-            select.theirs.append(self.real.round("index_select", drop=True, **fields))
+            self.real.ask("index_select", drop=False, **fields)
+            for row in (in_list, in_arrow):
+                done = self.real.round("index_select", drop=row is in_arrow, **fields)
+                row.theirs.append(done)
         columns = (self.keys, self.offsets, self.stamps)
         arrays = tuple(map(pa.array, columns))
+        wanted = pa.array(self.wanted)
         with workloads.scratch() as path:
             for name, row, given in (("0", from_list, columns), ("1", from_arrow, arrays)):
                 index = rmqstore.IndexFile(path / f"{name:0>17}", mode="a")
-                row.ours.append(timed(lambda i=index, g=given: i.put_keys(*g), KEYS))
+                row.ours.append(timed(lambda i=index, g=given: i.put_keys(*g), len(self.keys)))
+                row.limits += self.limits.index(len(self.keys))
                 if row is from_arrow:
-                    select.ours.append(timed(lambda i=index: i.select_many(self.wanted), ASKED))
+                    index.select_many(wanted)
+                    for look, some in ((in_list, self.wanted), (in_arrow, wanted)):
+                        work = partial(index.select_many, some)
+                        look.ours.append(timed(work, ASKED))
                 index.close()
 
 
