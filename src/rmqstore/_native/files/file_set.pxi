@@ -48,6 +48,7 @@ cdef struct OpenFiles:
     int64_t *starts
     int64_t limit
     int64_t next
+    OpenFiles *unmapped          # where files that keep a descriptor instead go; NULL: here
 
 
 cdef int64_t open_files_init(OpenFiles *table, int64_t limit) noexcept nogil:
@@ -114,6 +115,8 @@ cdef void open_files_forget(OpenFiles *table, FileSet *files) noexcept nogil:
         if table.sets[i] == files:
             table.sets[i] = NULL
     lock_give(&table.lock)
+    if table.unmapped != NULL:
+        open_files_forget(table.unmapped, files)
 
 
 cdef void file_set_init(
@@ -224,6 +227,7 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
     cdef stat_t status
     cdef FileSlot *slot = &files.slots[index]
     cdef MappedFile *file
+    cdef OpenFiles *table
     cdef int64_t fd, rc
     file_name(path, files.directory, slot.start)
     fd = sys_open_file(files.root, path, O_RDWR if files.writable else O_RDONLY, &status)
@@ -251,14 +255,17 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
     else:
         mapped_file_view(
             file, status.st_size, VIEW_OF_QUEUE if files.of_queue else VIEW_OF_LOG)
-        if files.of_queue:                   # there may be more of them than descriptors
-            close(file.fd)
+        if files.of_queue and file.view.bytes != NULL:
+            close(file.fd)                   # there may be more of them than descriptors
             file.fd = E_NO_DESCRIPTOR
     slot.file = file
     if files.unclean:
         atomic_set(&file.name_dirty, 1)
     if files.open_files != NULL:
-        open_files_note(files.open_files, files, index)
+        table = files.open_files
+        if table.unmapped != NULL and file.fd >= 0:
+            table = table.unmapped
+        open_files_note(table, files, index)
     return 0
 
 

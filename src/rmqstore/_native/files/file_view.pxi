@@ -2,7 +2,9 @@
 #
 # A mapping makes small reads cheap, but each page that it touched counts as memory of the process,
 # with as many around it as the page cache keeps in one piece.  So a process has only so many
-# regions of 2 MiB in use through views; what lies elsewhere is read with pread.
+# regions of 2 MiB in use through views; what lies elsewhere is read with pread.  A queue's file of
+# which nothing could be in use is not even mapped: of a hundred thousand queues each is opened for
+# a few units, and a mapping costs more than these.
 #
 # A walk along a file looks at its bytes where they are, a region at a time, and lets go of each
 # region's pages behind it.
@@ -18,7 +20,8 @@ cdef void mapped_file_view(MappedFile *file, int64_t length, int kind) noexcept 
     cdef FileView *view = &file.view
     cdef char *bytes = NULL
     length = min(length, file.size)
-    if length <= 0:
+    if length <= 0 or (
+            kind == VIEW_OF_QUEUE and atomic_get(&regions_viewed[kind]) >= REGIONS_MOST):
         return
     view.regions = <char *>calloc(<size_t>(length >> REGION_SHIFT) + 1, 1)
     if view.regions == NULL:

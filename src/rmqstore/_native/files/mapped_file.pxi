@@ -301,6 +301,17 @@ cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nog
     return last
 
 
+cdef int64_t mapped_file_data_stop(const MappedFile *file, int64_t length) noexcept nogil:
+    """Where the hole at the file's end begins; ``length`` if none, or without a descriptor."""
+    cdef int64_t hole
+    if file.fd < 0:
+        return length
+    hole = lseek(file.fd, 0, SEEK_HOLE)
+    if hole < 0 or hole >= length:
+        return length
+    return hole if lseek(file.fd, hole, SEEK_DATA) < 0 and errno == ENXIO else length
+
+
 cdef inline int64_t slice_lost(const Slice *slice) noexcept nogil:
     """0, or E_LOST if bytes just read from a mapped slice are gone; copies are never lost."""
     if slice.file == NULL:

@@ -8,14 +8,14 @@ cdef enum:
 
 
 cdef int64_t reader_files() noexcept nogil:
-    """Limit on open descriptors of a read-only store, for the log, and for the index.
+    """Limit on open descriptors of a read-only store, for the log, the queues and the index each.
 
-    A third each of the process's limit.
+    A quarter of the process's limit.
     """
     cdef rlimit_t limit
     if getrlimit(RLIMIT_NOFILE, &limit) != 0:
         return 64
-    return max(8, min(256, <int64_t>min(limit.rlim_cur, <uint64_t>1 << 20) // 3))
+    return max(8, min(256, <int64_t>min(limit.rlim_cur, <uint64_t>1 << 20) // 4))
 
 
 cdef Store *store_new(int root, const Settings *settings, bint writable) noexcept nogil:
@@ -59,10 +59,13 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
             &store.table, root, settings.queue_file_size, writable, &store.open_files) < 0 \
             or store.dispatch.pending == NULL \
             or open_files_init(&store.open_log_files, reader_files()) < 0 \
+            or open_files_init(&store.open_queue_files, reader_files()) < 0 \
             or open_files_init(&store.open_files,
                                WRITER_MAPPINGS if writable else READER_MAPPINGS) < 0:
         store_drop(store)
         return NULL
+    if not writable:
+        store.open_files.unmapped = &store.open_queue_files
     if not PLANTED("a14"):
         store.log.open_files = &store.open_files if writable else &store.open_log_files
     return store
@@ -79,12 +82,14 @@ cdef void store_empty(Store *store) noexcept nogil:
     store.writer.current = NULL
     store.writer.next_file = NULL
     store.open_files.limit = store.open_log_files.limit = 0  # or each set would be looked for
+    store.open_queue_files.limit = 0
     if store.table.slots != NULL:
         topic_table_destroy(&store.table)
     file_set_destroy(&store.log)
     index_set_destroy(&store.indexes)
     open_files_destroy(&store.open_files)
     open_files_destroy(&store.open_log_files)
+    open_files_destroy(&store.open_queue_files)
     free(store.dispatch.pending)
     if store.lock >= 0:
         sys_unlock_first_byte(store.lock)

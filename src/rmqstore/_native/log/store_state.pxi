@@ -125,6 +125,7 @@ cdef struct View:
     bint owned_elsewhere         # another process has the store open
     Lock refresh_lock
     atomic_i64 refreshed_at
+    int64_t refresh_took         # ns of the last search for new queues
     atomic_i64 log_end           # as far as it is known
     atomic_i64 search_at         # monotonic ns from which it is searched once more
     Lock derive_lock
@@ -161,6 +162,7 @@ cdef struct Store:
     # its files
     OpenFiles open_files
     OpenFiles open_log_files     # "r": those of the log, which keep descriptors
+    OpenFiles open_queue_files   # "r": those of queues that do, as views have no room for them
     FileSet log
     TopicTable table
     IndexSet indexes

@@ -203,8 +203,8 @@ cdef class ScanPass:
                 rc = derive_if_needed(store)
                 end = scan_head(store, LOG_AND_QUEUES)
                 first = min(log_first(store), end)
-                queued = min(newest_unit_end(store, LISTED_NOW), end)
                 if rc == 0 and queued_too:
+                    queued = min(newest_unit_end(store, LISTED_NOW), end)
                     all_queued = log_is_all_queued(store, queued)
                 store_leave(store)
         check(min(rc, all_queued), &store.failure, self.engine._path)

@@ -329,7 +329,7 @@ cdef int64_t queue_used_units(Queue *queue) noexcept nogil:
     index = queue.files.count - 1
     while index >= 0:
         low = queue.files.slots[index].start // UNIT_BYTES
-        high = low + min(per_file, queue.files.slots[index].length // UNIT_BYTES)
+        high = low + min(per_file, queue_data_units(queue, index))
         while low < high:
             middle = (low + high) // 2
             rc = queue_file_unit(queue, middle, &unit)
@@ -343,6 +343,17 @@ cdef int64_t queue_used_units(Queue *queue) noexcept nogil:
             return low
         index -= 1
     return 0
+
+
+cdef int64_t queue_data_units(Queue *queue, int64_t index) noexcept nogil:
+    """Units of a file that may have bytes: a page that is a hole need not be read to be empty."""
+    cdef MappedFile *file = NULL
+    cdef int64_t length = queue.files.slots[index].length
+    if not queue.files.writable and file_set_hold(
+            &queue.files, queue.files.slots[index].start, &file) == 0:
+        length = min(length, mapped_file_data_stop(file, length) + UNIT_BYTES - 1)
+        mapped_file_release(file)
+    return length // UNIT_BYTES
 
 
 cdef int64_t queue_note_unreadable(Queue *queue, int64_t status) noexcept nogil:

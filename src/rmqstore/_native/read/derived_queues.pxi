@@ -6,6 +6,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     cdef Checkpoint checkpoint
     cdef stat_t status
     cdef int64_t rc, end
+    cdef int64_t began = monotonic_ns()
     cdef int64_t fd = sys_open_file(store.root, "abort", O_RDONLY, &status)
     if fd >= 0:
         close(<int>fd)
@@ -30,6 +31,9 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     atomic_set(&store.log.wrote, end)
     rc = derive_queues(store, &checkpoint, end)
     atomic_set(&store.log.wrote, 0)
+    if rc >= 0 and store.recovery.clean and store.recovery.damage_count == 0:
+        atomic_raise(&store.view.log_end, end)   # no good record lies behind a damaged one
+        log_end_searched(store, began)
     return rc
 
 

@@ -17,7 +17,7 @@ cdef int64_t log_end(Store *store) noexcept nogil:
     Searched from the greatest offset on that a good unit of any queue names; again only after some
     time, as what makes a difference, an owner's recovery or records after damaged ones, is rare.
     """
-    cdef int64_t end, began, ended
+    cdef int64_t end, began
     if store.writable:
         return atomic_get(&store.log.wrote)
     end = atomic_get(&store.view.log_end)
@@ -27,13 +27,18 @@ cdef int64_t log_end(Store *store) noexcept nogil:
         log_refresh(store)
         end = max(end, newest_unit_end(store, LIST_IF_OLD))
         end = log_end_after(store, end)
-        ended = monotonic_ns()
-        atomic_set(&store.view.search_at, ended + max(
-            <int64_t>REFRESH_AFTER_NS, (ended - began) * SEARCH_SHARE))
+        log_end_searched(store, began)
         return end
     if not log_begins_at(store, end):
         return end
     return log_end_after(store, end)
+
+
+cdef void log_end_searched(Store *store, int64_t began) noexcept nogil:
+    """Note a full search that began then: the next one is due when it is worth its time."""
+    cdef int64_t ended = monotonic_ns()
+    atomic_set(&store.view.search_at, ended + max(
+        <int64_t>REFRESH_AFTER_NS, (ended - began) * SEARCH_SHARE))
 
 
 cdef bint log_begins_at(Store *store, int64_t offset) noexcept nogil:

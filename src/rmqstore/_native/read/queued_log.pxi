@@ -6,6 +6,10 @@
 # beginnings and the ends, which must be equal except for the first and the last, show that in one
 # pass over the units in any order; a record with two units makes the check fail.
 
+cdef enum:
+    BOUNDARY_NEAR = 256 << 10       # of the log, walked as soon as a queue's unit is found
+
+
 cdef struct Extents:
     int64_t start                # a record begins there
     int64_t stop                 # and one ends there
@@ -168,13 +172,16 @@ cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:
-    """The nearest known record boundary at or before ``offset``."""
+    """A known record boundary at or before ``offset``: the nearest, or one that is near enough.
+
+    Of many queues a few have a record nearby, and to walk there takes less than to ask the others.
+    """
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t low, at
     cdef int64_t boundary = offset - offset % store.log.file_size
     memset(&unit, 0, sizeof(Unit))
-    while queue != NULL:
+    while queue != NULL and offset - boundary > BOUNDARY_NEAR:
         low = atomic_get(&queue.min_offset)
         at = queue_first_at_or_after(queue, offset + 1, low, atomic_get(&queue.max_offset))
         if at > low and queue_unit_at(queue, at - 1, &unit) == 0 \

@@ -66,8 +66,12 @@ def last_identity(store: MessageStore, first: int, end: int) -> RecordIdentity |
         None: there is no good record.
     """
     size = _LOOK_BYTES
+    file_size = store.config.mapped_file_size_commit_log
+    newest = (end - 1) // file_size * file_size  # where a record begins, if any
     while first < end:
         start = max(first, end - size)
+        if start < newest:
+            start, newest = max(first, newest), first
         last = -1
         tail = store.scan(
             columns=("physical_offset",),
