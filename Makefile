@@ -14,6 +14,7 @@
 #   make versus      ours beside the real store, alternately, with each goal; it needs Java and Maven;
 #                    ARGS="--rounds 5 --messages 1000000 --entries 15000000 --only query"
 #   make bench-spark stores beside Parquet in Spark
+#   make bench-spark-scale DIR=<directory> plans over a sparse store of 10 TiB
 #   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
 #   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
 #   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
@@ -44,7 +45,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
 .PHONY: demo demo-spark test lint asan tsan coverage wheel bench bench-table versus interop faults \
-    faults-proof spark-faults pipeline bench-spark venv clean FORCE
+    faults-proof spark-faults pipeline bench-spark bench-spark-scale venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
@@ -71,6 +72,7 @@ or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
 interop: $(V)/test.stamp
 	RMQSTORE_TURNS=200 RMQSTORE_INTEROP_ROUNDS=3 $(V)/bin/pytest -m interop $(ARGS)
 
+DIR ?= build/scale
 SCALE ?= 1
 JOBS ?= 2
 faults: $(V)/test.stamp build/site/faults/stamp build/site/asan/stamp
@@ -142,6 +144,10 @@ versus: $(V)/test.stamp build/limits
 
 bench-table: $(V)-bench/stamp build/limits
 	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)
+
+# DIR needs some GB, and room for 340,000 files and directories.
+bench-spark-scale: $(V)/test.stamp
+	PYTHONPATH=bench:tests $(V)/bin/python bench/spark_scale.py "$(DIR)"
 
 bench-spark: $(V)/test.stamp
 	$(V)/bin/python bench/spark.py $(ARGS)
