@@ -1,34 +1,17 @@
 """Lookups in a closed store of half a million messages, opened with each mode."""
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import rmqstore
 import workloads
 
-COUNT = 500_000
 ASKED = 20_000
-MODES = ("r", "r+")
-
-
-@pytest.fixture(scope="module")
-def written() -> Iterator[Path]:
-    with workloads.scratch() as path:
-        yield workloads.written(path / "store", 128, COUNT, with_keys=True)
-
-
-@pytest.fixture(params=MODES)
-def store(request, written) -> Iterator[rmqstore.MessageStore]:
-    with rmqstore.open(written, request.param) as store:
-        yield store
 
 
 @pytest.fixture
 def wanted() -> list[str]:
-    return random.Random(3).sample(workloads.keys(COUNT), ASKED)
+    return random.Random(3).sample(workloads.keys(workloads.COUNT), ASKED)
 
 
 def bench_lookup_query(measure, store, wanted):
@@ -109,3 +92,49 @@ def bench_lookup_iterate(measure, store):
         assert sum(1 for _ in queue) == count
 
     measure(work, count)
+
+
+def bench_lookup_reversed(measure, store):
+    queue = store[workloads.TOPIC][0]
+    count = queue.max_offset - queue.min_offset
+
+    def work():
+        assert sum(1 for _ in reversed(queue)) == count
+
+    measure(work, count)
+
+
+def bench_lookup_slice(measure, store):
+    queue = store[workloads.TOPIC][0]
+    low, high = queue.min_offset, queue.max_offset
+
+    def work():
+        assert sum(len(queue[at : at + 32]) for at in range(low, high, 32)) == high - low
+
+    measure(work, high - low)
+
+
+def bench_lookup_get(measure, store):
+    queue = store[workloads.TOPIC][0]
+    count = queue.max_offset - queue.min_offset
+    measure(workloads.get_all, count, lambda: (store, count))
+
+
+def bench_lookup_units(measure, store):
+    queue = store[workloads.TOPIC][0]
+    low, high = queue.min_offset, queue.max_offset
+
+    def work():
+        for at in range(low, high - 32, 32):
+            assert len(queue.units(at, at + 32)) == 32
+
+    measure(work, (high - low) // 32)
+
+
+def bench_lookup_topic_messages(measure, store):
+    topic = store[workloads.TOPIC]
+
+    def work():
+        assert sum(1 for _ in topic.messages()) == workloads.COUNT
+
+    measure(work, workloads.COUNT)

@@ -13,6 +13,7 @@ import rmqstore
 import workloads
 
 
+@pytest.hookimpl(optionalhook=True)  # they can be listed without pytest-benchmark
 def pytest_benchmark_update_machine_info(config: Any, machine_info: dict[str, Any]) -> None:
     """Add what the figures depend on and pytest-benchmark does not tell."""
     machine_info["rmqstore"] = getattr(rmqstore, "__version__", "unknown")
@@ -44,6 +45,20 @@ def stores() -> Iterator[Callable[[], rmqstore.MessageStore]]:
             return store
 
         yield fresh
+
+
+@pytest.fixture(scope="session")
+def written() -> Iterator[Path]:
+    """Give a closed store of 128-byte messages with keys and tags."""
+    with workloads.scratch() as path:
+        yield workloads.written(path / "store", 128, workloads.COUNT, with_keys=True)
+
+
+@pytest.fixture(params=["r", "r+"])
+def store(request: pytest.FixtureRequest, written: Path) -> Iterator[rmqstore.MessageStore]:
+    """Open the written store, in each mode."""
+    with rmqstore.open(written, request.param) as store:
+        yield store
 
 
 @pytest.fixture

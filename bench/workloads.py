@@ -20,6 +20,7 @@ import rmqstore
 
 TOPIC = "bench"
 QUEUES = 4
+COUNT = 500_000  # messages of a store that several workloads read
 POOL = 4096  # distinct bodies; more messages take them in turn
 TAGS = ("TagA", "TagB", "TagC", "TagD", "TagE")
 
