@@ -16,7 +16,7 @@ COUNT = 200_000
 FIRST_MESSAGE = """
 import sys, rmqstore
 with rmqstore.open(sys.argv[1], "r+") as store:
-    assert store.get(sys.argv[2], 0, 0, 1).messages[0].body
+    print(len(store.get(sys.argv[2], 0, 0, 1).messages[0].body), flush=True)
 """
 
 
@@ -44,5 +44,8 @@ class Start:
                 real.ask("close")
             command = [sys.executable, "-c", FIRST_MESSAGE, str(self.ours), workloads.TOPIC]
             began = time.perf_counter_ns()
-            subprocess.run(command, check=True)
-            row.ours.append(Round(time.perf_counter_ns() - began, 0, 1))
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                length = int(process.stdout.readline())
+                row.ours.append(Round(time.perf_counter_ns() - began, 0, 1))
+            assert (length, process.returncode) == (1024, 0)
