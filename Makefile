@@ -10,9 +10,13 @@
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
+#   make instructions of the hot calls, counted by valgrind, beside those that are committed, at 3 %;
+#                    UPDATE=1 writes them
 #   make bench-table ours beside what the machine needs at least
 #   make versus      ours beside the real store, alternately, with each goal; it needs Java and Maven;
 #                    ARGS="--rounds 5 --messages 1000000 --entries 15000000 --only query"
+#   make scale       how cost grows: messages, queues, bytes, threads; ARGS="--only queues" for some,
+#                    "--huge 100000000" for a store of 17 GB more
 #   make bench-spark stores beside Parquet in Spark
 #   make bench-spark-scale DIR=<directory> plans over a sparse store of 10 TiB
 #   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
@@ -44,8 +48,8 @@ NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on th
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-spark test lint asan tsan coverage wheel bench bench-table versus interop faults \
-    faults-proof spark-faults pipeline bench-spark bench-spark-scale venv clean FORCE
+.PHONY: demo demo-spark test lint asan tsan coverage wheel bench instructions bench-table versus \
+    scale interop faults faults-proof spark-faults pipeline bench-spark bench-spark-scale venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
@@ -139,8 +143,17 @@ bench: $(V)-bench/stamp
 	        --benchmark-autosave $(ARGS); \
 	fi
 
+# The wheel as users have it: other flags of the compiler are other counts.
+UPDATE ?=
+instructions: $(V)/test.stamp
+	scripts/need_valgrind.sh || { code=$$?; [ $$code = 3 ] && exit 0; exit $$code; }; \
+	PYTHONPATH=bench $(V)/bin/python -m instructions $(if $(UPDATE),--update)
+
 versus: $(V)/test.stamp build/limits
 	PYTHONPATH=bench:tests $(V)/bin/python -m versus --limits build/limits $(ARGS)
+
+scale: $(V)/test.stamp
+	PYTHONPATH=bench $(V)/bin/python -m scale $(ARGS)
 
 bench-table: $(V)-bench/stamp build/limits
 	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)

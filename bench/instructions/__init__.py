@@ -1,0 +1,1 @@
+"""How many instructions the hot calls take, beside what is committed: ``make instructions``."""
