@@ -10,7 +10,7 @@
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
-#   make instructions of the hot calls, counted by valgrind, beside those that are committed, at 3 %;
+#   make instructions of the hot calls, counted by valgrind, beside the committed ones, at 3 %;
 #                    UPDATE=1 writes them
 #   make bench-table ours beside what the machine needs at least
 #   make versus      ours beside the real store, alternately, with each goal; it needs Java and Maven;
@@ -49,7 +49,8 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
 .PHONY: demo demo-spark test lint asan tsan coverage wheel bench instructions bench-table versus \
-    scale interop faults faults-proof spark-faults pipeline bench-spark bench-spark-scale venv clean FORCE
+    scale interop faults faults-proof spark-faults pipeline bench-spark bench-spark-scale \
+    venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
