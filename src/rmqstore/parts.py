@@ -453,10 +453,10 @@ class CommitLog(Closing):
         end = high if stop is None else min(high, operator.index(stop))
         while at < end:
             found = self._part.next(at, end)
-            if found is None:
+            if not found:
                 return
-            yield found
-            at = found[0] + found[1]
+            yield from found
+            at = sum(found[-1])
 
     @property
     def min_offset(self) -> int:

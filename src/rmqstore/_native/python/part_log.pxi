@@ -1,5 +1,9 @@
 # A commit log on its own: encoded records in, positions of good records out.
 
+cdef enum:
+    POSITIONS_MOST = 1024        # records of one call of LogPart.next
+
+
 @cython.final
 cdef class LogPart:
     """The C side of :class:`rmqstore.CommitLog`."""
@@ -134,27 +138,38 @@ cdef class LogPart:
         return offset
 
     def next(self, int64_t at, int64_t stop):
-        """(offset, size) of the next good record at or after a record boundary; None at the end."""
+        """(offset, size) of good records from a record boundary on: not all, but none at the end.
+
+        Many a call, as a cursor reads a piece of the log ahead.
+        """
         cdef Store *store = self.opened(READ_ONLY)
         cdef Cursor cursor
         cdef Record record
         cdef const char *data
-        cdef int64_t rc
+        cdef int64_t[POSITIONS_MOST] offsets
+        cdef int64_t[POSITIONS_MOST] sizes
+        cdef int64_t rc = 0
+        cdef int64_t count = 0
         with nogil:
             if store.writable:
                 stop = min(stop, atomic_get(&store.log.wrote))
             cursor_init(&cursor, store, at, stop)
-            rc = cursor_next(&cursor, &record, &data)
-            if rc == E_CORRUPT:
-                rc = cursor_resync(&cursor)
-                if rc > 0:
-                    rc = cursor_next(&cursor, &record, &data)
+            while count < POSITIONS_MOST:
+                rc = cursor_next(&cursor, &record, &data)
+                if rc == E_CORRUPT:
+                    rc = cursor_resync(&cursor)
+                    if rc > 0:
+                        rc = cursor_next(&cursor, &record, &data)
+                if rc <= 0:
+                    break
+                offsets[count] = record.physical_offset
+                sizes[count] = rc
+                count += 1
             cursor_close(&cursor)
             store_leave(store)
-        if rc == 0:
-            return None
-        check(rc, NULL, self.path)
-        return record.physical_offset, rc
+        if count == 0:               # else the next call meets the error
+            check(rc, NULL, self.path)
+        return [(offsets[n], sizes[n]) for n in range(count)]
 
     def bounds(self):
         """First offset, wrote position, and flushed position."""
