@@ -18,6 +18,9 @@ from instructions import counting
 
 COUNTS = Path(__file__).parent / "counts.json"
 MOST = 0.03
+# A reader in "r" looks for what is new by the clock, which only adds to its count: what is too much
+# is counted again, and the least is taken.
+COUNTED = 3
 
 
 def differing(known: dict[str, float], found: dict[str, float]) -> tuple[list[str], list[str]]:
@@ -54,8 +57,13 @@ def main() -> int:
     given = parser.parse_args()
     key = counting.key()
     counts = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
-    found = counting.count()
     known = counts.get(key, {})
+    found = counting.count()
+    for _ in range(COUNTED - 1):
+        if not given.update and (not known or not differing(known, found)[0]):
+            break
+        again = counting.count()
+        found = {name: min(count, again.get(name, count)) for name, count in found.items()}
     print(f"instructions for each message, key or call; {key}")
     print(table(known, found))
     if given.update:

@@ -100,3 +100,12 @@ def test_a_count_is_the_difference_of_two(tmp_path: Path) -> None:
         file.write_text(f"desc: Trigger: Client Request: put={times}\n\nsummary: {total}\n")
         counting._read(file, found)
     assert {name: counting._each(name, counted) for name, counted in found.items()} == {"put": 20}
+
+
+def test_what_is_too_much_once_is_counted_again(
+    counted: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = iter([KNOWN | {"put": 1100.0}, KNOWN])
+    monkeypatch.setattr(counting, "count", lambda: next(rounds))
+    assert instructions.main() == 0
+    assert next(rounds, None) is None
