@@ -221,6 +221,18 @@ cdef int64_t fail_in_set(
     return fail(failure, status, path, what, -1, 0, 0)
 
 
+cdef int64_t file_set_map(FileSet *files, MappedFile *file, const char *path) noexcept nogil:
+    """Map a file that is written.
+
+    A queue's file is mostly empty: the kernel's read-ahead at a fault, which may be 8 MiB, would
+    fill the whole of it with zeros for its first unit.
+    """
+    cdef int64_t rc = mapped_file_map(file, files.root, path)
+    if rc == 0 and files.of_queue:
+        madvise(file.base, <size_t>file.size, MADV_RANDOM)
+    return rc
+
+
 cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
     """Open a file, and map it if the set is written.  Under the lock."""
     cdef char path[FAILURE_PATH_BYTES]
@@ -245,7 +257,7 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
         close(<int>fd)
         return E_NO_MEMORY
     if files.writable:
-        rc = mapped_file_map(file, files.root, path)
+        rc = file_set_map(files, file, path)
         if rc < 0:
             mapped_file_release(file)
             return rc
@@ -382,7 +394,7 @@ cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noe
     rc = mapped_file_reserve(file, file.fd, files.window)
     if rc == 0:
         file_name(path, files.directory, start)
-        rc = mapped_file_map(file, files.root, path)
+        rc = file_set_map(files, file, path)
     if rc < 0:
         mapped_file_release(file)
         return rc
