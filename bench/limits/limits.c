@@ -393,7 +393,7 @@ static uint32_t get_i32(const char *from) {
 
 /* The second walk counts: the first one has the pages mapped. */
 static double read_log(const char *path, int copied) {
-    enum { ROOM = 1 << 20, BODY_LENGTH = 84, BODY_CRC = 8 };
+    enum { ROOM = 1 << 20, BODY_LENGTH = 84, BODY_CRC = 8, BLANK = (int)0xCBD43194 };
     int fd = open(path, O_RDONLY);
     off_t size = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
     char *into = malloc(ROOM);
@@ -410,9 +410,14 @@ static double read_log(const char *path, int copied) {
         while (at + HEADER_BYTES < size) {
             const char *record = base + at;
             uint32_t record_size = get_i32(record), body = get_i32(record + BODY_LENGTH);
-            if (record_size <= HEADER_BYTES || at + record_size > size || body > record_size
-                || (crc32(record + HEADER_BYTES, body) & 0x7FFFFFFF) != get_i32(record + BODY_CRC))
+            if (record_size == 0 || (int32_t)get_i32(record + 4) == BLANK)
                 break;
+            if (at + record_size > size || record_size < HEADER_BYTES || body > ROOM / 2
+                || HEADER_BYTES + body > record_size
+                || (crc32(record + HEADER_BYTES, body) & 0x7FFFFFFF) != get_i32(record + BODY_CRC)) {
+                fprintf(stderr, "limits: %s: no record at %lld\n", path, (long long)at);
+                exit(1);
+            }
             if (copied)
                 memcpy(into + (count * body) % (ROOM - body), record + HEADER_BYTES, body);
             at += record_size;

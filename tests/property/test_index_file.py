@@ -125,7 +125,7 @@ def test_going_on_after_a_close(size, first, second):
         assert_same_bytes(path, model)
 
 
-@given(sizes, puts, st.lists(keys, max_size=4), st.integers(1, 4))
+@given(sizes, puts, st.lists(keys, max_size=4), st.integers(0, 4))
 def test_many_at_once_is_the_same_as_one_by_one(size, rows, others, max_num):
     rows = list(distinct(rows))
     with TemporaryDirectory() as directory:

@@ -72,7 +72,7 @@ def test_a_file_that_goes_while_it_has_no_descriptor(tmp_path):
     assert len(files) == FILES // 5
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (120, hard))  # a third for the index
+        resource.setrlimit(resource.RLIMIT_NOFILE, (120, hard))  # a quarter for the index
         store = rmqstore.open(root)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -112,7 +112,8 @@ cdef const char *file_set_mapped(
 ) noexcept nogil:
     """The mapped bytes at ``offset``, of which ``length`` follow in the file; NULL without.
 
-    For hints alone: what is read there is not checked for being lost.  ``near`` as above.
+    What is read there is not checked for being lost: for hints, or checked by the caller.
+    ``near`` as above.
     """
     cdef MappedFile *file
     if offset < 0 or file_set_keep(files, near, offset) < 0:

@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef void mapped_file_view(MappedFile *file, int64_t length, int kind) noexcept nogil:
-    """Map the first ``length`` bytes for mapped_file_copy, which can do without."""
+    """Map the first ``length`` bytes; without a mapping, all is read with pread."""
     cdef FileView *view = &file.view
     cdef char *bytes = NULL
     length = min(length, file.size)

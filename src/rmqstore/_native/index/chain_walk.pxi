@@ -78,8 +78,10 @@ cdef int64_t chains_walk(
     walk.end_phy_offset = atomic_get(&index.end_phy_offset)
     if index.heads != NULL:                  # its slots do not count
         return WALK_REDO
+    memset(walk.redo, 0, sizeof(walk.redo))
+    if max_num <= 0:
+        return 0
     for i in range(keys):
-        walk.redo[i] = False
         step = &walk.steps[i]
         step.hash = hashes[i]
         step.key = <int32_t>i
@@ -154,10 +156,12 @@ cdef inline int64_t chain_step(
         walk.hits[walk.count].key = step.key
         walk.count += 1
         step.count += 1
-    if previous <= 0 or previous == step.number or previous > count or step.count >= max_num:
+    if previous <= 0 or previous == step.number or previous > count:
         return 0
     if previous > step.number:
         return E_CORRUPT
+    if step.count >= max_num:
+        return 0
     step.number = previous
     step.at = entry_fetched(index, previous, index.entry_num)
     return 0 if step.at != NULL else WALK_REDO

@@ -5,10 +5,11 @@
 cdef enum:
     WRITER_MAPPINGS = 4096       # of full files on the disk; Linux allows a process 65,530
     READER_MAPPINGS = 16384      # of files of queues
+    QUEUE_DESCRIPTORS = 64       # of such files beyond what views have room for
 
 
 cdef int64_t reader_files() noexcept nogil:
-    """Limit on open descriptors of a read-only store, for the log, the queues and the index each.
+    """Limit on open descriptors of a read-only store, for the log and the index each.
 
     A quarter of the process's limit.
     """
@@ -59,7 +60,8 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
             &store.table, root, settings.queue_file_size, writable, &store.open_files) < 0 \
             or store.dispatch.pending == NULL \
             or open_files_init(&store.open_log_files, reader_files()) < 0 \
-            or open_files_init(&store.open_queue_files, reader_files()) < 0 \
+            or open_files_init(&store.open_queue_files,
+                               min(reader_files(), <int64_t>QUEUE_DESCRIPTORS)) < 0 \
             or open_files_init(&store.open_files,
                                WRITER_MAPPINGS if writable else READER_MAPPINGS) < 0:
         store_drop(store)

@@ -126,6 +126,7 @@ cdef struct View:
     Lock refresh_lock
     atomic_i64 refreshed_at
     int64_t refresh_took         # ns of the last search for new queues
+    int64_t guarded_at           # monotonic ns at which the handler of SIGBUS was looked at last
     atomic_i64 log_end           # as far as it is known
     atomic_i64 search_at         # monotonic ns from which it is searched once more
     Lock derive_lock

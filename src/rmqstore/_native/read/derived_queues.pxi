@@ -6,7 +6,6 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     cdef Checkpoint checkpoint
     cdef stat_t status
     cdef int64_t rc, end
-    cdef int64_t began = monotonic_ns()
     cdef int64_t fd = sys_open_file(store.root, "abort", O_RDONLY, &status)
     if fd >= 0:
         close(<int>fd)
@@ -33,7 +32,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     atomic_set(&store.log.wrote, 0)
     if rc >= 0 and store.recovery.clean and store.recovery.damage_count == 0:
         atomic_raise(&store.view.log_end, end)   # no good record lies behind a damaged one
-        log_end_searched(store, began)
+        log_end_searched(store, monotonic_ns())
     return rc
 
 

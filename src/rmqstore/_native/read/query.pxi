@@ -283,7 +283,7 @@ cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
     cdef Record record
     cdef const char *data = NULL
     cdef int64_t at
-    cursor_init(&cursor, store, log_boundary(store, offset), offset)
+    cursor_init(&cursor, store, log_boundary(store, offset, 0), offset)
     cursor.check_crc = False
     while cursor_next(&cursor, &record, &data) > 0:
         pass

@@ -2,6 +2,9 @@
 #
 # Source: none of RocketMQ's, which has one query for each key
 
+cdef enum:
+    RECORDS_FETCHED = 2          # of the hits of a key
+
 # Many keys of a topic, and what the newest index file has for a chunk of them.
 cdef struct KeyChunk:
     int32_t prefix               # hash of "topic#"
@@ -15,11 +18,12 @@ cdef struct KeyChunk:
 
 cdef int64_t chunk_look_up(
     Store *store, KeyChunk *chunk, const ColumnView *keys, int64_t first, int64_t count,
+    int64_t max_num,
 ) noexcept nogil:
     """Hash up to KEY_CHUNK keys, find their entries, and fetch the records of these."""
     cdef const char *at = NULL
     cdef int64_t length = 0
-    cdef int64_t i, rc
+    cdef int64_t dispatched, i, rc
     for i in range(count):
         column_get(keys, first + i, &at, &length)
         chunk.hashes[i] = index_key_hash(at, length, chunk.prefix)
@@ -28,33 +32,49 @@ cdef int64_t chunk_look_up(
     if chunk.index == NULL or (not store.writable and index_set_ready(store) < 0) \
             or not index_is_usable(store, chunk.index):
         return 0
+    dispatched = atomic_get(&store.indexes.dispatched)
     # Whatever is wrong is met, and told, by the query of the key.
     rc = chains_walk(chunk.index, &chunk.walk, CHAIN_COLLECT, chunk.hashes, count, INT64_MOST)
     if rc == 0:
         rc = chains_by_key(&chunk.walk, count, chunk.starts, &chunk.hits)
         chunk.starts[count] = chunk.hits.count
-        chunk.walked = rc == 0
-        fetch_records(store, &chunk.hits)
+        # The last record may have got only some of its entries by then.  A reader looks at that
+        # one itself; in a written store it counts as covered once it is dispatched.
+        chunk.walked = rc == 0 and (
+            not store.writable or dispatched > chunk.walk.end_phy_offset)
+        fetch_records(store, chunk, count, max_num)
     return E_NO_MEMORY if rc == E_NO_MEMORY else 0
 
 
-cdef void fetch_records(Store *store, const Offsets *offsets) noexcept nogil:
-    """Prefetch the beginnings of records, and what follows as far as they reach."""
+cdef void fetch_records(
+    Store *store, const KeyChunk *chunk, int64_t count, int64_t max_num,
+) noexcept nogil:
+    """Prefetch the records of the newest hits of each key: their beginnings, then the rest."""
     cdef MappedFile *log = NULL
     cdef const char *at
     cdef int64_t room = 0
-    cdef int64_t length, i, part
-    for i in range(offsets.count):
-        at = file_set_mapped(&store.log, &log, offsets.items[i], &room)
-        if at != NULL:
-            prefetch_to_read(at)
-            prefetch_to_read(at + CACHE_LINE)
-    for i in range(offsets.count):
-        at = file_set_mapped(&store.log, &log, offsets.items[i], &room)
-        length = get_i32(at + RECORD_SIZE) if at != NULL and room >= 4 else 0
-        for part in range(2, min(min(length, room), MOST_FETCHED) // CACHE_LINE + 1):
-            prefetch_to_read(at + part * CACHE_LINE)
+    cdef int64_t length, key, i, part
+    for key in range(count):
+        for i in range(chunk.starts[key], fetched_until(chunk, key, max_num)):
+            at = file_set_mapped(&store.log, &log, chunk.hits.items[i], &room)
+            if at != NULL:
+                prefetch_to_read(at)
+                prefetch_to_read(at + CACHE_LINE)
+    for key in range(count):
+        for i in range(chunk.starts[key], fetched_until(chunk, key, max_num)):
+            at = file_set_mapped(&store.log, &log, chunk.hits.items[i], &room)
+            length = get_i32(at + RECORD_SIZE) if at != NULL and room >= 4 else 0
+            for part in range(2, min(min(length, room), MOST_FETCHED) // CACHE_LINE + 1):
+                prefetch_to_read(at + part * CACHE_LINE)
     mapped_file_release(log)
+
+
+cdef inline int64_t fetched_until(
+    const KeyChunk *chunk, int64_t key, int64_t max_num,
+) noexcept nogil:
+    """The end of those hits of a key whose records are prefetched."""
+    return min(chunk.starts[key + 1],
+               chunk.starts[key] + min(max_num, <int64_t>RECORDS_FETCHED))
 
 
 cdef int64_t query_each(
@@ -75,7 +95,8 @@ cdef int64_t query_each(
     for i in range(count):
         at = i % KEY_CHUNK
         if at == 0:
-            rc = chunk_look_up(store, chunk, keys, i, min(KEY_CHUNK, count - i))
+            rc = chunk_look_up(store, chunk, keys, i, min(KEY_CHUNK, count - i),
+                               query.max_num)
             if rc < 0:
                 break
         column_get(keys, i, &query.key, &query.key_length)

@@ -171,8 +171,8 @@ cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
     return found
 
 
-cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:
-    """A known record boundary at or before ``offset``: the nearest, or one that is near enough.
+cdef int64_t log_boundary(Store *store, int64_t offset, int64_t near) noexcept nogil:
+    """A known record boundary at or before ``offset``: the nearest, or one within ``near`` bytes.
 
     Of many queues a few have a record nearby, and to walk there takes less than to ask the others.
     """
@@ -181,7 +181,7 @@ cdef int64_t log_boundary(Store *store, int64_t offset) noexcept nogil:
     cdef int64_t low, at
     cdef int64_t boundary = offset - offset % store.log.file_size
     memset(&unit, 0, sizeof(Unit))
-    while queue != NULL and offset - boundary > BOUNDARY_NEAR:
+    while queue != NULL and offset - boundary > near:
         low = atomic_get(&queue.min_offset)
         at = queue_first_at_or_after(queue, offset + 1, low, atomic_get(&queue.max_offset))
         if at > low and queue_unit_at(queue, at - 1, &unit) == 0 \

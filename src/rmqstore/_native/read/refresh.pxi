@@ -3,6 +3,7 @@
 
 cdef enum:
     REFRESH_SHARE = 20           # at most one part in so many of the time: looking for new queues
+    REFRESH_MOST_NS = 2000000000 # but at least that often
 
 
 cdef void reading_take_log_size(Store *store) noexcept nogil:
@@ -231,7 +232,8 @@ cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogi
 cdef int64_t refresh_queues(Store *store) noexcept nogil:
     """Find new topics and queues; only in read-only mode.
 
-    At most every 100 ms, and of many thousands so rarely that it takes a small part of the time.
+    At most every 100 ms, and of many thousands so rarely that it takes a small part of the time,
+    but every 2 seconds.
     """
     cdef int64_t rc = 0
     cdef int64_t began
@@ -239,10 +241,13 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
         return 0
     lock_take(&store.view.refresh_lock)
     began = monotonic_ns()
-    if began - atomic_get(&store.view.refreshed_at) > max(
-            <int64_t>REFRESH_AFTER_NS, store.view.refresh_took * REFRESH_SHARE):
-        rc = load_queues(&store.table, NULL)
+    if began - store.view.guarded_at > REFRESH_AFTER_NS:
         guard_install()                      # in front of handlers that were installed since
+        store.view.guarded_at = began
+    if began - atomic_get(&store.view.refreshed_at) > max(
+            <int64_t>REFRESH_AFTER_NS,
+            min(store.view.refresh_took * REFRESH_SHARE, <int64_t>REFRESH_MOST_NS)):
+        rc = load_queues(&store.table, NULL)
         atomic_set(&store.view.refreshed_at, monotonic_ns())
         store.view.refresh_took = monotonic_ns() - began
     lock_give(&store.view.refresh_lock)

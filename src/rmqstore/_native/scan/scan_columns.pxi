@@ -323,7 +323,7 @@ cdef const HostText *host_text_of(HostText *known, const char *host, bint v6) no
     if known.host_length != length or memcmp(known.host, host, <size_t>length) != 0:
         memcpy(known.host, host, <size_t>length)
         known.host_length = length
-        known.length = host_write(host, v6, known.text)
+        known.length = host_write(known.host, v6, known.text)  # as ``host`` may change
     return known
 
 

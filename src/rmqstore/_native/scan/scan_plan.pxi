@@ -129,7 +129,7 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
     cdef Record record
     cdef const char *data = NULL
     cdef int64_t rc
-    cursor.at = log_boundary(scan.store, start)
+    cursor.at = log_boundary(scan.store, start, BOUNDARY_NEAR)
     cursor.stop = start
     cursor.check_crc = False                 # these are not requested
     while True:
