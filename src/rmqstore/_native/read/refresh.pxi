@@ -3,7 +3,7 @@
 
 cdef enum:
     REFRESH_SHARE = 20           # at most one part in so many of the time: looking for new queues
-    REFRESH_MOST_NS = 2000000000 # but at least that often
+    REFRESH_MOST_NS = 2000000000             # but at least that often
 
 
 cdef void reading_take_log_size(Store *store) noexcept nogil:
