@@ -1,4 +1,4 @@
-"""``locate_many`` right after ``put``: the last key of a record whose keys are still being entered."""
+"""``locate_many`` right after ``put``: the last key of a record whose keys are being entered."""
 
 from __future__ import annotations
 
