@@ -68,7 +68,7 @@ cdef int64_t file_set_read_by_name(
         return E_REMOVED if fd == -ENOENT else fd
     rc = E_REMOVED                           # the name is another file's by now
     if status.st_dev == file.device and status.st_ino == file.inode:
-        rc = sys_read(<int>fd, into, length, at)
+        rc = file_read(<int>fd, into, length, at)
     close(<int>fd)
     return rc
 

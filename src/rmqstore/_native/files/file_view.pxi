@@ -71,7 +71,7 @@ cdef inline int64_t mapped_file_copy(
     """
     cdef int64_t rc = mapped_file_peek(file, into, at, length)
     if rc == length and rc > 0 and into[rc - 1] == 0 and mapped_file_is_cut(file, at + length):
-        return sys_read(file.fd, into, length, at)
+        return file_read(file.fd, into, length, at)
     return rc
 
 
@@ -92,7 +92,7 @@ cdef inline int64_t mapped_file_peek(
         if not guard_lost(&view.guard, at, at + length):
             return length
     if file.fd != E_NO_DESCRIPTOR:
-        return sys_read(file.fd, into, length, at) if file.fd >= 0 else file.fd
+        return file_read(file.fd, into, length, at) if file.fd >= 0 else file.fd
     rc = E_NO_DESCRIPTOR
     if 0 < length and at + length <= view.length:
         memcpy(into, view.bytes + at, <size_t>length)
@@ -100,6 +100,27 @@ cdef inline int64_t mapped_file_peek(
             rc = length
         madvise(<char *>view.bytes, <size_t>view.length, MADV_DONTNEED)
     return rc
+
+
+cdef inline int64_t file_read(int fd, char *into, int64_t length, int64_t at) noexcept nogil:
+    """As sys_read; where the disk cannot read is noted for this thread's error."""
+    cdef int number = FAULT("file_read")
+    cdef int64_t rc = -number if number else sys_read(fd, into, length, at)
+    if rc == -EIO:
+        file_note_bad(fd, into, length, at)
+    return rc
+
+
+cdef void file_note_bad(int fd, char *into, int64_t length, int64_t at) noexcept nogil:
+    """Find the first bytes of a range that cannot be read, and note them."""
+    cdef char *path = descriptor_path(fd)
+    cdef int64_t done = 0
+    cdef int64_t got = 1
+    while got > 0 and done < length:
+        got = pread(fd, into, <size_t>min(length - done, <int64_t>PAGE_BYTES), at + done)
+        done += max(got, <int64_t>0)
+    read_note(path, at + done if got < 0 else at)
+    free(path)
 
 
 cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogil:

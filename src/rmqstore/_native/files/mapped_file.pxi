@@ -30,10 +30,24 @@ cdef extern from *:
         loss_file = made->text;
     }
     static const char *loss_noted(int64_t *offset) { *offset = loss_at; return loss_file; }
+    /* The last read that failed in this thread, until an error names it. */
+    static __thread int read_failed = 0;
+    static void read_note(const char *path, int64_t offset) {
+        loss_note(path, offset);
+        read_failed = path != NULL;
+    }
+    static const char *read_noted(int64_t *offset) {
+        const char *path = read_failed ? loss_file : "";
+        read_failed = 0;
+        *offset = loss_at;
+        return path;
+    }
     #define LOSS_TEXT "mapped bytes are gone: the file was cut, or the disk cannot read them"
     """
     void loss_note(const char *path, int64_t offset) noexcept nogil
     const char *loss_noted(int64_t *offset) noexcept nogil
+    void read_note(const char *path, int64_t offset) noexcept nogil
+    const char *read_noted(int64_t *offset) noexcept nogil
     const char *LOSS_TEXT
     char *strdup(const char *text) noexcept nogil
 
@@ -148,19 +162,31 @@ cdef int64_t mapped_file_map(MappedFile *file, int root, const char *path) noexc
 
 cdef char *absolute_path(int root, const char *path) noexcept nogil:
     """``path`` appended to the path of the directory ``root``; the caller frees it."""
-    cdef char link[64]
     cdef char into[2048]
-    cdef int64_t length = -1
-    if root >= 0:
-        snprintf(link, 64, "/proc/self/fd/%d", root)
-        length = readlink(link, into, 1024)
-    if length < 0:
-        length = 0
-    elif length < 1024:
+    cdef int64_t length = descriptor_link(root, into)
+    if length:
         into[length] = 47
         length += 1
     copy_text(into + length, <int64_t>sizeof(into) - length, path)
     return strdup(into)
+
+
+cdef char *descriptor_path(int fd) noexcept nogil:
+    """The path of an open file, which the caller frees; NULL: unknown."""
+    cdef char into[2048]
+    cdef int64_t length = descriptor_link(fd, into)
+    into[length] = 0
+    return strdup(into) if length else NULL
+
+
+cdef int64_t descriptor_link(int fd, char *into) noexcept nogil:
+    """Copy the path of an open file or directory; its length, 0 if unknown or over 1,023."""
+    cdef char link[64]
+    cdef int64_t length = -1
+    if fd >= 0:
+        snprintf(link, 64, "/proc/self/fd/%d", fd)
+        length = readlink(link, into, 1024)
+    return length if 0 < length < 1024 else 0
 
 
 cdef inline int64_t mapped_file_lost(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:

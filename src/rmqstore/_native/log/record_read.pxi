@@ -182,7 +182,7 @@ cdef int64_t log_bytes(
     if rc < 0:
         return rc
     length = min(length, file.start + store.log.file_size - offset)
-    rc = sys_read(file.fd, into, length, offset - file.start)
+    rc = file_read(file.fd, into, length, offset - file.start)
     mapped_file_release(file)
     return rc
 

@@ -25,6 +25,11 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         return OSError(EIO, f"{LOSS_TEXT.decode('ascii')}, at offset {offset}", path)
     if -4096 < status < 0:
         reason = strerror(-status)
+        if status == -EIO and path == root:
+            noted = read_noted(&lost_at).decode("utf-8", "replace")
+            if noted.startswith(root + "/"):
+                reason = f"{reason}, at offset {lost_at}"
+                path = noted
         return OSError(-status, f"{what}: {reason}" if what else reason, path)
     if status == E_CORRUPT:
         return errors.StoreCorruptError(path, offset, (what or "contradicts itself") + values)
