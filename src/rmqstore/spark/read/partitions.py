@@ -20,7 +20,12 @@ from rmqstore.errors import MessagesRemovedError, StoreCorruptError
 from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.schema import arrow_schema, as_planned, spark_schema
 from rmqstore.spark.read.filters import NO_FILTERS, Filters
-from rmqstore.spark.read.store_identity import RecordIdentity, StoreReplacedError, identity_at
+from rmqstore.spark.read.store_identity import (
+    RecordIdentity,
+    StoreReplacedError,
+    cut_before,
+    identity_at,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,16 +206,15 @@ def _opened_as_planned(partition: StorePartition) -> MessageStore | None:
         return store
     first = store.scan().extent(queued=False).start
     if offset >= first:
-        raise _replaced(partition)
+        raise _replaced(partition, cut_before(partition.path, offset))
     if partition.on_removed == "raise":
         raise MessagesRemovedError("", -1, offset, first)
     return None
 
 
-def _replaced(partition: StorePartition) -> StoreReplacedError:
-    return StoreReplacedError(
-        f"{partition.path}: the store was replaced since the query was planned"
-    )
+def _replaced(partition: StorePartition, cut: str = "") -> StoreReplacedError:
+    text = f"{partition.path}: the store was replaced since the query was planned"
+    return StoreReplacedError(f"{text}, or its log was cut: {cut}" if cut else text)
 
 
 def scan_piece(

@@ -7,6 +7,7 @@ in offset or time.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
@@ -14,7 +15,7 @@ from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
-__all__ = ["RecordIdentity", "StoreReplacedError", "identity_at", "last_identity"]
+__all__ = ["RecordIdentity", "StoreReplacedError", "cut_before", "identity_at", "last_identity"]
 
 _LOOK_BYTES = 64 << 10  # in which the last record is looked for first
 _LOOK_GROWTH = 16
@@ -49,6 +50,19 @@ def identity_at(store: MessageStore, physical_offset: int) -> RecordIdentity | N
         found.store_timestamp,
         found.body_crc,
     )
+
+
+def cut_before(path: str, physical_offset: int) -> str:
+    """Return which log file ends before an offset that it had, and where; "" if none does."""
+    starts = [int(file.name) for file in Path(path, "commitlog").glob("[0-9]" * 20)]
+    start = max((start for start in starts if start <= physical_offset), default=None)
+    if start is None:
+        return ""
+    file = Path(path, "commitlog", f"{start:020d}")
+    size = file.stat().st_size
+    if start + size > physical_offset:
+        return ""
+    return f"{file} ends at offset {size}, before the record at {physical_offset - start}"
 
 
 def last_identity(store: MessageStore, first: int, end: int) -> RecordIdentity | None:
