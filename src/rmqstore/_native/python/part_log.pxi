@@ -11,9 +11,11 @@ cdef class LogPart:
     cdef Store *store
     cdef str path
     cdef bint writable
+    cdef atomic_i64 last_end                 # "r": an end behind which no record was found
 
     def __cinit__(self):
         self.store = NULL
+        atomic_set(&self.last_end, -1)
 
     def __init__(self, directory, int64_t file_size, str mode, bint infer_sizes):
         cdef Settings settings
@@ -180,6 +182,9 @@ cdef class LogPart:
             log_refresh(store)
             start = log_first(store)
             end = log_end(store)
+            if not store.writable and end != atomic_get(&self.last_end):
+                end = log_end_beyond(store, end)
+                atomic_set(&self.last_end, end)
             flushed = atomic_get(&store.log.flushed) if store.writable else end
             store_leave(store)
         return start, end, flushed
@@ -210,6 +215,22 @@ cdef class LogPart:
     @property
     def closed(self):
         return self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN
+
+
+cdef int64_t log_end_beyond(Store *store, int64_t end) noexcept nogil:
+    """The end of a log of which only the files are known: damaged bytes do not end it.
+
+    In a store it is the queues that show what is behind them.
+    """
+    cdef Cursor cursor
+    cdef int64_t found = 1
+    while found > 0 and log_used(store, end) > end:
+        cursor_init(&cursor, store, end, file_set_stop(&store.log))
+        found = cursor_resync(&cursor)
+        if found > 0:
+            end = log_end_after(store, cursor.at)
+        cursor_close(&cursor)
+    return end
 
 
 cdef int64_t append_encoded(
