@@ -146,6 +146,14 @@ cdef int64_t get_each(
             if got.count and bytes + unit.size > max_bytes:
                 max_messages = got.count     # ends both loops
                 break
+            if unit.size <= 0 and not store.writable:
+                rc = queue_ends_at(queue, at, got.max_offset)
+                if rc == UNIT_THERE:
+                    break                    # and read again
+                if rc == UNIT_TAKEN_BACK:
+                    slice_release(&units)
+                    get_ends_at(at, got)
+                    return 0
             rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
             if (rc == E_REMOVED or rc == E_NOT_FOUND) and not removed:
                 if get_removed(store, queue, at, got):
@@ -184,6 +192,40 @@ cdef int64_t get_each(
     if got.count == 0:
         got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE
     return 0
+
+
+# What became of a unit of a reader that was read as empty.
+cdef enum:
+    UNIT_EMPTY                   # it is, and others follow
+    UNIT_THERE                   # it was written by now
+    UNIT_TAKEN_BACK              # so are those after it
+
+
+cdef int64_t queue_ends_at(Queue *queue, int64_t at, int64_t stop) noexcept nogil:
+    """Whether an owner's recovery took back the units from ``at`` on, and has not written them yet.
+
+    It writes them in ascending order.  A reader that derived units beyond them may not know yet.
+    """
+    cdef Derived *derived = load_derived(&queue.derived)
+    cdef Unit unit
+    cdef int64_t rc
+    memset(&unit, 0, sizeof(Unit))
+    if derived != NULL:
+        stop = min(stop, derived.start)
+    rc = queue_file_unit(queue, stop - 1, &unit)
+    if rc == E_NOT_FOUND or rc == E_REMOVED or (rc == 0 and unit.size <= 0):
+        return UNIT_TAKEN_BACK
+    rc = queue_file_unit(queue, at, &unit)
+    return UNIT_THERE if rc >= 0 and unit.size > 0 else UNIT_EMPTY
+
+
+cdef void get_ends_at(int64_t at, Got *got) noexcept nogil:
+    """The queue has no more than what is before ``at``."""
+    got.max_offset = at
+    got.min_offset = min(got.min_offset, at)
+    got.next_offset = at
+    if got.count == 0:
+        got.status = GET_OFFSET_OVERFLOW_ONE
 
 
 cdef bint unit_is_inside(Store *store, const Unit *unit) noexcept nogil:
