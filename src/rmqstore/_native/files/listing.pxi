@@ -4,6 +4,7 @@
 
 cdef enum:
     START_MARGIN = 0x7FFFFFFF    # no file is larger
+    LIST_AGAIN_MOST = 3          # times that a directory with a gap is read again
 
 
 cdef int64_t offset_name(const char *name) noexcept nogil:
@@ -26,7 +27,39 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
 
     Returns the number of files.  A set that is written refuses a foreign file; read-only mode
     ignores it.
+
+    A directory is not read at one moment: beside an owner, a file may be shown that was removed
+    before one behind it, or one that was made after one before it.  So a reader that sees a gap
+    looks again, until it sees the same once more.
     """
+    cdef int64_t rc = file_set_list_once(files, failure)
+    cdef int64_t first, stop, count
+    cdef int64_t i
+    for i in range(LIST_AGAIN_MOST):
+        if rc <= 0 or files.writable or not file_set_has_gap(files):
+            break
+        first = file_set_start(files)
+        stop = file_set_stop(files)
+        count = rc
+        rc = file_set_list_once(files, failure)
+        if rc == count and first == file_set_start(files) and stop == file_set_stop(files):
+            break
+    return rc
+
+
+cdef bint file_set_has_gap(FileSet *files) noexcept nogil:
+    """Whether a file is missing between two others."""
+    cdef int64_t i
+    cdef bint found = False
+    lock_take(&files.lock)
+    for i in range(1, files.count):
+        found = found or files.slots[i].start - files.slots[i - 1].start != files.file_size
+    lock_give(&files.lock)
+    return found
+
+
+cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil:
+    """As file_set_list, once."""
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
     cdef stat_t status
     cdef DIR *directory
