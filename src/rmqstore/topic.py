@@ -253,6 +253,8 @@ class Queue:
         ------
         IndexError
             A part of the range does not exist.
+        FileNotFoundError
+            Retention removed a file of the range since the bounds were looked up.
 
         Notes
         -----
