@@ -42,6 +42,7 @@ KILLS = ["mid-copy", "before-unit", "mid-record", "after-append", "index-entry",
 RECOVERY_KILLS = ["recover-after-log", "recover-after-queues", "before-erase"]
 REMOVED = (rmqstore.MessagesRemovedError, LookupError)  # what a reader may meet: it is documented
 TORN = b"torn" * 200
+LISTED = 2  # seconds after which a reader knows of new files: ten times what is promised
 CAT_SHARE = 0.02  # of the rounds of a reader: a program takes longer to start
 NAMES = ["topic", "queue_id", "queue_offset", "keys", "body"]
 Place = tuple[str, int, int]
@@ -184,13 +185,19 @@ class Looker:
             found = self.store.query(topic, key_of(*wanted))
             for message in found:
                 self.message("query", message, *wanted)
-            # Its file may have gone a moment ago: what can still be read has to be found.
-            if not found and self.store.get(*wanted, 1).messages:
-                found = self.store.query(topic, key_of(*wanted))
-                there = self.store.get(*wanted, 1).messages
-                if not found and there:
-                    text = f"query: {wanted} is not found, of {low, high}: {there[0]!r}"
-                    self.case.violation("I4", text)
+            if not found:
+                self.found_soon(wanted)
+
+    def found_soon(self, wanted: Place) -> None:
+        """Its file may have gone a moment ago, or others have come: they are listed at times."""
+        deadline = time.monotonic() + LISTED
+        while self.store.get(*wanted, 1).messages:
+            if self.store.query(wanted[0], key_of(*wanted)):
+                return
+            if time.monotonic() > deadline:
+                self.case.violation("I4", f"query: {wanted} is not found, and can be read")
+                return
+            time.sleep(0.01)
 
     def locate_many(self) -> None:
         for topic, queue_id, low, high in self.queues():

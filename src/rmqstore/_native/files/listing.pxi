@@ -34,10 +34,9 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
     """
     cdef int64_t rc = file_set_list_once(files, failure)
     cdef int64_t first, stop, count
-    cdef int64_t i
-    for i in range(LIST_AGAIN_MOST):
-        if rc <= 0 or files.writable or not file_set_has_gap(files):
-            break
+    cdef int64_t again = 0
+    while again < LIST_AGAIN_MOST and rc > 0 and not files.writable and file_set_has_gap(files):
+        again += 1
         first = file_set_start(files)
         stop = file_set_stop(files)
         count = rc

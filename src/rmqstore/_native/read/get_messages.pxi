@@ -147,7 +147,7 @@ cdef int64_t get_each(
                 max_messages = got.count     # ends both loops
                 break
             if unit.size <= 0 and not store.writable:
-                rc = queue_ends_at(queue, at, got.max_offset)
+                rc = queue_ends_at(store, queue, at, got.max_offset)
                 if rc == UNIT_THERE:
                     break                    # and read again
                 if rc == UNIT_TAKEN_BACK:
@@ -200,23 +200,36 @@ cdef enum:
     UNIT_THERE                   # it was written by now
     UNIT_TAKEN_BACK              # so are those after it
 
+    TAKING_WAITS = 50            # while the store has an owner, which may be at it
+    TAKING_WAIT_US = 1000
 
-cdef int64_t queue_ends_at(Queue *queue, int64_t at, int64_t stop) noexcept nogil:
+
+cdef int64_t queue_ends_at(
+    Store *store, Queue *queue, int64_t at, int64_t stop,
+) noexcept nogil:
     """Whether an owner's recovery took back the units from ``at`` on, and has not written them yet.
 
-    It writes them in ascending order.  A reader that derived units beyond them may not know yet.
+    It empties and writes them in ascending order, so that while it does the first, the last one is
+    still there.  A reader that derived units beyond them may not know of it yet.
     """
     cdef Derived *derived = load_derived(&queue.derived)
     cdef Unit unit
     cdef int64_t rc
+    cdef int64_t waits = 0
     memset(&unit, 0, sizeof(Unit))
     if derived != NULL:
         stop = min(stop, derived.start)
-    rc = queue_file_unit(queue, stop - 1, &unit)
-    if rc == E_NOT_FOUND or rc == E_REMOVED or (rc == 0 and unit.size <= 0):
-        return UNIT_TAKEN_BACK
-    rc = queue_file_unit(queue, at, &unit)
-    return UNIT_THERE if rc >= 0 and unit.size > 0 else UNIT_EMPTY
+    while True:
+        rc = queue_file_unit(queue, stop - 1, &unit)
+        if rc == E_NOT_FOUND or rc == E_REMOVED or (rc == 0 and unit.size <= 0):
+            return UNIT_TAKEN_BACK
+        rc = queue_file_unit(queue, at, &unit)
+        if rc >= 0 and unit.size > 0:
+            return UNIT_THERE
+        if rc < 0 or waits == TAKING_WAITS or not store_is_owned(store):
+            return UNIT_EMPTY
+        usleep(TAKING_WAIT_US)
+        waits += 1
 
 
 cdef void get_ends_at(int64_t at, Got *got) noexcept nogil:
