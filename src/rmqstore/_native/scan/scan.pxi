@@ -77,6 +77,9 @@ cdef void scan_record(Scan *scan, const char *data, const Record *record) noexce
         and not is_left_out(scan.store, data, record)
     if wanted:
         rc = scan_row(scan, data, record)
+        if rc == 0 and FAULT("row-changed"):
+            scan_take_back(scan)
+            rc = scan_row(scan, data, record)
     if rc == E_NO_MEMORY:                    # some columns may have the row
         scan_failed(scan, rc)
     elif cursor_changed(&scan.source.cursor, record, data):
