@@ -1,4 +1,4 @@
-"""A row whose record changed after it was added is removed, and comes once more: as if it never was.
+"""A row whose record changed after it was added is removed, and comes once more, as if never there.
 
 In the faults build each row can be made such a one.
 """
