@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 from rmqstore import arrays, paths
 from rmqstore.arguments import wrong_value
 from rmqstore.errors import MessageNotFoundError, MessagesRemovedError, StoreCorruptError
-from rmqstore.times import INT64_MIN, to_millis
+from rmqstore.times import INT64_MAX, INT64_MIN, to_millis
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
@@ -304,18 +304,19 @@ class Queue:
         -----
         Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
         """
-        millis = to_millis(time, name="time")
+        # A plain integer needs no conversion: that alone would take a third of the time.
+        millis = time if type(time) is int else 0
+        if not 0 < millis <= INT64_MAX:
+            millis = to_millis(time, name="time")
         if boundary == "lower":
-            return self._first_after(max(millis, INT64_MIN + 1) - 1, bounds)
+            before = millis - 1 if millis > INT64_MIN else millis
+            return self._store._first_after(self.topic, self.queue_id, before, bounds)
         if boundary == "upper":
-            return self._first_after(millis, bounds) - 1
+            return self._store._first_after(self.topic, self.queue_id, millis, bounds) - 1
         if boundary == "nearest":
             low, high = self._limits() if bounds is None else bounds
             return self._nearest(millis, low, high)
         raise wrong_value("boundary", "'lower', 'upper' or 'nearest'", boundary)
-
-    def _first_after(self, millis: int, bounds: tuple[int, int] | None) -> int:
-        return self._store._first_after(self.topic, self.queue_id, millis, bounds)
 
     def _time(self, offset: int) -> int:
         return self._store._store_time(self.topic, self.queue_id, offset)

@@ -84,29 +84,45 @@ cdef object store_time_of(OpenStore engine, object topic, object queue_id, int64
 cdef object first_after(
     OpenStore engine, object topic, object queue_id, int64_t millis, object bounds,
 ):
-    """The first queue offset stored later than ``millis``, the end if there is none."""
+    """The first queue offset stored later than a time, the end if there is none."""
     cdef Store *store = engine.entered()
-    cdef Queue *queue
+    cdef Topic *named
+    cdef Queue *queue = NULL
     cdef TimeSearch search
     cdef Got got
-    cdef int64_t low, high, rc
+    cdef bint known = bounds is not None
+    cdef int64_t length = 0
+    cdef int64_t low = 0
+    cdef int64_t high = -1
+    cdef int64_t rc = 0
+    cdef int64_t found = 0
+    cdef const char *name
+    cdef int32_t id
     try:
-        if bounds is None:
-            queue = queue_with_bounds(engine, store, topic, queue_id, &got)
-            low = got.min_offset
-            high = got.max_offset
-        else:
-            queue = find_queue(store, topic, queue_id)
+        name = utf8_of("topic", topic, &length)
+        id = <int32_t>int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)
+        if known:
             low, high = bounds
-        if queue == NULL:
-            return 0
+        memset(&got, 0, sizeof(Got))
         with nogil:
-            time_search_begin(&search, store, queue)
-            rc = first_stored_after(&search, millis, low, high)
-            time_search_end(&search)
+            if store.writable and not known:
+                wait_for_earlier_puts(store)
+            refresh_queues(store)
+            named = topic_find(&store.table, name, length)
+            queue = NULL if named == NULL else queue_find(named, id)
+            if queue != NULL and not known:
+                rc = queue_bounds(store, queue, 0 if store.writable else INT64_MOST, &got)
+                low = got.min_offset
+                high = got.max_offset
+            if queue != NULL and rc >= 0:
+                time_search_begin(&search, store, queue)
+                found = first_stored_after(&search, millis, low, high)
+                time_search_end(&search)
         if rc < 0:
-            raise time_error(engine, &search, rc)
-        return rc
+            raise unreadable_error(store, queue, rc, engine._path)
+        if found < 0:
+            raise time_error(engine, &search, found)
+        return found
     finally:
         store_leave(store)
 

@@ -37,6 +37,17 @@ cdef struct Life:
     Unit restart
 
 
+# What a bisection by store time found at its upper levels; ``busy`` guards the rest.
+cdef struct TimeMemo:
+    atomic_i64 busy              # 1: a search has it; others do without
+    int64_t low                  # the ends of the bisection
+    int64_t high
+    const Derived *derived       # the queue's at that time
+    int64_t searches             # between these ends, one after the other
+    int64_t made_at              # monotonic ns
+    int64_t *times               # store time + 1, the node's children at 2n and 2n + 1; 0: unknown
+
+
 cdef struct Topic:
     Topic *next                  # of the same hash slot
     Topic *next_made             # in the order in which they were entered
@@ -73,6 +84,7 @@ cdef struct Queue:
     Derived *derived             # "r": published; NULL if the files are complete
     Derived *derived_kept        # all that were ever published, newest first
     Derived *making              # under construction, unpublished
+    TimeMemo time_memo
     Slice near                   # "r": units of the files from near_start on, while deriving
     int64_t near_start
     int64_t near_count
@@ -121,6 +133,7 @@ cdef void queue_destroy(Queue *queue) noexcept nogil:
     derived_free(queue.derived_kept)
     derived_free(queue.making)
     slice_release(&queue.near)
+    free(queue.time_memo.times)
     free(queue.run)
     free(queue)
 

@@ -1,9 +1,16 @@
 # A queue offset by store time: bisection over the units and the heads of their records.
 #
+# Every search between the same ends begins with the same records, and each costs misses of the
+# processor's caches.  So their times are remembered for a moment; the two records that decide are
+# read by each search itself.
+#
 # Source: store/ConsumeQueue.java getOffsetInQueueByTime
 
 cdef enum:
     TIME_HEAD_BYTES = 76         # of a record, which has its store time in them
+    MEMO_NODES = 4096            # 12 levels
+    MEMO_AFTER = 4               # searches between the same ends
+    MEMO_NS = 100000000          # what a live owner rewrites is seen after this
 
 
 # The files that a search has used last.
@@ -73,14 +80,74 @@ cdef inline bint head_names(
         and get_i64(head + RECORD_QUEUE_OFFSET) == queue_offset
 
 
+cdef int64_t *memo_take(Queue *queue, int64_t low, int64_t high) noexcept nogil:
+    """The times known of searches between these ends, to be given back; NULL: none."""
+    cdef TimeMemo *memo = &queue.time_memo
+    cdef const Derived *derived = load_derived(&queue.derived)
+    cdef int64_t now = monotonic_ns()
+    if not atomic_swap_if(&memo.busy, 0, 1):
+        return NULL
+    if memo.low != low or memo.high != high or memo.derived != derived:
+        memo.low = low
+        memo.high = high
+        memo.derived = derived
+        memo.searches = 0
+    elif memo.searches > MEMO_AFTER and now - memo.made_at > MEMO_NS:
+        memo.searches = MEMO_AFTER
+    memo.searches += 1
+    if memo.searches > MEMO_AFTER and memo.times == NULL:
+        memo.times = <int64_t *>malloc(MEMO_NODES * sizeof(int64_t))
+    if memo.searches <= MEMO_AFTER or memo.times == NULL:
+        memo.searches = min(memo.searches, MEMO_AFTER)
+        atomic_set(&memo.busy, 0)
+        return NULL
+    if memo.searches == MEMO_AFTER + 1:
+        memset(memo.times, 0, MEMO_NODES * sizeof(int64_t))
+        memo.made_at = now
+    return memo.times
+
+
+cdef void memo_give(Queue *queue, bint good) noexcept nogil:
+    """Give it back; nothing in it is used again unless it is good."""
+    if not good:
+        queue.time_memo.searches = 0
+    atomic_set(&queue.time_memo.busy, 0)
+
+
 cdef int64_t first_stored_after(
     TimeSearch *search, int64_t millis, int64_t low, int64_t high,
 ) noexcept nogil:
     """The first queue offset in [low, high) stored later than ``millis``, or ``high``."""
+    cdef int64_t *times = memo_take(search.queue, low, high) if low < high else NULL
+    cdef int64_t rc
+    cdef bint decided = True
+    rc = bisect_times(search, millis, low, high, times, &decided)
+    if times != NULL:
+        memo_give(search.queue, decided)
+    return rc if decided else bisect_times(search, millis, low, high, NULL, &decided)
+
+
+cdef int64_t bisect_times(
+    TimeSearch *search, int64_t millis, int64_t low, int64_t high, int64_t *times, bint *decided,
+) noexcept nogil:
+    """As first_stored_after, with what ``times`` has, unless it is NULL.
+
+    The answer is not ``decided`` if a record beside it does not have the time remembered for it.
+    """
     cdef int64_t middle, probe, time
+    cdef int64_t node = 1
+    cdef bint remembered
+    cdef bint low_remembered = False
+    cdef bint high_remembered = False
     while low < high:
         middle = probe = low + (high - low) // 2
-        time = search_time(search, probe)
+        remembered = times != NULL and node < MEMO_NODES and times[node] != 0
+        if remembered:
+            time = times[node] - 1
+        else:
+            time = search_time(search, probe)
+            if times != NULL and node < MEMO_NODES and 0 <= time < INT64_MOST:
+                times[node] = time + 1
         while time == E_NOT_FOUND and probe + 1 < high:  # a blank unit has no time: try the next
             probe += 1
             time = search_time(search, probe)
@@ -88,6 +155,15 @@ cdef int64_t first_stored_after(
             return time
         if time < 0 or time > millis:
             high = middle
+            high_remembered = remembered
+            node = 2 * node
         else:
             low = probe + 1
+            low_remembered = remembered
+            node = 2 * node + 1
+    if low_remembered:
+        time = search_time(search, low - 1)
+        decided[0] = 0 <= time <= millis
+    if high_remembered and decided[0]:
+        decided[0] = search_time(search, low) > millis
     return low

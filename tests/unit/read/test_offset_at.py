@@ -1,0 +1,102 @@
+"""Offsets by store time, asked again and again: what a queue remembers of its bisections."""
+
+import random
+import struct
+from bisect import bisect_left, bisect_right
+
+import pytest
+
+import rmqstore
+
+COUNT = 9_000  # more than twice the nodes that are remembered
+REPEATED = 8  # more often than it takes to remember
+TIME_AT = 56  # of a record whose born host is IPv4
+BEGAN = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("times") / "store"
+    with rmqstore.open(path, "a") as store:
+        store.create_topic("t", 1)
+        store.put_many("t", [b"x"] * COUNT)
+    return path
+
+
+def set_times(path, times):
+    """Write store times into the log, as if its records had come then."""
+    log = min((path / "commitlog").iterdir())
+    with rmqstore.open(path) as store:
+        places = [message.physical_offset for message in store["t"][0]]
+    with log.open("r+b") as file:
+        for at, time in zip(places, times, strict=True):
+            file.seek(at + TIME_AT)
+            file.write(struct.pack(">q", time))
+
+
+def asked(times, count=200):
+    return random.Random(4).choices(range(min(times) - 2, max(times) + 3), k=count)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_asked_again_it_is_the_oracles(written, mode):
+    times = sorted(random.Random(1).choices(range(BEGAN, BEGAN + COUNT), k=COUNT))
+    set_times(written, times)
+    with rmqstore.open(written, mode) as store:
+        queue = store["t"][0]
+        for time in asked(times, 2_000):
+            assert queue.offset_at(time) == bisect_left(times, time)
+            assert queue.offset_at(time, "upper") == bisect_right(times, time) - 1
+
+
+def test_other_ends_in_between(written):
+    times = [BEGAN + n // 3 for n in range(COUNT)]
+    set_times(written, times)
+    with rmqstore.open(written) as store:
+        queue = store["t"][0]
+        for low, high in [(0, COUNT), (10, COUNT - 7), (0, COUNT), (500, 501), (7, 7)]:
+            for time in asked(times, 50):
+                found = queue.offset_at(time, bounds=(low, high))
+                assert found == bisect_left(times, time, low, high)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_times_out_of_order_are_searched_as_the_first_time(written, mode):
+    times = random.Random(2).choices(range(BEGAN, BEGAN + COUNT), k=COUNT)
+    set_times(written, times)
+    wanted = asked(times)
+    first = []
+    for time in wanted[:40]:
+        with rmqstore.open(written, mode) as store:
+            first.append(store["t"][0].offset_at(time))
+    with rmqstore.open(written, mode) as store:
+        queue = store["t"][0]
+        for _ in range(REPEATED):
+            assert [queue.offset_at(time) for time in wanted[:40]] == first
+
+
+def test_times_rewritten_between_two_searches(written):
+    before = [BEGAN + n for n in range(COUNT)]
+    set_times(written, before)
+    for shift in (-3_000, 17, 4_000):
+        after = [time + shift for time in before]
+        with rmqstore.open(written) as store:
+            queue = store["t"][0]
+            for time in asked(before):
+                assert queue.offset_at(time) == bisect_left(before, time)
+            set_times(written, after)
+            for time in asked(before):
+                assert queue.offset_at(time) == bisect_left(after, time)
+        set_times(written, before)
+
+
+def test_a_queue_that_grows(tmp_path):
+    with rmqstore.open(tmp_path / "store", "a", config=rmqstore.StoreConfig.small()) as store:
+        store.create_topic("t", 1)
+        queue = store["t"][0]
+        times = []
+        for n in range(200):
+            store.put("t", b"x", queue_id=0)
+            times.append(queue[-1].store_timestamp)
+            for time in (times[0], times[n // 2], times[-1], times[-1] + 1) * (n % 4):
+                assert queue.offset_at(time) == bisect_left(times, time)
