@@ -41,10 +41,20 @@ cdef extern from *:
     #endif
     }
     static inline void prefetch(const void *at) { __builtin_prefetch(at, 1, 3); }
-    static inline int byte_is_set(const char *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+    /* A byte that is a flag, and counts up to some tens before the flag is set. */
+    #define BYTE_FLAG 0x80
+    static inline int byte_is_set(const char *at) {
+        return __atomic_load_n(at, __ATOMIC_RELAXED) & BYTE_FLAG;
+    }
     /* Set it; 1 for the one caller that found it clear. */
     static inline int byte_set_first(char *at) {
-        return __atomic_exchange_n(at, 1, __ATOMIC_RELAXED) == 0;
+        return (__atomic_fetch_or(at, (char)BYTE_FLAG, __ATOMIC_RELAXED) & BYTE_FLAG) == 0;
+    }
+    /* Count once more; 1 if it counted to ``most`` before.  No more threads than 127 - most. */
+    static inline int byte_counted(char *at, int most) {
+        if ((__atomic_load_n(at, __ATOMIC_RELAXED) & ~BYTE_FLAG) >= most) return 1;
+        __atomic_fetch_add(at, 1, __ATOMIC_RELAXED);
+        return 0;
     }
     static inline void prefetch_to_read(const void *at) { __builtin_prefetch(at, 0, 3); }
     #define likely_(x) __builtin_expect(!!(x), 1)
@@ -64,6 +74,7 @@ cdef extern from *:
     void prefetch(const void *at) noexcept nogil
     bint byte_is_set(const char *at) noexcept nogil
     bint byte_set_first(char *at) noexcept nogil
+    bint byte_counted(char *at, int most) noexcept nogil
     void prefetch_to_read(const void *at) noexcept nogil
     bint likely "likely_"(bint x) noexcept nogil
     bint unlikely "unlikely_"(bint x) noexcept nogil

@@ -13,6 +13,7 @@ cdef struct FileSlot:
     int64_t start            # offset of the first byte, from the name
     int64_t length           # bytes, when last listed
     MappedFile *file         # NULL: not open
+    int64_t opened           # times it was opened and kept its descriptor
 
 
 cdef struct FileSet:
@@ -166,6 +167,7 @@ cdef int64_t file_set_insert(FileSet *files, int64_t start, int64_t length) noex
         at -= 1
     files.slots[at].start = start
     files.slots[at].length = length
+    files.slots[at].opened = 0
     files.slots[at].file = NULL
     files.count += 1
     return at
@@ -266,10 +268,13 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
             file.fd = -1
     else:
         mapped_file_view(
-            file, status.st_size, VIEW_OF_QUEUE if files.of_queue else VIEW_OF_LOG)
+            file, status.st_size, VIEW_OF_QUEUE if files.of_queue else VIEW_OF_LOG,
+            slot.opened >= OPENED_OFTEN)
         if files.of_queue and file.view.bytes != NULL:
             close(file.fd)                   # there may be more of them than descriptors
             file.fd = E_NO_DESCRIPTOR
+        else:
+            slot.opened += 1
     slot.file = file
     if files.unclean:
         atomic_set(&file.name_dirty, 1)

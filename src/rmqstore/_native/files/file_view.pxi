@@ -2,9 +2,13 @@
 #
 # A mapping makes small reads cheap, but each page that it touched counts as memory of the process,
 # with as many around it as the page cache keeps in one piece.  So a process has only so many
-# regions of 2 MiB in use through views; what lies elsewhere is read with pread.  A queue's file of
-# which nothing could be in use is not even mapped: of a hundred thousand queues each is opened for
-# a few units, and a mapping costs more than these.
+# regions of 2 MiB in use through views; what lies elsewhere is read with pread.  More of them are
+# taken into use where it pays: a region that was read with pread again and again, and a queue's
+# file that was opened and closed for others again and again.  So memory grows with what is read
+# much, not with what is large; a region costs at least its page of the page table.
+#
+# A queue's file of which nothing could be in use is at first not even mapped: of a hundred
+# thousand queues each is opened for a few units, and a mapping costs more than these.
 #
 # A walk along a file looks at its bytes where they are, a region at a time, and lets go of each
 # region's pages behind it.
@@ -13,15 +17,23 @@ cdef enum:
     VIEW_MOST = 64 << 10         # from here on pread is as fast
     REGION_SHIFT = 21
     REGIONS_MOST = 512           # of each kind: 1 GiB
+    REGIONS_OFTEN = 16384        # and those that are read often: 64 MiB of page tables
+    REGION_READS = 32            # with pread cost as much as the faults of a region
+    OPENED_OFTEN = 4             # times that a queue's file was opened to be read with pread
 
 
-cdef void mapped_file_view(MappedFile *file, int64_t length, int kind) noexcept nogil:
-    """Map the first ``length`` bytes; without a mapping, all is read with pread."""
+cdef void mapped_file_view(
+    MappedFile *file, int64_t length, int kind, bint often,
+) noexcept nogil:
+    """Map the first ``length`` bytes; without a mapping, all is read with pread.
+
+    ``often``: whether a queue's file is worth it, though nothing of it may be in use at once.
+    """
     cdef FileView *view = &file.view
     cdef char *bytes = NULL
     length = min(length, file.size)
-    if length <= 0 or (
-            kind == VIEW_OF_QUEUE and atomic_get(&regions_viewed[kind]) >= REGIONS_MOST):
+    if length <= 0 or (kind == VIEW_OF_QUEUE and not often
+                       and atomic_get(&regions_viewed[kind]) >= REGIONS_MOST):
         return
     view.regions = <char *>calloc(<size_t>(length >> REGION_SHIFT) + 1, 1)
     if view.regions == NULL:
@@ -49,8 +61,15 @@ cdef inline bint view_may_touch(FileView *view, int64_t at, int64_t length) noex
 
 
 cdef bint view_use_region(FileView *view, int64_t region) noexcept nogil:
-    """Take a region into use if there may be one more."""
-    if atomic_get(&regions_viewed[view.kind]) >= REGIONS_MOST:
+    """Take a region into use if there may be one more, or if it is worth it.
+
+    Of a queue's file that was worth its mapping, every region is.
+    """
+    cdef int64_t viewed = atomic_get(&regions_viewed[view.kind])
+    if viewed >= REGIONS_MOST and (
+            viewed >= REGIONS_OFTEN or (
+                view.kind != VIEW_OF_QUEUE
+                and not byte_counted(view.regions + region, REGION_READS))):
         return False
     if byte_set_first(view.regions + region):
         atomic_add(&view.used, 1)

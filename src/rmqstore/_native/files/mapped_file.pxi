@@ -69,7 +69,7 @@ cdef enum:
 cdef struct FileView:
     const char *bytes        # NULL: read with pread
     int64_t length           # of the file's beginning, mapped
-    char *regions            # 1: in use, so that its pages may be the process's
+    char *regions            # each a flag: in use, so that its pages may be the process's
     atomic_i64 used          # regions in use
     int kind                 # VIEW_OF_...
     Guard guard
