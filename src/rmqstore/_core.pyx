@@ -95,6 +95,7 @@ include "_native/format/host_text.pxi"
 
 # files: mapped files, and the files of one log or queue. Uses base, format.
 include "_native/files/mapped_file.pxi"
+include "_native/files/zero_ahead.pxi"
 include "_native/files/file_view.pxi"
 include "_native/files/file_set.pxi"
 include "_native/files/file_read.pxi"
@@ -109,6 +110,7 @@ include "_native/queue/load_queues.pxi"
 
 # index: index files, and the set of them. Uses base to files.
 include "_native/index/index_file.pxi"
+include "_native/index/index_write.pxi"
 include "_native/index/chain_walk.pxi"
 include "_native/index/index_sizes.pxi"
 include "_native/index/index_set.pxi"

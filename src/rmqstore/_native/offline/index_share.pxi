@@ -20,6 +20,7 @@ cdef void index_outline(
     int64_t count, int64_t slots_used,
 ) noexcept nogil:
     """The header of a file of ``count`` entries; ``before`` is the last key of the file before."""
+    index_end_zeroing(index)                 # other processes enter the keys
     if before != NULL:
         index_seed(index, before.physical_offset, before.store_timestamp)
     if count == 0:                           # putKey was never called: the count stays unwritten

@@ -117,7 +117,7 @@ cdef Memory memory_of(void *data, int64_t length):
 
 
 cdef Memory memory_new(int64_t length):
-    cdef void *data = malloc(<size_t>max(length, 1))
+    cdef void *data = malloc_dense(<size_t>max(length, 1))
     if data == NULL:
         raise MemoryError()
     return memory_of(data, length)

@@ -89,6 +89,7 @@ cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
     """Make the file that begins at byte ``start`` the current one; create it if missing."""
     cdef MappedFile *file = NULL
     cdef int64_t rc = file_set_hold(&queue.files, start, &file)
+    queue.zeroed = INT64_MOST
     if rc == E_NOT_FOUND:
         rc = 0
         if queue.files.count == 0:
@@ -101,11 +102,26 @@ cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
             if rc < 0:
                 mapped_file_release(file)
                 mapped_file_release(file)
+            queue.zeroed = 0
     if rc < 0:
         return rc
     mapped_file_release(queue.current)
     queue.current = file
     return 0
+
+
+cdef void queue_zero_ahead(Queue *queue, int64_t position) noexcept nogil:
+    """Write zeros before the first unit that reaches beyond ``zeroed``, at ``position``."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t start = max(queue.zeroed, position & ~<int64_t>(PAGE_BYTES - 1))
+    cdef int64_t stop = zero_run_stop(queue.current, start)
+    cdef int fd
+    file_name(path, queue.files.directory, queue.current.start)
+    fd = open_to_zero(queue.current, queue.files.root, path)
+    if fd >= 0:
+        zero_range(queue.current, fd, start, stop)
+        close(fd)
+    queue.zeroed = stop if fd >= 0 and stop > position else INT64_MOST
 
 
 cdef int64_t queue_reserve(Queue *queue, int64_t stop) noexcept nogil:
@@ -139,6 +155,8 @@ cdef inline int64_t queue_unit_address(
         rc = queue_reserve(queue, position + UNIT_BYTES)
         if rc < 0:
             return rc
+    if unlikely(position + UNIT_BYTES > queue.zeroed):
+        queue_zero_ahead(queue, position)
     at[0] = queue.current.base + position
     return 0
 
@@ -195,6 +213,28 @@ cdef int64_t queue_put_unit(
     atomic_set(&queue.files.wrote, (queue_offset + 1) * UNIT_BYTES)
     atomic_set(&queue.max_offset, queue_offset + 1)
     return 1
+
+
+cdef inline bint queue_append_unit(
+    Queue *queue, int64_t queue_offset, int64_t physical_offset, int32_t size, int64_t code,
+) noexcept nogil:
+    """As queue_put_unit, for the unit at the queue's end if that needs nothing else; else False."""
+    cdef MappedFile *file = queue.current
+    cdef int64_t position
+    if unlikely(queue_offset == 0 or queue_offset != atomic_peek(&queue.max_offset)
+                or file == NULL):
+        return False
+    position = queue_offset * UNIT_BYTES - file.start
+    if unlikely(position < 0 or position + UNIT_BYTES > min(
+            min(queue.files.file_size, queue.zeroed), atomic_peek(&file.reserved))):
+        return False
+    unit_write(file.base + position, physical_offset, size, code)
+    if unlikely(mapped_file_lost(file, position, position + UNIT_BYTES) != 0):
+        return False
+    atomic_set(&queue.last_end, physical_offset + size)
+    atomic_set(&queue.files.wrote, (queue_offset + 1) * UNIT_BYTES)
+    atomic_set(&queue.max_offset, queue_offset + 1)
+    return True
 
 
 cdef bint unit_code_is_given(const Queue *queue, const Unit *unit) noexcept nogil:

@@ -74,6 +74,7 @@ cdef struct Queue:
     Queue *next_far
     FileSet files
     MappedFile *current          # where units are written; held, owned by the dispatch thread
+    int64_t zeroed               # zeros are written up to here; INT64_MOST: not to this file
     atomic_i64 max_offset        # end of the units; stored only after their bytes
     atomic_i64 min_offset        # first unit whose record the log still has
     atomic_i64 last_end          # end of the record that the newest unit points to

@@ -36,7 +36,7 @@ cdef class ColumnInput:
     cdef str unit                # what errors count: rows, or the values of a dictionary
     cdef str allowed             # what it may be, for errors
     cdef const int64_t *bounds   # of the lists that contain the items; errors name the lists
-    cdef list owners             # tuples, memoryviews, ArrowOwners, memory as bytes
+    cdef list owners             # tuples, memoryviews, ArrowOwners, Memory
 
     def __cinit__(self, str argument, str allowed, int nulls):
         self.rows = -1
@@ -51,11 +51,11 @@ cdef class ColumnInput:
 
     cdef int take_memory(self, int64_t count, int64_t size, char **memory) except -1:
         """Allocate ``count`` items that live as long as the column, aligned to 16, not cleared."""
-        cdef bytes block
+        cdef Memory block
         if count > (INT64_MAX - 64) // size:
             raise MemoryError(f"{self.where(-1)} has {count} rows")
-        block = PyBytes_FromStringAndSize(NULL, count * size)
-        memory[0] = PyBytes_AS_STRING(block)
+        block = memory_new(count * size)
+        memory[0] = block.data
         self.owners.append(block)
         return 0
 

@@ -1,0 +1,43 @@
+# Zeros written ahead of the writer into a file that this process has made, by system calls.
+#
+# A page that is first touched through the mapping costs a fault of its own, and the kernel reads
+# other pages around it.  Written in a run, pages become one folio, and one fault maps all of it.
+# Only where nothing was written yet, and where blocks are reserved; any failure is left to the
+# store through the mapping.
+#
+# Source: store/MappedFile.java warmMappedFile
+
+cdef enum:
+    ZERO_RUN = 256 << 10         # bytes at a time, at most: others may be waiting meanwhile
+    ZERO_BLOCK = 32 << 10        # bytes at a time where the writer is anywhere
+
+cdef const char[ZERO_RUN] ZEROS      # never written
+
+
+cdef int open_to_zero(const MappedFile *file, int root, const char *path) noexcept nogil:
+    """A descriptor of a mapped file, -1 if there is none or the name is another file's."""
+    cdef stat_t status
+    cdef int fd = openat(root, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
+    if fd >= 0 and (fstat(fd, &status) != 0 or status.st_ino != file.inode
+                    or status.st_dev != file.device):
+        close(fd)
+        return -1
+    return fd
+
+
+cdef void zero_range(MappedFile *file, int fd, int64_t start, int64_t stop) noexcept nogil:
+    """Write zeros to [start, stop), at most ZERO_RUN, unless the file was cut meanwhile."""
+    cdef stat_t status
+    if start < stop and fstat(fd, &status) == 0 and status.st_size == file.size \
+            and pwrite(fd, ZEROS, <size_t>(stop - start), start) < 0:
+        return
+
+
+cdef inline int64_t zero_run_stop(MappedFile *file, int64_t start) noexcept nogil:
+    """Where the run that begins at ``start`` ends.
+
+    Its length is the number of bytes that ``start`` is aligned to: short runs where a file
+    begins, so that never much more is written than is used, and whole folios later.
+    """
+    cdef int64_t run = min(max(start & -start, PAGE_BYTES), ZERO_RUN)
+    return min(start + run, atomic_peek(&file.reserved))
