@@ -107,12 +107,13 @@ cdef int64_t index_walk(
     cdef int32_t key_hash
     memset(walk, 0, sizeof(IndexWalk))
     rc = entry_reader_begin(&reader, index)
-    walk.heads = <int32_t *>calloc(<size_t>index.slot_num, sizeof(int32_t))
+    walk.heads = <int32_t *>malloc_dense(<size_t>index.slot_num * sizeof(int32_t))
     if rc < 0 or walk.heads == NULL:
         free(reader.buffer)
         free(walk.heads)
         walk.heads = NULL
         return E_NO_MEMORY
+    memset(walk.heads, 0, <size_t>index.slot_num * sizeof(int32_t))
     while number < stop:
         entry = entry_reader_at(&reader, number)
         if entry == NULL:
@@ -142,6 +143,7 @@ cdef int64_t index_slots_fit(IndexFile *index, const int32_t *heads) noexcept no
     cdef int64_t at = 0
     cdef int64_t rc = 1
     cdef int64_t i, part
+    cdef int32_t different
     cdef char *buffer = <char *>malloc(ENTRIES_READ * INDEX_SLOT_BYTES)
     if buffer == NULL:
         return E_NO_MEMORY
@@ -151,11 +153,10 @@ cdef int64_t index_slots_fit(IndexFile *index, const int32_t *heads) noexcept no
                         part * INDEX_SLOT_BYTES, buffer)
         if rc < 0:
             break
-        rc = 1
-        for i in range(part):
-            if get_i32(buffer + i * INDEX_SLOT_BYTES) != heads[at + i]:
-                rc = 0
-                break
+        different = 0
+        for i in range(part):                # without a branch: several slots at a time
+            different |= get_i32(buffer + i * INDEX_SLOT_BYTES) ^ heads[at + i]
+        rc = different == 0
         at += part
     free(buffer)
     return rc
