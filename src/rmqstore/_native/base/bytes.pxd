@@ -41,6 +41,33 @@ cdef extern from *:
     static inline void put_i32_release(char *at, int32_t value) {
         __atomic_store_n((uint32_t *)at, RMQ_BE32((uint32_t)value), __ATOMIC_RELEASE);
     }
+    /* As memchr, without a call for the few bytes of a property. */
+    #ifdef __SSE2__
+    #include <emmintrin.h>
+    static inline const char *find_byte(const char *at, char byte, int64_t length) {
+        __m128i wanted = _mm_set1_epi8(byte);
+        int64_t done = 0;
+        int hits;
+        if (length <= 0) return NULL;
+        if (length < 16) return (const char *)memchr(at, byte, (size_t)length);
+        for (; done + 16 <= length && done < 128; done += 16) {
+            hits = _mm_movemask_epi8(
+                _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + done)), wanted));
+            if (hits) return at + done + __builtin_ctz((unsigned)hits);
+        }
+        if (done == length) return NULL;
+        if (length - done >= 16)
+            return (const char *)memchr(at + done, byte, (size_t)(length - done));
+        /* The last 16 bytes: those before ``done`` have no hit. */
+        hits = _mm_movemask_epi8(
+            _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + length - 16)), wanted));
+        return hits ? at + length - 16 + __builtin_ctz((unsigned)hits) : NULL;
+    }
+    #else
+    static inline const char *find_byte(const char *at, char byte, int64_t length) {
+        return (const char *)(length > 0 ? memchr(at, byte, (size_t)length) : NULL);
+    }
+    #endif
     /* The items of an array with room for one more than ``count``; NULL without memory, and then
        the array is as it was. */
     static inline void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) {
@@ -58,6 +85,7 @@ cdef extern from *:
         }
     }
     """
+    const char *find_byte(const char *at, char byte, int64_t length) noexcept nogil
     void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) noexcept nogil
     void touch_pages(char *base, int64_t start, int64_t stop) noexcept nogil
     int16_t get_i16(const char *at) noexcept nogil

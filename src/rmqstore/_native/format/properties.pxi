@@ -22,7 +22,7 @@ cdef struct StoreProperties:
     Property multi_offset
 
 
-cdef bint property_next(
+cdef inline bint property_next(
     const char *data, int64_t length, int64_t *at, Property *entry,
 ) noexcept nogil:
     """The next valid entry: a name, a 0x01 and a value.  False at the end."""
@@ -31,10 +31,10 @@ cdef bint property_next(
     cdef int64_t size
     while at[0] < length:
         entry.name = data + at[0]
-        end = <const char *>memchr(entry.name, PROPERTY_VALUE_END, <size_t>(length - at[0]))
+        end = find_byte(entry.name, PROPERTY_VALUE_END, length - at[0])
         size = end - entry.name if end != NULL else length - at[0]
         at[0] += size + 1
-        split = <const char *>memchr(entry.name, PROPERTY_NAME_END, <size_t>size)
+        split = find_byte(entry.name, PROPERTY_NAME_END, size)
         if split == NULL:
             continue
         entry.name_length = split - entry.name
@@ -113,7 +113,7 @@ cdef bint split_next(
     cdef const char *end
     while at[0] < length:
         word[0] = text + at[0]
-        end = <const char *>memchr(word[0], separator, <size_t>(length - at[0]))
+        end = find_byte(word[0], separator, length - at[0])
         word_length[0] = end - word[0] if end != NULL else length - at[0]
         at[0] += word_length[0] + 1
         if word_length[0] > 0:

@@ -141,6 +141,11 @@ cdef int64_t dispatch_batch(
                 field = FIELD_PHYSICAL_OFFSET
             rc = fail(&store.failure, E_CORRUPT, "commitlog", record_field_name(field), at, 0, 0)
             break
+        # If the next two are about as long: the heads, and the end that has the properties.
+        prefetch_to_read(data + 2 * size)
+        prefetch_to_read(data + 2 * size + 64)
+        prefetch_to_read(data + 3 * size - 128)
+        prefetch_to_read(data + 3 * size - 64)
         rc = dispatch_record(store, file, data, &record, &request)
         if rc < 0:
             break
@@ -225,9 +230,7 @@ cdef inline int64_t dispatch_record(
             return rc
     if store.indexes.enabled and not store.dispatch.pending.units_only \
             and wanted & (REQUEST_KEYS | REQUEST_ROLLBACK):
-        note_key(store, record, KEYLESS)
-        if wanted & REQUEST_KEYS:
-            dispatch_note_keys(store, data, record, request)
+        dispatch_note_keys(store, data, record, request, wanted & REQUEST_KEYS)
     return 0
 
 
@@ -256,6 +259,10 @@ cdef inline int64_t dispatch_unit(
                 queue.completed = True
                 store.recovery.queues_rebuilt += 1
         return min(rc, 0)
+    if likely(queue_append_unit(queue, record.queue_offset, record.physical_offset, record.size,
+                                code)):
+        store.recovery.units_written += 1
+        return 0
     if not offset_is_likely(queue, record.queue_offset, record.physical_offset):
         atomic_add(&store.dispatch.skipped, 1)
         return 0
@@ -306,16 +313,22 @@ cdef inline int32_t next_key_hash(
 
 cdef inline void dispatch_note_keys(
     Store *store, const char *data, const Record *record, const DispatchRequest *request,
+    int64_t with_keys,
 ) noexcept nogil:
-    """Hash the keys of a record and prefetch their slots."""
+    """Hash the keys of a record and prefetch their slots; without any, note that it has none."""
     cdef int64_t at = -1
-    cdef int32_t key_hash = next_key_hash(data, record, request, &at)
-    while key_hash != KEYLESS:
-        note_key(store, record, key_hash)
-        key_hash = next_key_hash(data, record, request, &at)
+    cdef bint begins = True
+    cdef int32_t key_hash = next_key_hash(data, record, request, &at) if with_keys else KEYLESS
+    while key_hash != KEYLESS or begins:
+        note_key(store, record, key_hash, begins)
+        begins = False
+        if key_hash != KEYLESS:
+            key_hash = next_key_hash(data, record, request, &at)
 
 
-cdef inline void note_key(Store *store, const Record *record, int32_t key_hash) noexcept nogil:
+cdef inline void note_key(
+    Store *store, const Record *record, int32_t key_hash, bint begins,
+) noexcept nogil:
     cdef Pending *pending = store.dispatch.pending
     cdef PendingKey *key
     if unlikely(pending.count == PENDING_ROOM):
@@ -327,6 +340,7 @@ cdef inline void note_key(Store *store, const Record *record, int32_t key_hash) 
     key.physical_offset = record.physical_offset
     key.store_timestamp = record.store_timestamp
     key.key_hash = key_hash
+    key.begins = begins
     if key_hash != KEYLESS and store.indexes.last != NULL:
         prefetch(index_slot(store.indexes.last, key_hash))
 
@@ -341,13 +355,13 @@ cdef int64_t dispatch_keys(Store *store) noexcept nogil:
         rc = -ENOSPC                         # its files must be repaired first: reput_until
     for i in range(pending.count if rc == 0 else 0):
         key = &pending.keys[i]
-        if key.key_hash == KEYLESS:          # the first key of each record
+        if key.begins:
             rc = index_set_roll(&store.indexes)
             if rc < 0:
                 break
             pending.known = key.physical_offset < max(
                 atomic_peek(&store.indexes.last.end_phy_offset), store.indexes.known_end)
-        elif not pending.known:
+        if key.key_hash != KEYLESS and not pending.known:
             rc = index_set_put(&store.indexes, key.key_hash, key.physical_offset,
                                key.store_timestamp)
             if rc < 0:

@@ -63,6 +63,7 @@ cdef struct PendingKey:
     int64_t physical_offset
     int64_t store_timestamp
     int32_t key_hash             # KEYLESS: no key, but roll the file if it is full
+    bint begins                  # the first one of its record
 
 cdef struct Pending:
     int64_t count
