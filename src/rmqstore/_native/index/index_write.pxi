@@ -55,9 +55,10 @@ cdef void index_zero_block(IndexFile *index, char *slot) noexcept nogil:
 
 cdef void index_zero_ahead(IndexFile *index, int64_t at) noexcept nogil:
     """Write zeros before the first entry that reaches beyond ``zeroed``, at ``at``."""
-    cdef int64_t start = max(index.zeroed, at & ~<int64_t>(PAGE_BYTES - 1))
-    cdef int64_t stop = zero_run_stop(index.file, start)
-    index.zeroed = stop if stop > at and index_zero(index, start, stop) else INT64_MOST
+    cdef int64_t start = index.zeroed
+    index.zeroed = INT64_MOST
+    if at <= start and index_zero(index, start, zero_run_stop(index.file, start)):
+        index.zeroed = zero_run_stop(index.file, start)
 
 
 cdef inline int64_t index_put(

@@ -178,8 +178,18 @@ cdef int64_t recovered_unit(Queue *queue, int64_t queue_offset, Unit *unit) noex
 
 cdef int64_t queue_near_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
     """As queue_file_unit, for sequential reads of files that are not mapped."""
-    cdef int64_t rc
+    cdef MappedFile *file = queue.current
+    cdef int64_t position, rc
     if queue.files.writable:
+        # The file that is written, without a search and its lock.
+        if file != NULL and queue_offset * UNIT_BYTES >= file.start:
+            position = queue_offset * UNIT_BYTES - file.start
+            if queue.zeroed < position + UNIT_BYTES <= file.size:
+                memset(unit, 0, sizeof(Unit))        # not written yet: not even zeros
+                return 0
+            if position + UNIT_BYTES <= min(file.size, atomic_peek(&file.reserved)):
+                unit_read(file.base + position, unit)
+                return mapped_file_lost(file, position, position + UNIT_BYTES)
         return queue_file_unit(queue, queue_offset, unit)
     if not queue.near_start <= queue_offset < queue.near_start + queue.near_count:
         queue_forget_near(queue)

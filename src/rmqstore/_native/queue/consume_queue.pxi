@@ -111,17 +111,22 @@ cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
 
 
 cdef void queue_zero_ahead(Queue *queue, int64_t position) noexcept nogil:
-    """Write zeros before the first unit that reaches beyond ``zeroed``, at ``position``."""
+    """Write zeros before the first unit that reaches beyond ``zeroed``, at ``position``.
+
+    No more of them for a file whose units do not follow each other.
+    """
     cdef char path[FAILURE_PATH_BYTES]
-    cdef int64_t start = max(queue.zeroed, position & ~<int64_t>(PAGE_BYTES - 1))
-    cdef int64_t stop = zero_run_stop(queue.current, start)
-    cdef int fd
+    cdef int64_t start = queue.zeroed
+    cdef int fd = -1
+    queue.zeroed = INT64_MOST
+    if position > start:
+        return
     file_name(path, queue.files.directory, queue.current.start)
     fd = open_to_zero(queue.current, queue.files.root, path)
     if fd >= 0:
-        zero_range(queue.current, fd, start, stop)
+        queue.zeroed = zero_run_stop(queue.current, start)
+        zero_range(queue.current, fd, start, queue.zeroed)
         close(fd)
-    queue.zeroed = stop if fd >= 0 and stop > position else INT64_MOST
 
 
 cdef int64_t queue_reserve(Queue *queue, int64_t stop) noexcept nogil:
