@@ -18,8 +18,14 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_AsTuple, PyList_CheckExact, PyList_GetSlice
-from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
+from cpython.list cimport (
+    PyList_AsTuple,
+    PyList_CheckExact,
+    PyList_GET_ITEM,
+    PyList_GET_SIZE,
+    PyList_GetSlice,
+)
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check, PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.object cimport PyObject

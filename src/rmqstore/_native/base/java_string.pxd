@@ -126,6 +126,8 @@ cdef inline int64_t utf8_error(const char *text, int64_t length) noexcept nogil:
                     and continues_utf8(<unsigned char>text[at + 1]):
                 at += 2
                 continue
+        elif length >= 8 and not java_load_8(text + length - 8) & JAVA_NOT_ASCII:
+            return -1                        # the rest, and bytes before it once more
         size = java_decode_utf8(<const unsigned char *>text + at, length - at, &code)
         # U+FFFD itself is EF BF BD; nothing malformed that begins with EF takes three bytes.
         if code == JAVA_REPLACEMENT and not (size == 3 and <unsigned char>text[at] == 0xEF):

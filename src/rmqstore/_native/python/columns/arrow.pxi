@@ -260,6 +260,8 @@ cdef int take_arrow_numbers(
         if at == NULL:
             return refuse_arrow(column, "no data")
         at += layout.width * array.offset
+    if unit in (0, 1) and point_at_integers(column, at, &layout, array.length, validity):
+        return 0
     take_integers(column, at, &layout, array.length, validity, array.offset)
     values = <int64_t *><char *>column.view.rows
     for row in range(array.length if unit not in (0, 1) else 0):

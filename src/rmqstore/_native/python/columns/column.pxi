@@ -155,6 +155,23 @@ cdef int64_t read_integers(
     return -1
 
 
+cdef bint point_at_integers(
+    ColumnInput column, const char *at, const IntLayout *layout, int64_t rows,
+    const uint8_t *validity,
+) noexcept:
+    """Use integers where they lie if any value will do and none is missing; whether it does so.
+
+    REQUIRES: one of the column's owners keeps them.
+    """
+    if layout.width != 8 or not layout.signed or validity != NULL or column.low != INT64_MIN \
+            or column.high != INT64_MAX:
+        return False
+    column.view.kind = COLUMN_INTEGERS
+    column.view.rows = at
+    column.rows = rows
+    return True
+
+
 cdef int take_integers(
     ColumnInput column, const char *at, const IntLayout *layout, int64_t rows,
     const uint8_t *validity, int64_t validity_offset,

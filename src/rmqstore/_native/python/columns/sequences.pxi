@@ -156,6 +156,24 @@ cdef int take_int(ColumnInput column, int64_t row, object value, int64_t *into) 
     return 0
 
 
+cdef int take_int_list(ColumnInput column, list given) except -1:
+    """As take_int_rows, without a copy of the list: other code runs only for other objects."""
+    cdef int64_t *values = NULL
+    cdef int64_t row
+    cdef int64_t count = PyList_GET_SIZE(given)
+    cdef int overflow = 0
+    cdef PyObject *item
+    column.take_ints(count, &values)
+    for row in range(count):
+        item = PyList_GET_ITEM(given, row)
+        if not PyLong_CheckExact(<object>item):
+            return take_int_rows(column, PyList_AsTuple(given))
+        values[row] = PyLong_AsLongLongAndOverflow(<object>item, &overflow)
+        if overflow or not column.low <= values[row] <= column.high:
+            return column.refuse_number(row, <object>item)
+    return 0
+
+
 cdef int take_int_rows(ColumnInput column, tuple rows) except -1:
     """Take a sequence of integers."""
     cdef int64_t *values = NULL
@@ -178,6 +196,8 @@ cdef int take_numbers(ColumnInput column, object value) except -1:
     if is_integer(value):
         column.view.kind = COLUMN_INTEGER
         return take_int(column, -1, value, &column.view.integer)
+    if PyList_CheckExact(value):
+        return take_int_list(column, value)
     rows = rows_of(column, value)
     if rows is not None:
         return take_int_rows(column, rows)
@@ -187,4 +207,7 @@ cdef int take_numbers(ColumnInput column, object value) except -1:
     buffer = PyMemoryView_GET_BUFFER(view)
     layout.width = <int>buffer.itemsize
     layout.signed = buffer.format[0] >= c'a'
+    if point_at_integers(column, <const char *>buffer.buf, &layout, buffer.shape[0], NULL):
+        column.owners.append(view)
+        return 0
     return take_integers(column, <const char *>buffer.buf, &layout, buffer.shape[0], NULL, 0)
