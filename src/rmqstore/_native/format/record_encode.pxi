@@ -39,6 +39,15 @@ cdef int64_t encoded_size(const Encoded *message) noexcept nogil:
     return size + message.body_length + message.topic_length + message.properties_length
 
 
+cdef inline int64_t host_copy(char *at, const char *host, int32_t v6) noexcept nogil:
+    """Write a host; its bytes.  Both lengths are constants, so that no call is made to copy."""
+    if unlikely(v6 != 0):
+        memcpy(at, host, HOST_V6_BYTES)
+        return HOST_V6_BYTES
+    memcpy(at, host, HOST_V4_BYTES)
+    return HOST_V4_BYTES
+
+
 cdef inline void record_write(
     char *into, const Encoded *message, int64_t physical_offset, int64_t queue_offset,
     int64_t store_timestamp,
@@ -49,7 +58,6 @@ cdef inline void record_write(
     killed in between would otherwise leave a record without them that passes the check.
     """
     cdef char *at = into
-    cdef int64_t length
     put_i32(at + RECORD_MAGIC, MAGIC_MESSAGE)
     put_i32(at + RECORD_BODY_CRC, message.body_crc)
     put_i32(at + RECORD_QUEUE_ID, message.queue_id)
@@ -59,14 +67,10 @@ cdef inline void record_write(
     put_i32(at + RECORD_SYS_FLAG, message.sys_flag)
     put_i64(at + RECORD_BORN_TIMESTAMP, message.born_timestamp)
     at += RECORD_BORN_HOST
-    length = HOST_V6_BYTES if message.sys_flag & SYS_BORN_HOST_V6 else HOST_V4_BYTES
-    memcpy(at, message.born_host, <size_t>length)
-    at += length
+    at += host_copy(at, message.born_host, message.sys_flag & SYS_BORN_HOST_V6)
     put_i64(at, store_timestamp)
     at += 8
-    length = HOST_V6_BYTES if message.sys_flag & SYS_STORE_HOST_V6 else HOST_V4_BYTES
-    memcpy(at, message.store_host, <size_t>length)
-    at += length
+    at += host_copy(at, message.store_host, message.sys_flag & SYS_STORE_HOST_V6)
     put_i32(at, message.reconsume_times)
     put_i64(at + 4, message.prepared_transaction_offset)
     put_i32(at + 12, <int32_t>message.body_length)

@@ -24,8 +24,22 @@ cdef extern from *:
     static inline void put_hex(char *into, uint64_t value, int digits) {
         for (int i = digits - 1; i >= 0; i--) { into[i] = hex_digits[value & 15]; value >>= 4; }
     }
+    /* As put_hex with 8 digits: a nibble in each byte, all of them made digits at once. */
+    static inline void put_hex_8(char *into, uint32_t value) {
+        uint64_t v = value;
+        v = (v & 0xFFFF) | (v & 0xFFFF0000) << 16;
+        v = (v & 0x000000FF000000FFULL) | (v & 0x0000FF000000FF00ULL) << 8;
+        v = (v & 0x000F000F000F000FULL) | (v & 0x00F000F000F000F0ULL) << 4;
+        v += 0x3030303030303030ULL
+           + ((v + 0x0606060606060606ULL) >> 4 & 0x0101010101010101ULL) * ('A' - '9' - 1);
+    #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        v = __builtin_bswap64(v);
+    #endif
+        memcpy(into, &v, 8);
+    }
     """
     void put_hex(char *into, uint64_t value, int digits) noexcept nogil
+    void put_hex_8(char *into, uint32_t value) noexcept nogil
 
 
 cdef void unique_keys_init(UniqueKeys *keys, uint32_t address, uint32_t number) noexcept nogil:
@@ -68,4 +82,5 @@ cdef inline void unique_key_write(
     const UniqueKeys *keys, int64_t number, char *into,
 ) noexcept nogil:
     memcpy(into, keys.prefix, 20)
-    put_hex(into + 20, <uint64_t>number, 12)
+    put_hex(into + 20, <uint64_t>number >> 32, 4)
+    put_hex_8(into + 24, <uint32_t>number)
