@@ -88,9 +88,10 @@ cdef int64_t queue_sync_names(Queue *queue) noexcept nogil:
 cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
     """Make the file that begins at byte ``start`` the current one; create it if missing."""
     cdef MappedFile *file = NULL
+    cdef int64_t zeroed = INT64_MOST
     cdef int64_t rc = file_set_hold(&queue.files, start, &file)
-    queue.zeroed = INT64_MOST
     if rc == E_NOT_FOUND:
+        zeroed = 0
         rc = 0
         if queue.files.count == 0:
             rc = queue_make_directories(queue)
@@ -102,11 +103,11 @@ cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
             if rc < 0:
                 mapped_file_release(file)
                 mapped_file_release(file)
-            queue.zeroed = 0
     if rc < 0:
         return rc
     mapped_file_release(queue.current)
     queue.current = file
+    queue.zeroed = zeroed
     return 0
 
 
