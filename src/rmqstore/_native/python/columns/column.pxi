@@ -164,7 +164,7 @@ cdef bint point_at_integers(
     REQUIRES: one of the column's owners keeps them.
     """
     if layout.width != 8 or not layout.signed or validity != NULL or column.low != INT64_MIN \
-            or column.high != INT64_MAX:
+            or column.high != INT64_MAX or <size_t>at & 7:
         return False
     column.view.kind = COLUMN_INTEGERS
     column.view.rows = at

@@ -157,21 +157,27 @@ cdef int take_int(ColumnInput column, int64_t row, object value, int64_t *into) 
 
 
 cdef int take_int_list(ColumnInput column, list given) except -1:
-    """As take_int_rows, without a copy of the list: other code runs only for other objects."""
+    """As take_int_rows, without a copy of the list.
+
+    Nothing that runs other code happens while its items are only borrowed.
+    """
     cdef int64_t *values = NULL
-    cdef int64_t row
     cdef int64_t count = PyList_GET_SIZE(given)
+    cdef int64_t row = 0
     cdef int overflow = 0
     cdef PyObject *item
     column.take_ints(count, &values)
-    for row in range(count):
-        item = PyList_GET_ITEM(given, row)
-        if not PyLong_CheckExact(<object>item):
-            return take_int_rows(column, PyList_AsTuple(given))
-        values[row] = PyLong_AsLongLongAndOverflow(<object>item, &overflow)
-        if overflow or not column.low <= values[row] <= column.high:
-            return column.refuse_number(row, <object>item)
-    return 0
+    with cython.critical_section(given):
+        while row < count and row < PyList_GET_SIZE(given):
+            item = PyList_GET_ITEM(given, row)
+            if not PyLong_CheckExact(<object>item):
+                break
+            values[row] = PyLong_AsLongLongAndOverflow(<object>item, &overflow)
+            if overflow or not column.low <= values[row] <= column.high:
+                break
+            row += 1
+    # What is no such integer is taken, or refused, as an item of any sequence.
+    return 0 if row == count else take_int_rows(column, PyList_AsTuple(given))
 
 
 cdef int take_int_rows(ColumnInput column, tuple rows) except -1:
