@@ -5,7 +5,6 @@ Source: ``store/DefaultMessageStore.java``.
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from types import NoneType
@@ -18,10 +17,9 @@ from rmqstore.errors import StoreLockedError, StoreNotFoundError
 from rmqstore.lock_owner import lock_owner
 from rmqstore.store import MessageStore, Mode
 from rmqstore.syncing import make_directories
+from rmqstore.warn import log_warning
 
 __all__ = ["open"]
-
-_log = logging.getLogger("rmqstore")
 
 
 def open(
@@ -99,7 +97,7 @@ def open(
     if config is not None and not isinstance(config, StoreConfig):
         config = StoreConfig.from_file(config)
     if config is not None and config.unsupported():
-        _log.warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
+        log_warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
     if mode == "a":
         make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
     elif not Path(root, paths.COMMIT_LOG).is_dir():

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from pathlib import Path
 from typing import Any
 
 from rmqstore import paths
 from rmqstore.types import RecoveredRange, Recovery
+from rmqstore.warn import log_warning
 
 __all__ = ["describe_recovery", "describe_verification"]
 
-_log = logging.getLogger("rmqstore")
 _UNITS_SHOWN = 8
 
 
@@ -35,7 +34,7 @@ def describe_recovery(path: str, mode: str, found: dict[str, Any], *, was_closed
         notes.append("a short last commit log file was given its full length")
     ranges = tuple(_range(path, mended) for mended in found["ranges"])
     for mended in ranges:
-        _log.warning("%s: %s", path, mended)
+        log_warning("%s: %s", path, mended)
     filled = sum(mended.kind == "filled" for mended in ranges)
     if filled:
         notes.append(f"{filled} damaged ranges were filled")
@@ -46,7 +45,7 @@ def describe_recovery(path: str, mode: str, found: dict[str, Any], *, was_closed
             f"{found['index_set_aside']} index files that could not be used were moved to "
             "rmqstore-quarantine/index"
         )
-        _log.warning("%s: %s", path, notes[-1])
+        log_warning("%s: %s", path, notes[-1])
     if found["skipped"]:
         notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
     return Recovery(
@@ -101,7 +100,7 @@ def describe_verification(
                 f"at queue offsets {shown}{more}"
             )
     for note in notes:
-        _log.warning("%s: %s", path, note)
+        log_warning("%s: %s", path, note)
     checked = f"{records} records and {units} units were checked"
     notes.append(checked if notes else f"{checked}: nothing was found")
     return dataclasses.replace(recovery, records_checked=records, notes=(*recovery.notes, *notes))

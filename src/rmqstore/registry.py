@@ -6,7 +6,6 @@ Source: ``broker/topic/TopicConfigManager.java``.
 from __future__ import annotations
 
 import errno
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +17,9 @@ from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import PutError, StoreCorruptError
 from rmqstore.syncing import SyncError
 from rmqstore.types import PutStatus
+from rmqstore.warn import log_warning
 
 __all__ = ["TopicRegistry"]
-
-_log = logging.getLogger("rmqstore")
 
 
 class TopicRegistry:
@@ -63,7 +61,7 @@ class TopicRegistry:
         except StoreCorruptError as error:
             if not self._lenient:
                 raise
-            _log.warning("%s", error)
+            log_warning("%s", error)
             return None
 
     def reload(self) -> None:

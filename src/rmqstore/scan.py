@@ -5,7 +5,6 @@ The column names are ``common/message/MessageExt.java``'s.
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, cast
@@ -418,6 +417,8 @@ def _pyarrow() -> Any:
 def _columns(chosen: tuple[str, ...]) -> tuple[str, ...]:
     for name in chosen:
         if name not in _core.COLUMN_NAMES:
+            import difflib
+
             near = difflib.get_close_matches(name, _core.COLUMN_NAMES, 1)
             hint = f"; nearest is {near[0]!r}" if near else ""
             raise ValueError(f"columns must name columns of a scan, got {name!r}{hint}")

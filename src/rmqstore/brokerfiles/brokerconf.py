@@ -6,7 +6,6 @@ Source: ``java.util.Properties.load``; the setters of ``common/BrokerConfig.java
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -112,6 +111,8 @@ def parse_properties(text: str) -> Iterator[Setting]:
 
 def nearest(key: str, known: Iterable[str]) -> str:
     """Return the warning about a key that no part of a broker knows."""
+    import difflib
+
     candidates = [*known, *OTHER_KEYS]
     folded = {one.lower(): one for one in candidates}
     found = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.6)
