@@ -296,13 +296,16 @@ static void take(File *file, off_t start, off_t stop, Pages *pages) {
     }
 }
 
+/* The process may be killed anywhere in this: the copy is never longer than the file was. */
 static void keep(File *file, Pages *pages) {
     char text[64];
     size_t number;
-    for (number = 0; number < pages->count; number++)
-        if (pwrite(file->shadow, pages->bytes + number * PAGE, PAGE, pages->at[number]) != PAGE)
-            abort();
     if (ftruncate(file->shadow, pages->size) != 0) abort();
+    for (number = 0; number < pages->count; number++) {
+        off_t at = pages->at[number];
+        ssize_t length = pages->size - at < PAGE ? pages->size - at : PAGE;
+        if (pwrite(file->shadow, pages->bytes + number * PAGE, length, at) != length) abort();
+    }
     text_of(&file->id, text);
     say("held\t%s\n", text);
 }

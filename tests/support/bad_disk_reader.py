@@ -93,8 +93,9 @@ class Reader:
 class Sweeps:
     """Threads that call everything everywhere, and what came of it."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, step: int) -> None:
         self.reader = reader
+        self.step = step
         self.counts: Counter[str] = Counter()
         self.errors: set[str] = set()
         self.failed: set[tuple[str, int]] = set()
@@ -118,7 +119,7 @@ class Sweeps:
 
     def sweep(self, part: int) -> None:
         reader = self.reader
-        for number in range(part, len(reader.places), THREADS):
+        for number in range(part * self.step, len(reader.places), THREADS * self.step):
             for call in (reader.get, reader.at, reader.item, reader.query, reader.locate_many):
                 self.try_one(call, number)
         for whole in (
@@ -169,7 +170,8 @@ def main(given: str) -> None:
     """``root`` and ``places`` of a store; ``file`` of it, of which bytes from ``begin`` are bad.
 
     With ``bad``, a path, they are so as ``bad_disk`` makes them; else by replaced pages, and with
-    ``fail`` each read of a file by its descriptor fails as well.
+    ``fail`` each read of a file by its descriptor fails as well.  Single calls are for each
+    ``step``-th message.
     """
     chosen = json.loads(given)
     begin, end = chosen["begin"], chosen["end"]
@@ -177,7 +179,7 @@ def main(given: str) -> None:
     faulthandler.enable()
     with rmqstore.open(chosen["root"]) as store:
         reader = Reader(store, chosen["places"])
-        sweeps = Sweeps(reader)
+        sweeps = Sweeps(reader, chosen["step"])
         for number in range(0, len(reader.places), 10):  # all files are mapped
             assert reader.get(number) == reader.query(number) == 1
         if chosen["bad"]:
