@@ -2,7 +2,9 @@
 # Spark, and Maven beside it for the tests against the real store.  Stamps depend on the sources
 # alone; environments and builds are made anew, never mended.
 #
-#   make demo        the main jobs: a store of order events, written, read and found; then demo-spark
+#   make demo        the main jobs: a store of order events, written, read and found; then the two:
+#   make demo-producer  RocketMQ's own client, in Java, sends to a store that is served; skipped
+#                    where there is no Java or no Maven
 #   make demo-spark  a pipeline through Spark that is killed in the middle and adds up all the same;
 #                    skipped where there is no Java
 #   make test        all tests, against the installed release build
@@ -15,6 +17,13 @@
 #   make bench-table ours beside what the machine needs at least
 #   make versus      ours beside the real store, alternately, with each goal; it needs Java and Maven;
 #                    ARGS="--rounds 5 --messages 1000000 --entries 15000000 --only query"
+#   make versus-serve rmqstore serve beside the real broker, with the real Java client; Java and Maven;
+#                    ARGS="--rounds 5 --seconds 5 --only sync"
+#   make serve-clients all scenarios of real clients, and mqadmin, beside the real servers; Java,
+#                    Maven and Go
+#   make serve-faults rmqstore serve killed 50 times under load of Java clients, then handed to a real
+#                    broker and back 10 times; ARGS="--kills 200"; make serve-clients has a slice
+#   make serve-traffic ten longer random programs of clients against the real servers and ours
 #   make scale       how cost grows: messages, queues, bytes, threads; ARGS="--only queues" for some,
 #                    "--huge 100000000" for a store of 17 GB more
 #   make bench-spark stores beside Parquet in Spark
@@ -23,7 +32,11 @@
 #   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
 #   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
 #                    ONLY=kill,power for some, SEED and CASE to repeat one; make test has a slice
+#   make fuzz-frames 10^7 mutated frames for the codec of make faults, in one program
 #   make faults-proof known defects put back one at a time, and which campaign finds each
+#   make parity      docs/parity.md, with the comparisons of all of make interop
+#   make week        ten million messages over seven days of the store's clock, killed 20 times, then
+#                    in the hands of the real broker; ARGS="--messages 1000000 --no-java"
 #   make interop coverage venv clean
 #
 # ARGS is handed to pytest: make test ARGS="-k index -x"
@@ -42,20 +55,30 @@ BASE ?=
 export HYPOTHESIS_PROFILE ?= dev
 
 V := build/venv
+CLIENTS := interop/clients
 SITE := $(CURDIR)/build/site
 JAVA := $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
+MAVEN := $(and $(JAVA),$(shell command -v mvn))
+NO_MAVEN := demo-producer: skipped, it needs Java (in JAVA_HOME or on the PATH) and Maven
 NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on the PATH)
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-spark test lint asan tsan coverage wheel bench instructions bench-table versus \
-    scale interop faults faults-proof spark-faults pipeline bench-spark bench-spark-scale \
-    venv clean FORCE
+.PHONY: demo demo-producer demo-spark test lint asan tsan coverage wheel bench instructions \
+    bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
+    pipeline bench-spark bench-spark-scale serve-clients serve-faults serve-traffic versus-serve venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
 	$(V)/bin/rmqstore demo build/demo-store
-	@$(MAKE) --no-print-directory demo-spark
+	@$(MAKE) --no-print-directory demo-producer demo-spark
+
+demo-producer: $(V)/demo.stamp $(if $(MAVEN),$(CLIENTS)/target/clients.jar)
+	$(if $(MAVEN),$(V)/bin/python examples/producer.py build/demo-producer,@echo "$(NO_MAVEN)")
+
+$(CLIENTS)/target/clients.jar: $(CLIENTS)/pom.xml $(shell find $(CLIENTS)/src -name '*.java')
+	$(MAVEN) -q -B -f $< package
+	touch $@
 
 demo-spark: $(if $(JAVA),$(V)/spark.stamp)
 	$(if $(JAVA),$(V)/bin/python examples/pipeline.py build/demo-pipeline --short,@echo "$(NO_JAVA)")
@@ -64,8 +87,9 @@ demo-spark: $(if $(JAVA),$(V)/spark.stamp)
 # pass of their own, with the faults build before the release build on the path.  Spark's have one
 # as well: what a session leaves in its process is then nothing to the other tests.
 test: $(V)/test.stamp build/site/faults/stamp
+	scripts/need_chromium.sh || [ $$? -eq 3 ]
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
-	    $(V)/bin/pytest -m "not needs_debug_build and not spark" $(ARGS) $(or_none)
+	    $(V)/bin/pytest -m "not needs_debug_build and not spark and not campaign" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
 	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
@@ -77,6 +101,10 @@ or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
 interop: $(V)/test.stamp
 	RMQSTORE_TURNS=200 RMQSTORE_INTEROP_ROUNDS=3 $(V)/bin/pytest -m interop $(ARGS)
 
+parity: $(V)/test.stamp
+	RMQSTORE_COMPARED=$(CURDIR)/tests/interop/counts.json $(V)/bin/pytest -m interop $(ARGS)
+	$(V)/bin/python scripts/make_parity_page.py
+
 DIR ?= build/scale
 SCALE ?= 1
 JOBS ?= 2
@@ -85,6 +113,9 @@ faults: $(V)/test.stamp build/site/faults/stamp build/site/asan/stamp
 	    --scale "$(SCALE)" --jobs "$(JOBS)" --seed "$(SEED)" --only "$(ONLY)" --case "$(CASE)" \
 	    --scratch build/faults
 
+fuzz-frames: build/site/faults/stamp
+	PYTHONPATH=$(SITE)/faults:tests $(V)/bin/python -m faults.fuzzing frame 14 0 10000000
+
 # Known defects, put back one at a time: the campaigns in whose reach they are must find them.
 faults-proof: $(V)/test.stamp build/site/plants/stamp
 	RMQSTORE_FAULTS_PATH=$(SITE)/plants PYTHONPATH=$(SITE)/plants:tests $(V)/bin/python \
@@ -92,6 +123,10 @@ faults-proof: $(V)/test.stamp build/site/plants/stamp
 
 spark-faults: $(V)/test.stamp
 	RMQSTORE_SPARK_FAULTS=100 $(V)/bin/pytest tests/spark/test_faults.py $(ARGS)
+
+week: $(V)/test.stamp
+	rm -rf build/week
+	PYTHONPATH=tests $(V)/bin/python -m week build/week $(ARGS)
 
 pipeline: $(V)/spark.stamp
 	$(V)/bin/python examples/pipeline.py build/pipeline
@@ -153,6 +188,19 @@ instructions: $(V)/test.stamp
 versus: $(V)/test.stamp build/limits
 	PYTHONPATH=bench:tests $(V)/bin/python -m versus --limits build/limits $(ARGS)
 
+versus-serve: $(V)/test.stamp
+	PYTHONPATH=bench:tests $(V)/bin/python bench/versus_serve.py $(ARGS)
+
+serve-clients: $(V)/test.stamp
+	$(V)/bin/pytest -m campaign $(ARGS)
+
+serve-faults: $(V)/test.stamp
+	PYTHONPATH=tests $(V)/bin/python -m serve.killed $(ARGS)
+
+serve-traffic: $(V)/test.stamp
+	RMQSTORE_TRAFFIC_ROUNDS=10 RMQSTORE_TRAFFIC_SENDS=200 \
+	    $(V)/bin/pytest tests/serve/test_random_traffic.py $(ARGS)
+
 scale: $(V)/test.stamp
 	PYTHONPATH=bench $(V)/bin/python -m scale $(ARGS)
 
@@ -185,7 +233,8 @@ venv: $(V)/test.stamp
 
 clean:
 	rm -rf build dist src/*.egg-info src/rmqstore/_core.c .benchmarks .coverage .pytest_cache \
-	    .mypy_cache .ruff_cache .hypothesis interop/target
+	    .mypy_cache .ruff_cache .hypothesis interop/target interop/five/target interop/clients/target \
+	    interop/clients/target-five
 	find src tests bench scripts examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- environments and builds -----------------------------------------------------------------

@@ -22,7 +22,16 @@ from types import ModuleType
 from typing import Any
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
-MODULES = ("rmqstore", "rmqstore.offline", "rmqstore.spark", "rmqstore.testing")
+MODULES = (
+    "rmqstore",
+    "rmqstore.traces",
+    "rmqstore.replies",
+    "rmqstore.filters",
+    "rmqstore.metrics",
+    "rmqstore.offline",
+    "rmqstore.spark",
+    "rmqstore.testing",
+)
 WIDTH = 100
 
 HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
@@ -173,7 +182,9 @@ def page() -> str:
         names: list[str] = module.__all__
         for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
             value = getattr(module, name)
-            if inspect.isclass(value):
+            if isinstance(value, (int, str)):
+                text.append(f"### {name}\n\n`{value!r}`")
+            elif inspect.isclass(value):
                 text.append(class_text(name, value))
             else:
                 call = f"{module.__name__}.{name}"

@@ -107,9 +107,54 @@ class BrokerStore:
     sent: list[SentRow]
 
 
+@dataclass(frozen=True)
+class FiveRow:
+    """One message of the 5.3.3 store, as its own store read it back."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    compression: str  # "none", "LZ4", "ZSTD", "ZLIB"
+    key: str
+    body_sha1: bytes  # of the body before compression
+
+    @classmethod
+    def parse(cls, line: str) -> FiveRow:
+        column = line.split("\t")
+        numbers = (int(text) for text in column[1:5])
+        return cls(column[0], *numbers, *column[5:7], base64.b64decode(column[7], validate=True))
+
+
+@dataclass(frozen=True)
+class FiveStore:
+    """A store that a real 5.3.3 left: not to be written to."""
+
+    root: Path
+    dump: list[FiveRow]
+
+
+def _unpack(name: str, target: Path) -> Path:
+    with tarfile.open(DATA / "stores" / f"{name}.tar.xz") as archive:
+        # Python 3.11 has filters from 3.11.4 on.
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(target, **safely)
+    return target / name
+
+
 def _rows(path: Path, parse: Callable[[str], object]) -> list:
     lines = path.read_text(encoding="utf-8").split("\n")
     return [parse(line) for line in lines if line]
+
+
+@pytest.fixture
+def undelivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores opened for writing leave what is delayed as it is: for who compares every byte."""
+    from rmqstore.services.schedule import ScheduleEngine
+
+    monkeypatch.setattr(ScheduleEngine, "_begin_schedule", lambda self: None)
+    monkeypatch.setattr(ScheduleEngine, "_correct_times", lambda *arguments: None)
 
 
 @pytest.fixture(scope="session")
@@ -119,12 +164,7 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
 
     def unpack(name: str) -> BrokerStore:
         if name not in unpacked:
-            target = tmp_path_factory.mktemp("stores")
-            with tarfile.open(DATA / "stores" / f"{name}.tar.xz") as archive:
-                # Python 3.11 has filters from 3.11.4 on.
-                safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-                archive.extractall(target, **safely)
-            top = target / name
+            top = _unpack(name, tmp_path_factory.mktemp("stores"))
             unpacked[name] = BrokerStore(
                 name,
                 top / "store",
@@ -134,6 +174,13 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
         return unpacked[name]
 
     return unpack
+
+
+@pytest.fixture(scope="session")
+def five_store(tmp_path_factory: pytest.TempPathFactory) -> FiveStore:
+    """The store of a real 5.3.3, unpacked once a session."""
+    top = _unpack("five", tmp_path_factory.mktemp("stores"))
+    return FiveStore(top / "store", _rows(top / "dump.tsv", FiveRow.parse))
 
 
 @pytest.fixture(scope="session")

@@ -68,3 +68,4 @@ def make(folder: Path) -> None:
         subprocess.run([sys.executable, "-c", KILLED, str(killed), str(count)], check=True)
     for path in made.iterdir():
         workloads.copy(path, folder / path.name)
+    workloads.copy(made / f"killed-{SMALL}", folder / "killed-first")

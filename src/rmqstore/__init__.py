@@ -19,12 +19,19 @@ _MODULES = {
     "MessageStore": ("rmqstore.store", "MessageStore"),
     "Topic": ("rmqstore.topic", "Topic"),
     "Queue": ("rmqstore.topic", "Queue"),
+    "Consumer": ("rmqstore.consume.consumer", "Consumer"),
+    "Group": ("rmqstore.consume.groups", "Group"),
+    "Lag": ("rmqstore.consume.lag", "Lag"),
     "Scan": ("rmqstore.scan", "Scan"),
     "IndexFile": ("rmqstore.parts", "IndexFile"),
     "ConsumeQueue": ("rmqstore.parts", "ConsumeQueue"),
     "CommitLog": ("rmqstore.parts", "CommitLog"),
     "StoreConfig": ("rmqstore.config", "StoreConfig"),
     "RmqStoreWarning": ("rmqstore.config", "RmqStoreWarning"),
+    "Server": ("rmqstore.serve.server", "Server"),
+    "aserve": ("rmqstore.serve.serving", "aserve"),
+    "InDoubt": ("rmqstore.services.transaction", "InDoubt"),
+    "Transaction": ("rmqstore.services.transaction", "Transaction"),
     **{
         name: ("rmqstore._core", name)
         for name in (
@@ -39,7 +46,16 @@ _MODULES = {
     },
     **{
         name: ("rmqstore.types", name)
-        for name in ("GetResult", "GetStatus", "PutStatus", "RecoveredRange", "Recovery")
+        for name in (
+            "Deleted",
+            "Delayed",
+            "GetResult",
+            "GetStatus",
+            "PutStatus",
+            "RecoveredRange",
+            "Recovery",
+            "Snapshot",
+        )
     },
     **{
         name: ("rmqstore.errors", name)
@@ -57,6 +73,8 @@ _MODULES = {
             "MessageIllegalError",
             "FilterError",
             "TopicNotFoundError",
+            "GroupNotFoundError",
+            "ConsumeDisabledError",
             "MessageNotFoundError",
             "MessagesRemovedError",
         )
@@ -74,9 +92,14 @@ if TYPE_CHECKING:
         string_hash,
     )
     from rmqstore.config import RmqStoreWarning, StoreConfig
+    from rmqstore.consume.consumer import Consumer
+    from rmqstore.consume.groups import Group
+    from rmqstore.consume.lag import Lag
     from rmqstore.errors import (
+        ConsumeDisabledError,
         FilterError,
         ForkedStoreError,
+        GroupNotFoundError,
         IncompatibleStoreError,
         MessageIllegalError,
         MessageNotFoundError,
@@ -94,19 +117,39 @@ if TYPE_CHECKING:
     from rmqstore.opening import open
     from rmqstore.parts import CommitLog, ConsumeQueue, IndexFile
     from rmqstore.scan import Scan
+    from rmqstore.serve.server import Server
+    from rmqstore.serve.serving import aserve, serve
+    from rmqstore.services.transaction import InDoubt, Transaction
     from rmqstore.store import MessageStore
     from rmqstore.topic import Queue, Topic
-    from rmqstore.types import GetResult, GetStatus, PutStatus, RecoveredRange, Recovery
+    from rmqstore.types import (
+        Delayed,
+        Deleted,
+        GetResult,
+        GetStatus,
+        PutStatus,
+        RecoveredRange,
+        Recovery,
+        Snapshot,
+    )
 
 __all__ = [
     "CommitLog",
+    "ConsumeDisabledError",
     "ConsumeQueue",
+    "Consumer",
+    "Delayed",
+    "Deleted",
     "FilterError",
     "ForkedStoreError",
     "GetResult",
     "GetStatus",
+    "Group",
+    "GroupNotFoundError",
+    "InDoubt",
     "IncompatibleStoreError",
     "IndexFile",
+    "Lag",
     "Message",
     "MessageIllegalError",
     "MessageNotFoundError",
@@ -122,6 +165,8 @@ __all__ = [
     "Recovery",
     "RmqStoreWarning",
     "Scan",
+    "Server",
+    "Snapshot",
     "StoreClosedError",
     "StoreConfig",
     "StoreCorruptError",
@@ -131,15 +176,24 @@ __all__ = [
     "StoreNotFoundError",
     "Topic",
     "TopicNotFoundError",
+    "Transaction",
+    "aserve",
     "crc32",
     "decode_record",
     "encode_record",
     "open",
+    "serve",
     "string_hash",
 ]
 
 
+# ``serve`` is one that is called, so that no import of a part of it takes the function away.
+_SUBMODULES = ("metrics", "serve", "testing")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"rmqstore.{name}")
     try:
         module, attribute = _MODULES[name]
     except KeyError:

@@ -38,12 +38,14 @@ from cpython.unicode cimport (
 )
 from libc.errno cimport (
     EACCES, EAGAIN, EBADF, EEXIST, EFAULT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT,
-    ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EXDEV, errno,
+    ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, EXDEV, errno,
 )
+from libc.math cimport INFINITY, NAN
 from libc.stdint cimport (
-    INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, int16_t,
+    INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
+    uint64_t, int16_t,
 )
-from libc.stdlib cimport calloc, free, malloc, qsort, realloc
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc, strtod
 from libc.string cimport (
     memchr, memcmp, memcpy, memmove, memset, strcmp, strlen, strncmp, strrchr,
 )
@@ -94,6 +96,7 @@ include "_native/base/worker.pxi"
 
 # format: the bytes on the disk: records, properties, hosts, unique keys. Uses base.
 include "_native/format/properties.pxi"
+include "_native/format/multi_names.pxi"
 include "_native/format/record_parse.pxi"
 include "_native/format/record_encode.pxi"
 include "_native/format/unique_key.pxi"
@@ -103,14 +106,18 @@ include "_native/format/host_text.pxi"
 include "_native/files/mapped_file.pxi"
 include "_native/files/zero_ahead.pxi"
 include "_native/files/file_view.pxi"
+include "_native/files/file_places.pxi"
 include "_native/files/file_set.pxi"
 include "_native/files/file_read.pxi"
 include "_native/files/listing.pxi"
+include "_native/files/file_removal.pxi"
 include "_native/files/file_data.pxi"
 
 # queue: consume queues, and the table that finds them. Uses base to files.
 include "_native/queue/queue_state.pxi"
 include "_native/queue/consume_queue.pxi"
+include "_native/queue/queue_ext.pxi"
+include "_native/queue/queue_ext_ends.pxi"
 include "_native/queue/topic_table.pxi"
 include "_native/queue/load_queues.pxi"
 
@@ -127,18 +134,26 @@ include "_native/index/keyless.pxi"
 # index.
 include "_native/log/wakeups.pxi"
 include "_native/log/damage.pxi"
+include "_native/log/figures.pxi"
 include "_native/log/store_state.pxi"
 include "_native/log/lifetime.pxi"
+include "_native/log/disk_use.pxi"
+include "_native/log/multi_append.pxi"
 include "_native/log/commit_log.pxi"
 include "_native/log/prepare.pxi"
 include "_native/log/record_read.pxi"
 include "_native/log/log_cursor.pxi"
+include "_native/log/filter_bitmap.pxi"
+include "_native/log/ext_recovery.pxi"
 include "_native/log/queue_lives.pxi"
 include "_native/log/unit_recovery.pxi"
+include "_native/log/ext_dispatch.pxi"
+include "_native/log/multi_dispatch.pxi"
 include "_native/log/dispatch.pxi"
 include "_native/log/checkpoint.pxi"
 include "_native/log/flush.pxi"
 include "_native/log/topic_deletion.pxi"
+include "_native/log/retention.pxi"
 
 # recover: what opening checks, completes and fills. Uses base to log.
 include "_native/recover/recover_scan.pxi"
@@ -149,6 +164,19 @@ include "_native/recover/index_sound.pxi"
 include "_native/recover/index_rebuild.pxi"
 include "_native/recover/recover_index.pxi"
 include "_native/recover/recover.pxi"
+
+# filter: which records a reader wants, by their tags and properties. Uses base to queue.
+include "_native/filter/text_set.pxi"
+include "_native/filter/tags.pxi"
+include "_native/filter/java_number.pxi"
+include "_native/filter/sql_tokens.pxi"
+include "_native/filter/sql_program.pxi"
+include "_native/filter/sql_values.pxi"
+include "_native/filter/sql_parser.pxi"
+include "_native/filter/sql_parse.pxi"
+include "_native/filter/sql_evaluate.pxi"
+include "_native/filter/message_filter.pxi"
+include "_native/filter/bitmap_sql.pxi"
 
 # read: what a reader sees: files that came, ends of queues, `get`, `query`. Uses base to recover.
 include "_native/read/refresh.pxi"
@@ -188,6 +216,17 @@ include "_native/offline/log_units.pxi"
 include "_native/offline/index_share.pxi"
 include "_native/offline/index_check.pxi"
 
+# wire: frames of RocketMQ's remoting protocol, and what clients' hot requests do. Uses base to
+# offline.
+include "_native/wire/header_text.pxi"
+include "_native/wire/header.pxi"
+include "_native/wire/frame.pxi"
+include "_native/wire/answer.pxi"
+include "_native/wire/pull_answer.pxi"
+include "_native/wire/queue_holds.pxi"
+include "_native/wire/send_request.pxi"
+include "_native/wire/send_run.pxi"
+
 # python: classes and functions of the module: the only layer that knows Python objects. Uses all
 # above.
 include "_native/python/errors.pxi"
@@ -202,29 +241,42 @@ include "_native/python/columns/sequences.pxi"
 include "_native/python/columns/arrow.pxi"
 include "_native/python/columns/exchange.pxi"
 include "_native/python/columns/arguments.pxi"
+include "_native/python/bitmap_filters.pxi"
 include "_native/python/open_store.pxi"
+include "_native/python/log_places.pxi"
 include "_native/python/opening.pxi"
 include "_native/python/put/rows.pxi"
 include "_native/python/put/input.pxi"
+include "_native/python/put/light.pxi"
+include "_native/python/put/deflate.pxi"
 include "_native/python/put/choose_queue.pxi"
 include "_native/python/put/append.pxi"
 include "_native/python/put/message.pxi"
 include "_native/python/put/many.pxi"
 include "_native/python/put/table.pxi"
+include "_native/python/put/stored.pxi"
 include "_native/python/closing.pxi"
 include "_native/python/flush.pxi"
 include "_native/python/log_wakeup.pxi"
 include "_native/python/topics.pxi"
 include "_native/python/recovery.pxi"
 include "_native/python/stats.pxi"
-include "_native/python/tag_expression.pxi"
+include "_native/python/filter_expression.pxi"
 include "_native/python/get.pxi"
 include "_native/python/at.pxi"
 include "_native/python/query.pxi"
 include "_native/python/queue_units.pxi"
+include "_native/python/queue_ext_units.pxi"
+include "_native/python/schedule_units.pxi"
 include "_native/python/column_batch.pxi"
 include "_native/python/scan_pass.pxi"
 include "_native/python/message_lines.pxi"
+include "_native/python/retention.pxi"
+include "_native/python/wire/pull.pxi"
+include "_native/python/wire/answer.pxi"
+include "_native/python/wire/sends.pxi"
+include "_native/python/wire/frame_reader.pxi"
+include "_native/python/service_engine.pxi"
 include "_native/python/engine.pxi"
 include "_native/python/codec.pxi"
 include "_native/python/part_index.pxi"
@@ -240,4 +292,6 @@ include "_native/python/module_init.pxi"
 include "_native/fuzz/fuzz_input.pxi"
 include "_native/fuzz/fuzz_targets.pxi"
 include "_native/fuzz/fuzz_arrow.pxi"
+include "_native/fuzz/fuzz_filter.pxi"
+include "_native/fuzz/fuzz_frames.pxi"
 include "_native/fuzz/fuzz.pxi"

@@ -10,8 +10,17 @@ if TYPE_CHECKING:
 
     from rmqstore._core import Memory
 
-__all__ = ["array_rows", "bytes_hash", "int32_array", "int64_array", "integers", "unit_array"]
+__all__ = [
+    "array_rows",
+    "bytes_hash",
+    "ext_unit_array",
+    "int32_array",
+    "int64_array",
+    "integers",
+    "unit_array",
+]
 
+EXT_FIELDS = [("tags_code", "i8"), ("store_timestamp", "i8"), ("bitmap_size", "i8")]
 UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 
 
@@ -34,6 +43,19 @@ def unit_array(memory: Memory) -> NDArray[Any]:
     import numpy as np
 
     return np.frombuffer(memoryview(memory), dtype=UNIT_FIELDS)
+
+
+def ext_unit_array(fields: Memory, bitmaps: Memory, width: int) -> NDArray[Any]:
+    """Return units of ``consumequeue_ext`` as a structured array, shape ``(n,)``."""
+    import numpy as np
+
+    plain = np.frombuffer(memoryview(fields), dtype=EXT_FIELDS)
+    array = np.empty(len(plain), dtype=[*EXT_FIELDS, ("bitmap", "u1", (width,))])
+    for name, _ in EXT_FIELDS:
+        array[name] = plain[name]
+    if width:
+        array["bitmap"] = np.frombuffer(memoryview(bitmaps), dtype="u1").reshape(-1, width)
+    return array
 
 
 def bytes_hash(data: bytes) -> int:

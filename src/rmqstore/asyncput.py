@@ -40,6 +40,7 @@ class AsyncEngine(_core.Engine):
         born_timestamp: TimeLike | None = None,
         born_host: str | None = None,
         uniq_key: bool | str = True,
+        lite_topics: Iterable[str] | None = None,
         wait: bool = True,
     ) -> _core.PutResult: ...
     @overload
@@ -58,6 +59,7 @@ class AsyncEngine(_core.Engine):
         born_timestamp: TimeLike | None = None,
         born_host: str | None = None,
         uniq_key: bool | str = True,
+        lite_topics: Iterable[str] | None = None,
         wait: bool = True,
     ) -> _core.PutResult: ...
     async def aput(
@@ -75,6 +77,7 @@ class AsyncEngine(_core.Engine):
         born_timestamp: TimeLike | None = None,
         born_host: str | None = None,
         uniq_key: bool | str = True,
+        lite_topics: Iterable[str] | None = None,
         wait: bool = True,
     ) -> _core.PutResult:
         """Store one message; waiting for the disk blocks neither the loop nor a thread.
@@ -87,7 +90,7 @@ class AsyncEngine(_core.Engine):
         ----------
         topic, body, queue_id, queue_key, tags, keys, properties, flag, delay_level
             As for :meth:`put`.
-        born_timestamp, born_host, uniq_key
+        born_timestamp, born_host, uniq_key, lite_topics
             As for :meth:`put`.
         wait : bool, optional
             With synchronous flush: return only once the message is on the disk.
@@ -110,11 +113,15 @@ class AsyncEngine(_core.Engine):
         A message whose ``aput`` was cancelled stays in the log, unless the task was cancelled
         before its first step. The loop is blocked only for the append: microseconds, and at times
         for another writer's append or the next log file. A new topic is created in a thread of
-        the loop's executor, one at a time.
+        the loop's executor, one at a time. So is a body of ``compress_above`` and more deflated,
+        before the message is put: its order among other tasks' messages is then open.
         Source: ``store/DefaultMessageStore.java asyncPutMessage``.
         """
         from rmqstore import asyncwait
 
+        if self._config.compress_above is not None:
+            above, most = self._config.compress_above, self._config.max_body_size
+            body = await asyncwait.deflated(above, most, body)
         put = partial(
             self.put,
             topic,
@@ -129,6 +136,7 @@ class AsyncEngine(_core.Engine):
             born_timestamp=born_timestamp,
             born_host=born_host,
             uniq_key=uniq_key,
+            lite_topics=lite_topics,
             wait=False,
         )
         if wait and self._config.flush_disk_type == "SYNC_FLUSH":

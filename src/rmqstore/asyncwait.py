@@ -12,11 +12,16 @@ import asyncio
 import heapq
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from rmqstore import _core
+from rmqstore.bodies import deflate
 
-__all__ = ["DurableWaits", "put_at_once", "put_durable"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["DurableWaits", "deflated", "put_at_once", "put_durable"]
 
 _Put = Callable[[], _core.PutResult]
 
@@ -175,3 +180,16 @@ async def put_durable(store: _core.Engine, topic: str, put: _Put) -> _core.PutRe
         return await waits.durable(await put_at_once(store, topic, put))
     finally:
         waits.leave()
+
+
+async def deflated(above: int, most: int, body: Buffer) -> Buffer:
+    """Return a body, deflated in a thread of the loop's executor if it is that long.
+
+    One of more than ``most`` bytes, or none at all, is left for the put to refuse.
+    """
+    try:
+        if not above <= memoryview(body).nbytes <= most:
+            return body
+    except TypeError:
+        return body
+    return await asyncio.get_running_loop().run_in_executor(None, deflate, body)

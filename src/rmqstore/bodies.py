@@ -1,20 +1,69 @@
-"""Compressed bodies, inflated within a limit.
+"""Bodies deflated, and inflated within a limit.
 
-Source: ``common/UtilAll.java`` uncompress; RocketMQ 5's ``CompressionType.java``.
+A decompressor gives its output in pieces, so that a body too large is refused before it takes
+memory: no more than a piece beyond the limit is ever made, of ZSTD a quarter of the limit.
+
+Source: ``common/UtilAll.java`` compress, uncompress; of RocketMQ 5
+``common/compression/CompressionType.java``, ``Lz4Compressor.java``,
+``ZstdCompressor.java``, ``common/message/MessageDecoder.java``.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqstore.errors import StoreCorruptError, StoreError
 
-__all__ = ["inflate"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Deflated", "deflate", "inflate"]
 
 _TYPE_SHIFT = 8
 _TYPE_MASK = 7
 _LZ4, _ZSTD, _ZLIB = 1, 2, 3
+_NAMES = {_LZ4: "LZ4", _ZSTD: "ZSTD"}
+_PIECE_BYTES = 1 << 18
+_ZSTD_INPUT_BYTES, _ZSTD_INPUT_MOST = 64, 1 << 14
+_LEVEL = 5  # as a Java client's
+
+
+class Deflated(bytes):
+    """A body that :func:`deflate` made already, in another thread."""
+
+    __slots__ = ()
+
+
+def deflate(body: Buffer) -> Deflated:
+    """Return a body as a Java client stores it: as a zlib stream, also where that is longer.
+
+    Parameters
+    ----------
+    body : bytes-like
+
+    Returns
+    -------
+    Deflated
+
+    Notes
+    -----
+    Source: ``common/UtilAll.java compress``.
+    """
+    return Deflated(zlib.compress(body, _LEVEL))
+
+
+class _Frame(Protocol):
+    """What decompresses one frame: an object of lz4.frame, of compression.zstd, or ours."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes | None: ...
+    @property
+    def needs_input(self) -> bool: ...
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
 def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
@@ -23,7 +72,7 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     Parameters
     ----------
     stored : bytes
-        The body as stored.
+        The body as stored. An empty one is no stream, as in RocketMQ.
     sys_flag : int
         SYSFLAG of the record; bits 8 to 10 are RocketMQ 5's kind of compression.
     limit : int
@@ -37,23 +86,26 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
         The kind of compression needs a package that is not installed, or is unknown.
     """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
+    if not stored:
+        return b""
     try:
         if kind in (0, _ZLIB):
             return _inflate_zlib(stored, limit)
         if kind == _LZ4:
             import lz4.frame
 
-            frame = lz4.frame.LZ4FrameDecompressor()
-            body = _within(frame.decompress(stored, limit + 1), limit)
-            if not frame.eof:
-                raise EOFError("the frame is cut")
-            return body
+            return _inflate_frames(lz4.frame.LZ4FrameDecompressor, stored, limit)
         if kind == _ZSTD:
-            import zstandard
-
-            return _inflate_zstd(zstandard, stored, limit)
+            frame_type, zstd_error = _zstd(limit)
+            try:
+                return _inflate_frames(frame_type, stored, limit)
+            except zstd_error as error:
+                raise EOFError(str(error)) from None
     except ImportError as error:
-        raise StoreError(f"the body is compressed and needs the package {error.name!r}") from error
+        raise StoreError(
+            f"the body is compressed with {_NAMES[kind]}, for which the package {error.name!r} is "
+            'missing: pip install "rmqstore[compression]"'
+        ) from error
     except (zlib.error, RuntimeError, EOFError) as error:
         reason = f"the compressed body cannot be inflated: {error}"
         raise StoreCorruptError("", -1, reason) from None
@@ -65,18 +117,68 @@ def _inflate_zlib(stored: bytes, limit: int) -> bytes:
     body = stream.decompress(stored, limit + 1)
     if not stream.eof and len(body) <= limit:
         raise zlib.error("the stream is cut")
-    return _within(body, limit)
-
-
-def _inflate_zstd(zstandard: Any, stored: bytes, limit: int) -> bytes:
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(stored) as reader:
-            return _within(reader.read(limit + 1), limit)
-    except zstandard.ZstdError as error:
-        raise EOFError(str(error)) from None
-
-
-def _within(body: bytes, limit: int) -> bytes:
-    if len(body) > limit:
-        raise StoreCorruptError("", -1, f"the body inflates to more than max_body_size, {limit}")
+    _check_limit(len(body), limit)
     return body
+
+
+def _inflate_frames(frame_type: Any, stored: bytes, limit: int) -> bytes:
+    """Return what one or more frames hold, one after the other."""
+    pieces: list[bytes] = []
+    length = 0
+    data: bytes | None = stored
+    while data:
+        frame: _Frame = frame_type()
+        while not frame.eof:
+            piece = frame.decompress(data, min(_PIECE_BYTES, limit + 1 - length))
+            data = b""
+            length += len(piece)
+            _check_limit(length, limit)
+            pieces.append(piece)
+            if not piece and frame.needs_input and not frame.eof:
+                raise EOFError("the frame is cut")
+        data = frame.unused_data
+    return b"".join(pieces)
+
+
+def _zstd(limit: int) -> tuple[Any, type[Exception]]:
+    """Return what makes a decompressor of one frame, and its error."""
+    if sys.version_info >= (3, 14):  # has its own, unless it was built without
+        try:
+            from compression import zstd
+        except ImportError:
+            pass
+        else:
+            return zstd.ZstdDecompressor, zstd.ZstdError
+    import zstandard
+
+    # A block takes 4 bytes or more, and holds 128 KiB at most: a quarter of the limit a time.
+    together = max(_ZSTD_INPUT_BYTES, min(limit >> 17, _ZSTD_INPUT_MOST))
+
+    class InSmallParts:
+        """A decompressor of the package, which cannot limit its output, fed a little at a time."""
+
+        def __init__(self) -> None:
+            self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._data = memoryview(b"")
+            self._at = 0
+            self.eof = False
+            self.needs_input = True
+            self.unused_data = b""
+
+        def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+            if data:
+                self._data, self._at = memoryview(data), 0
+            piece: bytes = self._frame.decompress(self._data[self._at : self._at + together])
+            self._at += together
+            self.needs_input = self._at >= len(self._data)
+            self.eof = self._frame.eof
+            if self.eof:
+                self.unused_data = self._frame.unused_data + bytes(self._data[self._at :])
+            return piece
+
+    return InSmallParts, zstandard.ZstdError
+
+
+def _check_limit(length: int, limit: int) -> None:
+    if length > limit:
+        raise StoreCorruptError("", -1, f"the body inflates to more than max_body_size, {limit}")

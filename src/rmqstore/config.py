@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rmqstore import config_reasons as why
 from rmqstore.config_fields import (
     INT_MAX,
     LONG_MAX,
@@ -19,11 +21,15 @@ from rmqstore.config_fields import (
     check_value,
     choice,
     describe,
+    function,
     integer,
     parse_value,
     specs_of,
     text,
 )
+
+if TYPE_CHECKING:
+    from rmqstore.services.transaction import InDoubt
 
 __all__ = ["RmqStoreWarning", "StoreConfig"]
 
@@ -32,6 +38,8 @@ _LEVELS = r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd])*"
 _INDEX_HEADER_BYTES = 40
 _SLOT_BYTES = 4
 _ENTRY_BYTES = 20
+# What a broker does, and a program of its own only where it is told to.
+_BROKER_DEFAULTS = {"file_reserved_time": 72}
 
 
 class RmqStoreWarning(UserWarning):
@@ -55,25 +63,45 @@ class StoreConfig:
 
     {others}
 
+    Accepted, and without a meaning for this store, for the reason given:
+
+    {meaningless}
+
+    Refused but for their default, for the reason given:
+
+    {refused}
+
     Raises
     ------
     TypeError
         A field has a value of another type.
     ValueError
-        A field is out of range; the message names it, its value and its
-        range.
+        A field is out of range or refused; the message names it, its value and
+        its range, or the reason.
 
     Notes
     -----
     ``mapped_file_size_consume_queue`` is rounded up to a multiple of 20, as
     in Java.  ``None`` as a path is what is opened: both paths are ``None`` by
     default, where 4.9.3 has ``$HOME/store`` and ``$HOME/store/commitlog``.
+
+    Nothing is deleted unless told: ``file_reserved_time`` is ``None`` by
+    default, which means forever, and ``clean_file_forcibly_enable``, which
+    deletes messages that are not as old, is off, where 4.9.3 has 72 hours and
+    on.  :meth:`from_file` has the 72 hours of 4.9.3.
+
+    Messages are refused while more than ``disk_space_warning_level_ratio``
+    of the disk of the log or of the queues is used, 90 in 4.9.3.  ``None``,
+    the default, is 90 too, but only of the log's, and only where less than
+    64 MiB are left.
     """
 
     # Paths and file sizes
-    store_path_root_dir: str | None = text("storePathRootDir", None)
-    store_path_commit_log: str | None = text("storePathCommitLog", None)
-    read_only_commit_log_store_paths: str | None = text("readOnlyCommitLogStorePaths", None)
+    store_path_root_dir: str | None = text("storePathRootDir", None, acts=True)
+    store_path_commit_log: str | None = text("storePathCommitLog", None, acts=True)
+    read_only_commit_log_store_paths: str | None = text(
+        "readOnlyCommitLogStorePaths", None, acts=True
+    )
     mapped_file_size_commit_log: int = integer(
         "mappedFileSizeCommitLog", 1 << 30, 1024, acts=True, unit="bytes"
     )
@@ -85,43 +113,53 @@ class StoreConfig:
         acts=True,
         unit="bytes",
     )
-    enable_consume_queue_ext: bool = boolean("enableConsumeQueueExt", False)
+    enable_consume_queue_ext: bool = boolean("enableConsumeQueueExt", False, acts=True)
     mapped_file_size_consume_queue_ext: int = integer(
-        "mappedFileSizeConsumeQueueExt", 48 << 20, 24, unit="bytes"
+        "mappedFileSizeConsumeQueueExt", 48 << 20, 24, acts=True, unit="bytes"
     )
     bit_map_length_consume_queue_ext: int = integer(
-        "bitMapLengthConsumeQueueExt", 64, 0, unit="bits"
+        "bitMapLengthConsumeQueueExt", 64, 0, acts=True, unit="bits"
     )
 
     # Intervals of the activities
     flush_interval_commit_log: int = integer("flushIntervalCommitLog", 500, 1, acts=True, unit="ms")
-    commit_interval_commit_log: int = integer("commitIntervalCommitLog", 200, 1, unit="ms")
-    use_reentrant_lock_when_put_message: bool = boolean("useReentrantLockWhenPutMessage", True)
-    flush_commit_log_timed: bool = boolean("flushCommitLogTimed", True)
+    commit_interval_commit_log: int = integer(
+        "commitIntervalCommitLog", 200, 1, unit="ms", no_meaning=why.OF_POOL
+    )
+    use_reentrant_lock_when_put_message: bool = boolean(
+        "useReentrantLockWhenPutMessage", True, no_meaning=why.OF_LOCK
+    )
+    flush_commit_log_timed: bool = boolean("flushCommitLogTimed", True, acts=True)
     flush_interval_consume_queue: int = integer(
         "flushIntervalConsumeQueue", 1000, 1, acts=True, unit="ms"
     )
-    clean_resource_interval: int = integer("cleanResourceInterval", 10_000, 1, unit="ms")
+    clean_resource_interval: int = integer("cleanResourceInterval", 10_000, 1, acts=True, unit="ms")
     delete_commit_log_files_interval: int = integer(
-        "deleteCommitLogFilesInterval", 100, 0, unit="ms"
+        "deleteCommitLogFilesInterval", 100, 0, acts=True, unit="ms"
     )
     delete_consume_queue_files_interval: int = integer(
-        "deleteConsumeQueueFilesInterval", 100, 0, unit="ms"
+        "deleteConsumeQueueFilesInterval", 100, 0, unit="ms", no_meaning=why.OF_UNLINKING
     )
     destroy_maped_file_interval_forcibly: int = integer(
-        "destroyMapedFileIntervalForcibly", 120_000, 0, unit="ms"
+        "destroyMapedFileIntervalForcibly", 120_000, 0, unit="ms", no_meaning=why.OF_HOLDERS
     )
     redelete_hanged_file_interval: int = integer(
-        "redeleteHangedFileInterval", 120_000, 0, unit="ms"
+        "redeleteHangedFileInterval", 120_000, 0, unit="ms", no_meaning=why.OF_HOLDERS
     )
 
     # Retention
     delete_when: str = text(
-        "deleteWhen", "04", _HOURS, "hours of the day, 00 to 23, separated by ';'"
+        "deleteWhen", "04", _HOURS, "hours of the day, 00 to 23, separated by ';'", acts=True
     )
-    disk_max_used_space_ratio: int = integer("diskMaxUsedSpaceRatio", 75, 10, 95, unit="percent")
-    file_reserved_time: int = integer("fileReservedTime", 72, 0, unit="hours")
-    put_msg_index_hight_water: int = integer("putMsgIndexHightWater", 600_000, 0, unit="entries")
+    disk_max_used_space_ratio: int = integer(
+        "diskMaxUsedSpaceRatio", 75, 10, 95, acts=True, unit="percent"
+    )
+    file_reserved_time: int | None = integer(
+        "fileReservedTime", None, 0, acts=True, unit="hours", optional=True
+    )
+    put_msg_index_hight_water: int = integer(
+        "putMsgIndexHightWater", 600_000, 0, unit="entries", no_meaning="no code of 4.9.3 reads it"
+    )
 
     # Limits, flushing
     max_message_size: int = integer(
@@ -132,10 +170,10 @@ class StoreConfig:
         "flushCommitLogLeastPages", 4, 0, acts=True, unit="pages of 4 KiB"
     )
     commit_commit_log_least_pages: int = integer(
-        "commitCommitLogLeastPages", 4, 0, unit="pages of 4 KiB"
+        "commitCommitLogLeastPages", 4, 0, unit="pages of 4 KiB", no_meaning=why.OF_POOL
     )
     flush_least_pages_when_warm_maped_file: int = integer(
-        "flushLeastPagesWhenWarmMapedFile", 4096, 1, unit="pages of 4 KiB"
+        "flushLeastPagesWhenWarmMapedFile", 4096, 1, unit="pages of 4 KiB", acts=True
     )
     flush_consume_queue_least_pages: int = integer(
         "flushConsumeQueueLeastPages", 2, 0, acts=True, unit="pages of 4 KiB"
@@ -144,7 +182,7 @@ class StoreConfig:
         "flushCommitLogThoroughInterval", 10_000, 1, acts=True, unit="ms"
     )
     commit_commit_log_thorough_interval: int = integer(
-        "commitCommitLogThoroughInterval", 200, 1, unit="ms"
+        "commitCommitLogThoroughInterval", 200, 1, unit="ms", no_meaning=why.OF_POOL
     )
     flush_consume_queue_thorough_interval: int = integer(
         "flushConsumeQueueThoroughInterval", 60_000, 1, acts=True, unit="ms"
@@ -152,41 +190,53 @@ class StoreConfig:
 
     # Reading
     max_transfer_bytes_on_message_in_memory: int = integer(
-        "maxTransferBytesOnMessageInMemory", 256 << 10, 1, unit="bytes"
+        "maxTransferBytesOnMessageInMemory", 256 << 10, 1, unit="bytes", no_meaning=why.OF_CAPS
     )
     max_transfer_count_on_message_in_memory: int = integer(
-        "maxTransferCountOnMessageInMemory", 32, 1, unit="messages"
+        "maxTransferCountOnMessageInMemory", 32, 1, unit="messages", no_meaning=why.OF_CAPS
     )
     max_transfer_bytes_on_message_in_disk: int = integer(
-        "maxTransferBytesOnMessageInDisk", 64 << 10, 1, unit="bytes"
+        "maxTransferBytesOnMessageInDisk", 64 << 10, 1, unit="bytes", no_meaning=why.OF_CAPS
     )
     max_transfer_count_on_message_in_disk: int = integer(
-        "maxTransferCountOnMessageInDisk", 8, 1, unit="messages"
+        "maxTransferCountOnMessageInDisk", 8, 1, unit="messages", no_meaning=why.OF_CAPS
     )
     access_message_in_memory_max_ratio: int = integer(
-        "accessMessageInMemoryMaxRatio", 40, 0, 100, unit="percent"
+        "accessMessageInMemoryMaxRatio", 40, 0, 100, unit="percent", no_meaning=why.OF_CAPS
     )
 
     # Index
     message_index_enable: bool = boolean("messageIndexEnable", True, acts=True)
     max_hash_slot_num: int = integer("maxHashSlotNum", 5_000_000, 1, acts=True, unit="slots")
     max_index_num: int = integer("maxIndexNum", 20_000_000, 2, acts=True, unit="entries")
-    max_msgs_num_batch: int = integer("maxMsgsNumBatch", 64, 1, unit="messages")
-    message_index_safe: bool = boolean("messageIndexSafe", False)
+    max_msgs_num_batch: int = integer(
+        "maxMsgsNumBatch", 64, 1, unit="messages", no_meaning=why.OF_CAPS
+    )
+    message_index_safe: bool = boolean("messageIndexSafe", False, no_meaning=why.OF_INDEX)
 
     # Replication
-    ha_listen_port: int = integer("haListenPort", 10912, 0, 65535)
-    ha_send_heartbeat_interval: int = integer("haSendHeartbeatInterval", 5000, 1, unit="ms")
-    ha_housekeeping_interval: int = integer("haHousekeepingInterval", 20_000, 1, unit="ms")
-    ha_transfer_batch_size: int = integer("haTransferBatchSize", 32 << 10, 1, unit="bytes")
-    ha_master_address: str | None = text("haMasterAddress", None)
-    ha_slave_fallbehind_max: int = integer("haSlaveFallbehindMax", 256 << 20, 0, unit="bytes")
-    broker_role: str = choice("brokerRole", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
+    ha_listen_port: int = integer("haListenPort", 10912, 0, 65535, no_meaning=why.OF_REPLICATION)
+    ha_send_heartbeat_interval: int = integer(
+        "haSendHeartbeatInterval", 5000, 1, unit="ms", no_meaning=why.OF_REPLICATION
+    )
+    ha_housekeeping_interval: int = integer(
+        "haHousekeepingInterval", 20_000, 1, unit="ms", no_meaning=why.OF_REPLICATION
+    )
+    ha_transfer_batch_size: int = integer(
+        "haTransferBatchSize", 32 << 10, 1, unit="bytes", no_meaning=why.OF_REPLICATION
+    )
+    ha_master_address: str | None = text("haMasterAddress", None, no_meaning=why.OF_REPLICATION)
+    ha_slave_fallbehind_max: int = integer(
+        "haSlaveFallbehindMax", 256 << 20, 0, unit="bytes", no_meaning=why.OF_REPLICATION
+    )
+    broker_role: str = choice(
+        "brokerRole", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE", no_meaning=why.OF_REPLICATION
+    )
 
     # Durability
     flush_disk_type: str = choice("flushDiskType", "ASYNC_FLUSH", "SYNC_FLUSH", acts=True)
     sync_flush_timeout: int = integer("syncFlushTimeout", 5000, 1, acts=True, unit="ms")
-    slave_timeout: int = integer("slaveTimeout", 3000, 1, unit="ms")
+    slave_timeout: int = integer("slaveTimeout", 3000, 1, unit="ms", no_meaning=why.OF_REPLICATION)
 
     # Delays and the rest
     message_delay_level: str = text(
@@ -197,37 +247,63 @@ class StoreConfig:
         acts=True,
     )
     flush_delay_offset_interval: int = integer(
-        "flushDelayOffsetInterval", 10_000, 1, LONG_MAX, unit="ms"
+        "flushDelayOffsetInterval", 10_000, 1, LONG_MAX, acts=True, unit="ms"
     )
-    clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", True)
-    warm_maped_file_enable: bool = boolean("warmMapedFileEnable", False)
-    offset_check_in_slave: bool = boolean("offsetCheckInSlave", False)
-    debug_lock_enable: bool = boolean("debugLockEnable", False)
-    duplication_enable: bool = boolean("duplicationEnable", False)
-    disk_fall_recorded: bool = boolean("diskFallRecorded", True)
+    clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", False, acts=True)
+    warm_maped_file_enable: bool = boolean("warmMapedFileEnable", False, acts=True)
+    offset_check_in_slave: bool = boolean(
+        "offsetCheckInSlave", False, no_meaning=why.OF_REPLICATION
+    )
+    debug_lock_enable: bool = boolean("debugLockEnable", False, no_meaning=why.OF_LOCK)
+    duplication_enable: bool = boolean("duplicationEnable", False, no_meaning=why.OF_REPLICATION)
+    disk_fall_recorded: bool = boolean("diskFallRecorded", True, no_meaning=why.OF_REPLICATION)
     os_page_cache_busy_time_out_mills: int = integer(
-        "osPageCacheBusyTimeOutMills", 1000, 0, LONG_MAX, unit="ms"
+        "osPageCacheBusyTimeOutMills", 1000, 0, LONG_MAX, unit="ms", no_meaning=why.OF_BUSY
     )
-    default_query_max_num: int = integer("defaultQueryMaxNum", 32, 1, unit="messages")
-    transient_store_pool_enable: bool = boolean("transientStorePoolEnable", False)
-    transient_store_pool_size: int = integer("transientStorePoolSize", 5, 1, unit="buffers")
-    fast_fail_if_no_buffer_in_store_pool: bool = boolean("fastFailIfNoBufferInStorePool", False)
-    enable_dleger_commit_log: bool = boolean("enableDLegerCommitLog", False)
-    dleger_group: str | None = text("dLegerGroup", None)
-    dleger_peers: str | None = text("dLegerPeers", None)
-    dleger_self_id: str | None = text("dLegerSelfId", None)
-    preferred_leader_id: str | None = text("preferredLeaderId", None)
-    is_enable_batch_push: bool = boolean("enableBatchPush", False)  # the setter has no "is"
-    enable_schedule_message_stats: bool = boolean("enableScheduleMessageStats", True)
-    enable_lmq: bool = boolean("enableLmq", False)
-    enable_multi_dispatch: bool = boolean("enableMultiDispatch", False)
-    max_lmq_consume_queue_num: int = integer("maxLmqConsumeQueueNum", 20_000, 0, unit="queues")
-    enable_schedule_async_deliver: bool = boolean("enableScheduleAsyncDeliver", False)
+    default_query_max_num: int = integer(
+        "defaultQueryMaxNum", 32, 1, unit="messages", no_meaning=why.OF_CAPS
+    )
+    transient_store_pool_enable: bool = boolean(
+        "transientStorePoolEnable", False, no_meaning=why.OF_POOL
+    )
+    transient_store_pool_size: int = integer(
+        "transientStorePoolSize", 5, 1, unit="buffers", no_meaning=why.OF_POOL
+    )
+    fast_fail_if_no_buffer_in_store_pool: bool = boolean(
+        "fastFailIfNoBufferInStorePool", False, no_meaning=why.OF_POOL
+    )
+    enable_dleger_commit_log: bool = boolean("enableDLegerCommitLog", False, refused=why.DLEDGER)
+    dleger_group: str | None = text("dLegerGroup", None, no_meaning=why.OF_DLEDGER)
+    dleger_peers: str | None = text("dLegerPeers", None, no_meaning=why.OF_DLEDGER)
+    dleger_self_id: str | None = text("dLegerSelfId", None, no_meaning=why.OF_DLEDGER)
+    preferred_leader_id: str | None = text("preferredLeaderId", None, no_meaning=why.OF_DLEDGER)
+    is_enable_batch_push: bool = boolean(
+        "enableBatchPush", False, no_meaning=why.OF_DLEDGER
+    )  # the setter has no "is"
+    enable_schedule_message_stats: bool = boolean(
+        "enableScheduleMessageStats", True, no_meaning=why.OF_DELIVERY_FIGURES
+    )
+    enable_lmq: bool = boolean("enableLmq", False, acts=True)
+    enable_multi_dispatch: bool = boolean("enableMultiDispatch", False, acts=True)
+    max_lmq_consume_queue_num: int = integer(
+        "maxLmqConsumeQueueNum", 20_000, 0, acts=True, unit="queues"
+    )
+    enable_schedule_async_deliver: bool = boolean(
+        "enableScheduleAsyncDeliver", False, no_meaning=why.OF_DELIVERY
+    )
     schedule_async_deliver_max_pending_limit: int = integer(
-        "scheduleAsyncDeliverMaxPendingLimit", 2000, 1, unit="messages"
+        "scheduleAsyncDeliverMaxPendingLimit",
+        2000,
+        1,
+        unit="messages",
+        no_meaning=why.OF_DELIVERY,
     )
     schedule_async_deliver_max_resend_num2_blocked: int = integer(
-        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, 0, unit="times"
+        "scheduleAsyncDeliverMaxResendNum2Blocked",
+        3,
+        0,
+        unit="times",
+        no_meaning=why.OF_DELIVERY,
     )
 
     # Ours
@@ -240,13 +316,50 @@ class StoreConfig:
     max_body_size: int = integer(
         "maxBodySize", 64 << 20, 1, LONG_MAX, acts=True, ours=True, unit="bytes inflated"
     )
+    compress_above: int | None = integer(
+        "compressAbove", None, 1, acts=True, ours=True, unit="bytes of a body"
+    )
     record_checksum: bool = boolean("recordChecksum", False, acts=True, ours=True)
-    retention_clock: str = choice("retentionClock", "message", "mtime", ours=True)
+    transaction_check: Callable[[InDoubt], str | None] | None = function(  # noqa: RUF009
+        "asked for the end of a transaction in doubt, returns 'commit', 'rollback' or None"
+    )
+    transaction_check_interval: int = integer(
+        "transactionCheckInterval", 60_000, 1, LONG_MAX, acts=True, ours=True, unit="ms"
+    )
+    transaction_timeout: int = integer(
+        "transactionTimeOut", 6000, 0, LONG_MAX, acts=True, ours=True, unit="ms"
+    )
+    transaction_check_max: int = integer(
+        "transactionCheckMax", 15, 1, acts=True, ours=True, unit="times"
+    )
+    enable_calc_filter_bit_map: bool = boolean(
+        "enableCalcFilterBitMap", False, acts=True, ours=True
+    )
+    expect_consumer_num_use_filter: int = integer(
+        "expectConsumerNumUseFilter", 32, 1, 1 << 20, acts=True, ours=True, unit="subscriptions"
+    )
+    max_error_rate_of_bloom_filter: int = integer(
+        "maxErrorRateOfBloomFilter", 20, 1, 99, acts=True, ours=True, unit="percent"
+    )
+    retention_clock: str = choice("retentionClock", "message", "mtime", acts=True, ours=True)
+    disk_space_warning_level_ratio: int | None = integer(
+        "diskSpaceWarningLevelRatio",
+        None,
+        1,
+        100,
+        acts=True,
+        ours=True,
+        unit="percent",
+        optional=True,
+    )
+    disk_space_clean_forcibly_ratio: int = integer(
+        "diskSpaceCleanForciblyRatio", 85, 1, 100, acts=True, ours=True, unit="percent"
+    )
 
     def __post_init__(self) -> None:
         """Check every field, then combinations of fields."""
         for name, spec in _SPECS.items():
-            check_value(name, getattr(self, name), spec)
+            check_value(name, getattr(self, name), spec, _DEFAULTS[name])
         size = self.mapped_file_size_consume_queue
         object.__setattr__(self, "mapped_file_size_consume_queue", size + -size % UNIT_BYTES)
         if self.index_file_bytes > INT_MAX:
@@ -297,9 +410,9 @@ class StoreConfig:
         """Read a broker's own ``broker.conf``.
 
         Keys of other parts of a broker are ignored silently, except for
-        ``defaultTopicQueueNums``.  A key that no part of 4.9.3 knows draws an
-        :class:`RmqStoreWarning` that names the nearest valid one: the broker
-        itself ignores it.
+        ``defaultTopicQueueNums`` and those of transactions.  A key that no part of
+        4.9.3 knows draws an :class:`RmqStoreWarning` that names the nearest valid
+        one: the broker itself ignores it.
 
         Parameters
         ----------
@@ -309,7 +422,8 @@ class StoreConfig:
         Returns
         -------
         StoreConfig
-            Fields that are not in the file have their defaults.
+            Fields that are not in the file have their defaults, but
+            ``file_reserved_time`` has 4.9.3's, which is 72.
 
         Raises
         ------
@@ -321,8 +435,8 @@ class StoreConfig:
         """
         from rmqstore.brokerfiles.brokerconf import OTHER_KEYS, nearest, read_properties
 
-        by_key = {spec.java: name for name, spec in _SPECS.items()}
-        fields: dict[str, Any] = {}
+        by_key = {spec.java: name for name, spec in _SPECS.items() if spec.java}
+        fields: dict[str, Any] = dict(_BROKER_DEFAULTS)
         shown = os.fspath(path)
         for entry in read_properties(path):
             where = f"{shown}, line {entry.line}"
@@ -337,7 +451,7 @@ class StoreConfig:
                 message = f"{where}: {entry.key} has a space behind its value: a broker ignores it"
                 warnings.warn(message, RmqStoreWarning, stacklevel=2)
             try:
-                fields[name] = parse_value(entry.key, value, _SPECS[name])
+                fields[name] = parse_value(entry.key, value, _SPECS[name], _DEFAULTS[name])
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None
         try:
@@ -352,15 +466,29 @@ class StoreConfig:
         -------
         list of str
             Names of fields that differ from their default and that this version
-            does not act on.
+            does not act on, but for those of :meth:`meaningless`.
         """
-        default = {one.name: one.default for one in dataclasses.fields(self)}
         return [
             name
             for name, spec in _SPECS.items()
-            if not spec.acts and getattr(self, name) != default[name]
+            if not spec.acts and not spec.no_meaning and getattr(self, name) != _DEFAULTS[name]
         ]
+
+    def meaningless(self) -> dict[str, str]:
+        """Return the fields that were changed and have no meaning for this store.
+
+        Returns
+        -------
+        dict of str to str
+            Names of fields that differ from their default, each with the reason.
+        """
+        return {
+            name: spec.no_meaning
+            for name, spec in _SPECS.items()
+            if spec.no_meaning and getattr(self, name) != _DEFAULTS[name]
+        }
 
 
 _SPECS = specs_of(StoreConfig)
+_DEFAULTS = {one.name: one.default for one in dataclasses.fields(StoreConfig)}
 describe(StoreConfig, _SPECS)

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "check_value",
     "choice",
     "describe",
+    "function",
     "integer",
     "parse_value",
     "specs_of",
@@ -45,9 +47,10 @@ class Spec:
     Attributes
     ----------
     java : str
-        Key in ``broker.conf``: the Java setter's name without ``set``, first letter small.
+        Key in ``broker.conf``: the Java setter's name without ``set``, first letter small; empty
+        where the field has none.
     kind : type
-        ``int``, ``bool`` or ``str``.
+        ``int``, ``bool``, ``str`` or a function's.
     low, high : int
         Range of an integer, both ends included.
     choices : tuple of str
@@ -64,6 +67,10 @@ class Spec:
         Of a number, else empty.
     ours : bool
         RocketMQ's store has no such field.
+    no_meaning : str
+        Why the field has no meaning for this store, as half a sentence; else empty.
+    refused : str
+        Why no other value than the default is accepted, as half a sentence; else empty.
     """
 
     java: str
@@ -77,6 +84,13 @@ class Spec:
     acts: bool = False
     unit: str = ""
     ours: bool = False
+    no_meaning: str = ""
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that at most one of the three says what becomes of the field."""
+        if self.acts + bool(self.no_meaning) + bool(self.refused) > 1:
+            raise ValueError(f"{self.java} acts, has no meaning or is refused: only one of them")
 
     @property
     def allowed(self) -> str:
@@ -90,8 +104,12 @@ class Spec:
         return self.form_name or "text"
 
 
-def integer(java: str, default: int, low: int, high: int = INT_MAX, **more: Any) -> Any:
-    """Return a dataclass field for a whole number between ``low`` and ``high``."""
+def integer(java: str, default: int | None, low: int, high: int = INT_MAX, **more: Any) -> Any:
+    """Return a dataclass field for a whole number between ``low`` and ``high``.
+
+    ``None`` is allowed if it is the default.
+    """
+    more.setdefault("optional", default is None)
     return _field(default, Spec(java, int, low=low, high=high, **more))
 
 
@@ -103,6 +121,12 @@ def boolean(java: str, default: bool, **more: Any) -> Any:
 def choice(java: str, *choices: str, **more: Any) -> Any:
     """Return a dataclass field for one of ``choices``, the first of which is the default."""
     return _field(choices[0], Spec(java, str, choices=choices, **more))
+
+
+def function(form_name: str) -> Any:
+    """Return a dataclass field for a function of the program's own, by default ``None``."""
+    spec = Spec("", FunctionType, form_name=form_name, optional=True, acts=True, ours=True)
+    return _field(None, spec)
 
 
 def text(java: str, default: str | None, form: str = "", form_name: str = "", **more: Any) -> Any:
@@ -124,15 +148,24 @@ def specs_of(cls: type) -> Mapping[str, Spec]:
 def describe(cls: type, specs: Mapping[str, Spec]) -> None:
     """Write the fields of a dataclass into its docstring, and give it a short signature.
 
-    ``{fields}`` is replaced by those that act, ``{others}`` by the others.
+    ``{fields}`` is replaced by those that act, ``{meaningless}`` by those that have no meaning and
+    ``{refused}`` by those that are refused, both with the reason, ``{others}`` by the others.
     """
     acting: list[str] = []
+    meaningless: list[str] = []
+    refused: list[str] = []
     others: list[str] = []
     for one in dataclasses.fields(cls):
         spec = specs[one.name]
-        (acting if spec.acts else others).extend(_described(one.name, one.default, spec))
+        into = acting if spec.acts else meaningless if spec.no_meaning else others
+        (refused if spec.refused else into).extend(_described(one.name, one.default, spec))
     if cls.__doc__ is not None:  # python -OO has none
-        for place, lines in (("{fields}", acting), ("{others}", others)):
+        for place, lines in (
+            ("{fields}", acting),
+            ("{meaningless}", meaningless),
+            ("{refused}", refused),
+            ("{others}", others),
+        ):
             cls.__doc__ = cls.__doc__.replace(place, "\n    ".join(lines))
     fields = inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD, annotation=Any)
     cls.__signature__ = inspect.Signature([fields])  # type: ignore[attr-defined]
@@ -144,11 +177,14 @@ def describe(cls: type, specs: Mapping[str, Spec]) -> None:
 def _described(name: str, default: object, spec: Spec) -> list[str]:
     """Return the lines that a docstring has of a field: its values, then RocketMQ's name."""
     kind = spec.kind.__name__ + (" or None" if spec.optional else "")
-    about = f"{spec.java}, not of RocketMQ's store" if spec.ours else spec.java
+    about = f"{spec.java or 'no key'}, not of RocketMQ's store" if spec.ours else spec.java
     values = repr(default)
     if spec.kind is int:
         high = {INT_MAX: "2**31 - 1", LONG_MAX: "2**63 - 1"}.get(spec.high, f"{spec.high:_}")
-        values = f"{default:_} {spec.unit}".rstrip() + f", {spec.low:_} to {high}"
+        if default is None:
+            values = f"None, or {spec.low:_} to {high} {spec.unit}".rstrip()
+        else:
+            values = f"{default:_} {spec.unit}".rstrip() + f", {spec.low:_} to {high}"
     elif spec.choices:
         values += f", {spec.allowed}"
     elif spec.form_name:
@@ -156,21 +192,26 @@ def _described(name: str, default: object, spec: Spec) -> list[str]:
     head = f"{name} : {kind}, {values}"
     if len(head) > _LINE_WIDTH:
         head, about = f"{name} : {kind}", f"{about}; {values}"
+    reason = spec.no_meaning or spec.refused
+    if reason:
+        about += f": {reason}"
     below = textwrap.wrap(about, _LINE_WIDTH - len(_INDENT), break_on_hyphens=False)
     return [head, *(_INDENT + line for line in below)]
 
 
-def check_value(name: str, value: object, spec: Spec) -> None:
-    """Raise unless ``value`` is valid for the field.
+def check_value(name: str, value: object, spec: Spec, default: object = None) -> None:
+    """Raise unless ``value`` is valid for the field, whose default is ``default``.
 
     Raises
     ------
     TypeError
         It has the wrong type.
     ValueError
-        It is out of range; the message names field, value and range.
+        It is out of range, or refused; the message names field, value and range, or the reason.
     """
     if value is None and spec.optional:
+        return
+    if spec.kind is FunctionType and callable(value):
         return
     if type(value) is not spec.kind:
         raise TypeError(
@@ -185,6 +226,8 @@ def check_value(name: str, value: object, spec: Spec) -> None:
         good = True
     if not good:
         raise ValueError(f"{name} is {value!r}, must be {spec.allowed}")
+    if spec.refused and value != default:
+        raise ValueError(f"{name} is {value!r}, must be {default!r}: {spec.refused}")
 
 
 def _form_fails(value: str, form: str) -> bool:
@@ -208,13 +251,13 @@ def is_host(value: str) -> bool:
     return int(port) <= 0xFFFF
 
 
-def parse_value(name: str, written: str, spec: Spec) -> int | bool | str:
+def parse_value(name: str, written: str, spec: Spec, default: object = None) -> int | bool | str:
     """Return the value that ``written`` stands for in a properties file.
 
     Raises
     ------
     ValueError
-        It is not a number, not a boolean, or out of range.
+        It is not a number, not a boolean, out of range, or refused.
     """
     value: int | bool | str = written
     if spec.kind is int:
@@ -225,5 +268,5 @@ def parse_value(name: str, written: str, spec: Spec) -> int | bool | str:
         if written.lower() not in ("true", "false"):
             raise ValueError(f"{name} is {written!r}, must be true or false")
         value = written.lower() == "true"
-    check_value(name, value, spec)
+    check_value(name, value, spec, default)
     return value

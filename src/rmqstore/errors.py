@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rmqstore.types import PutStatus
 
 __all__ = [
+    "ConsumeDisabledError",
     "FilterError",
     "ForkedStoreError",
+    "GroupNotFoundError",
     "IncompatibleStoreError",
     "MessageIllegalError",
     "MessageNotFoundError",
@@ -168,6 +170,18 @@ class TopicNotFoundError(StoreError, KeyError):
     def __str__(self) -> str:
         """Return the message itself; ``KeyError`` would give its repr."""
         return Exception.__str__(self)
+
+
+class GroupNotFoundError(StoreError, KeyError):
+    """The store has no such consumer group."""
+
+    def __str__(self) -> str:
+        """Return the message itself; ``KeyError`` would give its repr."""
+        return Exception.__str__(self)
+
+
+class ConsumeDisabledError(StoreError):
+    """The consumer group may not consume: ``consumeEnable`` is false in its entry."""
 
 
 class MessageNotFoundError(StoreError, LookupError):

@@ -13,13 +13,14 @@ from typing import Literal
 from rmqstore import paths
 from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
-from rmqstore.errors import StoreLockedError, StoreNotFoundError
+from rmqstore.errors import StoreLockedError
+from rmqstore.layout import elsewhere, find_log, log_paths, prepare_log
 from rmqstore.lock_owner import lock_owner
 from rmqstore.store import MessageStore, Mode
 from rmqstore.syncing import make_directories
 from rmqstore.warn import log_warning
 
-__all__ = ["open"]
+__all__ = ["open", "open_store"]
 
 
 def open(
@@ -36,14 +37,19 @@ def open(
     Parameters
     ----------
     path : path-like
-        Its directory: the one that holds ``commitlog``.
+        Its directory: the one that holds ``commitlog``, or of which the configuration says where
+        its log lies.
     mode : str, optional
         ``"r"`` reads only: it takes no lock, changes nothing on disk, and works on a copy, on a
         dead disk, or beside a live owner, whose new messages it sees. ``"r+"`` reads and writes
         a store that is there. ``"a"`` does so too, and makes the store if there is none.
         Writing modes lock, recover, and start the activities.
     config : StoreConfig or path of a broker.conf, optional
-        Without one, file sizes are inferred from the files, else RocketMQ's defaults apply.
+        Without one, file sizes are inferred from the files, else RocketMQ's defaults apply. A
+        log that lies elsewhere, in one directory or several, is found by its
+        ``store_path_commit_log`` and ``read_only_commit_log_store_paths``. The directory opened
+        is ``path``, whatever ``store_path_root_dir`` names: of a log below that one, the part
+        below ``path`` is meant.
     on_corruption : str, optional
         ``"raise"``, or in writing modes ``"fill"``: damage below the durable end becomes one
         filler record, and its bytes are saved.
@@ -68,11 +74,13 @@ def open(
         In writing modes: bytes contradict each other; path, offset and reason are in it. Nothing
         was cut or deleted.
     IncompatibleStoreError
-        In writing modes: a file has another size than configured, is foreign, or is newer.
+        In writing modes: a file has another size than configured, is foreign, or is newer. In
+        every mode: two directories of the log have the same file; the store is one of DLedger.
     OSError
         The system refuses.
     TypeError, ValueError
-        An argument has a wrong type or value; the message names it and what is allowed.
+        An argument has a wrong type or value; the message names it and what is allowed. The
+        configuration names the log of a store in another directory.
 
     Notes
     -----
@@ -96,12 +104,45 @@ def open(
         raise wrong_type("config", "a StoreConfig or the path of a broker.conf", config)
     if config is not None and not isinstance(config, StoreConfig):
         config = StoreConfig.from_file(config)
+    return open_store(
+        root, mode, config, on_corruption=on_corruption, verify=verify, timeout=seconds
+    )
+
+
+def open_store(
+    root: str,
+    mode: Mode,
+    config: StoreConfig | None,
+    *,
+    on_corruption: Literal["raise", "fill"] = "raise",
+    verify: Literal["tail", "full"] = "tail",
+    timeout: float = 0.0,
+    infer_sizes: bool = False,
+) -> MessageStore:
+    """Open a store, with arguments that were checked.
+
+    Parameters
+    ----------
+    root : str
+        Its directory, absolute.
+    mode, config, on_corruption, verify, timeout
+        As :func:`open` has them.
+    infer_sizes : bool, optional
+        Infer the file sizes from the files in spite of the configuration, whose other fields
+        hold; without a configuration they always are.
+    """
     if config is not None and config.unsupported():
         log_warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
+    for name, reason in config.meaningless().items() if config is not None else ():
+        log_warning("%s: %s has no meaning here: %s", root, name, reason)
+    configured = elsewhere(root, config)
+    if configured is not None:
+        log_warning("%s is opened, not %s, which store_path_root_dir names", root, configured)
     if mode == "a":
         make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
-    elif not Path(root, paths.COMMIT_LOG).is_dir():
-        raise StoreNotFoundError(f"{root}: no store: there is no {paths.COMMIT_LOG}/ in it")
+        prepare_log(root, config)
+    else:
+        find_log(root, config)
     try:
         return MessageStore(
             root,
@@ -109,7 +150,9 @@ def open(
             config=config,
             on_corruption=on_corruption,
             verify=verify,
-            timeout=seconds,
+            timeout=timeout,
+            infer_sizes=infer_sizes or config is None,
+            places=log_paths(root, config),
         )
     except StoreLockedError as error:
         raise StoreLockedError(_with_owner(str(error), root)) from None

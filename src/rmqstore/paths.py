@@ -1,7 +1,8 @@
 """Names of the files and directories of a store.
 
 Source: ``store/config/StorePathConfigHelper.java``, ``common/UtilAll.java`` ``offset2FileName``,
-``broker/BrokerPathConfigHelper.java``, ``common/topic/TopicValidator.java``.
+``broker/BrokerPathConfigHelper.java``, ``common/topic/TopicValidator.java``,
+``client/Validators.java``, ``common/MixAll.java``.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ __all__ = [
     "TOPICS_JSON",
     "TOPIC_MAX_LENGTH",
     "TOPIC_NAME",
+    "dead_letter_topic",
     "index_file_name",
+    "is_group_name",
+    "is_stored_topic_name",
     "is_topic_name",
     "offset_file_name",
     "parse_index_file_name",
     "parse_offset_file_name",
     "parse_queue_id",
+    "retry_topic",
 ]
 
 COMMIT_LOG = "commitlog"
@@ -74,6 +79,7 @@ CONSUMER_FILTER_JSON = "consumerFilter.json"
 
 TOPIC_MAX_LENGTH = 127
 TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
+_STORED_TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,32767}", re.ASCII)
 
 _OFFSET_DIGITS = 20
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
@@ -86,6 +92,30 @@ _INT32_MAX = (1 << 31) - 1
 def is_topic_name(name: str) -> bool:
     """Tell whether ``name`` is 1 to 127 of ``[%|a-zA-Z0-9_-]``, and so safe in a path."""
     return TOPIC_NAME.fullmatch(name) is not None
+
+
+def is_stored_topic_name(name: str) -> bool:
+    """Tell whether a store can have the topic: RocketMQ 5 writes names of up to 32,767."""
+    return _STORED_TOPIC_NAME.fullmatch(name) is not None
+
+
+def is_group_name(name: str) -> bool:
+    """Tell whether ``name`` is that of a group: its retry topic has to be a topic's.
+
+    So it is 1 to 120 of ``[%|a-zA-Z0-9_-]``.  The client takes up to 255, and a broker then stores
+    records whose length of the topic does not fit.
+    """
+    return bool(name) and is_topic_name(retry_topic(name))
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic of the messages that a group is to try again."""
+    return f"%RETRY%{group}"
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic of the messages that a group has given up."""
+    return f"%DLQ%{group}"
 
 
 def offset_file_name(offset: int) -> str:

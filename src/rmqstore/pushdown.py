@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ __all__ = [
 
 _POSITIONS = {"topic", "queue_id", "queue_offset", "physical_offset", "uniq_key"}
 _LOOKUPS = 4096  # of keys by the index, at most
-_TAGS = 64  # that the core takes
+_NO_TAG = re.compile(r"[ |]|&&")  # what no tag of a tag expression has
 _QUEUE_ID_MOST = 0x7FFFFFFF
 
 
@@ -112,9 +113,9 @@ def with_tags_and_times(scan: Scan, bounds: Bounds) -> Scan:
     if high < (INT64_MAX if scan.until is None else scan.until) - 1:
         changes["until"] = high + 1
     tags = texts_of(bounds, "tags")
-    if scan.tags is None and tags is not None and 0 < len(tags) <= _TAGS:
-        plain = all("|" not in tag and tag == tag.strip() and tag != "*" for tag in tags)
-        if plain:
+    if scan.tags is None and tags:
+        plain = all(tag not in {"", "*"} and tag == tag.strip() for tag in tags)
+        if plain and not any(map(_NO_TAG.search, tags)):
             changes["tags"] = " || ".join(sorted(tags))
     return scan.replace(**changes) if changes else scan
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from rmqstore import opening, paths
 from rmqstore._core import filler_record, log_pieces
 from rmqstore.config import StoreConfig
+from rmqstore.layout import log_file
 from rmqstore.locking import locked
 from rmqstore.syncing import sync_path
 
@@ -69,6 +70,7 @@ class _Log:
     """The commit log that saved bytes are compared with."""
 
     root: Path
+    config: StoreConfig | None
     file_size: int
     end: int  # where its records end
 
@@ -76,8 +78,7 @@ class _Log:
         return offset - offset % self.file_size + self.file_size
 
     def path(self, offset: int) -> Path:
-        name = paths.offset_file_name(offset - offset % self.file_size)
-        return self.root / paths.COMMIT_LOG / name
+        return log_file(os.fspath(self.root), self.config, offset - offset % self.file_size)
 
     def read(self, offset: int, size: int) -> bytes:
         with self.path(offset).open("rb") as file:
@@ -157,7 +158,7 @@ def restore(path: str | os.PathLike[str], *, config: StoreConfig | None = None) 
 def _log_of(path: str | os.PathLike[str], config: StoreConfig | None) -> _Log:
     with opening.open(path, "r", config=config) as store:
         size = store.config.mapped_file_size_commit_log
-        return _Log(Path(path), size, store.recovery.log_end)
+        return _Log(Path(store.path), store.config, size, store.recovery.log_end)
 
 
 def _walk(log: _Log) -> Iterator[tuple[SavedRange, list[Piece]]]:

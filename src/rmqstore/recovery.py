@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore import paths
+from rmqstore.newer import Newer
 from rmqstore.types import RecoveredRange, Recovery
 from rmqstore.warn import log_warning
 
@@ -16,7 +17,9 @@ __all__ = ["describe_recovery", "describe_verification"]
 _UNITS_SHOWN = 8
 
 
-def describe_recovery(path: str, mode: str, found: dict[str, Any], *, was_closed: bool) -> Recovery:
+def describe_recovery(
+    path: str, mode: str, found: dict[str, Any], *, was_closed: bool, newer: list[Newer]
+) -> Recovery:
     """Return what the core found as a ``Recovery``, and log what was damaged.
 
     Parameters
@@ -28,8 +31,12 @@ def describe_recovery(path: str, mode: str, found: dict[str, Any], *, was_closed
         Of ``Engine._recovery``.
     was_closed : bool
         Whether there was no ``abort`` before the store was opened.
+    newer : list of Newer
+        What the store has of RocketMQ 5.
     """
-    notes = []
+    notes = [str(one) for one in newer if one.reading]
+    for note in notes:
+        log_warning("%s: of RocketMQ 5: %s", path, note)
     if found["completed_file"]:
         notes.append("a short last commit log file was given its full length")
     ranges = tuple(_range(path, mended) for mended in found["ranges"])

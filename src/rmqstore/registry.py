@@ -42,6 +42,8 @@ class TopicRegistry:
         back when a recovery completes them from the log.
     lock : threading.Lock
         Held while either file is changed.
+    watcher : callable or None
+        Called with a topic's name and its entry after a change, ``None`` for one that is gone.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class TopicRegistry:
         self._lenient = lenient
         self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS))
         self.lock = threading.Lock()
+        self.watcher: Callable[[str, TopicConfig | None], object] | None = None
         self.deleted = self._read(lambda: self._deleted_file.load(_deleted_topics)) or {}
         self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
 
@@ -73,7 +76,7 @@ class TopicRegistry:
     def __iter__(self) -> Iterator[TopicConfig]:
         """Iterate over the entries whose names are valid for topics."""
         for entry in self._table:
-            if paths.is_topic_name(entry.topic_name):
+            if paths.is_stored_topic_name(entry.topic_name):
                 yield entry
 
     def listed(self) -> list[str] | None:
@@ -86,10 +89,16 @@ class TopicRegistry:
         """Return a topic's entry."""
         return self._table.get(name)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON of ``topics.json``."""
+        with self.lock:
+            return self._table.to_json()
+
     def put(self, entry: TopicConfig) -> None:
         """Enter a topic and save; if that fails, the entry is removed again."""
         before = self._table.get(entry.topic_name)
         self._table.put(entry)
+        self._changed(entry.topic_name)
         try:
             self._save(self._table.save, lambda: self._restore(entry.topic_name, before))
         except OSError as error:
@@ -101,10 +110,20 @@ class TopicRegistry:
                 errno=error.errno,
             ) from error
 
+    def enter(self, entry: TopicConfig) -> None:
+        """Enter a topic that is not there; :meth:`save` is called later."""
+        if self._table.get(entry.topic_name) is None:
+            self._table.put(entry)
+
+    def save(self) -> None:
+        """Write ``topics.json``; if that fails, the entries stay."""
+        self._save(self._table.save, lambda: None)
+
     def remove(self, name: str) -> None:
         """Remove a topic's entry and save; if that fails, the entry is restored."""
         before = self._table.get(name)
         if self._table.remove(name):
+            self._changed(name)
             self._save(self._table.save, lambda: self._restore(name, before))
 
     def note_deleted(self, name: str, log_end: int) -> None:
@@ -134,6 +153,11 @@ class TopicRegistry:
             self._table.remove(name)
         else:
             self._table.put(before)
+        self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        if self.watcher is not None:
+            self.watcher(name, self._table.get(name))
 
     def _save(self, save: Callable[[], None], restore: Callable[[], None]) -> None:
         """Save, keeping memory equal to the file; a failed sync is final for the store."""

@@ -73,7 +73,7 @@ class Scan:
         Those requested; None if none were.
     since, until : int or None
         Store times in ms since the epoch, likewise.
-    tags : str or None
+    tags, sql : str or None
         Likewise.
     batch_rows : int
         Rows of a batch, at most.
@@ -92,8 +92,6 @@ class Scan:
     columns: tuple[str, ...]
 
     def __init__(self, engine: _core.Engine, arguments: dict[str, Any]) -> None:
-        if arguments["sql"] is not None:
-            raise NotImplementedError("sql: SQL92 filters are not in this version")
         self._engine = engine
         # One-shot iterables become tuples here.
         self._arguments = taken = dict(arguments)
@@ -110,6 +108,7 @@ class Scan:
         self._since = INT64_MIN if since is None else to_millis(since, name="since")
         self._until = INT64_MAX if until is None else to_millis(until, name="until")
         self._tags: str | None = taken["tags"]
+        self._sql: str | None = taken["sql"]
         self._batch_rows = _bounded("batch_rows", taken["batch_rows"], 1, _ROWS_MOST)
         self._batch_bytes = _bounded("batch_bytes", taken["batch_bytes"], 1, _BYTES_MOST)
         self._on_corruption = one_of("on_corruption", taken["on_corruption"], _ON_CORRUPTION)
@@ -170,6 +169,11 @@ class Scan:
     def tags(self) -> str | None:
         """The requested tag expression."""
         return self._tags
+
+    @property
+    def sql(self) -> str | None:
+        """The requested SQL92 filter."""
+        return self._sql
 
     @property
     def batch_rows(self) -> int:
@@ -236,6 +240,7 @@ class Scan:
             self._since,
             self._until,
             self._tags,
+            self._sql,
             self._keys,
             batch_rows or self._batch_rows,
             batch_bytes or self._batch_bytes,
@@ -332,6 +337,10 @@ class Scan:
 class ScanningEngine(_core.Engine):
     """A store that can be scanned; the base of ``MessageStore``."""
 
+    def _scan_pass_end(self) -> int:
+        """Return where the log ends now."""
+        return self.scan().extent(queued=False).stop
+
     def scan(
         self,
         topic: str | Iterable[str] | None = None,
@@ -377,7 +386,7 @@ class ScanningEngine(_core.Engine):
             Messages that have one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is
             keys separated by spaces. With a topic they are found by the index.
         sql : str, optional
-            Not supported in this version.
+            RocketMQ's SQL92 filter over the properties, as ``"amount > 5 AND region IN ('eu')"``.
         batch_rows, batch_bytes : int, optional
             A batch ends when it has so many rows, or its columns so many bytes; that bounds the
             memory a scan takes.

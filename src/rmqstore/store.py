@@ -9,43 +9,58 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
-from rmqstore import _core, arrays, paths
+from rmqstore import _core, paths
 from rmqstore.arguments import shown, wrong_type, wrong_value
 from rmqstore.asyncput import AsyncEngine
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.closing import Closing
 from rmqstore.config import StoreConfig
+from rmqstore.consume.consuming import ConsumingEngine
 from rmqstore.errors import (
     MessageIllegalError,
-    MessageNotFoundError,
-    StoreCorruptError,
     TopicNotFoundError,
 )
-from rmqstore.lookups import key_column, offset_of
+from rmqstore.finding import FindingEngine
+from rmqstore.layout import LogPath
+from rmqstore.newer import find_newer, refuse_newer
 from rmqstore.recovery import describe_recovery, describe_verification
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
+from rmqstore.services.figures import FigureEngine
+from rmqstore.services.retention import RetainingStore
+from rmqstore.services.schedule import ScheduleEngine
+from rmqstore.services.snapshot import SnapshotEngine
+from rmqstore.services.stored import has_one_queue
+from rmqstore.services.transaction_checks import CheckingEngine
 from rmqstore.syncing import SyncError
 from rmqstore.topic import Topic
 from rmqstore.types import PutStatus, Recovery
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rmqstore.times import TimeLike
+    pass
 
 __all__ = ["MessageStore", "Mode"]
 
 Mode = Literal["r", "r+", "a"]
 
 
-class MessageStore(ScanningEngine, AsyncEngine, Closing):
+class MessageStore(
+    FindingEngine,
+    ScanningEngine,
+    FigureEngine,
+    AsyncEngine,
+    CheckingEngine,
+    ScheduleEngine,
+    ConsumingEngine,
+    RetainingStore,
+    SnapshotEngine,
+    Closing,
+):
     """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
 
     ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"
@@ -83,33 +98,45 @@ class MessageStore(ScanningEngine, AsyncEngine, Closing):
         on_corruption: str,
         verify: str,
         timeout: float,
+        infer_sizes: bool,
+        places: list[LogPath] | None = None,
+        services: bool = True,
     ) -> None:
+        super().__init__()
         self._was_closed = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
+        self._configured = not infer_sizes
         self._open(
             path,
             mode,
             chosen,
             timeout,
             self._read_topics,
-            infer_sizes=config is None,
+            infer_sizes=infer_sizes,
             fill=on_corruption == "fill",
             full=verify == "full",
+            places=places,
         )
         try:
             self._finish_opening(chosen)
             if mode == "r" and verify == "full":
                 self.recovery = describe_verification(self.path, self.recovery, self._verify())
+            if services:
+                self._start_services()
         except BaseException:
             self.close()
             raise
 
     def _read_topics(self) -> tuple[dict[str, int], list[str] | None]:
         """Read the files of topics; called by the core, in writing modes with the lock held."""
+        self._newer = find_newer(self.path)
+        if self.mode != "r":
+            refuse_newer(self.path, self._newer)
         self._registry = TopicRegistry(
             self.path, lenient=self.mode == "r", sync_failed=self._sync_failed
         )
-        return self._registry.deleted, self._registry.listed()
+        elsewhere = any(newer.has_topics for newer in self._newer)
+        return self._registry.deleted, None if elsewhere else self._registry.listed()
 
     def _sync_failed(self, error: SyncError) -> Never:
         """Fail the store, and raise the reason."""
@@ -132,7 +159,11 @@ class MessageStore(ScanningEngine, AsyncEngine, Closing):
             max_index_num=entries or chosen.max_index_num,
         )
         self.recovery = describe_recovery(
-            self.path, self.mode, self._recovery(), was_closed=self._was_closed
+            self.path,
+            self.mode,
+            self._recovery(),
+            was_closed=self._was_closed,
+            newer=self._newer,
         )
 
     def __repr__(self) -> str:
@@ -293,7 +324,8 @@ class MessageStore(ScanningEngine, AsyncEngine, Closing):
         with self._registry.lock:
             entry = self._registry.get(topic)
             if entry is None:
-                queue_nums = self._in_force.default_topic_queue_nums
+                one = has_one_queue(topic)
+                queue_nums = 1 if one else self._in_force.default_topic_queue_nums
                 self._registry.put(
                     TopicConfig(
                         topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
@@ -314,7 +346,7 @@ class MessageStore(ScanningEngine, AsyncEngine, Closing):
         """Remove a topic's queues and its entry in ``topics.json``.
 
         Its records stay in the log until retention removes them, and can be found by key and
-        offset until then.
+        offset until then. The groups' offsets in it are forgotten: its queues begin anew.
 
         Parameters
         ----------
@@ -342,137 +374,8 @@ class MessageStore(ScanningEngine, AsyncEngine, Closing):
             # the queues back. And never beyond the log's durable end: messages put after a power
             # cut would lie below the note.
             self._registry.note_deleted(name, log_end)
+            self._progress.forget(topic=name)
+            self._progress.save()
             log_end = self._delete_queues(name)
             self._flush_log()
             self._registry.note_deleted(name, log_end)
-
-    # Find
-
-    def message(self, id: str) -> _core.Message:
-        """Return a message by the store's id, or by its unique key.
-
-        Parameters
-        ----------
-        id : str
-            A store message id, whose address is ignored. Any other text, or an id at whose offset
-            no record begins, is looked up as a unique key: the oldest record that has it.
-
-        Returns
-        -------
-        Message
-
-        Raises
-        ------
-        MessageNotFoundError
-            Neither was found; also a ``LookupError``.
-        TypeError
-            ``id`` is no str.
-        StoreClosedError, ForkedStoreError
-            The store is not open here.
-
-        Notes
-        -----
-        Source: ``common/message/MessageDecoder.java decodeMessageId``.
-        """
-        if not isinstance(id, str):
-            raise wrong_type("id", "str", id)
-        offset = offset_of(id)
-        damage: StoreCorruptError | None = None
-        if offset is not None:
-            try:
-                return self.at(offset)
-            except MessageNotFoundError:
-                pass
-            except StoreCorruptError as error:  # or it is not a store message id
-                damage = error
-        topics = self._queues_of_topics()
-        found = [m for topic in topics for m in self.query(topic, id) if m.uniq_key == id]
-        if not found:
-            why = f"; {damage}" if damage is not None else ""
-            raise MessageNotFoundError(f"{self.path}: no message {id!r}{why}") from damage
-        return min(found, key=lambda message: message.physical_offset)
-
-    def query_many(
-        self,
-        topic: str,
-        keys: Iterable[str],
-        *,
-        max_num: SupportsIndex | None = None,
-        begin: TimeLike | None = None,
-        end: TimeLike | None = None,
-        index_only: bool = False,
-    ) -> list[list[_core.Message]]:
-        """Find the messages of many keys: for each what :meth:`query` returns.
-
-        Parameters
-        ----------
-        topic : str
-        keys : iterable of str
-            Compared exactly, with KEYS and UNIQ_KEY.
-        max_num : int, optional
-            Messages for each key, at most; all by default.
-        begin, end : int, datetime or str, optional
-            Store times, both inclusive.
-        index_only : bool, optional
-            Do not search the parts of the log that no index file covers.
-
-        Returns
-        -------
-        list of list of Message
-            In the order of ``keys``; newest first for each.
-
-        Raises
-        ------
-        StoreCorruptError, TypeError, ValueError, StoreClosedError, ForkedStoreError
-            As :meth:`query`.
-
-        Notes
-        -----
-        Source: ``store/DefaultMessageStore.java queryMessage``.
-        """
-        return self._query_many(topic, key_column(keys), max_num, begin, end, index_only)
-
-    def locate_many(
-        self,
-        topic: str,
-        keys: Iterable[str],
-        *,
-        max_num: SupportsIndex | None = None,
-        begin: TimeLike | None = None,
-        end: TimeLike | None = None,
-        index_only: bool = False,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find where the messages of many keys are.
-
-        The answer is arrays: a process that has not imported NumPy does so in the first call,
-        which takes some 0.1 s.  :meth:`query_many` does without.
-
-        Parameters
-        ----------
-        topic : str
-        keys : iterable of str
-            Compared exactly, with KEYS and UNIQ_KEY.
-        max_num : int, optional
-            At most so many for each key; all by default.
-        begin, end : int, datetime or str, optional
-            Store times, both inclusive.
-        index_only : bool, optional
-            Do not search the parts of the log that no index file covers.
-
-        Returns
-        -------
-        physical_offsets, starts : numpy.ndarray
-            int64; the hits of key ``i`` are ``physical_offsets[starts[i]:starts[i + 1]]``,
-            newest first.
-
-        Raises
-        ------
-        StoreCorruptError, TypeError, ValueError, StoreClosedError, ForkedStoreError
-            As :meth:`query`.
-
-        Notes
-        -----
-        Source: ``store/index/IndexService.java queryOffset``.
-        """
-        hits, count, starts = self._locate(topic, key_column(keys), max_num, begin, end, index_only)
-        return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)

@@ -1,20 +1,21 @@
-"""A pytest fixture: a fresh small store in a temporary directory.
+"""Fixtures of pytest: a fresh small store, and a server that RocketMQ clients connect to.
 
-pytest finds it if rmqstore is installed; nothing is loaded until a test requests it.
+pytest finds them if rmqstore is installed; nothing is loaded until a test requests it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from rmqstore.serve.under_test import RmqServer
     from rmqstore.store import MessageStore
 
-__all__ = ["store"]
+__all__ = ["RmqServer", "rmq_server", "store"]
 
 
 @pytest.fixture
@@ -25,3 +26,20 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
     with rmqstore.open(tmp_path / "store", "a", config=StoreConfig.small()) as opened:
         yield opened
+
+
+@pytest.fixture
+def rmq_server() -> Iterator[RmqServer]:
+    """Give a :class:`RmqServer` on a free port, with a temporary store; nothing of it is left."""
+    from rmqstore.serve.under_test import RmqServer
+
+    with RmqServer() as server:
+        yield server
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RmqServer":  # for annotations; it loads what a server needs
+        from rmqstore.serve.under_test import RmqServer
+
+        return RmqServer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

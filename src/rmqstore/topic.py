@@ -260,6 +260,13 @@ class Queue:
         -----
         Source: ``store/ConsumeQueue.java getIndexBuffer``.
         """
+        start, stop = self._range(start, stop, bounds)
+        return arrays.unit_array(self._store._units(self.topic, self.queue_id, start, stop))
+
+    def _range(
+        self, start: int | None, stop: int | None, bounds: tuple[int, int] | None
+    ) -> tuple[int, int]:
+        """Return the queue offsets that are meant; ``IndexError`` unless all are there."""
         low, high = self._limits() if bounds is None else bounds
         start = low if start is None else operator.index(start)
         stop = high if stop is None else operator.index(stop)
@@ -267,7 +274,49 @@ class Queue:
             raise IndexError(
                 f"{self!r}: units {start} to {stop} are not all there; min is {low}, max is {high}"
             )
-        return arrays.unit_array(self._store._units(self.topic, self.queue_id, start, stop))
+        return start, stop
+
+    def ext_units(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        bounds: tuple[int, int] | None = None,
+    ) -> NDArray[Any]:
+        """Return what ``consumequeue_ext`` has of units: tags codes, store times and bit maps.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            Queue offsets; by default all that exist.
+        bounds : (int, int), optional
+            ``min_offset`` and ``max_offset`` if known, which saves looking them up.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape ``(stop - start,)``; fields ``tags_code`` (i8), ``store_timestamp`` (i8,
+            milliseconds), ``bitmap_size`` (i8, bytes) and ``bitmap`` (u1, as many as the largest
+            has, zeros behind a shorter one; bit n is ``bitmap[n // 8] >> n % 8 & 1``). In
+            ``SCHEDULE_TOPIC_XXXX`` the tags code is the delivery time. A unit that has no ext
+            unit, or whose own is missing or not whole, has -1 as ``bitmap_size`` and
+            ``store_timestamp``, and its tags code as :meth:`units` gives it.
+
+        Raises
+        ------
+        IndexError
+            A part of the range does not exist.
+        FileNotFoundError
+            Retention removed a file of the range since the bounds were looked up.
+
+        Notes
+        -----
+        Source: ``store/ConsumeQueue.java getExt``, ``store/ConsumeQueueExt.java``.
+        """
+        start, stop = self._range(start, stop, bounds)
+        return arrays.ext_unit_array(
+            *self._store._ext_units(self.topic, self.queue_id, start, stop)
+        )
 
     def offset_at(
         self,

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqstore._core import Message
 
-__all__ = ["GetResult", "GetStatus", "PutStatus", "RecoveredRange", "Recovery"]
+__all__ = [
+    "Delayed",
+    "Deleted",
+    "GetResult",
+    "GetStatus",
+    "PutStatus",
+    "RecoveredRange",
+    "Recovery",
+    "Snapshot",
+]
 
 
 class GetStatus(IntEnum):
@@ -45,6 +54,26 @@ class PutStatus(IntEnum):
     UNKNOWN_ERROR = 9
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 10
     DISK_FULL = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """A message that waits for its delivery.
+
+    Attributes
+    ----------
+    message : Message
+        With the topic and the queue that it is delivered to; ``physical_offset`` and
+        ``queue_offset`` are where it waits.
+    level : int
+        Its delay level, from 1.
+    due : int
+        When it is delivered, milliseconds since the epoch.
+    """
+
+    message: Message
+    level: int
+    due: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +109,50 @@ class GetResult:
     def __getitem__(self, index: int) -> Message:
         """Return the message at ``index``, by position in this result."""
         return self.messages[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What ``delete_expired`` deleted, or would delete.
+
+    Attributes
+    ----------
+    files : int
+        Files of the log.
+    bytes : int
+        Their size.
+    messages : int
+        Records in them, those included that no queue has.
+    until : int
+        Physical offset with which the log begins now.
+    queues : int
+        Queues that lost their last message; they go on counting where they were.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    messages: int = 0
+    until: int = 0
+    queues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copy of a store.
+
+    Attributes
+    ----------
+    path : str
+        Its directory, absolute.
+    bytes : int
+        Bytes that were copied, or are shared with the store.
+    until : int
+        Physical offset behind the last record that it has.
+    """
+
+    path: str
+    bytes: int
+    until: int
 
 
 @dataclass(frozen=True, slots=True)

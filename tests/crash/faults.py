@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import rmqstore
 from crash.writer import Writer, config
 
-LIMIT = 20
+LIMIT = 60
 CALLS = 120
 
 

@@ -85,7 +85,7 @@ def run_cases(directory: Path, base: tuple[Path, Known], flush: str, plans: list
         command,
         env=checks.environment(),
         capture_output=True,
-        timeout=25 * len(plans),
+        timeout=65 * len(plans),
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()

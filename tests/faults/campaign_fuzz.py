@@ -31,6 +31,8 @@ TARGETS = {
     "text": 10_000_000,
     "name": 10_000_000,
     "arrow": 10_000_000,
+    "filter": 10_000_000,
+    "frame": 10_000_000,
 }
 PYTHON = 100_000
 SECONDS = 1800  # until a program hangs, on a machine that is busy

@@ -21,6 +21,7 @@ import rmqstore
 from rmqstore import _core
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.topics import TopicTable
+from support import oracle
 
 LOG_OFFSET = 0x12345600  # where the fuzzer has its records
 TEXTS = [
@@ -29,7 +30,16 @@ TEXTS = [
     b"\xed\xa0\x80\xff\xc0\x80",
     b"x" * 40,
 ]
+FRAMES = Path(__file__).resolve().parents[1] / "data" / "frames"
 NAMES = [b"00000000000000000000", b"00000000001073741824", b"9223372036854775807"]
+FILTERS = [
+    b"a > 5 AND b BETWEEN -1 AND 9.5e3 OR NOT (n IN ('x', 'it''s') AND c IS NOT NULL)\0"
+    b"a\x016\x02b\x011e3\x02n\x01it's\x02c\x01",
+    b"-(a NOT BETWEEN b AND 7L) = +-.5 or (a = true) <> (b <= c) /* c */ -- d\n\0"
+    b"a\x01TRUE\x02b\x01 0x1.8p3f\x02c\x01\xd9\xa3",
+    b"n not in ('1','2','3','4','5','6','7','8','9','10') and a is null = b is null\0n\x01\xff5",
+    b"((((((a)))))) AND not not 'true' = a AND 9223372036854775807 > b\0a\x01true\x02b\x01+00",
+]
 REFUSED = (rmqstore.StoreCorruptError, rmqstore.IncompatibleStoreError)
 
 
@@ -44,7 +54,12 @@ def records() -> list[bytes]:
         rmqstore.encode_record("Topic1", b"z" * 300, properties=many, **v6, **common),
         rmqstore.encode_record("T", zlib.compress(b"a" * 99), sys_flag=1, **common),
     ]
-    return [*made, with_checksum(made[1], keys), b"\0\0\0\x40\xcb\xd4\x31\x94" + bytes(56)]
+    second = [
+        oracle.encode_record("long_topic" * 20, b"hello", properties=keys, version=2, **common),
+        oracle.encode_record("T", b"", properties=many, version=2, **v6, **common),
+    ]
+    checked = [with_checksum(made[1], keys), with_checksum(second[0], keys)]
+    return [*made, *second, *checked, b"\0\0\0\x40\xcb\xd4\x31\x94" + bytes(56)]
 
 
 def with_checksum(record: bytes, properties: bytes) -> bytes:
@@ -93,6 +108,8 @@ def seeds(target: str) -> list[bytes]:
         "queue": queues,
         "checkpoint": watermarks,
         "name": lambda: NAMES,
+        "filter": lambda: FILTERS,
+        "frame": lambda: [path.read_bytes() for path in sorted(FRAMES.iterdir())],
     }.get(target, lambda: TEXTS)()
 
 

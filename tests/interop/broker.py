@@ -130,6 +130,41 @@ class Broker(StoreReader):
         """Return everything that is in a topic, as a pull consumer gets it."""
         return [Consumed(*row) for row in self.call("pull", topic=topic)[0]]
 
+    # ---- filters
+
+    def filters_evaluate(self, cases: list[tuple[str, list[bytes]]]) -> list[str]:
+        """Return what the real SQL92 filters say of expressions and stored properties strings.
+
+        ``"refused"``, or a digit a string, 1 where it passes. No broker need run.
+        """
+        sent = [(text, [base64.b64encode(each).decode() for each in some]) for text, some in cases]
+        return [row[0] for row in self.call("filters_evaluate", cases=sent, timeout=120)[0]]
+
+    def filters_pull(self, topic: str, expressions: list[str]) -> list[set[tuple[int, int]]]:
+        """Return queue id and queue offset of what the broker gives a pull consumer of each."""
+        rows, _ = self.call("filters_pull", topic=topic, expressions=expressions, timeout=300)
+        return [set(zip(row[::2], row[1::2], strict=True)) for row in rows]
+
+    # ---- mqadmin
+
+    def admin(self, namesrv: str, commands: list[list[str]]) -> list[tuple[str | None, str]]:
+        """Run commands of mqadmin, each its words; return what each threw and what it printed."""
+        # Each by itself: one that follows another in the same moment may wait for its connection.
+        rows = [
+            self.call("admin_run", namesrv=namesrv, commands=[command])[0][0]
+            for command in commands
+        ]
+        return [(thrown, printed) for thrown, printed in rows]
+
+    def connect(self, namesrv: str, group: str, topic: str, producer: str, name: str) -> None:
+        """Start a push consumer and a producer at a name server, with fixed client ids."""
+        self.call("admin_connect", namesrv=namesrv, group=group, topic=topic, producer=producer,
+                  name=name)  # fmt: skip
+
+    def disconnect(self) -> None:
+        """End what was connected."""
+        self.call("admin_disconnect")
+
 
 def _wire(message: dict[str, Any]) -> dict[str, Any]:
     message = dict(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 COMPARED = pytest.StashKey[Counter[str]]()
+BY_TEST = pytest.StashKey[Counter[str]]()
+COUNTS = "RMQSTORE_COMPARED"  # a file for the counts by test, which docs/parity.md shows
 PROOFS = {"test_ours_reads_real": "2", "test_live": "4"}
 SEED = "RMQSTORE_INTEROP_SEED"
 
@@ -35,10 +38,13 @@ def compared(pytestconfig: pytest.Config) -> Callable[[str, int], None]:
     The sums by name are printed at the end of the session.
     """
     counts = pytestconfig.stash.setdefault(COMPARED, Counter())
+    by_test = pytestconfig.stash.setdefault(BY_TEST, Counter())
 
     def add(name: str, count: int) -> None:
         assert count > 0, f"nothing was compared: {name}"
         counts[name] += count
+        test = os.environ["PYTEST_CURRENT_TEST"].partition("[")[0].partition(" ")[0]
+        by_test[test] += count
 
     return add
 
@@ -69,6 +75,9 @@ def pytest_terminal_summary(
         terminalreporter.section("compared with the real RocketMQ 4.9.3")
         for name, count in sorted(counts.items()):
             terminalreporter.line(f"{count:>12,}  {name}")
+    by_test = config.stash.get(BY_TEST, None)
+    if by_test and COUNTS in os.environ:
+        Path(os.environ[COUNTS]).write_text(json.dumps(by_test, indent=1, sort_keys=True) + "\n")
     if SEED in os.environ:
         terminalreporter.line(f"{SEED}={os.environ[SEED]}")
 

@@ -73,6 +73,15 @@ class Unit(NamedTuple):
     record: dict[str, Any] | None
 
 
+class ExtUnit(NamedTuple):
+    """The tags code of a consume queue unit, and its ext unit; ``None``: it has none."""
+
+    address: int | None
+    tags_code: int | None
+    store_timestamp: int | None
+    bitmap: bytes | None
+
+
 class Put(NamedTuple):
     """What the real store answered to one message, or to one batch."""
 
@@ -94,25 +103,27 @@ class Got(NamedTuple):
     records: list[dict[str, Any]]
 
 
-def _stamp() -> str:
+def _stamp(project: Path) -> str:
     """Digest of everything that the jar is made from."""
     digest = hashlib.sha256()
-    for path in [PROJECT / "pom.xml", *sorted((PROJECT / "src").rglob("*.java"))]:
-        digest.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes())
+    for path in [project / "pom.xml", *sorted((project / "src").rglob("*.java"))]:
+        digest.update(str(path.relative_to(project)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-def build() -> None:
+def build(jar: Path = JAR) -> None:
     """Build the driver and collect its class path, unless that was done for these sources."""
-    TARGET.mkdir(exist_ok=True)
-    stamp = TARGET / ".built-from"
-    with (TARGET / ".lock").open("w") as lock:
+    target = jar.parent
+    project = target.parent
+    target.mkdir(exist_ok=True)
+    stamp = target / ".built-from"
+    with (target / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        want = _stamp()
-        if JAR.exists() and stamp.exists() and stamp.read_text() == want:
+        want = _stamp(project)
+        if jar.exists() and stamp.exists() and stamp.read_text() == want:
             return
         done = subprocess.run(
-            ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), "package"],
+            ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), "package"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -141,10 +152,11 @@ class JavaProcess:
     """A Java program that answers requests, a JSON object a line.  A context manager."""
 
     main: str
+    jar: Path = JAR
     flags: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        build()
+        build(self.jar)
         self._home = Path(tempfile.mkdtemp(prefix="interop-"))
         self._log = (self._home / "log").open("wb")
         self._process = subprocess.Popen(
@@ -155,7 +167,7 @@ class JavaProcess:
                 f"-Duser.home={self._home}",
                 f"-Djava.io.tmpdir={self._home}",
                 "-cp",
-                f"{JAR}{os.pathsep}{TARGET / 'lib'}/*",
+                f"{self.jar}{os.pathsep}{self.jar.parent / 'lib'}/*",
                 self.main,
             ],
             stdin=subprocess.PIPE,
@@ -313,6 +325,20 @@ class StoreReader(JavaProcess):
         """``getOffsetInQueueByTime`` for each time."""
         return [row[0] for row in self.call("time", topic=topic, queue_id=queue_id, times=times)[0]]
 
+    def ext_units(self) -> dict[tuple[str, int, int], ExtUnit]:
+        """Every unit by topic, queue and queue offset, with what ``getExt`` says of its code."""
+        return {
+            (topic, queue_id, offset): ExtUnit(
+                *(None if one is None else int(one) for one in fields),  # longs come as text
+                None if bits is None else base64.b64decode(bits),
+            )
+            for topic, queue_id, offset, *fields, bits in self.call("ext")[0]
+        }
+
+    def answers(self, method: str, arguments: list[list[Any]]) -> list[Any]:
+        """What a method of MessageStore that reads answers to each list of arguments."""
+        return [row[0] for row in self.call("call", method=method, arguments=arguments)[0]]
+
     def minmax(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Min and max offset of every queue that the store knows of, empty ones too."""
         return {(row[0], row[1]): (row[2], row[3]) for row in self.call("minmax")[0]}
@@ -322,6 +348,10 @@ class Driver(StoreReader):
     """A process that has at most one store open, a DefaultMessageStore without a broker."""
 
     main = "rmqstore.interop.StoreDriver"
+
+    def names(self) -> list[list[str]]:
+        """Methods of MessageStore and fields of MessageStoreConfig: kind, name, types."""
+        return self.call("names")[0]
 
     def open(
         self, path: Path, config: dict[str, Any] | None = None, **options: Any
@@ -334,10 +364,18 @@ class Driver(StoreReader):
         self._opened = end["start"]
         return end
 
+    def bloom(self, filters: list[tuple[int, int, str]]) -> list[tuple[int, int, list[int]]]:
+        """Of each error rate, number of subscriptions and text: k, m and the text's bits."""
+        return [tuple(row) for row in self.call("bloom", filters=filters)[0]]
+
     def shutdown(self) -> bool:
         """Shut down cleanly; return whether ``abort`` is gone."""
         self._opened = False
         return self.call("shutdown")[1]["clean"]
+
+    def clean(self, reserved_ms: int) -> int:
+        """One round of retention: of files not changed for so long; how many of the log it took."""
+        return self.call("clean", reserved_ms=reserved_ms)[1]["files"]
 
     def halt(self) -> None:
         """End the process by ``Runtime.halt``, with the store open."""
@@ -355,6 +393,21 @@ class Driver(StoreReader):
         """
         rows, _ = self.call("append", messages=[_message(m) for m in messages], wait=wait)
         return [Put(*row) for row in rows]
+
+    def deflated(self, bodies: list[bytes]) -> list[bytes]:
+        """Each body as the real client's producer compresses it."""
+        given = [base64.b64encode(body).decode() for body in bodies]
+        return [base64.b64decode(row[0]) for row in self.call("deflate", bodies=given)[0]]
+
+    def inflated(self, records: list[bytes]) -> list[bytes]:
+        """The body of each record as the real client's consumer has it."""
+        given = [base64.b64encode(record).decode() for record in records]
+        return [base64.b64decode(row[0]) for row in self.call("inflate", records=given)[0]]
+
+    def traces(self, contexts: list[dict[str, Any]]) -> list[tuple[bytes, list[list[Any]]]]:
+        """The real client's trace message for each context, and what it reads of it itself."""
+        rows, _ = self.call("traces", contexts=contexts)
+        return [(base64.b64decode(row[0]), row[1]) for row in rows]
 
     def killed_at_work(
         self, requests: list[dict[str, Any]], answers: int, ahead: int = 4

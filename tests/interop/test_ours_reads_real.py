@@ -80,7 +80,10 @@ def write(broker: Broker, path: Path, kind: str, end: str, seed: int) -> Stored:
         broker.load_start(seed=seed, **LOAD)
         time.sleep(LOAD_SECONDS)
         loaded = broker.load_rows()
-        assert len(loaded) > 100
+        until = time.monotonic() + 60
+        while len(loaded) <= 100:
+            assert time.monotonic() < until
+            loaded += broker.load_rows()
         broker.kill()
     else:
         assert broker.shutdown()
@@ -194,7 +197,9 @@ def test_as_ours_recovers_it(
     path = copy(stored.path, tmp_path / "store")
     with rmqstore.open(path, "r+") as store:
         assert store.recovery.clean == (stored.end == "close")
-        assert store.recovery.bytes_cut == 0
+        # Of a killed one the record that was being copied into the log, which nobody was told of.
+        most = 0 if stored.end == "close" else max(unit.size for unit in read)
+        assert store.recovery.bytes_cut <= most
         compare.queues(store, read, tally)
         compare.answers(store, real, read, tally)
         compare.keys(store, read, tally, None, False, True)

@@ -158,6 +158,7 @@ def damaged(filled: Path, root: Path) -> Iterator[tuple[int, Path]]:
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.usefixtures("undelivered")
 def test_a_reader_gets_all_others_and_never_wrong_bytes(
     filled: Path, tmp_path: Path, mode: str
 ) -> None:

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 import rmqstore
 from support import oracle
-from support.strategies import INT32, INT64, assert_same, hosts, texts, topics, user_properties
+from support.strategies import (
+    INT32,
+    INT64,
+    TOPIC_ALPHABET,
+    assert_same,
+    hosts,
+    texts,
+    topics,
+    user_properties,
+)
 
 pytestmark = pytest.mark.property
 
@@ -68,6 +77,22 @@ def test_encode_and_decode(record):
     message = rmqstore.decode_record(data)
     assert_same(message, decoded)
     assert message.body == decoded.body
+
+
+@given(records(), st.text(TOPIC_ALPHABET, max_size=400) | st.sampled_from(["T" * 32767]))
+def test_decode_the_second_version(record, topic):
+    """RocketMQ 5's records with 2 bytes of topic length, for which a topic need not be long."""
+    (_, body), options = record
+    data = oracle.encode_record(topic, body, version=2, **options)
+    decoded = oracle.decode_record(data)
+    assert decoded.topic == topic
+    message = rmqstore.decode_record(data)
+    assert_same(message, decoded)
+    assert message.body == decoded.body
+    assert_same(rmqstore.decode_record(b"x" + data + b"y", 1), decoded)
+    for cut in (data[:-1], data[: len(data) // 2]):
+        with pytest.raises(REFUSED):
+            rmqstore.decode_record(cut)
 
 
 @given(records(), st.binary(max_size=9), st.binary(max_size=9), st.sampled_from([bytes, bytearray]))

@@ -143,6 +143,7 @@ def test_random_scans_of_random_stores() -> None:
     assert ways.keys() == WAYS, ways
 
 
+@pytest.mark.usefixtures("undelivered")
 @pytest.mark.parametrize("mode", ["r", "r+"])
 @pytest.mark.parametrize("name", ["quickstart", "broker-clean", "broker-killed"])
 def test_random_scans_of_a_brokers_store(

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MAGIC_MESSAGE = -0x255CDF59  # 0xDAA320A7
+MAGIC_MESSAGE_V2 = -0x255CDF55  # 0xDAA320AB: RocketMQ 5, 2 bytes of topic length
 MAGIC_BLANK = -0x342BCE6C  # 0xCBD43194
 UNIT_SIZE = 20
 RECORD_MIN_SIZE = 91  # with IPv4 hosts and no body, topic or properties
@@ -160,7 +161,7 @@ class Record:
 
     @property
     def body(self) -> bytes:
-        return zlib.decompress(self.raw_body) if self.compressed else self.raw_body
+        return inflate(self.raw_body, self.sys_flag) if self.compressed else self.raw_body
 
     @property
     def compressed(self) -> bool:
@@ -204,6 +205,24 @@ class Record:
         return self.physical_offset, self.store_size, self.tags_code
 
 
+def inflate(stored: bytes, sys_flag: int) -> bytes:
+    """A body as it was before a client compressed it, in one of RocketMQ 5's ways or 4.9.3's."""
+    if not stored:
+        return b""
+    match sys_flag >> 8 & 7:
+        case 1:
+            import lz4.frame
+
+            return lz4.frame.decompress(stored)
+        case 2:
+            import zstandard
+
+            with zstandard.ZstdDecompressor().stream_reader(stored) as reader:
+                return reader.readall()
+        case _:
+            return zlib.decompress(stored)
+
+
 def deliver_time(store_timestamp: int, level: int) -> int:
     """When a message of a delay level, from 1, is due; levels above the last count as it."""
     return store_timestamp + DELAYS_MS[min(level, len(DELAYS_MS)) - 1]
@@ -243,12 +262,14 @@ def encode_record(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
     properties: bytes | Mapping[str, str] = b"",
+    version: int = 1,
 ) -> bytes:
+    """``version`` 2 is RocketMQ 5's for topics longer than 127."""
     body = bytes(body)
     topic_bytes = topic.encode()
     if isinstance(properties, Mapping):
         properties = encode_properties(properties)
-    if len(topic_bytes) > 127:
+    if len(topic_bytes) > (127 if version == 1 else 32767):
         raise OracleError(f"topic of {len(topic_bytes)} bytes")
     if len(properties) > 32767:
         raise OracleError(f"properties of {len(properties)} bytes")
@@ -260,14 +281,14 @@ def encode_record(
         sys_flag |= FLAG_STORE_V6
     rest = b"".join(
         (
-            struct.pack(">i", MAGIC_MESSAGE),
+            struct.pack(">i", MAGIC_MESSAGE if version == 1 else MAGIC_MESSAGE_V2),
             struct.pack(">iii", body_crc(body), queue_id, flag),
             struct.pack(">qqi", queue_offset, physical_offset, sys_flag),
             struct.pack(">q", born_timestamp) + born_address + struct.pack(">i", born_port),
             struct.pack(">q", store_timestamp) + store_address + struct.pack(">i", store_port),
             struct.pack(">iq", reconsume_times, prepared_transaction_offset),
             struct.pack(">i", len(body)) + body,
-            struct.pack(">b", len(topic_bytes)) + topic_bytes,
+            struct.pack(">b" if version == 1 else ">h", len(topic_bytes)) + topic_bytes,
             struct.pack(">h", len(properties)) + properties,
         )
     )
@@ -300,7 +321,7 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
     if room < 8:
         raise OracleError(f"{room} bytes are no record")
     size, magic = struct.unpack_from(">ii", data, at)
-    if magic != MAGIC_MESSAGE:
+    if magic not in (MAGIC_MESSAGE, MAGIC_MESSAGE_V2):
         raise OracleError(f"magic {magic & 0xFFFFFFFF:#x}")
     if not RECORD_MIN_SIZE <= size <= room:
         raise OracleError(f"size {size}, room {room}")
@@ -321,7 +342,7 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
         "prepared_transaction_offset": fields.number(8),
     }
     body = fields.take(fields.number(4))
-    topic = fields.take(fields.number(1))
+    topic = fields.take(fields.number(1 if magic == MAGIC_MESSAGE else 2))
     properties = fields.take(fields.number(2))
     if fields.at != fields.stop:
         raise OracleError(f"parts end at {fields.at - at}, the record at {size}")

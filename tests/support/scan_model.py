@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import rmqstore
-from support import oracle, oracle_store
+from support import oracle, oracle_store, sql_oracle
 from support.message_tables import COLUMNS
 from support.strategies import assert_same
 
@@ -18,6 +18,16 @@ PREPARED, ROLLBACK = oracle.TRANSACTION_PREPARED, oracle.TRANSACTION_ROLLBACK
 FOREIGN = "t\u00e9"  # no name of a topic: in the log and in no queue
 KEYS = ["Aa", "BB", "AaAa", "order-1", "order-2", "\u00e9", "\U0001d11e"]
 TAGS = ["TagA", "TagB", "Aa", "BB", "\u00e9"]
+SQL = [
+    "TAGS = 'TagA' OR p IS NOT NULL",
+    "TAGS IN ('Aa', 'BB', 'TagB', '\u00e9', 'x') AND NOT (KEYS = 'Aa')",
+    "UNIQ_KEY IS NULL",
+    "TAGS <> 'TagA' and not p",
+    "n7 BETWEEN 10 AND 50 OR two IS NOT NULL",
+    "p = '\U0001d11e'",
+    "empty IS NULL AND bad IS NOT NULL",
+    "n3 > 10 OR n9 <= n8 OR UNIQ_KEY > 5",
+]
 RAW_ENTRIES = [
     b"KEYS\x01Aa",
     b"KEYS\x01 order-1  BB ",
@@ -176,6 +186,8 @@ def random_arguments(rng: random.Random, log: Sequence[Any], *, one_queue: bool)
         arguments["until"] = rng.randint(first - 1, last + 2)
     if rng.random() < 0.3:
         arguments["tags"] = " || ".join(rng.sample([*TAGS, "TagC"], rng.randint(1, 3)))
+    if rng.random() < 0.3:
+        arguments["sql"] = rng.choice(SQL)
     # By its keys such a record is found; one queue, which it has none of, does not have it.
     if rng.random() < 0.3 and not (is_one_queue(arguments) and FOREIGN in topics):
         keys = rng.sample([*KEYS, "unknown"], rng.randint(1, 3))
@@ -220,6 +232,7 @@ def expected(log: Sequence[Any], arguments: dict[str, Any]) -> list[Any]:
     topics = None if topic is None else {topic} if isinstance(topic, str) else set(topic)
     wanted = set(keys.split()) if isinstance(keys, str) else set(keys or ())
     tags = {tag.strip() for tag in arguments.get("tags", "").split("||")} - {""}
+    filter = sql_oracle.compiled(arguments.get("sql", "TRUE"))
     queue_id = arguments.get("queue_id")
     since, until = arguments.get("since", 0), arguments.get("until", 1 << 62)
     return [
@@ -229,6 +242,7 @@ def expected(log: Sequence[Any], arguments: dict[str, Any]) -> list[Any]:
         and (queue_id is None or message.queue_id == queue_id)
         and since <= message.store_timestamp < until
         and (not tags or message.tags in tags)
+        and sql_oracle.matches(filter, message.properties)
         and (not wanted or _has_key(message, wanted))
     ]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MEMORY = 1 << 30
-SECONDS = 15
+SECONDS = 60
 
 
 class Looker:

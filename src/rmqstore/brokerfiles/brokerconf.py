@@ -27,12 +27,12 @@ _BROKER_KEYS = """
     clientWorkerThreads clusterTopicEnable commercialBaseCount commercialBigCount commercialEnable
     commercialTimerCount commercialTransCount compressedRegister connectTimeoutMillis
     consumerFallbehindThreshold consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
-    disableConsumeIfConsumerReadSlowly enableCalcFilterBitMap enableDetailStat enablePropertyFilter
-    endTransactionPoolQueueCapacity endTransactionThreadPoolNums expectConsumerNumUseFilter
+    disableConsumeIfConsumerReadSlowly enableDetailStat enablePropertyFilter
+    endTransactionPoolQueueCapacity endTransactionThreadPoolNums
     fetchNamesrvAddrByAddressServer filterDataCleanTimeSpan filterServerNums filterSupportRetry
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval forceRegister
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode isolateLogEnable
-    listenPort longPollingEnable maxDelayTime maxErrorRateOfBloomFilter messageStorePlugIn
+    listenPort longPollingEnable maxDelayTime messageStorePlugIn
     msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable processReplyMessageThreadPoolNums
     pullMessageThreadPoolNums pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums
     putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity regionId

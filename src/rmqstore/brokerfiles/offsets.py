@@ -1,6 +1,9 @@
 """``config/consumerOffset.json``: the progress of each consumer group in each queue.
 
-Source: ``broker/offset/ConsumerOffsetManager.java``.
+With light queues enabled ``config/lmqConsumerOffset.json`` takes its place; groups named
+``%LMQ%...`` have one offset a topic there, that of queue 0.
+
+Source: ``broker/offset/ConsumerOffsetManager.java``, ``LmqConsumerOffsetManager.java``.
 """
 
 from __future__ import annotations
@@ -11,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.brokerfiles.configfile import ConfigFile
-from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON
+from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON, LMQ_CONSUMER_OFFSET_JSON
 
-__all__ = ["OffsetTable", "Offsets"]
+__all__ = ["LIGHT_PREFIX", "OffsetTable", "Offsets"]
 
 Offsets = dict[tuple[str, str], dict[int, int]]
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
+_LIGHT_TABLE = "lmqOffsetTable"
+LIGHT_PREFIX = "%LMQ%"
 _INT_MAX = (1 << 31) - 1
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -45,6 +50,7 @@ class OffsetTable:
     def __init__(self, root: str | os.PathLike[str], name: str = CONSUMER_OFFSET_JSON) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / name)
         self.offsets = {}
+        self._light = name == LMQ_CONSUMER_OFFSET_JSON
         self._unknown: dict[str, Any] = {}  # entries whose key is not a topic and group
         self._other: dict[str, Any] = {}
 
@@ -65,8 +71,12 @@ class OffsetTable:
 
     def reload(self) -> None:
         """Read the file again, as :meth:`load` does; on an error nothing changes."""
-        loaded = self.file.load(_decode)
+        loaded = self.file.load(_decode_light if self._light else _decode)
         self.offsets, self._unknown, self._other = loaded if loaded is not None else ({}, {}, {})
+
+    def take_over(self, other: OffsetTable) -> None:
+        """Take the offsets of a table that has another file; this one's is not written yet."""
+        self.offsets = {names: dict(queues) for names, queues in other.offsets.items()}
 
     def save(self) -> None:
         """Write the file; creates the ``config`` directory if it is missing.
@@ -83,14 +93,34 @@ class OffsetTable:
         self.file.save(data)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON to write; ``ValueError`` if a name contains ``@``."""
+        """Return the JSON to write, a copy; ``ValueError`` if a name contains ``@``."""
         table: dict[str, Any] = {}
+        light: dict[str, Any] = {}
         for (topic, group), queues in self.offsets.items():
             for kind, name in (("topic", topic), ("group", group)):
                 if _SEPARATOR in name or not name:
                     raise ValueError(f"{kind} is {name!r}, must not be empty nor hold '@'")
-            table[topic + _SEPARATOR + group] = queues
-        return {_TABLE: {**table, **self._unknown}, **self._other}
+            key = topic + _SEPARATOR + group
+            if self._light and group.startswith(LIGHT_PREFIX):
+                light[key] = next(iter(queues.values()), None)
+            else:
+                table[key] = dict(queues)
+        written = {_TABLE: {**table, **self._unknown}, **self._other}
+        return {_LIGHT_TABLE: light, **written} if self._light else written
+
+
+def _decode_light(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
+    """As :func:`_decode`, with the offsets of light groups among the others."""
+    offsets, unknown, rest = _decode(data)
+    table = rest.pop(_LIGHT_TABLE, None) or {}
+    if not isinstance(table, dict):
+        raise ValueError(f"{_LIGHT_TABLE} is {type(table).__name__}, must be an object")
+    for key, offset in table.items():
+        names = str(key).split(_SEPARATOR)
+        if len(names) != 2 or not all(names):
+            raise ValueError(f"{key!r} in {_LIGHT_TABLE} is not a topic and a group")
+        offsets[names[0], names[1]] = _decode_queues(str(key), {0: offset})
+    return offsets, unknown, rest
 
 
 def _decode(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:

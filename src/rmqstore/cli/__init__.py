@@ -29,8 +29,16 @@ _VERBS = {
     "cat": ("messages", "Show messages, oldest first."),
     "get": ("messages", "Show one message by its id."),
     "find": ("messages", "Find messages by key, newest first."),
+    "groups": ("groups", "Consumer groups with what they read."),
+    "lag": ("groups", "How far groups are behind: messages, bytes and time."),
+    "dlq": ("groups", "Dead letters by group."),
     "put": ("put", "Write one message a line from standard input."),
+    "clean": ("clean", "What retention would delete, and its deletion."),
+    "delays": ("waiting", "Delayed messages that wait, and when they are due."),
+    "txn": ("waiting", "Half messages of transactions, and those without an end."),
     "restore": ("restore", "What recovery took out of the log, and back into it."),
+    "snapshot": ("snapshot", "A copy of a store in use, which opens clean."),
+    "serve": ("serve", "Name server and broker for RocketMQ clients, on a store."),
     "demo": ("demo", "Make a store of order events, then read and find them."),
     "completion": ("completion", "What bash, zsh or fish needs to complete this command."),
 }
@@ -115,7 +123,8 @@ def main(ctx: click.Context) -> None:
     """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
 
     STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
-    Verbs only read, but for put, restore and demo, and may be used beside a running broker.
+    Verbs only read, but for put, clean, restore, serve and demo, and may be used beside a running
+    broker.
 
     Times are in UTC, with --local in this machine's zone: those shown and those given without one.
     """

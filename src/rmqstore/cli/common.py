@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.completion import complete_directory, complete_file
-from rmqstore.cli.failures import USAGE, CliError
+from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError
 from rmqstore.cli.progress import Progress
 from rmqstore.paths import (
     ABORT,
@@ -28,24 +29,31 @@ from rmqstore.times import parse_time
 if TYPE_CHECKING:
     from rmqstore.config import StoreConfig
     from rmqstore.store import MessageStore, Mode
+    from rmqstore.topic import Topic
 
 __all__ = [
     "OUTPUTS",
     "STORE_VARIABLE",
     "TIME_FORMS",
+    "known_queue",
+    "known_topic",
     "load_config",
+    "once",
     "open_store",
     "output_option",
     "refuse_foreign",
     "store_command",
     "time_of",
     "topic_option",
+    "unknown_name",
     "zone_option",
 ]
 
 STORE_VARIABLE = "RMQSTORE_PATH"
 OUTPUTS = ("table", "jsonl", "csv")
 TIME_FORMS = "ISO-8601 (without a zone it is UTC, with --local local time), @MS, or -2h"
+
+_NAMES_SHOWN = 6
 
 Function = Callable[..., None]
 
@@ -87,7 +95,9 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
             if store is None and len(given) == len(places) + 1:
                 path = given.pop(0)
             if len(given) > len(places):
-                raise click.UsageError(f"unexpected argument {given[len(places)]!r}")
+                # Without another way the first one was the store.
+                extra = len(places) + (path is None)
+                raise click.UsageError(f"unexpected argument {given[extra]!r}")
             if path is None:
                 wanted = " and ".join([store_name, *places])
                 raise click.UsageError(
@@ -137,9 +147,60 @@ def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return values[0] if values else None
 
 
+def once(name: str, text: str) -> Callable[[Function], Function]:
+    """Add an option with a text, which may be given once."""
+    return click.option(name, multiple=True, callback=_only, help=text)
+
+
 def topic_option(text: str) -> Callable[[Function], Function]:
     """Add ``-t TOPIC``, which may be given once."""
     return click.option("-t", "--topic", metavar="TOPIC", multiple=True, callback=_only, help=text)
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:
+    """Return the error for a name that there is not, with those that may be meant.
+
+    Parameters
+    ----------
+    kind : str
+        What it is the name of: "topic", "group".
+    name : str
+        As it was given.
+    known : iterable of str
+        All that there are.
+    """
+    names = sorted(known)
+    folded = {one.casefold(): one for one in names}
+    near = difflib.get_close_matches(name.casefold(), folded, n=3)
+    if near:
+        hint = "did you mean " + " or ".join(repr(folded[one]) for one in near) + "?"
+    elif names:
+        hint = f"there {'is' if len(names) == 1 else 'are'} " + ", ".join(names[:_NAMES_SHOWN])
+        hint += f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    else:
+        hint = f"there is no {kind} at all"
+    return CliError(f"no {kind} {name!r}; {hint}", NOT_FOUND)
+
+
+def known_topic(store: MessageStore, name: str) -> Topic:
+    """Return a topic; for one that there is not, the error names the nearest."""
+    topics = store.topics
+    if name not in topics:
+        raise unknown_name("topic", name, topics)
+    return topics[name]
+
+
+def known_queue(topic: Topic, queue_id: int) -> None:
+    """Raise, with the queues that there are, unless a topic has one of this id."""
+    if queue_id not in topic:
+        ids = sorted(topic)
+        shown = ", ".join(map(str, ids[:_NAMES_SHOWN]))
+        if ids and ids == list(range(ids[0], ids[-1] + 1)) and len(ids) > 1:
+            shown = f"{ids[0]} to {ids[-1]}"
+        elif len(ids) > _NAMES_SHOWN:
+            shown += f" and {len(ids) - _NAMES_SHOWN} more"
+        there = f"queue{'s' if len(ids) > 1 else ''} {shown}" if ids else "no queue at all"
+        raise CliError(f"no queue {queue_id} in topic {topic.name!r}; it has {there}", NOT_FOUND)
 
 
 def output_option(function: Function) -> Function:
@@ -209,6 +270,8 @@ def load_config(config: str | None) -> StoreConfig | None:
         click.echo(f"rmqstore: {warning.message}", err=True)
     for name in settings.unsupported():
         click.echo(f"rmqstore: {config}: {name} has no effect in this version", err=True)
+    for name, reason in settings.meaningless().items():
+        click.echo(f"rmqstore: {config}: {name} has no meaning here: {reason}", err=True)
     return settings
 
 

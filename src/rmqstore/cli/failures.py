@@ -109,13 +109,16 @@ def _explain(error: Exception) -> tuple[str, int]:
         ),
         (
             errors.IncompatibleStoreError,
-            "give the broker's configuration with --config",
+            "verbs that only read show what is in it"
+            if "RocketMQ 5" in str(error)
+            else "give the broker's configuration with --config",
             UNREADABLE,
         ),
         (errors.FilterError, "", USAGE),
         (errors.MessageIllegalError, "nothing of it was stored", USAGE),
         (errors.TopicNotFoundError, "'rmqstore topics STORE' lists them", NOT_FOUND),
         (errors.MessageNotFoundError, "", NOT_FOUND),
+        (errors.GroupNotFoundError, "'rmqstore groups STORE' lists them", NOT_FOUND),
         (errors.StoreError, "", UNREADABLE),
         (OSError, "", UNREADABLE),
     ]

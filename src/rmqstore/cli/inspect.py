@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.common import (
+    known_topic,
     open_store,
     output_option,
     store_command,
@@ -22,6 +23,7 @@ from rmqstore.cli.state import State, state_of
 from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_bytes
 from rmqstore.errors import StoreError
+from rmqstore.layout import log_directories
 from rmqstore.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from rmqstore.times import format_millis
 
@@ -94,7 +96,7 @@ def _facts(
         "messages_counted": counted,
         "queue_entries": queued,
         "indexed_log_bytes": covered,
-        "disk": disk_use(root),
+        "disk": disk_use(root, log_directories(opened.path, opened.config)),
         "sizes": {
             "mapped_file_size_commit_log": settings.mapped_file_size_commit_log,
             "mapped_file_size_consume_queue": settings.mapped_file_size_consume_queue,
@@ -171,12 +173,16 @@ def _flatten(prefix: str, facts: dict[str, Any]) -> Iterable[tuple[str, Any]]:
             yield prefix + name, value
 
 
-def disk_use(root: Path) -> dict[str, dict[str, int]]:
-    """Return files, bytes and allocated bytes for each directory of a store."""
+def disk_use(root: Path, log: Sequence[Path] = ()) -> dict[str, dict[str, int]]:
+    """Return files, bytes and allocated bytes for each directory of a store.
+
+    ``log`` has the directories of its log, if it is not in the store's own.
+    """
     result = {}
     for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG):
         files = total = allocated = 0
-        for path in sorted((root / name).rglob("*")):
+        within = log if log and name == COMMIT_LOG else [root / name]
+        for path in sorted(found for one in within for found in one.rglob("*")):
             try:
                 status = path.lstat()
             except OSError:
@@ -290,7 +296,7 @@ def queues(
         writer_for(output, columns, local=local) as writer,
         Progress("reading", "topics", among_rows=True) as progress,
     ):
-        chosen = opened.topics if topic is None else {topic: opened[topic]}
+        chosen = opened.topics if topic is None else {topic: known_topic(opened, topic)}
         progress.total = len(chosen)
         for name, one in chosen.items():
             progress.done += 1

@@ -15,6 +15,9 @@ from rmqstore import _core
 from rmqstore.cli import render
 from rmqstore.cli.common import (
     TIME_FORMS,
+    known_queue,
+    known_topic,
+    once,
     open_store,
     output_option,
     store_command,
@@ -28,6 +31,7 @@ from rmqstore.cli.output import Writer, resolve, write_bytes, writer_for
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
 from rmqstore.errors import StoreCorruptError
+from rmqstore.filters import check_filter
 from rmqstore.times import parse_time
 
 if TYPE_CHECKING:
@@ -46,7 +50,8 @@ def _shape_options(function: Any) -> Any:
         type=click.Choice(render.BODY_MODES),
         default="auto",
         show_default=True,
-        help="How bodies are written; auto: as text where they are UTF-8, else base64.",
+        help="How bodies are written; auto: as text where they are UTF-8, else base64; in a table "
+        "what trace messages say.",
     )
     form = click.option(
         "-f",
@@ -97,7 +102,8 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
     metavar="N|TIME",
     help="End, itself not included: an offset or a time, as with --from.",
 )
-@click.option("--tags", help="Only these: 'TagA || TagB'.")
+@once("--tags", "Only these: 'TagA || TagB'.")
+@once("--sql", "Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
 @click.option("-n", "--number", type=click.IntRange(0), help="So many at most.")
 @click.option("--follow", "following", is_flag=True, help="Wait for more at the end.")
 @_shape_options
@@ -110,6 +116,7 @@ def cat(
     start: Bound | None,
     stop: Bound | None,
     tags: str | None,
+    sql: str | None,
     number: int | None,
     following: bool,
     body: str,
@@ -123,8 +130,9 @@ def cat(
     if stop is not None and following:
         raise click.UsageError("--until and --follow do not go together")
     of_queue = topic is not None and queue_id is not None
+    check_filter(tags=tags, sql=sql)  # also where nothing is read
     chosen = MessageSelection(
-        topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags
+        topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags, sql
     )
     show = _Show(output, form, body, local)
     progress = Progress("reading", "messages", among_rows=True)
@@ -133,6 +141,10 @@ def cat(
         show.writer,
         nullcontext() if following else progress,
     ):
+        if topic is not None:
+            found_topic = known_topic(opened, topic)
+            if queue_id is not None:
+                known_queue(found_topic, queue_id)
         damaged = Damaged()
         if following:
             found = follow(opened, chosen, damaged, show.writer.flush)
@@ -205,7 +217,7 @@ def find(
     with open_store(store, "r", config) as opened:
         names = [topic] if topic is not None else list(opened.topics)
         if topic is not None:
-            opened[topic]  # an unknown topic is told apart from an unknown key
+            known_topic(opened, topic)  # told apart from an unknown key
         damaged = Damaged()
         hits: dict[int, Message] = {}
         with Progress("searching", "topics", total=len(names)) as progress:

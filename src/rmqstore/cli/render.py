@@ -11,7 +11,9 @@ import click
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
 from rmqstore.cli.text import printable
+from rmqstore.cli.trace_text import trace_lines
 from rmqstore.times import format_millis
+from rmqstore.traces import is_trace_topic
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -33,6 +35,7 @@ _FIELDS = (
     "tags", "keys", "properties", "body", "flag", "sys_flag", "born_timestamp", "store_timestamp",
     "born_host", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc",
 )  # fmt: skip
+_TRACE_BYTES = 1024  # of a trace message that a table's cell shows
 _TIMES = frozenset(("born_timestamp", "store_timestamp"))
 
 TABLE_COLUMNS = (
@@ -69,6 +72,9 @@ def as_row(message: Message, body: str) -> dict[str, Any]:
         if one.name != "body":
             row[one.name] = getattr(message, one.name)
             continue
+        if body == "auto" and is_trace_topic(message.topic):
+            row["body"] = "; ".join(trace_lines(message.body[:_TRACE_BYTES]))
+            continue
         # What cannot be seen in a cell need not be decoded.
         content = message.body[: 4 * max(one.width, room() or 0)]
         row["body"] = body_text(content, "utf8" if body in ("auto", "json") else body)
@@ -96,6 +102,8 @@ def print_message(message: Message, body: str, local: bool) -> None:
     print_fields("", fields)
     if body != "none" and content:
         text = body_text(content, body)
+        if body == "auto" and is_trace_topic(message.topic):
+            text = "\n".join(trace_lines(content, local=local))
         print()
         print("\n".join(printable(line) for line in text.split("\n")))
 

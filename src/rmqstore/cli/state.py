@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.text import printable, shorten
+from rmqstore.layout import log_directories
 from rmqstore.lock_owner import LockOwner, lock_owner
-from rmqstore.paths import ABORT, COMMIT_LOG, parse_offset_file_name
+from rmqstore.paths import ABORT, parse_offset_file_name
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -89,7 +90,8 @@ def state_of(opened: MessageStore) -> State:
         return State("in use", owner, end, end)
     if opened.recovery.clean or not os.path.lexists(Path(opened.path, ABORT)):
         return State("closed", None, end, end)
-    return State("not closed", None, end, _written_end(Path(opened.path, COMMIT_LOG), end))
+    directories = log_directories(opened.path, opened.config)
+    return State("not closed", None, end, max(_written_end(one, end) for one in directories))
 
 
 def _written_end(log: Path, end: int) -> int:

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import click
 from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
+from rmqstore.filters import message_passes
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class MessageSelection:
         The first, and the one after the last.
     tags : str, optional
         A tag expression.
+    sql : str, optional
+        An SQL92 filter.
     """
 
     topic: str | None = None
@@ -109,6 +112,7 @@ class MessageSelection:
     start: Bound | None = None
     stop: Bound | None = None
     tags: str | None = None
+    sql: str | None = None
 
     def queues(self, store: MessageStore) -> dict[Key, Queue]:
         """Return the queues that are there now; errors if one was named and is not there."""
@@ -171,7 +175,7 @@ def walk(
     places = {} if reached is None else reached
     parts: list[Iterator[Message]] = []
     total = 0
-    read = partial(_read, store, tags=chosen.tags, share=share, damaged=damaged, progress=progress)
+    read = partial(_read, store, chosen, share=share, damaged=damaged, progress=progress)
     for key, queue in queues.items():
         end = queue.max_offset
         if chosen.stop is not None:
@@ -196,10 +200,10 @@ def walk(
 
 def _read(
     store: MessageStore,
+    chosen: MessageSelection,
     key: Key,
     span: range,
     *,
-    tags: str | None,
     share: int,
     damaged: Damaged,
     progress: Progress,
@@ -210,11 +214,15 @@ def _read(
     while offset < end:
         most = min(share, end - offset)
         try:
-            found = store.get(topic, queue_id, offset, most, max_bytes=_BATCH_BYTES, tags=tags)
-        except StoreCorruptError:
-            yield from _read_each(
-                store[topic][queue_id], range(offset, offset + most), tags, damaged
+            found = store.get(
+                *(topic, queue_id, offset, most),
+                max_bytes=_BATCH_BYTES,
+                tags=chosen.tags,
+                sql=chosen.sql,
             )
+        except StoreCorruptError:
+            each = range(offset, offset + most)
+            yield from _read_each(store[topic][queue_id], each, chosen, damaged)
             offset += most
             progress.done += most
             continue
@@ -234,9 +242,10 @@ def _read(
         offset = found.next_offset
 
 
-def _read_each(queue: Queue, span: range, tags: str | None, damaged: Damaged) -> Iterator[Message]:
+def _read_each(
+    queue: Queue, span: range, chosen: MessageSelection, damaged: Damaged
+) -> Iterator[Message]:
     """Go through queue offsets one at a time, as one of them is damaged."""
-    wanted = None if tags in {None, "", "*"} else {tag.strip() for tag in str(tags).split("||")}
     for offset in span:
         try:
             if queue.units(offset, offset + 1)["size"][0] == _BLANK_SIZE:
@@ -247,7 +256,7 @@ def _read_each(queue: Queue, span: range, tags: str | None, damaged: Damaged) ->
         except LookupError:  # nothing has this place
             continue
         else:
-            if wanted is None or message.tags in wanted:
+            if message_passes(message, tags=chosen.tags, sql=chosen.sql):
                 yield message
 
 
@@ -271,7 +280,7 @@ def follow(
     unseen = Progress("")
     yield from walk(store, chosen, damaged, unseen, reached)
     # A queue that appears later is shown from its first message on.
-    later = MessageSelection(chosen.topic, chosen.queue_id, None, None, chosen.tags)
+    later = replace(chosen, start=None, stop=None)
     for _ in itertools.count():
         shown()
         time.sleep(_POLL_SECONDS)

@@ -250,7 +250,7 @@ class QueueAppender:
             made.mkdir()
             part = _core.QueuePart(str(made), self._file_size, "a", False)
             known = self._parts[topic, queue_id] = (made, part)
-        self.skipped += known[1].put_run(first, units)
+        self.skipped += known[1].put_run(first, units, topic.startswith("%LMQ%"))
 
     def finish(self) -> None:
         """Close the queues, and give them their names."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ def test_random_logs(spark: Any, tmp_path: Path, seed: int) -> None:
         assert_same_files(made, tmp_path / "store")
 
 
+@pytest.mark.usefixtures("undelivered")
 @pytest.mark.parametrize("name", ["broker-clean", "broker-killed"])
 def test_broker_stores_in_place(
     spark: Any,
@@ -234,7 +236,10 @@ def test_refusals(spark: Any, small_store: Path, tmp_path: Path) -> None:
 
 
 def test_open_store_is_not_rebuilt_in_place(spark: Any, small_store: Path) -> None:
-    with rmqstore.open(small_store, "r+"):
+    # Whatever a slow machine takes: nobody looks at the names meanwhile.
+    config = SMALL.replace(flush_interval_consume_queue=3_600_000)
+    with rmqstore.open(small_store, "r+", config=config):
+        time.sleep(1)  # but for once, as its thread starts
         for folder in (paths.CONSUME_QUEUE, paths.INDEX):
             (small_store / folder).rename(small_store / f"{folder}.away")
         with pytest.raises(rmqstore.StoreLockedError, match="open for writing elsewhere"):

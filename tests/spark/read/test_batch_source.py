@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 import rmqstore
-from conftest import BrokerStore, DumpRow, property_text
+from conftest import BrokerStore, DumpRow, FiveStore, property_text
 from rmqstore.scan import COLUMNS
 from support import scan_model
 from support.source_model import same_rows
@@ -91,6 +91,31 @@ def test_every_row_of_a_brokers_store(
     by_key = _load(session, store.root, scan="index", topics=topics, keys=",".join(some)).collect()
     assert set(some.values()) <= {row["physical_offset"] for row in by_key}
     assert all(row["uniq_key"] in some or set(row["keys"]) & set(some) for row in by_key)
+
+
+def test_every_row_of_a_store_of_five(session: Any, five_store: FiveStore) -> None:
+    """Long topics, and bodies compressed in every way, by each way to read."""
+    wanted = {row.physical_offset: tuple(vars(row).values()) for row in five_store.dump}
+    kinds = {0: "none", 0x101: "LZ4", 0x201: "ZSTD", 0x301: "ZLIB"}
+    for way in ("commitlog", "consumequeue"):
+        rows = _load(session, five_store.root, scan=way, minPartitions=3).collect()
+        assert len(rows) == len(wanted)
+        for row in rows:
+            assert wanted[row["physical_offset"]] == (
+                row["topic"],
+                row["queue_id"],
+                row["queue_offset"],
+                row["physical_offset"],
+                row["store_size"],
+                kinds[row["sys_flag"]],
+                *row["keys"],
+                hashlib.sha1(row["body"]).digest(),
+            )
+    long = max((row.topic for row in five_store.dump), key=len)
+    some = [row for row in five_store.dump if row.topic == long][::40]
+    keys = ",".join(row.key for row in some)
+    found = _load(session, five_store.root, scan="index", topics=long, keys=keys).collect()
+    assert {row["physical_offset"] for row in found} == {row.physical_offset for row in some}
 
 
 CONDITIONS = [

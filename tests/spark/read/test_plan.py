@@ -85,6 +85,8 @@ def _selecting(rng: random.Random, rows: list[Row], known: list[str]) -> dict[st
         found["topicPattern"] = rng.choice([".*", "bus.", "no such", "[or].*|busy"])
     if rng.random() < 0.25:
         found["tags"] = " || ".join(rng.sample([*scan_model.TAGS, "TagC"], rng.randint(1, 3)))
+    if rng.random() < 0.25:
+        found["sql"] = rng.choice(scan_model.SQL)
     if rng.random() < 0.3:
         keys = [*rng.sample(scan_model.KEYS, 2), rng.choice(rows)["uniq_key"] or "Aa"]
         found["keys"] = ",".join(keys)
@@ -100,6 +102,8 @@ def _expected(path: Path, options: dict[str, Any], known: list[str]) -> list[Row
         arguments["topic"] = [topic for topic in known if pattern.fullmatch(topic)]
     if "tags" in options:
         arguments["tags"] = options["tags"]
+    if "sql" in options:
+        arguments["sql"] = options["sql"]
     if "keys" in options:
         arguments["keys"] = options["keys"].split(",")
     return _rows(path, **arguments)

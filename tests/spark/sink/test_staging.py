@@ -15,11 +15,11 @@ from rmqstore.config import StoreConfig
 from rmqstore.spark.common.columns import SINK_COLUMNS
 from rmqstore.spark.common.errors import RowError
 from rmqstore.spark.sink import staging
-from rmqstore.spark.sink.options import Limits
+from rmqstore.spark.sink.options import SinkLimits
 
 pytestmark = pytest.mark.spark
 
-LIMITS = Limits(4 << 20, 16 << 20, False, False)
+LIMITS = SinkLimits(4 << 20, 16 << 20, False, False)
 PREFIX = "0123456789ABCDEF"
 MAPS = pa.map_(pa.string(), pa.string())
 

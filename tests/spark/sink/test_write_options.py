@@ -13,7 +13,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.spark.common.columns import SINK_COLUMNS, SchemaError
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.sink.options import (
-    Limits,
+    SinkLimits,
     limits_of,
     parse_write_options,
     sink_columns,
@@ -162,12 +162,14 @@ def test_a_write_without_a_path() -> None:
 
 
 def test_limits_are_those_of_the_store_that_is_there(tmp_path: Path) -> None:
-    defaults = Limits(4 << 20, 1 << 30, False, False)
+    defaults = SinkLimits(4 << 20, 1 << 30, False, False)
     assert limits_of(str(tmp_path / "none"), None) == defaults
     small = StoreConfig.small().replace(record_checksum=True, store_host="[::1]:10911")
-    assert limits_of(str(tmp_path / "none"), small) == Limits(4 << 20, 16 << 20, True, True)
+    assert limits_of(str(tmp_path / "none"), small) == SinkLimits(4 << 20, 16 << 20, True, True)
     with rmqstore.open(tmp_path / "store", "a", config=small):
-        assert limits_of(str(tmp_path / "store"), None) == Limits(4 << 20, 16 << 20, False, False)
+        assert limits_of(str(tmp_path / "store"), None) == SinkLimits(
+            4 << 20, 16 << 20, False, False
+        )
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(OptionError, match="is no directory"):

@@ -215,3 +215,26 @@ def test_a_batch_whose_messages_are_gone(
     query.start(options(store, failOnDataLoss="false"))
     assert query.trigger()
     assert len(query.batches[0]) == 3
+
+
+def test_offsets_that_our_own_retention_took_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = StoreConfig.small(mapped_file_size_commit_log=4096)
+    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
+        fill(store, "orders", 1, 60)
+        query = Query(options(store, consumeFrom="first", maxMessagesPerTrigger="10"))
+        query.trigger()
+        seen = [row[2] for row in query.rows]
+        assert 0 < len(seen) < 20
+        done = store.delete_expired(before=store.clock.now() + 1)
+        first = store["orders"][0].min_offset
+        assert done.files
+        assert first > len(seen)
+        with pytest.raises(DataLossError, match=rf"orders/0: offset {len(seen)} comes next"):
+            query.all()
+        query.start(options(store, failOnDataLoss="false"))
+        with caplog.at_level(logging.WARNING, "rmqstore"):
+            query.all()
+        assert "orders/0: offset" in caplog.text
+        assert [row[2] for row in query.rows] == [*seen, *range(first, 60)]

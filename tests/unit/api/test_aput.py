@@ -90,7 +90,7 @@ WRONG = [
     (("Topic1", b"x"), {"queue_id": -1}),
     (("Topic1", b"x"), {"queue_id": 0, "queue_key": "k"}),
     (("Topic1", b"x"), {"properties": {"KEYS": "x"}}),
-    (("Topic1", b"x"), {"delay_level": 99}),
+    (("Topic1", b"x"), {"delay_level": -1}),
     (("Topic1", bytes(2 << 20)), {}),
     (("NewTopic", b"x"), {"tags": 7}),
     (("NewTopic", b"x"), {"uniq_key": ""}),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rmqstore
 from rmqstore.brokerfiles import brokerconf
 from rmqstore.config import RmqStoreWarning, StoreConfig
 from rmqstore.config_fields import Spec, specs_of
@@ -31,7 +32,6 @@ JAVA_DEFAULTS = {
     "flushIntervalConsumeQueue": 1000,
     "deleteWhen": "04",
     "diskMaxUsedSpaceRatio": 75,
-    "fileReservedTime": 72,
     "maxMessageSize": 4194304,
     "checkCRCOnRecover": True,
     "flushCommitLogLeastPages": 4,
@@ -62,11 +62,12 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_has_all_fields_and_ours() -> None:
-    ours = {"store_host", "default_topic_queue_nums", "max_body_size", "record_checksum"}
     names = {one.name for one in dataclasses.fields(StoreConfig)}
-    assert ours < names
-    assert len(names - ours - {"retention_clock"}) == 77
-    assert len({spec.java for spec in SPECS.values()}) == 82
+    ours = {name for name, spec in SPECS.items() if spec.ours}
+    assert {"store_host", "max_body_size", "retention_clock"} < ours < names
+    assert len(names - ours) == 77
+    keys = [spec.java for spec in SPECS.values() if spec.java]
+    assert len(set(keys)) == len(keys) == len(SPECS) - 1  # a callable has none
 
 
 def test_defaults_are_java_s() -> None:
@@ -75,6 +76,20 @@ def test_defaults_are_java_s() -> None:
     for java, default in JAVA_DEFAULTS.items():
         assert getattr(config, by_java[java]) == default, java
     assert config.unsupported() == []
+
+
+def test_nothing_is_deleted_unless_told(tmp_path: Path) -> None:
+    config = StoreConfig()
+    assert config.file_reserved_time is None
+    assert config.clean_file_forcibly_enable is False
+    assert config.disk_space_warning_level_ratio is None
+    broker = StoreConfig.from_file(write(tmp_path, "brokerId=0\n"))
+    assert broker == config.replace(file_reserved_time=72)
+    conf = "fileReservedTime=0\ncleanFileForciblyEnable=true\ndiskSpaceWarningLevelRatio=95\n"
+    told = StoreConfig.from_file(write(tmp_path, conf))
+    assert told == StoreConfig(
+        file_reserved_time=0, clean_file_forcibly_enable=True, disk_space_warning_level_ratio=95
+    )
 
 
 def test_small() -> None:
@@ -163,10 +178,56 @@ def test_is_frozen() -> None:
 
 
 def test_unsupported_names_what_is_set_in_vain() -> None:
-    idle = next(name for name, spec in SPECS.items() if spec.kind is bool and not spec.acts)
-    changed = StoreConfig().replace(**{idle: not getattr(StoreConfig(), idle)})
-    assert changed.unsupported() == [idle]
+    idle = [name for name, spec in SPECS.items() if name not in EXPLAINED and not spec.acts]
+    changed = StoreConfig().replace(**{name: another(name) for name in idle[:1]})
+    assert changed.unsupported() == idle[:1]
+    assert changed.meaningless() == {}
     assert StoreConfig.small().unsupported() == []
+
+
+EXPLAINED = {name for name, spec in SPECS.items() if spec.no_meaning or spec.refused}
+
+
+def another(name: str) -> object:
+    """A good value of a field that is not its default."""
+    spec, default = SPECS[name], getattr(StoreConfig(), name)
+    if spec.kind is bool:
+        return not default
+    if spec.kind is int:
+        return default + 1 if default < spec.high else spec.low
+    return spec.choices[1] if spec.choices else "x"
+
+
+@pytest.mark.parametrize("name", sorted(EXPLAINED))
+def test_a_field_without_effect_says_why(name: str, tmp_path: Path) -> None:
+    spec = SPECS[name]
+    assert not spec.acts
+    written = str(another(name)).lower() if spec.kind is bool else str(another(name))
+    file = write(tmp_path, f"{spec.java}={written}")
+    if spec.refused:
+        with pytest.raises(ValueError, match=f"^{name} is .*{re.escape(spec.refused)}"):
+            StoreConfig(**{name: another(name)})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=f", line 1: .*{re.escape(spec.refused)}"):
+            StoreConfig.from_file(file)
+    else:
+        config = StoreConfig.from_file(file)
+        assert getattr(config, name) == another(name)
+        assert config.meaningless() == {name: spec.no_meaning}
+        assert config.unsupported() == []
+
+
+def test_a_reason_is_logged_when_a_store_is_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = StoreConfig.small(broker_role="SLAVE")
+    with rmqstore.open(tmp_path, "a", config=config):
+        pass
+    assert f"broker_role has no meaning here: {SPECS['broker_role'].no_meaning}" in caplog.text
+
+
+def test_a_field_has_one_fate() -> None:
+    with pytest.raises(ValueError, match="only one of them"):
+        Spec("x", bool, acts=True, refused="no")
 
 
 def test_reads_a_broker_s_file(tmp_path: Path) -> None:
@@ -207,7 +268,7 @@ def test_reads_a_broker_s_file(tmp_path: Path) -> None:
 def test_misspelt_key_warns(tmp_path: Path, key: str, right: str) -> None:
     file = write(tmp_path, f"\n{key}=1\n")
     with pytest.warns(RmqStoreWarning, match=rf"line 2: '{key}' .*perhaps {right} is meant"):
-        assert StoreConfig.from_file(file) == StoreConfig()
+        assert StoreConfig.from_file(file) == StoreConfig(file_reserved_time=72)
 
 
 def test_key_like_no_other_warns_without_a_guess(tmp_path: Path) -> None:
@@ -277,7 +338,8 @@ def test_any_good_value_is_read_back(
     file = write(tmp_path_factory.mktemp("conf"), f"{SPECS[name].java}={value}")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert StoreConfig.from_file(file) == StoreConfig(**{name: value})  # type: ignore[arg-type]
+        wanted = {"file_reserved_time": 72, name: value}
+        assert StoreConfig.from_file(file) == StoreConfig(**wanted)  # type: ignore[arg-type]
 
 
 def escape(text: str) -> str:
@@ -321,12 +383,20 @@ def test_help_has_every_field_with_unit_range_default_and_name() -> None:
         if spec.kind is int:
             assert spec.low in (0, 1) or f"{spec.low:_} to" in shown
             unit = f" {spec.unit}" if spec.unit else ""
-            assert f"{one.default:_}{unit}, {spec.low:_} to " in shown
+            if spec.optional:
+                assert f"None, or {spec.low:_} to " in shown
+                assert unit in shown
+            else:
+                assert f"{one.default:_}{unit}, {spec.low:_} to " in shown
         else:
             assert repr(one.default) in shown
         assert all(choice in shown for choice in spec.choices)
-        acts = said.index(f"\n{one.name} : ") < said.index("without effect in this version")
-        assert acts == spec.acts
+        at = said.index(f"\n{one.name} : ")
+        assert (at < said.index("without effect in this version")) == spec.acts
+        assert (at > said.index("without a meaning")) == bool(spec.no_meaning or spec.refused)
+        assert (at > said.index("Refused but for")) == bool(spec.refused)
+        assert spec.no_meaning in shown
+        assert spec.refused in shown
         assert f"\n |  {one.name} : " in text
     described = text[: text.index("Methods defined here")]
     assert max(map(len, described.splitlines())) <= 80

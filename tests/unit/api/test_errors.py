@@ -24,6 +24,8 @@ EVERY = [
     errors.MessageIllegalError("too long", status=PutStatus.MESSAGE_ILLEGAL),
     errors.FilterError("found ')'", 12),
     errors.TopicNotFoundError("no topic 'x'"),
+    errors.GroupNotFoundError("no group 'x'"),
+    errors.ConsumeDisabledError("the group 'x' may not consume"),
     errors.MessageNotFoundError("no message 'x'"),
     errors.MessagesRemovedError("orders", 2, 10, 300),
 ]
@@ -52,6 +54,7 @@ def test_pickles_whole(error: errors.StoreError, protocol: int) -> None:
         (errors.MessageIllegalError, ValueError),
         (errors.FilterError, ValueError),
         (errors.TopicNotFoundError, KeyError),
+        (errors.GroupNotFoundError, KeyError),
         (errors.MessageNotFoundError, LookupError),
     ],
 )

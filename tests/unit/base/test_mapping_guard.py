@@ -178,7 +178,7 @@ def test_a_queue_or_an_index_that_is_cut_ends_the_service(tmp_path, what):
         tell("read", lambda: store.get("T", 0, 0)[0].body[:4])
         tell("find", lambda: store.query("T", "k1")[0].body[:4])
         tell("put", lambda: store.put("T", b"x", queue_id=0, keys="new").queue_offset)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until and not told.get("end", "").startswith("Store"):
             tell("end", lambda: store.put("T", b"x", queue_id=0))
         tell("close", lambda: store.close())

@@ -151,6 +151,8 @@ def test_cat_is_in_log_order_with_all_columns(run: Run, filled: Path) -> None:
         (["-n", "0"], []),
         (["--tags", "odd", "-n", "3"], [2, 3, 6]),
         (["--tags", "odd || even", "-n", "2"], [0, 1]),
+        (["--sql", "n BETWEEN 7 AND 11"], [7, 8, 9, 10, 11]),
+        (["--sql", "n > 4 AND KEYS IS NOT NULL", "--tags", "odd", "-n", "2"], [6, 7]),
         (["--from", "-1h", "--until", "now", "-n", "1"], [0]),
         (["--until", "1999-01-01"], []),
         (["--from", "2999-01-01T00:00Z"], []),
@@ -161,6 +163,26 @@ def test_cat_selects(run: Run, filled: Path, options: list[str], bodies: list[in
     time.sleep(0.002)  # "now" is later than the last message
     found = rows(run("cat", filled, "-t", "orders", *options))
     assert [row["body"] for row in found] == [f"order {number}" for number in bodies]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--tags", "a |"], "found a single '|' (at character 2)"),
+        (["--tags", "paid && x"], "found '&&' (at character 5)"),
+        (["--tags", "amount > 5"], "found '>' (at character 7)"),
+        (["--sql", "n >"], "found the end (at character 3)"),
+        (["--sql", ""], "found the end (at character 0)"),
+        (["-t", "no such topic", "--sql", "n > 5 AND 'a\nb"], "an unfinished text"),
+    ],
+)
+def test_cat_refuses_a_bad_filter(
+    run: Run, filled: Path, tmp_path: Path, options: list[str], text: str
+) -> None:
+    assert text in one_line(run("cat", filled, *options), 2)
+    with rmqstore.open(tmp_path / "empty", "a", config=StoreConfig.small()):
+        pass
+    assert text in one_line(run("cat", tmp_path / "empty", *options), 2)
 
 
 def test_cat_from_a_physical_offset(run: Run, filled: Path) -> None:

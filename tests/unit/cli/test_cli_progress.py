@@ -24,13 +24,27 @@ EAGER = """
 import threading, time
 from rmqstore.cli import main, progress
 progress._AFTER_SECONDS = 0.0
-shown = progress.Progress._show
+progress._EVERY_SECONDS = 0.05
+enter = progress.Progress.__enter__
+class Ended(threading.Event):
+    rounds = 0
+    def wait(self, timeout=None):
+        self.rounds += 1  # before each but the first something was shown
+        return super().wait(timeout)
+def come(self):
+    self._ended = Ended()
+    return enter(self)
 def leave(self, *error):
-    if self._thread is not None:
-        time.sleep(0.6)
+    enough = self._ended.rounds + 2
+    until = time.monotonic() + 60
+    while self._thread is not None and self._ended.rounds < enough:
+        if not self._thread.is_alive() or time.monotonic() > until:
+            break
+        time.sleep(0.01)
     self._ended.set()
     if self._thread is not None:
         self._thread.join()
+progress.Progress.__enter__ = come
 progress.Progress.__exit__ = leave
 main()
 """
@@ -104,9 +118,11 @@ def test_not_before_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AFTER_SECONDS", 0.5)
     with Progress("working", "steps", total=10) as progress:
         progress.done = 4
+        began = time.monotonic()
         time.sleep(0.2)
-        assert terminal.getvalue() == ""
-        until = time.monotonic() + 20
+        shown = terminal.getvalue()
+        assert shown == "" or time.monotonic() - began >= 0.4
+        until = time.monotonic() + 60
         while "working" not in terminal.getvalue() and time.monotonic() < until:
             time.sleep(0.05)
     assert "4 steps" in terminal.getvalue()

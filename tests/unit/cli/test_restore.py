@@ -127,6 +127,7 @@ def test_a_tail_that_an_earlier_version_cut_goes_back(root):
         assert put.physical_offset == every[-1].physical_offset + every[-1].store_size
 
 
+@pytest.mark.usefixtures("undelivered")
 def test_a_brokers_tail_goes_back(broker_copy, tmp_path):
     root = broker_copy("broker-killed", tmp_path).root
     whole = read(root)

@@ -182,3 +182,17 @@ def test_two_files_that_are_both_too_long(root):
         resize(path, 1)
     with rmqstore.open(root) as store:
         assert store.config.mapped_file_size_commit_log == LOG_SIZE
+
+
+@pytest.mark.parametrize(("slots", "entries"), [(100, 4000), (95, 4001), (1000, 1000)])
+def test_slots_are_told_where_a_record_has_several_keys(
+    tmp_path: Path, slots: int, entries: int
+) -> None:
+    """The log begins at 0, so that only the last entry shows where the entries begin."""
+    config = rmqstore.StoreConfig.small(max_hash_slot_num=slots, max_index_num=entries)
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        for i in range(40):
+            store.put("t", b"x", keys=[f"a{i}", f"b{i}", f"c{i}"])
+    with rmqstore.open(tmp_path) as store:
+        assert (store.config.max_hash_slot_num, store.config.max_index_num) == (slots, entries)
+        assert len(store.query("t", "b7", index_only=True)) == 1

@@ -20,7 +20,7 @@ CONFIG = rmqstore.StoreConfig(
     max_hash_slot_num=50,
     max_index_num=200,
 )
-PATIENCE = 30
+PATIENCE = 60
 
 
 def fill(directory, leave):
@@ -104,7 +104,7 @@ def test_s13_it_goes_on_when_there_is_space_again(tmp_path, flush):
                     acknowledged.append((number, 0, put.queue_offset))
             assert raised.value.status == PutStatus.DISK_FULL
             filler.unlink()
-            until = time.monotonic() + 10
+            until = time.monotonic() + PATIENCE
             while True:
                 try:
                     put = store.put("Topic1", b"again", queue_id=0, keys="again")

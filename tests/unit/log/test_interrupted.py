@@ -50,7 +50,7 @@ def test_a_put_that_waits_for_the_disk(tmp_path, call):
     try:
         assert child.stdout.readline() == "ready\n"
         answered = []
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not answered and time.monotonic() < until:
             time.sleep(0.5)  # it has to be in the call: before it Ctrl-C ends the process
             child.send_signal(signal.SIGINT)
@@ -60,7 +60,7 @@ def test_a_put_that_waits_for_the_disk(tmp_path, call):
         assert said.startswith("interrupted 1 messages, of which the log ends at "), said
         os.close(release)
         release = -1
-        child.communicate("", timeout=30)
+        child.communicate("", timeout=60)
         assert child.returncode == 0
     finally:
         child.kill()

@@ -129,6 +129,7 @@ def test_ranges_meet(tmp_path: Path) -> None:
     assert expected == -1
 
 
+@pytest.mark.usefixtures("undelivered")
 @pytest.mark.parametrize("name", ["broker-clean", "broker-killed"])
 def test_broker_stores(
     broker_copy: Callable[[str, Path], BrokerStore], tmp_path: Path, name: str
@@ -246,6 +247,7 @@ def test_lives(tmp_path: Path, offsets: list[int], kept: list[int]) -> None:
                 assert [m.body for m in store.query("t", f"k{number}")] == [b"%d" % number]
 
 
+@pytest.mark.usefixtures("undelivered")
 def test_schedule_topic_and_deleted_topics(tmp_path: Path) -> None:
     root = tmp_path / "store"
     config = rmqstore.StoreConfig.small().replace(max_index_num=4 * 50, max_hash_slot_num=50)

@@ -29,7 +29,7 @@ PLAIN = {
 }
 # Calls that write, and those of no opened file: one mode, or none.
 WITHOUT_MODES = re.compile(
-    r"[a-z]\w*(?<!open)$|\w+\.(a?put\w*|append|flush|wait_durable|create_topic|delete_topic)$"
+    r"[a-z]\w*(?<!open)$|\w+\.(a?put\w*|append|flush|wait_durable|create_\w+|delete_\w+|commit|retry)$"
 )
 
 

@@ -96,12 +96,14 @@ def test_no_two_classes_have_one_name() -> None:
         for name in re.findall(r"^(?:cdef )?class (\w+)", path.read_text(), re.MULTILINE)
     ]
     assert len(names) > 100
+    # Both are public: how far a group is behind a queue, and a stream behind its stores.
+    names.remove("Lag")
     assert sorted(names) == sorted(set(names))
 
 
 def test_unit_tests_lie_by_layer() -> None:
     layers = {path.name for path in (SOURCE / "_native").iterdir() if path.is_dir()}
-    python = {"api", "brokerfiles", "cli"}  # of src/rmqstore itself, and of its packages
+    python = {"api", "brokerfiles", "cli", "serve"}  # of src/rmqstore itself, and of its packages
     unit = TOP / "tests/unit"
     folders = {path.parent.name for path in unit.rglob("test_*.py")}
     assert folders <= layers | python | {"project"}

@@ -8,6 +8,7 @@ The home directory has a store that a real broker left, where 4.9.3 has it by de
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import re
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.serve.under_test import RmqServer
 from support.documents import Block, alike, blocks, masked, run_python
 
 pytestmark = pytest.mark.pure
@@ -29,8 +31,9 @@ PROJECT = Path(__file__).parents[3]
 README = PROJECT / "README.md"
 GUIDE = PROJECT / "docs/guide.md"
 CLI = PROJECT / "docs/cli.md"
+SERVE = PROJECT / "docs/serve.md"
 FAULTS = PROJECT / "docs/known-broker-faults.md"
-PAGES_RUN = [(README, 4), (GUIDE, 11), (CLI, 10)]  # with the examples that each has at least
+PAGES_RUN = [(README, 5), (GUIDE, 11), (CLI, 10)]  # with the examples that each has at least
 PAGES = [README, *sorted((PROJECT / "docs").glob("*.md"))]
 FIRST_SCREEN = 40  # lines of 80 columns
 DEMO = "rmqstore demo build/demo-store -n 5000"
@@ -64,7 +67,7 @@ def reader(
     command = tools / "rmqstore"
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rmqstore "$@"\n')
     command.chmod(0o755)
-    package = str(Path(rmqstore.__file__).parents[2].resolve())
+    package = str(Path(rmqstore.__file__).parents[1].resolve())
     monkeypatch.setenv("PYTHONPATH", package)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
@@ -107,10 +110,32 @@ def test_the_copy_of_a_broken_store_can_be_looked_at(reader: Path) -> None:
     assert "Recovery(clean=True, mode='r+'" in printed
 
 
+@pytest.mark.usefixtures("reader")
+def test_the_examples_of_serve_do_what_they_say() -> None:
+    fixture, program = (block for block in blocks(SERVE) if block.language == "python")
+    with RmqServer() as server:
+
+        def send(name_server: str) -> None:
+            assert name_server == server.address
+            server.store.put("payments", b"order-1", tags="paid")
+
+        names: dict[str, object] = {"run_my_program": send}
+        run_python(SERVE, fixture, names)
+        names["test_an_order_is_paid"](server)  # type: ignore[operator]
+    assert run_python(SERVE, program, names).startswith("127.0.0.1:")
+    asyncio.run(names["program"]())  # type: ignore[operator]
+    shown = run_shell("rmqstore serve --help")
+    lines = [command for block in blocks(SERVE) if block.language == "console"
+             for command, _ in commands(block)]  # fmt: skip
+    named = re.findall(r"--[a-z-]+", " ".join(lines))
+    assert len(named) >= 2
+    assert all(option in shown for option in named)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_block_is_run_or_known(page: Path) -> None:
     run = {"README.md": {"python", "console"}, "guide.md": {"python", "console"},
-           "cli.md": {"console"},
+           "cli.md": {"console"}, "serve.md": {"python", "console"},
            "spark.md": {"python spark"}, "known-broker-faults.md": {"python"},
            "api.md": {"python", "pycon"}}  # fmt: skip
     known = {"text", "sh", "json"} | run.get(page.name, set())
@@ -154,11 +179,11 @@ def test_make_targets_exist() -> None:
             if block.language == "sh":
                 for words in re.findall(r"^(?:\w+=\w+ )?make ([a-z -]+)", block.text, re.MULTILINE):
                     named += words.split()
-    assert {"demo", "demo-spark", "test", "bench", "asan", "tsan"} <= set(named)
+    assert {"demo", "demo-producer", "demo-spark", "test", "bench", "asan", "tsan"} <= set(named)
     assert set(named) <= set(phony[1].split())
 
 
-def test_the_demo_passes_over_spark_without_java(tmp_path: Path) -> None:
+def test_the_demo_passes_over_parts_without_java(tmp_path: Path) -> None:
     for tool in ("make", "bash", "find", "sort", "python3", "env"):
         path = shutil.which(tool)
         assert path is not None, tool
@@ -175,9 +200,16 @@ def test_the_demo_passes_over_spark_without_java(tmp_path: Path) -> None:
 
     (line,) = make("demo-spark")
     assert line.startswith("demo-spark: skipped, there is no Java")
-    assert make("--dry-run", "demo")[-1] == f'echo "{line}"'
+    dry = make("--dry-run", "demo")
+    assert dry[-1] == f'echo "{line}"'
+    skipped = "demo-producer: skipped, it needs Java (in JAVA_HOME or on the PATH) and Maven"
+    assert f'echo "{skipped}"' in dry
     (tmp_path / "java").symlink_to("/bin/true")
-    assert "examples/pipeline.py" in make("--dry-run", "demo")[-1]
+    dry = make("--dry-run", "demo")
+    assert "examples/pipeline.py" in dry[-1]
+    assert f'echo "{skipped}"' in dry
+    (tmp_path / "mvn").symlink_to("/bin/true")
+    assert any("examples/producer.py" in one for one in make("--dry-run", "demo"))
 
 
 def test_parts_are_listed_in_reading_order() -> None:
@@ -216,10 +248,14 @@ def test_the_architecture_names_what_is_there() -> None:
 def test_every_module_is_in_a_table() -> None:
     page = (PROJECT / "docs/architecture.md").read_text()
     package = PROJECT / "src/rmqstore"
-    python, rest = page.partition("\n## Python\n")[2].split("\n## Jobs of many processes\n")
+    python, rest = page.partition("\n## Python\n")[2].split("\n## Services and consumers\n")
+    services, rest = rest.split("\n## Jobs of many processes\n")
+    services, consume = services.split("| `src/rmqstore/consume/` |")
     offline, spark = rest.split("\n## Spark\n")
     for text, folder, pattern in (
         (python, package, "*.py"),
+        (services, package / "services", "*.py"),
+        (consume, package / "consume", "*.py"),
         (offline, package / "offline", "*.py"),
         (spark, package / "spark", "**/*.py"),
     ):
@@ -240,6 +276,19 @@ def test_the_walk_names_each_file_once() -> None:
     named = re.findall(r"`(\w+(?:/\w+)+\.pxi)", walk)
     assert len(named) > 15
     assert len(named) == len(set(named))
+
+
+def test_the_walk_of_a_request_names_each_file_once() -> None:
+    page = (PROJECT / "docs/architecture.md").read_text()
+    walk = page.partition("## A request on its way")[2].partition("\n## ")[0]
+    folder = PROJECT / "src/rmqstore"
+    there = {
+        str(path.relative_to(folder))
+        for path in (folder / "serve").rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    named = re.findall(r"`(serve/[\w/]+\.py)", walk)
+    assert sorted(named) == sorted(there)
 
 
 def test_every_lock_and_layer_of_the_pages_is_there() -> None:

@@ -400,7 +400,7 @@ def test_synchronous_flush(tmp_path: Path) -> None:
         stored = store.put_table(table({}))
         assert store.wait_durable(int(stored.physical_offset[-1]), timeout=0)
         later = store.put_table(table({}), wait=False)
-        assert store.wait_durable(timeout=10)
+        assert store.wait_durable(timeout=60)
         assert later.queue_offset.max() >= 1
 
 

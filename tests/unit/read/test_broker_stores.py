@@ -175,6 +175,7 @@ def test_a_directory_that_cannot_be_written_to(broker_copy, name, tmp_path):
             path.chmod(0o755)
 
 
+@pytest.mark.usefixtures("undelivered")
 @pytest.mark.parametrize("name", SMALL)
 def test_appends_go_on_where_the_broker_ended(broker_copy, name, tmp_path):
     broker = broker_copy(name, tmp_path)

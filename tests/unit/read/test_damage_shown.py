@@ -179,6 +179,14 @@ def test_cat_of_tags_counts_a_damaged_one_once(killed):
     assert f"offset {record.physical_offset}:" in said[0]
 
 
+def test_cat_of_sql_goes_on_behind_a_damaged_one(killed):
+    root, _ = killed
+    sql = "TAGS IN ('t1', 't2') AND UNIQ_KEY IS NOT NULL"
+    shown, code, said = rows("cat", root, "-t", "Topic1", "-q", 1, "--sql", sql)
+    numbers = [n for n in range(1, damaged_store.COUNT, 2) if n % 3 and n != HIT]
+    assert (shown, code, len(said)) == (keys_of(numbers), 4, 2)
+
+
 def test_cat_behind_what_was_filled(killed):
     """Places that nothing has lie in front of the next damaged record."""
     root, _ = killed

@@ -17,7 +17,7 @@ CONFIG = rmqstore.StoreConfig(
     max_hash_slot_num=100,
     max_index_num=400,
 )
-TIMEOUT = 10.0
+TIMEOUT = 60.0
 BODY = b"x" * 900
 
 

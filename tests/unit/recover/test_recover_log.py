@@ -109,6 +109,7 @@ def test_one_flipped_bit_loses_one_record(root, was_closed, where):
     assert_second_is_a_no_op(root)
 
 
+@pytest.mark.usefixtures("undelivered")
 @pytest.mark.parametrize("given", [True, False], ids=["config", "told"])
 def test_one_flipped_bit_in_a_killed_brokers_log(broker_copy, tmp_path, given):
     """The store that lost nearly all of its messages to it."""

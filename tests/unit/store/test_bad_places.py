@@ -28,7 +28,7 @@ CONFIG = rmqstore.StoreConfig(
     max_hash_slot_num=50,
     max_index_num=200,
 )
-PATIENCE = 30
+PATIENCE = 120
 
 
 @pytest.fixture
@@ -62,14 +62,14 @@ def test_s32_a_second_opener_in_this_process(root):
                 rmqstore.open(root, mode, config=CONFIG)
             with pytest.raises(StoreLockedError):
                 rmqstore.open(root, mode, config=CONFIG, timeout=0.2)
-            assert 0.2 <= time.monotonic() - began < 5
+            assert 0.2 <= time.monotonic() - began < PATIENCE
         assert contents(root) == before
         (root / "lock").read_bytes()  # a descriptor of it that is closed gives no lock away
         with pytest.raises(StoreLockedError):
             rmqstore.open(root, "r+")
         with rmqstore.open(root, "r") as reader:  # needs none
             put = store.put("Topic1", b"x", queue_id=0)
-            until = time.monotonic() + 5
+            until = time.monotonic() + PATIENCE
             while not (found := reader.get("Topic1", 0, put.queue_offset).messages):
                 assert time.monotonic() < until
             assert found[0].body == b"x"
@@ -369,14 +369,16 @@ def test_s43_huge_sparse_files(tmp_path):
         store.put("Topic1", b"x", queue_id=0, keys="k")
     shutil.rmtree(root / "rmqstore-quarantine", ignore_errors=True)
     (root / "abort").touch()
+    # AddressSanitizer's shadow and what it keeps from being used again count as well.
+    most = 400 if "asan" in os.environ.get("LD_PRELOAD", "") else 200
     code = """
         import re, sys, rmqstore
         with rmqstore.open(sys.argv[1], sys.argv[2]) as store:
             print(len(list(store["Topic1"][0])), len(store.query("Topic1", "k")))
         # Not ru_maxrss, which begins with what the process that started this one has.
         most = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())
-        print(int(most[1]) < 200 << 10)
+        print(int(most[1]) < int(sys.argv[3]) << 10)
     """
     for mode in ["r", "r+"]:
-        done = run(code, root, mode)
+        done = run(code, root, mode, most)
         assert done.stdout.split() == [b"1", b"1", b"True"], (done.stdout, done.stderr.decode())

@@ -24,7 +24,7 @@ CONFIG = rmqstore.StoreConfig(
     flush_interval_commit_log=5,
     flush_interval_consume_queue=5,
 )
-PATIENCE = 30
+PATIENCE = 60
 
 
 @pytest.fixture

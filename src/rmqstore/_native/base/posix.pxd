@@ -42,6 +42,13 @@ cdef extern from *:
     }
     static int64_t wall_millis(void) { return clock_ns(CLOCK_REALTIME) / 1000000; }
     static int64_t monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+    /* To a tick, some milliseconds, at a fraction of the cost. */
+    static int64_t coarse_ns(void) { return clock_ns(CLOCK_MONOTONIC_COARSE); }
+    static int64_t coarse_wall_millis(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+        return (int64_t)now.tv_sec * 1000 + (uint32_t)now.tv_nsec / 1000000;
+    }
 
     static int cond_init_monotonic(pthread_cond_t *cond) {
         pthread_condattr_t attributes;
@@ -82,6 +89,8 @@ cdef extern from *:
         int tm_sec, tm_min, tm_hour, tm_mday, tm_mon, tm_year, tm_isdst
     int64_t wall_millis() noexcept nogil
     int64_t monotonic_ns() noexcept nogil
+    int64_t coarse_ns() noexcept nogil
+    int64_t coarse_wall_millis() noexcept nogil
     int cond_init_monotonic(pthread_cond_t *cond) noexcept nogil
     int cond_wait_ns(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ns) noexcept nogil
     int thread_start(pthread_t *thread, const char *name, void *(*run)(void *) noexcept nogil,
@@ -100,7 +109,11 @@ cdef extern from *:
     #include <sys/mman.h>
     #include <sys/resource.h>
     #include <sys/stat.h>
+    #include <sys/statvfs.h>
     #include <unistd.h>
+    static int64_t stat_mtime_millis(const struct stat *status) {
+        return (int64_t)status->st_mtim.tv_sec * 1000 + status->st_mtim.tv_nsec / 1000000;
+    }
     #ifndef MADV_POPULATE_WRITE
     #define MADV_POPULATE_WRITE 23
     #endif
@@ -161,6 +174,11 @@ cdef extern from *:
         int64_t st_size
         int64_t st_blocks
         int64_t st_mtime
+    ctypedef struct statvfs_t "struct statvfs":
+        uint64_t f_frsize
+        uint64_t f_blocks
+        uint64_t f_bfree
+        uint64_t f_bavail
     ctypedef struct rlimit_t "struct rlimit":
         uint64_t rlim_cur
     ctypedef struct flock_t "struct flock":
@@ -176,21 +194,25 @@ cdef extern from *:
         MADV_POPULATE_READ, POSIX_FADV_WILLNEED
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
-        SEEK_SET, SEEK_DATA, SEEK_HOLE, RLIMIT_NOFILE
+        W_OK, SEEK_SET, SEEK_DATA, SEEK_HOLE, RLIMIT_NOFILE
         FALLOC_FL_KEEP_SIZE
     void *MAP_FAILED
     bint S_ISREG(unsigned int mode) nogil
     bint S_ISDIR(unsigned int mode) nogil
     dirent *readdir(DIR *directory) nogil
+    int dirfd(DIR *directory) nogil
     int closedir(DIR *directory) nogil
     DIR *fdopendir(int fd) nogil
     int getrlimit(int resource, rlimit_t *limit) nogil
     int openat(int directory, const char *path, int flags, ...) nogil
     int close(int fd) nogil
     int dup(int fd) nogil
+    int faccessat(int directory, const char *path, int mode, int flags) nogil
     int fcntl(int fd, int command, ...) nogil
     int fstat(int fd, stat_t *status) nogil
     int fstatat(int directory, const char *path, stat_t *status, int flags) nogil
+    int fstatvfs(int fd, statvfs_t *status) nogil
+    int64_t stat_mtime_millis(const stat_t *status) nogil
     int ftruncate(int fd, int64_t length) nogil
     int fallocate(int fd, int mode, int64_t offset, int64_t length) nogil
     int fsync(int fd) nogil
@@ -205,6 +227,8 @@ cdef extern from *:
                int flags) nogil
     int renameat(int from_directory, const char *path, int to_directory,
                  const char *to_path) nogil
+    int mlock(const void *at, size_t length) nogil
+    int munlock(const void *at, size_t length) nogil
     int msync(void *at, size_t length, int flags) nogil
     int madvise(void *at, size_t length, int advice) nogil
     int posix_fadvise(int fd, int64_t at, int64_t length, int advice) nogil

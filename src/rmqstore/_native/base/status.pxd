@@ -31,11 +31,15 @@ cdef enum:
     E_STALLED = -5018        # dispatch waits for disk space
     E_VERSION = -5019        # written in a newer format
     E_NO_DESCRIPTOR = -5020  # a file that is only mapped: what is not there is read by its name
+    E_PROPERTIES = -5021     # more bytes of properties than a record can have
+    E_MESSAGE_SIZE = -5022   # a record of more than max_message_size
+    E_LIGHT_LIMIT = -5023    # more light queues than max_lmq_consume_queue_num
+    E_DISK_USE = -5024       # so much of the disk is used that no message is taken
     E_LOST = -5030           # mapped bytes that the file or the disk no longer has
 
 
 cdef enum:
-    FAILURE_PATH_BYTES = 256
+    FAILURE_PATH_BYTES = 1024    # consumequeue/<topic of 255>/<queue id>/<20 digits> takes 301
     FAILURE_WHAT_BYTES = 256
 
 

@@ -205,6 +205,21 @@ cdef inline int64_t sys_unlink(int directory, const char *path) noexcept nogil:
     return 0 if unlinkat(directory, path, 0) == 0 else -errno
 
 
+cdef inline int64_t sys_disk_use(int directory, int64_t *room) noexcept nogil:
+    """Percent of a directory's file system that is used, rounded up, and the bytes left.
+
+    What only root may use counts neither as used nor as left.
+    """
+    cdef statvfs_t status
+    cdef uint64_t used, whole
+    if fstatvfs(directory, &status) != 0:
+        return -errno
+    used = status.f_blocks - status.f_bfree
+    whole = used + status.f_bavail
+    room[0] = <int64_t>(status.f_bavail * status.f_frsize)
+    return <int64_t>((used * 100 + whole - 1) // whole) if whole else 0
+
+
 cdef inline int64_t sys_rename(int directory, const char *path, const char *to) noexcept nogil:
     cdef int number = FAULT("rename")
     if number:

@@ -59,11 +59,9 @@ cdef int64_t file_set_read_by_name(
     FileSet *files, const MappedFile *file, char *into, int64_t at, int64_t length,
 ) noexcept nogil:
     """"r": as mapped_file_copy, of a file that is mapped without a descriptor; E_REMOVED."""
-    cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
-    cdef int64_t fd, rc
-    file_name(path, files.directory, file.start)
-    fd = sys_open_file(files.root, path, O_RDONLY, &status)
+    cdef int64_t rc
+    cdef int64_t fd = set_open_file(files, file.place, file.start, O_RDONLY, &status)
     if fd < 0:
         return E_REMOVED if fd == -ENOENT else fd
     rc = E_REMOVED                           # the name is another file's by now

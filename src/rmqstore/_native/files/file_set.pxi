@@ -5,53 +5,6 @@
 #
 # Source: store/MappedFileQueue.java
 
-cdef enum:
-    DIRECTORY_BYTES = 200        # consumequeue/<topic>/<queue id> takes 152
-    RECOVERING_FILES = 32        # files of a set that keep a descriptor during recovery
-
-cdef struct FileSlot:
-    int64_t start            # offset of the first byte, from the name
-    int64_t length           # bytes, when last listed
-    MappedFile *file         # NULL: not open
-    int64_t opened           # times it was opened and kept its descriptor
-
-
-cdef struct FileSet:
-    Lock lock                # guards slots, count, capacity, listed_at
-    int root                 # descriptor of the directory that contains ``directory``
-    char directory[DIRECTORY_BYTES]
-    int64_t file_size
-    int64_t window           # bytes reserved at a time ahead of the writer
-    bint writable
-    bint keep_made           # a new file keeps its descriptor, to reserve more blocks
-    bint keep_opened         # an opened file keeps its descriptor while anybody holds it
-    bint aligned             # ignore files whose name is no multiple of the size
-    bint unclean             # names of the files may not be on the disk yet
-    bint of_queue            # of a store, of thousands: an empty file is made again, wherever it is
-    bint refused             # a file could not be opened,
-    int64_t refused_start    # the last time this one
-    FileSlot *slots
-    int64_t count
-    int64_t capacity
-    atomic_i64 listed_at     # monotonic ns of the last listing
-    atomic_i64 wrote         # end of what is written; stored only after the bytes before it
-    atomic_i64 flushed       # end of what is on the disk
-    OpenFiles *open_files    # NULL: no limit
-
-
-# Which files of a store are open, so that thousands of queues do not exhaust descriptors or maps:
-# the file entered longest ago is closed for the next.  Never entered are the last file of a written
-# set, as its writer has a pointer to it, and a file that is not yet flushed: the kernel reports a
-# failed sync only to descriptors open at that time.  Each is entered once neither applies.
-cdef struct OpenFiles:
-    Lock lock
-    FileSet **sets
-    int64_t *starts
-    int64_t limit
-    int64_t next
-    OpenFiles *unmapped          # where files that keep a descriptor instead go; NULL: here
-
-
 cdef int64_t open_files_init(OpenFiles *table, int64_t limit) noexcept nogil:
     memset(table, 0, sizeof(OpenFiles))
     lock_init(&table.lock, LOCK_OPEN_FILES)
@@ -168,6 +121,7 @@ cdef int64_t file_set_insert(FileSet *files, int64_t start, int64_t length) noex
     files.slots[at].start = start
     files.slots[at].length = length
     files.slots[at].opened = 0
+    files.slots[at].place = 0
     files.slots[at].file = NULL
     files.count += 1
     return at
@@ -195,34 +149,6 @@ cdef int64_t file_set_find(FileSet *files, int64_t offset) noexcept nogil:
     return E_NOT_FOUND
 
 
-cdef void file_name(char *into, const char *directory, int64_t start) noexcept nogil:
-    """The path of a file; ``into`` has room for FAILURE_PATH_BYTES."""
-    if directory[0]:
-        snprintf(into, FAILURE_PATH_BYTES, "%s/%020lld", directory, <long long>start)
-    else:
-        snprintf(into, FAILURE_PATH_BYTES, "%020lld", <long long>start)
-
-
-cdef int64_t fail_in_file(
-    Failure *failure, int64_t status, const FileSet *files, int64_t at, const char *what,
-) noexcept nogil:
-    """As fail, naming the file that byte ``at`` of a set lies in."""
-    cdef char path[FAILURE_PATH_BYTES]
-    file_name(path, files.directory, at - at % files.file_size)
-    return fail(failure, status, path, what, at, 0, 0)
-
-
-cdef int64_t fail_in_set(
-    Failure *failure, int64_t status, const FileSet *files, const char *what,
-) noexcept nogil:
-    """As fail, naming the file of a set that could not be opened, else its directory."""
-    cdef char path[FAILURE_PATH_BYTES]
-    if not files.refused:
-        return fail(failure, status, files.directory, what, -1, 0, 0)
-    file_name(path, files.directory, files.refused_start)
-    return fail(failure, status, path, what, -1, 0, 0)
-
-
 cdef int64_t file_set_map(FileSet *files, MappedFile *file, const char *path) noexcept nogil:
     """Map a file that is written.
 
@@ -243,8 +169,9 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
     cdef MappedFile *file
     cdef OpenFiles *table
     cdef int64_t fd, rc
-    file_name(path, files.directory, slot.start)
-    fd = sys_open_file(files.root, path, O_RDWR if files.writable else O_RDONLY, &status)
+    cdef bint read_only
+    set_file_name(path, files, slot.place, slot.start)
+    fd = set_open_to_use(files, slot.place, slot.start, &status, &read_only)
     if fd == -ENOENT and not files.writable:
         return E_REMOVED
     files.refused = fd < 0
@@ -258,7 +185,9 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
     if file == NULL:
         close(<int>fd)
         return E_NO_MEMORY
+    file.place = slot.place
     if files.writable:
+        file.read_only = read_only
         rc = file_set_map(files, file, path)
         if rc < 0:
             mapped_file_release(file)
@@ -310,12 +239,10 @@ cdef int64_t file_set_hold(FileSet *files, int64_t offset, MappedFile **file) no
 
 cdef int64_t file_set_open_again(FileSet *files, int64_t index) noexcept nogil:
     """Reopen the descriptor of a mapped file.  Under the lock."""
-    cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef MappedFile *file = files.slots[index].file
-    cdef int64_t fd
-    file_name(path, files.directory, file.start)
-    fd = sys_open_file(files.root, path, O_RDWR, &status)
+    cdef bint read_only
+    cdef int64_t fd = set_open_to_use(files, file.place, file.start, &status, &read_only)
     if fd < 0:
         return fd
     if status.st_dev != file.device or status.st_ino != file.inode:
@@ -374,12 +301,29 @@ cdef void file_set_opened(FileSet *files) noexcept nogil:
 
 
 cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noexcept nogil:
-    """Create an unnamed file: full length, first window reserved, mapped."""
+    """Create an unnamed file, in a directory with room: full length, first window reserved, mapped.
+    """
+    cdef int64_t turn = 0
+    cdef int64_t rc = 0
+    cdef int64_t place = set_place_for(files, start, 0)
+    while place >= 0:
+        rc = file_set_make_in(files, place, start, made)
+        if not lacks_space(rc):
+            return rc
+        turn += 1
+        place = set_place_for(files, start, turn)
+    return rc if rc < 0 else place
+
+
+cdef int64_t file_set_make_in(
+    FileSet *files, int64_t place, int64_t start, MappedFile **made,
+) noexcept nogil:
+    """As file_set_make, in one directory."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef MappedFile *file
     cdef int64_t directory, fd, rc
-    directory = sys_open_directory(files.root, files.directory)
+    directory = set_open_directory(files, place)
     if directory < 0:
         return directory
     fd = sys_open(<int>directory, ".", O_TMPFILE | O_RDWR)
@@ -396,9 +340,10 @@ cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noe
     if file == NULL:
         close(<int>fd)
         return E_NO_MEMORY
+    file.place = place
     rc = mapped_file_reserve(file, file.fd, files.window)
     if rc == 0:
-        file_name(path, files.directory, start)
+        set_file_name(path, files, place, start)
         rc = file_set_map(files, file, path)
     if rc < 0:
         mapped_file_release(file)
@@ -412,7 +357,7 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t directory, rc
     KILL_POINT("before-link")
-    directory = sys_open_directory(files.root, files.directory)
+    directory = set_open_directory(files, file.place)
     if directory < 0:
         return directory
     file_name(path, "", file.start)
@@ -429,6 +374,7 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
     rc = file_set_insert(files, file.start, files.file_size)
     if rc >= 0:
         files.slots[rc].file = file
+        files.slots[rc].place = file.place
         if files.keep_made:
             file_set_close_unused(files, rc, 0)
         if files.open_files != NULL and rc > 0 and files.slots[rc - 1].file != NULL:
@@ -443,7 +389,7 @@ cdef int64_t file_set_sync_name(FileSet *files, MappedFile *file) noexcept nogil
     cdef int64_t directory, rc
     if not atomic_get(&file.name_dirty) or PLANTED("no-directory-sync-after-roll"):
         return 0
-    directory = sys_open_directory(files.root, files.directory)
+    directory = set_open_directory(files, file.place)
     if directory < 0:
         return directory
     rc = sys_sync(<int>directory)

@@ -59,23 +59,59 @@ cdef bint file_set_has_gap(FileSet *files) noexcept nogil:
 
 cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil:
     """As file_set_list, once."""
-    cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
-    cdef stat_t status
-    cdef DIR *directory
-    cdef dirent *entry
-    cdef int64_t fd, start, index
+    cdef DIR *directories[PLACES_MOST]
+    cdef int64_t index, fd
+    cdef int64_t place = 0
     cdef int64_t rc = 0
     cdef int64_t kept = 0
-    fd = sys_open_directory(files.root, files.directory)
-    if fd < 0:
-        return fail(failure, fd, files.directory, "the directory cannot be opened", -1, 0, 0)
-    directory = fdopendir(<int>fd)
-    if directory == NULL:
-        close(<int>fd)
-        return fail(failure, E_NO_MEMORY, files.directory, "no memory", -1, 0, 0)
-    lock_take(&files.lock)
-    for index in range(files.count):
-        files.slots[index].length = -1       # until it is seen again
+    while place < set_place_count(files) and rc == 0:
+        directories[place] = NULL
+        fd = set_open_directory(files, place)
+        if fd >= 0:
+            directories[place] = fdopendir(<int>fd)
+        if fd < 0:
+            rc = fail(failure, fd, set_directory(files, place), "the directory cannot be opened",
+                      -1, 0, 0)
+        elif directories[place] == NULL:
+            close(<int>fd)
+            rc = fail(failure, E_NO_MEMORY, set_directory(files, place), "no memory", -1, 0, 0)
+        else:
+            place += 1
+    if rc == 0:
+        lock_take(&files.lock)
+        for index in range(files.count):
+            files.slots[index].length = -1   # until it is seen again
+        for index in range(place):
+            rc = file_set_list_place(files, index, directories[index], failure) if rc >= 0 else rc
+        for index in range(files.count):
+            if files.slots[index].length < 0:
+                mapped_file_release(files.slots[index].file)
+            else:
+                files.slots[kept] = files.slots[index]
+                kept += 1
+        files.count = kept
+        atomic_set(&files.listed_at, monotonic_ns())
+        lock_give(&files.lock)
+    while place > 0:
+        place -= 1
+        closedir(directories[place])
+    return rc if rc < 0 else kept
+
+
+cdef int64_t file_set_list_place(
+    FileSet *files, int64_t place, DIR *directory, Failure *failure,
+) noexcept nogil:
+    """Enter the files of one directory. Under the lock.
+
+    The same name in two directories is refused where the set is opened: nothing tells which of the
+    two files is the log's.
+    """
+    cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
+    cdef stat_t status
+    cdef dirent *entry
+    cdef int64_t start, index
+    cdef int64_t rc = 0
+    cdef int fd = dirfd(directory)
     while rc >= 0:
         entry = readdir(directory)
         if entry == NULL:
@@ -90,35 +126,46 @@ cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil
             continue
         if start < 0:
             if files.writable:
-                snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
+                snprintf(path, sizeof(path), "%s/%s", set_directory(files, place),
+                         <char *>entry.d_name)
                 rc = fail(failure, E_INCOMPATIBLE, path,
                           "a foreign file: a broker would not start", -1, 0, 0)
             continue
-        if fstatat(<int>fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0:
+        if fstatat(fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0:
             continue                         # removed since it was listed
         if not S_ISREG(status.st_mode):
             if files.writable:
-                snprintf(path, sizeof(path), "%s/%s", files.directory, <char *>entry.d_name)
+                snprintf(path, sizeof(path), "%s/%s", set_directory(files, place),
+                         <char *>entry.d_name)
                 rc = fail(failure, E_INCOMPATIBLE, path, "not a regular file", -1, 0, 0)
             continue
         index = file_set_index_of(files, start)
         if index < 0:
             index = file_set_insert(files, start, status.st_size)
             rc = index if index < 0 else rc
-        else:
+            if index >= 0:
+                files.slots[index].place = place
+        elif files.slots[index].length < 0:
+            if files.slots[index].place != place:    # moved from one directory to another
+                mapped_file_release(files.slots[index].file)
+                files.slots[index].file = NULL
+            files.slots[index].place = place
             files.slots[index].length = status.st_size
             file_slot_check(files, index, &status)
-    closedir(directory)
-    for index in range(files.count):
-        if files.slots[index].length < 0:
-            mapped_file_release(files.slots[index].file)
-        else:
-            files.slots[kept] = files.slots[index]
-            kept += 1
-    files.count = kept
-    atomic_set(&files.listed_at, monotonic_ns())
-    lock_give(&files.lock)
-    return rc if rc < 0 else kept
+        elif failure != NULL:
+            file_name(path, set_directory(files, files.slots[index].place), start)
+            rc = fail_twice(failure, path, set_directory(files, place))
+    return rc
+
+
+cdef int64_t fail_twice(
+    Failure *failure, const char *path, const char *directory,
+) noexcept nogil:
+    """Refuse a file that lies in another directory of the log as well."""
+    cdef char what[FAILURE_WHAT_BYTES]
+    snprintf(what, FAILURE_WHAT_BYTES, "the log has this file twice: it is also in %.200s",
+             directory)
+    return fail(failure, E_INCOMPATIBLE, path, what, -1, 0, 0)
 
 
 cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
@@ -255,7 +302,7 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
     cdef int64_t used = file_set_used_files(files)
     for i in range(files.count):
         slot = &files.slots[i]
-        file_name(path, files.directory, slot.start)
+        set_file_name(path, files, slot.place, slot.start)
         if slot.start % files.file_size:
             return fail(failure, E_INCOMPATIBLE, path, "the name is no multiple of the file size",
                         -1, slot.start, files.file_size)
@@ -273,7 +320,7 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
                         -1, slot.length, files.file_size)
         short_files += 1
         if lengths == LENGTHS_COMPLETED:
-            rc = file_set_complete(files, slot, path)
+            rc = file_set_complete(files, slot)
             if rc < 0:
                 return fail(failure, rc, path, "a short file cannot be completed", -1, 0, 0)
     return short_files
@@ -290,11 +337,11 @@ cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:
     return used
 
 
-cdef int64_t file_set_complete(FileSet *files, FileSlot *slot, const char *path) noexcept nogil:
+cdef int64_t file_set_complete(FileSet *files, FileSlot *slot) noexcept nogil:
     """Give a short file its full length, durably."""
     cdef stat_t status
     cdef int64_t rc
-    cdef int64_t fd = sys_open_file(files.root, path, O_RDWR, &status)
+    cdef int64_t fd = set_open_file(files, slot.place, slot.start, O_RDWR, &status)
     if fd < 0:
         return fd
     rc = sys_truncate(<int>fd, files.file_size)

@@ -75,6 +75,12 @@ cdef struct FileView:
     Guard guard
 
 
+# Files that were deleted and are still held. It outlives its store while there are any.
+cdef struct DeletedFiles:
+    atomic_i64 references        # 1 for the store + 1 a file
+    atomic_i64 bytes             # their disk space
+
+
 cdef struct MappedFile:
     char *base               # first mapped byte of a file that is written; NULL: it is only read
     FileView view            # "r": its bytes, mapped to be looked at
@@ -88,6 +94,9 @@ cdef struct MappedFile:
     uint64_t inode
     Guard guard              # what the mapping has lost
     char *path               # of a mapped file, for errors; NULL: unknown
+    DeletedFiles *deleted    # where it is counted, once it has no name any more
+    int64_t place            # which of its set's directories it lies in
+    bint read_only           # mapped for reading, though its set is written
 
 
 # A piece of a file that stays valid until slice_release.
@@ -143,20 +152,31 @@ cdef void mapped_file_release(MappedFile *file) noexcept nogil:
     file_view_close(&file.view)
     if file.fd >= 0:
         close(file.fd)
+    if file.deleted != NULL:
+        atomic_add(&file.deleted.bytes, -file.size)
+        deleted_files_drop(file.deleted)
     free(file.path)
     free(file)
 
 
+cdef void deleted_files_drop(DeletedFiles *deleted) noexcept nogil:
+    """Drop a reference."""
+    if deleted != NULL and atomic_add(&deleted.references, -1) == 0:
+        free(deleted)
+
+
 cdef int64_t mapped_file_map(MappedFile *file, int root, const char *path) noexcept nogil:
-    """Map the file for reading and writing; ``path`` is its name below ``root``, for errors."""
-    cdef int64_t rc = sys_map(file.fd, file.size, READ_WRITE, &file.base)
+    """Map the file, for writing if it may be; ``path`` is its name, below ``root`` or absolute."""
+    cdef int protection = PROT_READ if file.read_only else PROT_READ | PROT_WRITE
+    cdef int64_t rc = sys_map(
+        file.fd, file.size, READ_ONLY if file.read_only else READ_WRITE, &file.base)
     if rc < 0:
         return rc
-    if guard_enter(file.base, <size_t>file.size, PROT_READ | PROT_WRITE, &file.guard) < 0:
+    if guard_enter(file.base, <size_t>file.size, protection, &file.guard) < 0:
         unmap_shared(file.base, <size_t>file.size)
         file.base = NULL
         return E_NO_MEMORY
-    file.path = absolute_path(root, path)
+    file.path = strdup(path) if path[0] == 47 else absolute_path(root, path)
     return 0
 
 

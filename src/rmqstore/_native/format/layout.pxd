@@ -20,10 +20,17 @@ Record of the commit log; what follows the hosts moves by 12 for each IPv6 host:
     | LENGTH 4 | n    | LENGTH 1  | n     | LENGTH 2       | n          |
     +----------+------+-----------+-------+----------------+------------+
 
+In a record of RocketMQ 5's second version TOPIC LENGTH takes 2 bytes.
+
 Consume queue unit::
 
     0                 8         12                20
     | PHYSICAL OFFSET | SIZE 4  | TAGS CODE 8     |
+
+Unit of consumequeue_ext::
+
+    0        2             10             18             20
+    | SIZE 2 | TAGS CODE 8 | STORE TIME 8 | BIT MAP SIZE 2 | BIT MAP |
 
 Index file: header of 40 bytes, slots of 4, entries of 20::
 
@@ -31,8 +38,8 @@ Index file: header of 40 bytes, slots of 4, entries of 20::
     | BEGIN TIME | END TIME   | BEGIN PHY  | END PHY    | SLOTS USED | COUNT 4 |
     entry: | KEY HASH 4 | PHYSICAL OFFSET 8 | SECONDS 4 | PREVIOUS 4 |
 
-Sources: ``store/CommitLog.java``, ``store/ConsumeQueue.java``, ``store/index/IndexFile.java``,
-``store/index/IndexHeader.java``, ``store/StoreCheckpoint.java``.
+Sources: ``store/CommitLog.java``, ``store/ConsumeQueue.java``, ``store/ConsumeQueueExt.java``,
+``store/index/IndexFile.java``, ``store/index/IndexHeader.java``, ``store/StoreCheckpoint.java``.
 """
 
 
@@ -68,7 +75,8 @@ cdef enum:
     SYS_STORE_HOST_V6 = 0x20
     SYS_COMPRESSION = 0x700
 
-    TOPIC_MAX_BYTES = 127
+    TOPIC_MAX_BYTES = 127            # TOPICLENGTH is a signed byte
+    TOPIC_V2_MAX_BYTES = 32767       # a signed short
     PROPERTIES_MAX_BYTES = 32767
 
     UNIT_BYTES = 20
@@ -76,6 +84,15 @@ cdef enum:
     UNIT_SIZE = 8
     UNIT_TAGS_CODE = 12
     UNIT_BLANK_SIZE = 0x7FFFFFFF     # size in a blank unit
+
+    EXT_SIZE = 0
+    EXT_TAGS_CODE = 2
+    EXT_STORE_TIMESTAMP = 10
+    EXT_BITMAP_SIZE = 18
+    EXT_FIXED_BYTES = 20
+    EXT_UNIT_MAX_BYTES = 32767
+    EXT_END_BYTES = 4                # kept free at the end of a file
+    EXT_END_SIZE = -1                # size where a file ends
 
     INDEX_BEGIN_TIMESTAMP = 0
     INDEX_END_TIMESTAMP = 8
@@ -95,6 +112,8 @@ cdef enum:
     CHECKPOINT_PHYSIC = 0
     CHECKPOINT_LOGICS = 8
     CHECKPOINT_INDEX = 16
+    CHECKPOINT_MASTER_FLUSHED = 24   # RocketMQ 5: log offsets
+    CHECKPOINT_CONFIRMED = 32
     WATERMARK_AT = 2048              # ours; 4.9.3 keeps the bytes after its three numbers
     WATERMARK_BYTES = 96
 

@@ -19,6 +19,7 @@ cdef struct Encoded:
     int32_t sys_flag
     int32_t reconsume_times
     int32_t size                 # of the whole record
+    void *multi                  # a Multi, whose offsets complete the properties; or NULL
     bint checksum                # the properties end with a __CRC32# to fill in
     bint volatile_body           # the caller may still change it: compute the CRC of the copy
     char born_host[HOST_V6_BYTES]

@@ -7,7 +7,7 @@ cdef struct FuzzTarget:
     FuzzStep make                # mutates the seed
     FuzzStep run                 # FUZZ_TAKEN, FUZZ_REFUSED or FUZZ_BROKEN; NULL: needs the GIL
 
-cdef FuzzTarget[8] fuzz_table
+cdef FuzzTarget[10] fuzz_table
 fuzz_table[0] = FuzzTarget(b"record", fuzz_record_make, fuzz_record)
 fuzz_table[1] = FuzzTarget(b"find", fuzz_record_make, fuzz_find)
 fuzz_table[2] = FuzzTarget(b"index", fuzz_index_make, fuzz_index)
@@ -16,6 +16,8 @@ fuzz_table[4] = FuzzTarget(b"checkpoint", fuzz_checkpoint_make, fuzz_checkpoint)
 fuzz_table[5] = FuzzTarget(b"text", fuzz_text_make, fuzz_text)
 fuzz_table[6] = FuzzTarget(b"name", fuzz_text_make, fuzz_name)
 fuzz_table[7] = FuzzTarget(b"arrow", fuzz_text_make, NULL)
+fuzz_table[8] = FuzzTarget(b"filter", fuzz_text_make, fuzz_filter)
+fuzz_table[9] = FuzzTarget(b"frame", fuzz_frame_make, fuzz_frame)
 
 
 cdef FuzzTarget *fuzz_target(str name) except NULL:
@@ -23,7 +25,7 @@ cdef FuzzTarget *fuzz_target(str name) except NULL:
     cdef bytes wanted = name.encode()
     if not FAULTS_BUILT:
         raise RuntimeError("this build has no fuzzer: build it with RMQSTORE_BUILD=faults")
-    for i in range(8):
+    for i in range(10):
         if strcmp(fuzz_table[i].name, wanted) == 0:
             return &fuzz_table[i]
     raise arguments.wrong_value("target", "a target of the fuzzer", name)

@@ -72,6 +72,7 @@ cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
     0 if none match.
     """
     cdef char header[INDEX_HEADER_BYTES]
+    cdef char following[8]
     cdef char *buffer
     cdef int64_t count, wanted, number, got, i, slots
     cdef int64_t at = INDEX_HEADER_BYTES
@@ -88,7 +89,10 @@ cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
         got = sys_read(fd, buffer, ENTRIES_READ * INDEX_ENTRY_BYTES, at)
         i = 0
         while i + 8 <= got:
-            if get_i64(buffer + i) == wanted:
+            # A record has several entries: the last one of the file is the last of its own.
+            if get_i64(buffer + i) == wanted and (number == 1 or sys_read(
+                    fd, following, 8, at + i + INDEX_ENTRY_BYTES) < 8
+                    or get_i64(following) != wanted):
                 slots = (at + i - ENTRY_PHYSICAL_OFFSET - INDEX_HEADER_BYTES
                          - number * INDEX_ENTRY_BYTES) // INDEX_SLOT_BYTES
                 if slots > 0 and index_chains_fit(fd, slots, max(count, 4 * slots)):

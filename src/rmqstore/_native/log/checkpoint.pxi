@@ -10,6 +10,7 @@ cdef enum:
     WATERMARK_MAGIC = 0x524D5157     # "RMQW"
     WATERMARK_VERSION = 1
     WATERMARK_CRC = 88
+    TIMES_AHEAD_MS = 86400000        # times later than this are not those of a checkpoint
 
 cdef struct Watermark:
     bint valid
@@ -30,6 +31,7 @@ cdef struct Checkpoint:
     int64_t physic
     int64_t logics
     int64_t index
+    int64_t confirmed            # of RocketMQ 5: the log had at least this many bytes; 0: unknown
     Watermark mark
 
 
@@ -52,8 +54,19 @@ cdef int64_t checkpoint_read(int root, Checkpoint *into) noexcept nogil:
     into.physic = get_i64(page + CHECKPOINT_PHYSIC)
     into.logics = get_i64(page + CHECKPOINT_LOGICS)
     into.index = get_i64(page + CHECKPOINT_INDEX)
+    if checkpoint_is_sound(page):
+        into.confirmed = max(get_i64(page + CHECKPOINT_MASTER_FLUSHED),
+                             get_i64(page + CHECKPOINT_CONFIRMED))
     watermark_read(page + WATERMARK_AT, &into.mark)
     return 0
+
+
+cdef bint checkpoint_is_sound(const char *page) noexcept nogil:
+    """Whether the page can be a checkpoint: what RocketMQ 5 notes in it counts only then."""
+    cdef int64_t most = wall_millis() + TIMES_AHEAD_MS
+    return 0 <= get_i64(page + CHECKPOINT_PHYSIC) <= most \
+        and 0 <= get_i64(page + CHECKPOINT_LOGICS) <= most \
+        and 0 <= get_i64(page + CHECKPOINT_INDEX) <= most
 
 
 cdef void index_take_hint(IndexSet *indexes, const Checkpoint *checkpoint) noexcept nogil:
@@ -102,12 +115,17 @@ cdef int64_t checkpoint_write(
     cdef int64_t fd, rc, queues, field
     cdef uint64_t digest
     cdef uint32_t last_crc = 0
+    cdef bint marked = True
     if last_record >= 0:
         rc = log_record(store, last_record, 0, &found, &field)
-        if rc <= 0:
+        # Without checks of bodies a recovery keeps a record whose body does not check: there is
+        # no watermark then, and the next opening looks for itself.
+        marked = store.settings.check_crc or rc > 0
+        if rc <= 0 and (marked or rc != E_CORRUPT):
             return rc if rc < 0 else E_CORRUPT
-        last_crc = crc32_update(0, found.slice.data, <size_t>rc)
-        slice_release(&found.slice)
+        if rc > 0:
+            last_crc = crc32_update(0, found.slice.data, <size_t>rc)
+            slice_release(&found.slice)
     fd = sys_open_file(store.root, "checkpoint", O_RDWR | O_CREAT, &status)
     if fd < 0:
         return fd
@@ -116,6 +134,9 @@ cdef int64_t checkpoint_write(
     if rc >= 0:
         rc = queues_digest(store, dispatched, &digest, &queues)
     if rc >= 0:
+        if not checkpoint_is_sound(page):
+            put_i64(page + CHECKPOINT_MASTER_FLUSHED, 0)
+            put_i64(page + CHECKPOINT_CONFIRMED, 0)
         put_i64(page + CHECKPOINT_PHYSIC, atomic_get(&store.flush.physic_timestamp))
         put_i64(page + CHECKPOINT_LOGICS, logics)
         put_i64(page + CHECKPOINT_INDEX, atomic_get(&store.indexes.full_timestamp))
@@ -135,6 +156,8 @@ cdef int64_t checkpoint_write(
         put_i32(mark + 76, <int32_t>store.indexes.slot_num)
         put_i32(mark + 80, <int32_t>store.indexes.entry_num)
         put_i32(mark + WATERMARK_CRC, <int32_t>crc32_update(0, mark, WATERMARK_CRC))
+        if not marked:
+            memset(mark, 0, WATERMARK_BYTES)
         rc = sys_write(<int>fd, page, CHECKPOINT_BYTES, 0)
     if rc >= 0:
         rc = sys_sync(<int>fd)

@@ -2,6 +2,10 @@
 #
 # Source: store/CommitLog.java asyncPutMessage, asyncPutMessages, DefaultAppendMessageCallback
 
+cdef enum:
+    APPEND_WHOLE = 1             # all messages or none, in one file, visible together
+    APPEND_AT_ONCE = 2           # neither waits nor makes system calls: the caller has the GIL
+
 # Where a message went.
 cdef struct AppendResult:
     int64_t physical_offset
@@ -28,6 +32,8 @@ cdef inline int64_t log_room(Store *store, int64_t size, char **at) noexcept nog
 cdef int64_t log_make_room(Store *store, int64_t size, char **at) noexcept nogil:
     """log_room, after rolling and reserving where needed; without the GIL."""
     cdef int64_t rc = log_room(store, size, at)
+    if rc < 0 and not store.settings.log_only and disk_check(store) < 0:
+        return E_DISK_USE
     if rc == E_ROLL:
         if size + RECORD_BLANK_BYTES > store.log.file_size:
             return E_TOO_LARGE
@@ -73,6 +79,19 @@ cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept 
     return E_STALLED if lacks_space(rc) else 0
 
 
+cdef int64_t multi_make_room(Store *store, const Multi *multi, int64_t how) noexcept nogil:
+    """As queue_make_room, for the next unit of each queue; E_BUSY with APPEND_AT_ONCE."""
+    cdef Queue *queue
+    cdef int64_t i
+    cdef int64_t rc = 0
+    for i in range(multi.count):
+        queue = multi.queues[i]
+        if rc == 0 and queue.next_offset >= queue.room:
+            rc = E_BUSY if how & APPEND_AT_ONCE and not store.settings.log_only \
+                else queue_make_room(store, queue, queue.next_offset + 1)
+    return rc
+
+
 cdef int64_t log_roll(Store *store) noexcept nogil:
     """End the current file with a blank and continue in the next one. Under the put lock."""
     cdef MappedFile *file = store.writer.current
@@ -102,6 +121,8 @@ cdef int64_t log_roll(Store *store) noexcept nogil:
             return rc
     atomic_set_strict(&store.log.wrote, next_start)
     store.writer.current = following
+    if file != NULL and store.settings.warm:
+        munlock(file.base, <size_t>file.size)
     mapped_file_release(file)
     worker_call(&store.writer.worker)
     worker_wake(&store.dispatch.worker)
@@ -117,7 +138,7 @@ cdef inline int64_t log_written(
     """
     if likely(mapped_file_lost(file, offset - file.start, offset - file.start + size) == 0):
         return 0
-    store_set_failed(store, E_LOST, "commitlog", "")
+    store_set_failed(store, E_LOST, set_directory(&store.log, 0), "")
     return E_FAILED
 
 
@@ -134,7 +155,7 @@ cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexc
     if rc < 0:
         mapped_file_release(made[0])
         made[0] = NULL
-        store_set_failed(store, rc, "commitlog", "")
+        store_set_failed(store, rc, set_directory(&store.log, 0), "")
         return E_FAILED if atomic_get(&store.state) == STATE_OPEN else rc
     return 0
 
@@ -172,17 +193,14 @@ cdef inline void log_appended(Store *store, int64_t wrote) noexcept nogil:
     """Wake the threads that process new records."""
     if not store.settings.sync_flush:
         worker_wake(&store.dispatch.worker)
+        if unlikely(store.settings.flush_on_put):
+            worker_wake(&store.flush.log_worker)
     if unlikely(wrote >= atomic_peek(&store.writer.prepare_at)):
         worker_call(&store.writer.worker)
 
 
-cdef enum:
-    APPEND_WHOLE = 1             # all messages or none, in one file, visible together
-    APPEND_AT_ONCE = 2           # neither waits nor makes system calls: the caller has the GIL
-
-
 cdef inline int64_t log_append(
-    Store *store, const Encoded *messages, Queue **queues, int64_t count, int64_t whole_size,
+    Store *store, Encoded *messages, Queue **queues, int64_t count, int64_t whole_size,
     int64_t how, AppendResult *appended, int64_t *status,
 ) noexcept nogil:
     """Append messages to their queues in order, over as many files as needed.
@@ -193,22 +211,30 @@ cdef inline int64_t log_append(
     """
     cdef char *at = NULL
     cdef Queue *queue
-    cdef const Encoded *message
+    cdef Encoded *message
     cdef int64_t physical_offset, now, first, queued, size
     cdef int64_t done = 0
+    cdef int64_t stored = 0      # bytes
     cdef int64_t rc = 0
     if not how & APPEND_AT_ONCE:
         lock_take(&store.writer.put_lock)
     elif not lock_try(&store.writer.put_lock):
         status[0] = E_BUSY
         return 0
-    now = max(wall_millis(), store.writer.last_store_timestamp)
+    now = max(store_millis(store), store.writer.last_store_timestamp)
     first = physical_offset = atomic_peek(&store.log.wrote)
     while done < count:
         message = &messages[done]
         queue = queues[done]
         queued = encoded_is_queued(message)
         if done == 0 or not how & APPEND_WHOLE:
+            if unlikely(message.multi != NULL):
+                rc = multi_complete(store, message)
+                if rc == 0:
+                    rc = multi_make_room(store, <Multi *>message.multi, how)
+                if rc < 0:
+                    break
+                whole_size = message.size    # a batch names no further queues
             size = whole_size if how & APPEND_WHOLE else message.size
             rc = log_room(store, size, &at)
             if unlikely(rc != 0):
@@ -220,6 +246,8 @@ cdef inline int64_t log_append(
                 rc = E_FAILED
             if rc == 0 and unlikely(atomic_get(&store.dispatch.stalled) != 0):
                 rc = E_STALLED
+            if rc == 0 and unlikely(atomic_get(&store.disk.refuses) != 0):
+                rc = E_BUSY if how & APPEND_AT_ONCE else disk_check(store)
             size = count if how & APPEND_WHOLE else queued
             if rc == 0 and unlikely(queue.next_offset + size > queue.room):
                 rc = E_BUSY if how & APPEND_AT_ONCE and not store.settings.log_only \
@@ -249,9 +277,13 @@ cdef inline int64_t log_append(
             done = 0 if how & APPEND_WHOLE else done - 1
             break
         queue.next_offset += count if how & APPEND_WHOLE else queued
+        if unlikely(message.multi != NULL) and queued:
+            multi_appended(store, <Multi *>message.multi)
+        stored += physical_offset - first
         atomic_set(&store.log.wrote, physical_offset)
     if done:
         store.writer.last_store_timestamp = now
+        count_put(&store.figures, done, stored)
     physical_offset = atomic_peek(&store.log.wrote)
     atomic_set_strict(&store.log.wrote, physical_offset)
     lock_give(&store.writer.put_lock)

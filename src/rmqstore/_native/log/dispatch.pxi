@@ -97,6 +97,7 @@ cdef int64_t dispatch_range(
             lock_give(&store.dispatch.lock)
             if rc == 0 and not units_only:
                 gate_open(&store.dispatch.visible)
+                wakeups_ring(&store.dispatch.wakeups, at)
             if unlikely(atomic_get(&store.stopping) != 0):
                 break
         if atomic_get(&store.stopping):
@@ -139,7 +140,8 @@ cdef int64_t dispatch_batch(
                 break
             if size > 0:
                 field = FIELD_PHYSICAL_OFFSET
-            rc = fail(&store.failure, E_CORRUPT, "commitlog", record_field_name(field), at, 0, 0)
+            rc = fail(&store.failure, E_CORRUPT, set_directory(&store.log, 0),
+                      record_field_name(field), at, 0, 0)
             break
         # If the next two are about as long: the heads, and the end that has the properties.
         prefetch_to_read(data + 2 * size)
@@ -223,8 +225,12 @@ cdef inline int64_t dispatch_record(
             queue = queue_enter(&store.table, request.topic, record.queue_id)
             if queue == NULL:
                 return E_NO_MEMORY
+        if unlikely(ext_is_written(queue)):
+            request.code = dispatch_ext_code(store, queue, data, record, request.code)
         KILL_POINT("before-unit")
         rc = dispatch_unit(store, queue, record, request.code)
+        if likely(rc == 0) and unlikely(request.properties.multi_offset.value_length > 0):
+            rc = multi_dispatch(store, record, &request.properties, request.code, &queue)
         if rc < 0:
             dispatch_note_refused(store, queue)
             return rc

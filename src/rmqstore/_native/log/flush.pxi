@@ -20,7 +20,8 @@ cdef int64_t flush_log_now(Store *store) noexcept nogil:
             atomic_set(&store.flush.unflushed, min(rc, 0))
             if rc < 0 and not is_passing(rc):
                 store_set_failed(
-                    store, rc, "commitlog", "the commit log cannot be forced to the disk")
+                    store, rc, set_directory(&store.log, 0),
+                    "the commit log cannot be forced to the disk")
             elif rc >= 0:
                 atomic_add(&store.flush.syncs_log, rc)
                 atomic_raise(&store.flush.physic_timestamp, now)
@@ -80,7 +81,7 @@ cdef void check_names(Store *store) noexcept nogil:
         mapped_file_hold(file)
     lock_give(&store.writer.put_lock)
     if file != NULL and mapped_file_unlinked(file) != 0:
-        store_set_failed(store, E_REMOVED, "commitlog",
+        store_set_failed(store, E_REMOVED, set_directory(&store.log, 0),
                          "the log's file was removed by somebody else while the store was open")
     mapped_file_release(file)
     index = index_set_hold(&store.indexes, 0)
@@ -196,12 +197,17 @@ cdef int64_t dispatched_position(
 
 
 cdef int64_t flush_each_queue(Store *store, int64_t least_pages) noexcept nogil:
+    """Force the queues, of each what its units name in consumequeue_ext first."""
     cdef Queue *queue = first_queue(&store.table)
-    cdef int64_t dirty, rc
+    cdef int64_t dirty, rc, wrote
     while queue != NULL:
-        dirty = atomic_get(&queue.files.wrote) - atomic_get(&queue.files.flushed)
+        wrote = atomic_get(&queue.files.wrote)
+        dirty = wrote - atomic_get(&queue.files.flushed)
         if dirty > 0 and dirty >= least_pages * 4096:
-            rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
+            rc = queue_ext_flush(queue)
+            if rc >= 0:
+                atomic_add(&store.flush.syncs_queue, rc)
+                rc = file_set_flush(&queue.files, wrote)
             if rc >= 0:
                 atomic_add(&store.flush.syncs_queue, rc)
                 rc = queue_sync_names(queue)
@@ -220,9 +226,11 @@ cdef void *flush_queue_run(void *argument) noexcept nogil:
     while not atomic_get(&store.stopping):
         calls = atomic_get_strict(&store.flush.queue_worker.calls)
         now = monotonic_ns()
+        sample_rates(&store.figures)
         guard_install()                      # in front again, whatever was installed since
         if atomic_get(&store.failed) == 0:
             check_names(store)
+        disk_check(store)
         thorough = now - store.flush.thorough_queue_at >= store.settings.flush_thorough_queue
         thorough = thorough and last_thorough != atomic_get(&store.dispatch.dispatched)
         if atomic_get(&store.failed) == 0 and (

@@ -26,6 +26,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
         return NULL
     atomic_set(&store.references, 1)
     store.settings = settings[0]
+    store.figures.opened_at = wall_millis()
     store.fork_generation = fork_generation
     store.root = root
     store.lock = -1
@@ -44,6 +45,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     gate_init(&store.flush.durable)
     gate_init(&store.dispatch.visible)
     wakeups_init(&store.flush.wakeups)
+    wakeups_init(&store.dispatch.wakeups)
     worker_init(&store.dispatch.worker)
     worker_init(&store.flush.log_worker)
     worker_init(&store.flush.queue_worker)
@@ -56,9 +58,16 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
                    settings.index_enabled)
     store.indexes.open_most = reader_files()
     store.dispatch.pending = <Pending *>calloc(1, sizeof(Pending))
+    if writable and settings.ext_enabled and settings.ext_bitmap_bytes > 0:
+        store.dispatch.bitmap = <char *>malloc(<size_t>settings.ext_bitmap_bytes)
+        if store.dispatch.bitmap != NULL:    # else at its first use
+            store.dispatch.bitmap_room = settings.ext_bitmap_bytes
+    store.deleted = <DeletedFiles *>calloc(1, sizeof(DeletedFiles))
+    if store.deleted != NULL:
+        atomic_set(&store.deleted.references, 1)
     if topic_table_init(
             &store.table, root, settings.queue_file_size, writable, &store.open_files) < 0 \
-            or store.dispatch.pending == NULL \
+            or store.dispatch.pending == NULL or store.deleted == NULL \
             or open_files_init(&store.open_log_files, reader_files()) < 0 \
             or open_files_init(&store.open_queue_files,
                                min(reader_files(), <int64_t>QUEUE_DESCRIPTORS)) < 0 \
@@ -66,6 +75,8 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
                                WRITER_MAPPINGS if writable else READER_MAPPINGS) < 0:
         store_drop(store)
         return NULL
+    store.table.ext.file_size = settings.ext_file_size
+    store.table.ext.written = writable and settings.ext_enabled
     if not writable:
         store.open_files.unmapped = &store.open_queue_files
     if not PLANTED("a14"):
@@ -93,10 +104,13 @@ cdef void store_empty(Store *store) noexcept nogil:
     open_files_destroy(&store.open_log_files)
     open_files_destroy(&store.open_queue_files)
     free(store.dispatch.pending)
+    free(store.dispatch.bitmap)
     if store.lock >= 0:
         sys_unlock_first_byte(store.lock)
         close(store.lock)
         store.lock = -1
+    places_close(store.log.places)
+    store.log.places = NULL
     if store.root >= 0:
         close(store.root)
         store.root = -1
@@ -110,9 +124,11 @@ cdef void store_drop(Store *store) noexcept nogil:
     if store.abandoned:
         atomic_add(&stores_leaving, -1)
     free(store.recovery.damages)
+    deleted_files_drop(store.deleted)
     gate_destroy(&store.flush.durable)
     gate_destroy(&store.dispatch.visible)
     wakeups_destroy(&store.flush.wakeups)
+    wakeups_destroy(&store.dispatch.wakeups)
     worker_destroy(&store.dispatch.worker)
     worker_destroy(&store.flush.log_worker)
     worker_destroy(&store.flush.queue_worker)

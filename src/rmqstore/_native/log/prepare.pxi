@@ -3,6 +3,10 @@
 #
 # Source: store/AllocateMappedFileService.java
 
+cdef enum:
+    WARM_BYTES = 4 << 20         # pages that are filled without looking whether the store stops
+
+
 cdef void *prepare_run(void *argument) noexcept nogil:
     cdef Store *store = <Store *>argument
     cdef int64_t calls
@@ -55,8 +59,9 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
 
 
 cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
-    """Make the file that begins at ``start``."""
+    """Make the file that begins at ``start``, and fill its pages if it is to be warm."""
     cdef MappedFile *made = NULL
+    cdef MappedFile *cold = NULL
     lock_take(&store.writer.prepare_lock)
     if store.writer.next_file != NULL and store.writer.next_file.start != start:
         mapped_file_release(store.writer.next_file)  # the writer made that one itself
@@ -65,4 +70,35 @@ cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
             and log_make_file(store, start, &made) == 0:
         madvise(made.base, <size_t>min(made.size, POPULATE_FIRST), MADV_POPULATE_WRITE)
         store.writer.next_file = made
+        if store.settings.warm:
+            cold = made
+            mapped_file_hold(cold)
     lock_give(&store.writer.prepare_lock)
+    if cold != NULL:                         # the writer may take it meanwhile
+        warm_file(store, cold)
+        mapped_file_release(cold)
+
+
+cdef void warm_file(Store *store, MappedFile *file) noexcept nogil:
+    """Allocate all blocks and pages of a file just made, and keep it in memory if that is allowed.
+
+    With SYNC_FLUSH some pages at a time are forced to the disk, so that none is dirty when the
+    file is used. A failure leaves the rest to the writer, which needs none of this.
+    """
+    cdef int64_t step = min(file.size, store.settings.warm_pages * PAGE_BYTES)
+    cdef int64_t at = 0
+    cdef int64_t stop
+    if mapped_file_reserve(file, file.fd, file.size) < 0:
+        return
+    while at < file.size and not atomic_get(&store.stopping):
+        stop = min(file.size, at + min(step, <int64_t>WARM_BYTES))
+        if madvise(file.base + at, <size_t>(stop - at), MADV_POPULATE_WRITE) != 0:
+            return
+        if store.settings.sync_flush and (stop == file.size or stop // step > at // step) \
+                and sys_sync_range(file.base, stop - step, stop) < 0:
+            store_set_failed(store, -EIO, set_directory(&store.log, file.place),
+                             "a new file cannot be forced to the disk")
+            return
+        at = stop
+    if at == file.size:
+        mlock(file.base, <size_t>file.size)

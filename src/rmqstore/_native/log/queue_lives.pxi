@@ -121,7 +121,8 @@ cdef int64_t unit_action(
         if rc < 0 and rc != E_NOT_FOUND:
             return rc
         if rc == 0 and there.physical_offset == physical_offset and there.size == unit.size and (
-                there.tags_code == unit.tags_code or unit_code_is_given(queue, &there)):
+                there.tags_code == unit.tags_code
+                or unit_code_stays(store, queue, queue_offset, &there, unit)):
             unit[0] = there
             return UNIT_PRESENT
         if rc == 0 and there.physical_offset != physical_offset and not PLANTED("a5"):
@@ -131,6 +132,15 @@ cdef int64_t unit_action(
     if queue_offset < queue.life.first and queue_offset + 1 == queue.life.restart_next:
         return UNIT_SKIPPED                  # until the next record confirms it
     return UNIT_TO_WRITE if offset_is_likely(queue, queue_offset, physical_offset) else UNIT_TOO_FAR
+
+
+cdef bint unit_code_stays(
+    Store *store, Queue *queue, int64_t queue_offset, const Unit *there, const Unit *unit,
+) noexcept nogil:
+    """Whether a unit keeps a tags code that is not its record's."""
+    if there.tags_code <= EXT_ADDRESS:
+        return ext_address_stays(store, queue, queue_offset, there, unit.tags_code)
+    return queue.topic != NULL and queue.topic.schedule
 
 
 cdef int64_t unit_holds(

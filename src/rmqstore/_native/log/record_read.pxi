@@ -202,24 +202,23 @@ cdef bint record_is_of(
 ) noexcept nogil:
     """Whether a record names this queue and queue offset, or does so by multi-dispatch."""
     cdef StoreProperties properties
+    cdef MultiNames names
+    cdef MultiName entry
     cdef Topic *topic = queue.topic
-    cdef int64_t name_at = 0
-    cdef int64_t offset_at = 0
-    cdef const char *name = NULL
-    cdef const char *offset = NULL
-    cdef int64_t name_length = 0
-    cdef int64_t offset_length = 0
     if record_is_own(data, record, queue, queue_offset):
         return True
     store_properties(data + record.properties_at, record.properties_length, &properties)
-    if properties.multi_dispatch.value_length <= 0 or properties.multi_offset.value_length <= 0:
+    if multi_begin(&properties, &names) <= 0:
         return False
-    while split_next(properties.multi_dispatch.value, properties.multi_dispatch.value_length, 44,
-                     &name_at, &name, &name_length) \
-            and split_next(properties.multi_offset.value, properties.multi_offset.value_length,
-                           44, &offset_at, &offset, &offset_length):
-        if name_length == topic.length and memcmp(name, topic.name, <size_t>name_length) == 0 \
-                and parse_decimal(offset, offset_length) == queue_offset:
+    while multi_next(&names, &entry):
+        # A broker without enableLmq has light queues under the id of the record's queue, and one
+        # that was started again puts the unit of offset 0 at the end of the queue.
+        if (entry.queue_offset == queue_offset or (
+                entry.queue_offset == 0 and topic_is_light(topic))) \
+                and entry.length == topic.length \
+                and memcmp(entry.name, topic.name, <size_t>topic.length) == 0 \
+                and (queue.id == record.queue_id
+                     or queue.id == multi_queue_id(&entry, record.queue_id)):
             return True
     return False
 

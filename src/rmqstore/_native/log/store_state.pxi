@@ -33,6 +33,8 @@ cdef enum:
 cdef struct Settings:
     int64_t log_file_size
     int64_t queue_file_size
+    int64_t ext_file_size
+    int64_t ext_bitmap_bytes     # that a bit map has, as far as is known
     int64_t slot_num
     int64_t entry_num
     int64_t max_message_size
@@ -44,9 +46,18 @@ cdef struct Settings:
     int64_t flush_least_pages_queue
     int64_t sync_flush_timeout
     int64_t default_queue_nums
+    int64_t disk_warning_ratio   # percent of a disk above which messages are refused; 0: by room
     int64_t delay_count
     int64_t delay_millis[DELAY_LEVELS_MAX]
+    int64_t max_light_queues
+    int64_t compress_above       # body bytes; -1: never
+    int64_t warm_pages           # of a file made ahead, forced to the disk at a time
+    bint multi_dispatch          # a record given as a whole may name further queues
+    bint light_queues            # and light ones
+    bint warm                    # fill the pages of a file made ahead
     bint sync_flush
+    bint flush_on_put            # ASYNC_FLUSH: look at what is dirty after each put
+    bint ext_enabled
     bint index_enabled
     bint check_crc
     bint record_checksum
@@ -94,10 +105,13 @@ cdef struct Dispatch:
     Lock lock
     atomic_i64 lock_wanted       # callers that wait for ``lock``: dispatch lets them go first
     Pending *pending
+    char *bitmap                 # of the record that is dispatched
+    int64_t bitmap_room
     int64_t units_until          # log offset up to which queues are written while the index waits
     int64_t recovering_until     # log offset below which a recovery's rules apply
     atomic_i64 skipped           # records with an invalid topic or queue id
     Gate visible                 # callers that wait for it
+    Wakeups wakeups              # consumers that do
     atomic_i64 stalled           # -errno while it cannot go on for lack of space
     bint index_stalled           # the index lacks space, not a queue; set before ``stalled``
     Queue *refused               # the queue that could not be written last, NULL: none
@@ -143,6 +157,13 @@ cdef struct View:
     bint queue_size_read
 
 
+# How much of the disks is used, and whether that is too much to take messages.
+cdef struct Disk:
+    atomic_i64 refuses           # 1: messages are refused until there is room again
+    atomic_i64 pretended_log     # percent + 1 that tests have it find; 0: what it is
+    atomic_i64 pretended_queues
+
+
 cdef struct Store:
     # its lifetime
     atomic_i64 references        # 1 for the engine + 1 a thread
@@ -157,6 +178,7 @@ cdef struct Store:
     bint topics_listed           # topics.json was readable: each Topic.entered is valid
     int root
     int lock
+    atomic_i64 clock_shift       # ms that the store's clock is ahead of the wall clock
     Settings settings
     atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
     Failure failure              # of the first background failure
@@ -174,7 +196,10 @@ cdef struct Store:
     Dispatch dispatch
     Flush flush
     View view
+    Disk disk
+    DeletedFiles *deleted        # of log and queues, while messages hold them
     Recovery recovery
+    Figures figures
 
 
 cdef void store_set_failed(
@@ -192,6 +217,12 @@ cdef void store_set_failed(
     gate_open(&store.flush.durable)
     gate_open(&store.dispatch.visible)
     wakeups_ring(&store.flush.wakeups, INT64_MAX)
+    wakeups_ring(&store.dispatch.wakeups, INT64_MAX)
+
+
+cdef inline int64_t store_millis(const Store *store) noexcept nogil:
+    """Milliseconds since the epoch by the store's clock."""
+    return wall_millis() + atomic_peek(&store.clock_shift)
 
 
 cdef void dispatch_lock_take(Store *store) noexcept nogil:

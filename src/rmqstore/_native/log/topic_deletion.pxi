@@ -56,7 +56,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
     topic.deleted_before = atomic_get(&store.log.wrote)
     queue = topic.first_queue
     while queue != NULL and rc >= 0:
-        rc = queue_delete(queue)
+        rc = queue_delete(&store.table, queue)
         queue = queue.next_made
     if rc >= 0:                              # the dispatch may make it again at once
         rc = remove_topic_directory(store, topic)
@@ -68,9 +68,11 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
 
 
 cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
-    """Remove the topic's empty directory durably."""
+    """Remove the topic's empty directories durably."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t rc
+    snprintf(path, FAILURE_PATH_BYTES, "consumequeue_ext/%s", <char *>topic.name)
+    rc = remove_directory_below(store.root, path)
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
     rc = remove_directory_below(store.root, path)
     if rc < 0 and rc != -ENOENT and rc != -ENOTEMPTY:
@@ -82,7 +84,7 @@ cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
     return E_FAILED
 
 
-cdef int64_t queue_delete(Queue *queue) noexcept nogil:
+cdef int64_t queue_delete(TopicTable *table, Queue *queue) noexcept nogil:
     """Forget a queue's units, unlink its files and directory; readers keep the files they hold."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t i, rc
@@ -91,6 +93,8 @@ cdef int64_t queue_delete(Queue *queue) noexcept nogil:
     atomic_set(&queue.last_end, 0)
     queue.next_offset = 0
     queue.room = 0
+    atomic_add(&table.light_queues, -1 if queue.light_counted else 0)
+    queue.light_counted = False
     mapped_file_release(queue.current)
     queue.current = NULL
     lock_take(&queue.files.lock)
@@ -108,7 +112,8 @@ cdef int64_t queue_delete(Queue *queue) noexcept nogil:
     atomic_set(&queue.files.flushed, 0)
     if rc == 0:
         rc = remove_directory_below(queue.files.root, queue.files.directory)
-    return 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
+    rc = 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
+    return queue_ext_delete(queue) if rc == 0 else rc
 
 
 cdef int64_t remove_directory_below(int root, const char *path) noexcept nogil:

@@ -122,7 +122,7 @@ cdef int64_t recover_unit_at(
         queue.life.newest_was_there = goes == UNIT_PRESENT
     rc = recover_units_before(store, queue, at)
     if rc == 0:
-        rc = recover_write(queue, at, unit, goes)
+        rc = recover_write(store, queue, at, unit, goes)
     if rc < 0:
         return rc
     if at >= atomic_peek(&queue.max_offset):
@@ -190,7 +190,8 @@ cdef int64_t recover_units_before(
             unit.physical_offset = 0
             unit.size = UNIT_BLANK_SIZE
             unit.tags_code = 0
-        rc = recover_write(queue, at, &unit, UNIT_PRESENT if rc == 0 else UNIT_TO_WRITE)
+        rc = recover_write(store, queue, at, &unit,
+                           UNIT_PRESENT if rc == 0 else UNIT_TO_WRITE)
         if rc < 0:
             return rc
         at += 1
@@ -198,15 +199,19 @@ cdef int64_t recover_units_before(
 
 
 cdef int64_t recover_write(
-    Queue *queue, int64_t queue_offset, const Unit *unit, int64_t goes,
+    Store *store, Queue *queue, int64_t queue_offset, const Unit *unit, int64_t goes,
 ) noexcept nogil:
     """Write a unit to its position, in file or memory; UNIT_PRESENT: the file has it already."""
     cdef int64_t rc
+    cdef int64_t code = unit.tags_code
     if not queue.files.writable:
         return derived_set(queue, queue_offset, unit, goes)
     if goes == UNIT_PRESENT:
+        ext_keep(queue, unit)
         return 0
-    rc = queue_set_unit(queue, queue_offset, unit.physical_offset, unit.size, unit.tags_code)
+    if ext_is_written(queue) and not unit_is_blank(unit):
+        code = ext_recovered_code(store, queue, queue_offset, unit)
+    rc = queue_set_unit(queue, queue_offset, unit.physical_offset, unit.size, code)
     if rc == 0:
         atomic_set(&queue.files.flushed,
                    min(atomic_get(&queue.files.flushed), queue_offset * UNIT_BYTES))
@@ -325,7 +330,7 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
             if rc:
                 rc = recover_units_before(store, queue, at)
                 if rc == 0:
-                    rc = recover_write(queue, at, &unit, UNIT_PRESENT)
+                    rc = recover_write(store, queue, at, &unit, UNIT_PRESENT)
                 if rc < 0:
                     return rc
                 atomic_set(&queue.last_end, unit.physical_offset + unit.size)

@@ -1,4 +1,5 @@
-# Eventfds that the flush writes to when the log is on the disk, for event loops that wait for it.
+# Eventfds that the flush writes to when the log is on the disk, for event loops that wait for it,
+# and the dispatch when messages are in their queues, for consumers.
 #
 # A loop has one in its selector while any of its tasks waits, and stores the position that they
 # wait for. It stores that first and then reads the flushed position; the flush moves its position

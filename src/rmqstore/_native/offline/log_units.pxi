@@ -135,7 +135,7 @@ cdef int64_t walk_slice(LogWalk *walk, int64_t most) noexcept nogil:
             break
         if record.magic == MAGIC_MESSAGE_V2 and not walk.any_version:
             cursor.at = record.physical_offset
-            return fail(&walk.store.failure, E_VERSION, "commitlog",
+            return fail(&walk.store.failure, E_VERSION, set_directory(&walk.store.log, 0),
                         "a record of RocketMQ 5", cursor.at, 0, 0)
         rc = walk_record(walk, data, &record)
         if rc < 0:
@@ -170,6 +170,7 @@ cdef inline int64_t walk_record(
     LogWalk *walk, const char *data, const Record *record,
 ) noexcept nogil:
     """Add the unit and index entries that the dispatch would write for a record."""
+    cdef Queue *queue
     cdef int64_t rc
     cdef int64_t wanted = dispatch_request(
         &walk.store.table, &walk.store.settings, data, record, &walk.request)
@@ -181,7 +182,10 @@ cdef inline int64_t walk_record(
     if wanted & REQUEST_SKIPPED:
         walk.skipped += 1
     if wanted & REQUEST_UNIT:
-        rc = walk_unit(walk, record)
+        queue = queue_enter_near(&walk.store.table, walk.request.topic, record.queue_id)
+        rc = walk_unit(walk, record, queue, record.queue_offset)
+        if rc == 0 and unlikely(walk.request.properties.multi_offset.value_length > 0):
+            rc = walk_multi(walk, record)
         if rc < 0:
             return rc
     if walk.indexed and wanted & (REQUEST_KEYS | REQUEST_ROLLBACK):
@@ -192,19 +196,48 @@ cdef inline int64_t walk_record(
     return 0
 
 
-cdef inline int64_t walk_unit(LogWalk *walk, const Record *record) noexcept nogil:
+cdef inline Queue *queue_enter_near(
+    TopicTable *table, Topic *topic, int32_t queue_id,
+) noexcept nogil:
+    """As queue_enter, without the table's lock where the queue is there."""
+    cdef Queue *queue = queue_find(topic, queue_id)
+    return queue if queue != NULL else queue_enter(table, topic, queue_id)
+
+
+cdef int64_t walk_multi(LogWalk *walk, const Record *record) noexcept nogil:
+    """Add the units in the further queues that a record names."""
+    cdef MultiNames names
+    cdef MultiName entry
+    cdef Queue *queue
+    cdef int64_t rc = multi_begin(&walk.request.properties, &names)
+    if rc <= 0:
+        walk.skipped -= rc
+        return 0
+    while multi_next(&names, &entry):
+        rc = multi_find_queue(&walk.store.table, record, &entry, &queue)
+        if rc == E_NOT_FOUND:
+            walk.skipped += 1
+        elif rc < 0:
+            return rc
+        elif queue != NULL:
+            rc = walk_unit(walk, record, queue, entry.queue_offset)
+            if rc < 0:
+                return rc
+    return 0
+
+
+cdef inline int64_t walk_unit(
+    LogWalk *walk, const Record *record, Queue *queue, int64_t queue_offset,
+) noexcept nogil:
     """Add a unit to the run of its queue, or start a run."""
-    cdef Queue *queue = queue_find(walk.request.topic, record.queue_id)
     cdef int64_t rc
     cdef char *grown
     if queue == NULL:
-        queue = queue_enter(&walk.store.table, walk.request.topic, record.queue_id)
-        if queue == NULL:
-            return E_NO_MEMORY
+        return E_NO_MEMORY
     if queue.run_count and (
-            record.queue_offset != queue.run_start + queue.run_count
+            queue_offset != queue.run_start + queue.run_count
             or queue.run_count * UNIT_BYTES >= RUN_BYTES_MOST
-            or record.queue_offset * UNIT_BYTES % queue.files.file_size == 0):
+            or queue_offset * UNIT_BYTES % queue.files.file_size == 0):
         rc = walk_close_run(walk, queue)
         if rc < 0:
             return rc
@@ -217,7 +250,7 @@ cdef inline int64_t walk_unit(LogWalk *walk, const Record *record) noexcept nogi
         return E_NO_MEMORY
     queue.run = grown
     if queue.run_count == 0:
-        queue.run_start = record.queue_offset
+        queue.run_start = queue_offset
     unit_write(queue.run + queue.run_count * UNIT_BYTES, record.physical_offset,
                record.size, walk.request.code)
     queue.run_count += 1
@@ -301,14 +334,19 @@ cdef inline int64_t walk_keys(LogWalk *walk, const char *data, const Record *rec
 
 
 cdef int64_t queue_put_run(
-    Queue *queue, int64_t first, const char *units, int64_t count, int64_t *skipped,
+    Queue *queue, int64_t first, const char *units, int64_t count, bint is_light,
+    int64_t *skipped,
 ) noexcept nogil:
     """Write consecutive units as a recovery without a store does; 0, or a status."""
     cdef Unit unit
-    cdef int64_t i, rc
+    cdef int64_t i, rc, at
     for i in range(count):
         unit_read(units + i * UNIT_BYTES, &unit)
-        rc = recover_unit(NULL, queue, first + i, &unit, skipped)
+        if is_light:                         # its offsets may begin again; it does not
+            at = multi_place(queue, unit.physical_offset, first + i, True)
+            rc = recover_unit_at(NULL, queue, at, &unit, skipped) if at >= 0 else 0
+        else:
+            rc = recover_unit(NULL, queue, first + i, &unit, skipped)
         if rc < 0:
             return rc
     return 0

@@ -47,7 +47,7 @@ cdef int host_bytes(str argument, object value, char *into) except -1:
 
 
 cdef int check_topic(const char *name, int64_t length, object topic) except -1:
-    if not topic_name_good(name, length):
+    if not topic_name_writable(name, length):
         raise errors.MessageIllegalError(
             f"topic must be {TOPIC_RULE}, got {arguments.shown(topic)}",
             status=types.PutStatus.MESSAGE_ILLEGAL)

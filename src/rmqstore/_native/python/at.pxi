@@ -20,7 +20,13 @@ cdef object message_at(OpenStore engine, object physical_offset):
     if rc > 0:
         return message_of(&found, engine.max_body)
     if rc == E_CORRUPT:
-        raise corrupt_record(engine._path, store.log.file_size, offset, field)
+        raise corrupt_record(engine._path, &store.log, offset, field)
     if rc == 0 or rc == E_NOT_FOUND or rc == E_REMOVED:
         raise errors.MessageNotFoundError(f"{engine._path}: no message at {offset}")
     raise unreadable_error(store, NULL, rc, engine._path)
+
+
+cdef bytes record_at(OpenStore engine, object physical_offset):
+    """The bytes of the record at an offset of the log."""
+    cdef Message message = message_at(engine, physical_offset)
+    return message.slice.data[:message.record.size]

@@ -1,17 +1,16 @@
 # One class with all methods of an open store: the part that each calls does the work.
-#
 # Source: store/DefaultMessageStore.java
 
-cdef class Engine(OpenStore):
+cdef class Engine(ServiceEngine):
     """A store as the core has it: the base of ``MessageStore``. Each method is one call."""
-
     # Open and close
     def _open(self, str path, str mode, object config, double timeout, object read_topics, *,
-              bint infer_sizes=False, bint fill=False, bint full=False, bint log_only=False):
+              bint infer_sizes=False, bint fill=False, bint full=False, bint log_only=False,
+              object places=None):
         """Open the directory; see open_store."""
         cdef int how = (infer_sizes * OPEN_INFER_SIZES | fill * OPEN_FILL | full * OPEN_FULL
                         | log_only * OPEN_LOG_ONLY)
-        open_store(self, path, mode, config, how, timeout, read_topics)
+        open_store(self, path, mode, config, how, timeout, read_topics, places)
 
     def close(self):
         """Flush everything, close the store, and release the lock.
@@ -68,8 +67,9 @@ cdef class Engine(OpenStore):
             Byte positions in the log (``wrote_position``, ``flushed_position``,
             ``dispatched_position``, ``dispatch_behind_bytes``), syncs so far
             (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
-            ``index_files``, ``skipped_records``, whose topic or queue id is invalid, and what
-            scans have read (``scanned_records``, ``scanned_bytes``).
+            ``index_files``, ``skipped_records``, whose topic, queue id or further queue is
+            invalid, the size of deleted files that messages hold (``held_deleted_bytes``), and
+            what scans have read (``scanned_records``, ``scanned_bytes``).
 
         Notes
         -----
@@ -116,7 +116,7 @@ cdef class Engine(OpenStore):
 
     def put(self, topic, body, *, queue_id=None, queue_key=None, tags=None, keys=None,
             properties=None, flag=0, delay_level=0, born_timestamp=None, born_host=None,
-            uniq_key=True, wait=True):
+            uniq_key=True, lite_topics=None, wait=True):
         """Store one message.
 
         Parameters
@@ -124,12 +124,11 @@ cdef class Engine(OpenStore):
         topic : str
             1 to 127 of ``[%|a-zA-Z0-9_-]``. An unknown one is made.
         body : bytes-like
-            Any C-contiguous buffer.
+            Any C-contiguous buffer; ``StoreConfig.compress_above`` says which are deflated.
         queue_id : int, optional
             Queue of the topic, 0 or more.
         queue_key : str, int or bytes, optional
-            Chooses the queue as ``SelectMessageQueueByHash`` does. Without either the topic's
-            queues take turns.
+            Chooses it as ``SelectMessageQueueByHash`` does; without either they take turns.
         tags : str, optional
         keys : str or iterable of str, optional
             A str is keys separated by spaces.
@@ -138,14 +137,16 @@ cdef class Engine(OpenStore):
         flag : int, optional
             The application's own, 32 bits.
         delay_level : int, optional
-            1 to 18, 0 for none. This version stores the message as a broker does and does not
-            deliver it, of which it warns once a store (:class:`RmqStoreWarning`).
+            1 to 18, the levels of ``message_delay_level``; 0 for none, and above the highest it
+            is the highest. The message waits in ``SCHEDULE_TOPIC_XXXX`` until it is due.
         born_timestamp : int, datetime or str, optional
             Milliseconds since the epoch, or an aware point in time; now by default.
         born_host : str, optional
-            ``"ip:port"``; the store's host by default.
+            ``"ip:port"``; the store's by default.
         uniq_key : bool or str, optional
             True makes a client id as RocketMQ does, a str is used unchanged, False leaves it out.
+        lite_topics : iterable of str, optional
+            Light queues to have it too, by name: queue 0 of ``%LMQ%name``; not if it is delayed.
         wait : bool, optional
             With synchronous flush: return only once the message is on the disk.
 
@@ -160,8 +161,8 @@ cdef class Engine(OpenStore):
         TypeError, ValueError
             Another argument has a wrong type or value; the message names it and its limits.
         PutError
-            It could not be stored (``DISK_FULL``), or not be flushed in time
-            (``FLUSH_DISK_TIMEOUT``); ``status`` says which.
+            It could not be stored (``DISK_FULL``, ``LMQ_CONSUME_QUEUE_NUM_EXCEEDED``), or not be
+            flushed in time (``FLUSH_DISK_TIMEOUT``); ``status`` says which.
         StoreFailedError
             A sync failed, now or before: the store takes nothing more.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
@@ -172,7 +173,8 @@ cdef class Engine(OpenStore):
         Source: ``store/DefaultMessageStore.java putMessage``.
         """
         return put_message(self, topic, body, queue_id, queue_key, tags, keys, properties, flag,
-                           delay_level, born_timestamp, born_host, uniq_key, bool(wait))
+                           delay_level, born_timestamp, born_host, uniq_key, lite_topics, None,
+                           wait)
 
     def put_batch(self, topic, bodies, *, queue_id=None, queue_key=None, tags=None, keys=None,
                   properties=None, uniq_key=True, wait=True):
@@ -183,7 +185,7 @@ cdef class Engine(OpenStore):
         topic : str
             As for :meth:`put`.
         bodies : sequence of bytes-like
-            At least one.
+            At least one. As in a Java client's batch none is deflated.
         queue_id, queue_key : int; str, int or bytes; optional
             As for :meth:`put`, for the whole batch.
         tags, keys, properties, uniq_key : optional
@@ -217,7 +219,7 @@ cdef class Engine(OpenStore):
         topic : str, or a column of str
             As for :meth:`put`. A column is a sequence, a NumPy array or an Arrow array.
         bodies : column of bytes-like
-            One for each row.
+            One for each row; deflated as for :meth:`put`.
         queue_id, queue_key, tags, properties, uniq_key : optional
             As for :meth:`put`, one for all rows, or a column as long as ``bodies``.
         keys : str, or a column, optional
@@ -289,8 +291,8 @@ cdef class Engine(OpenStore):
 
         ``properties`` is stored unchanged, including reserved names, in the map's order; ``tags``,
         ``keys`` and ``uniq_key`` are added if the map lacks them, and raise if they contradict
-        it, even by a null. Without ``properties`` and ``uniq_key`` a unique key is
-        made. ``__CRC32#`` is left out: it is made for the record, if ``StoreConfig`` says so.
+        it, even by a null. Without ``properties`` and ``uniq_key`` a unique key is made.
+        ``__CRC32#`` and offsets in further queues are made anew, where there are to be any.
 
         ``raw_body`` is stored unchanged, with ``sys_flag``; ``body`` is stored unchanged, and
         clears the bits of ``sys_flag`` for compression. If a row has both and a ``sys_flag``, the
@@ -353,7 +355,7 @@ cdef class Engine(OpenStore):
 
     def _log_wakeup(self):
         """A descriptor by which an event loop waits for the disk."""
-        return log_wakeup(self)
+        return log_wakeup(self, False)
 
     def _set_failed(self, int number, path, str what):
         """Fail the store after a sync in Python failed with errno ``number``."""
@@ -361,23 +363,22 @@ cdef class Engine(OpenStore):
 
     # Read
 
-    def get(self, topic, queue_id, offset, max_messages=32, *, max_bytes=None, tags=None):
+    def get(self, topic, queue_id, offset, max_messages=32, *, max_bytes=None, tags=None,
+            sql=None):
         """Read messages of one queue from a queue offset on.
 
         Parameters
         ----------
-        topic : str
-            One that does not exist is no error: ``NO_MESSAGE_IN_QUEUE``.
-        queue_id : int
-            0 or more.
-        offset : int
-            Queue offset of the first message wanted, in messages; 0 or more.
-        max_messages : int, optional
-            Messages, at most; 1 or more.
+        topic, queue_id : str, int
+            What does not exist is no error: ``NO_MESSAGE_IN_QUEUE``.
+        offset, max_messages : int
+            Queue offset of the first message wanted, and how many at most; 1 or more.
         max_bytes : int, optional
             Bytes of the records, at most; but one message is always returned.
         tags : str, optional
             ``"TagA || TagB"``; compared exactly.
+        sql : str, optional
+            RocketMQ's SQL92 filter over the properties, as ``"amount > 5 AND region IN ('eu')"``.
 
         Returns
         -------
@@ -398,7 +399,7 @@ cdef class Engine(OpenStore):
         ``next_offset`` is where to go on.
         Source: ``store/DefaultMessageStore.java getMessage``.
         """
-        return get_from_queue(self, topic, queue_id, offset, max_messages, max_bytes, tags)
+        return get_from_queue(self, topic, queue_id, offset, max_messages, max_bytes, tags, sql)
 
     def at(self, physical_offset):
         """Return the message whose record begins at a byte of the commit log.
@@ -463,8 +464,7 @@ cdef class Engine(OpenStore):
         """
         return query_key(self, topic, key, max_num, begin, end, index_only)
 
-    def _locate(self, topic, keys, object max_num, object begin, object end,
-                bint index_only):
+    def _locate(self, topic, keys, object max_num, object begin, object end, bint index_only):
         """Physical offsets of the hits of many keys, and the index of each key's first."""
         return locate_keys(self, topic, keys, max_num, begin, end, index_only)
 

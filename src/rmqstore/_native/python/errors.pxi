@@ -91,14 +91,19 @@ cdef int64_t check(int64_t status, Failure *failure, str root) except? -1:
     raise status_error(status, failure, root)
 
 
-cdef object corrupt_record(str root, int64_t log_file_size, int64_t offset, int64_t field):
+cdef object log_path(str root, const FileSet *log, int64_t place):
+    """The path of one of the log's directories."""
+    return os_path.join(root, fsdecode(set_directory(log, place)))
+
+
+cdef object corrupt_record(str root, FileSet *log, int64_t offset, int64_t field):
     """The error of a log record that does not check, with its file and offset."""
     cdef int64_t start
     if offset < 0:
         return errors.StoreCorruptError(
             os_path.join(root, "index"), -1, "a chain does not lead to older entries")
-    start = offset - offset % log_file_size
-    path = os_path.join(root, "commitlog", f"{start:020d}")
+    start = offset - offset % log.file_size
+    path = os_path.join(log_path(root, log, set_place_of(log, offset)), f"{start:020d}")
     return errors.StoreCorruptError(
         path, offset, record_field_name(field).decode("ascii"))
 
@@ -146,9 +151,26 @@ def _replace_as_java(error):
     return "\ufffd", error.end
 
 
+cdef object disk_use_error(Store *store, str path):
+    """The error of a message that is refused as too much of a disk is used."""
+    cdef int64_t room = 0
+    cdef int64_t percent = log_disk_use(store, &room)
+    cdef str directory = "commitlog"
+    limit = store.settings.disk_warning_ratio or DISK_WARNING
+    if not disk_use_is_too_much(store, percent, room):
+        directory = "consumequeue"
+        percent = queues_disk_use(store, &room)
+    return errors.PutError(
+        f"{os_path.join(path, directory)}: {percent} % of its disk are used, more than {limit} %: "
+        "no message is taken until there is room",
+        status=types.PutStatus.DISK_FULL, errno=ENOSPC)
+
+
 cdef object write_error(Store *store, str path, int64_t status):
     """The exception for an append that failed."""
     cdef int64_t stalled
+    if status == E_DISK_USE:
+        return disk_use_error(store, path)
     if status == E_STALLED:
         stalled = atomic_get(&store.dispatch.stalled)
         if stalled == 0:
@@ -160,7 +182,7 @@ cdef object write_error(Store *store, str path, int64_t status):
             status=types.PutStatus.DISK_FULL, errno=-stalled if stalled > -4096 else None)
     if lacks_space(status):
         return errors.PutError(
-            f"{os_path.join(path, 'commitlog')}: the commit log cannot grow: {strerror(-status)}",
+            f"{log_path(path, &store.log, 0)}: the commit log cannot grow: {strerror(-status)}",
             status=types.PutStatus.DISK_FULL, errno=-status)
     if status == E_FAILED:
         return status_error(status, &store.failure, path)
@@ -168,9 +190,24 @@ cdef object write_error(Store *store, str path, int64_t status):
         return errors.MessageIllegalError(
             f"the records take more than a commit log file of {store.log.file_size} bytes",
             status=types.PutStatus.MESSAGE_ILLEGAL)
+    if status == E_LIGHT_LIMIT:
+        return errors.PutError(
+            f"{path}: there are {atomic_get(&store.table.light_queues)} light queues, of at most "
+            f"{store.settings.max_light_queues} (max_lmq_consume_queue_num)",
+            status=types.PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+    if status == E_PROPERTIES:
+        return errors.MessageIllegalError(
+            "the properties take more bytes, with the offsets in further queues, than the "
+            f"{PROPERTIES_MAX_BYTES} that a record can have",
+            status=types.PutStatus.PROPERTIES_SIZE_EXCEEDED)
+    if status == E_MESSAGE_SIZE:
+        return errors.MessageIllegalError(
+            "the record takes more bytes, with the offsets in further queues, than the "
+            f"{store.settings.max_message_size} of max_message_size",
+            status=types.PutStatus.MESSAGE_ILLEGAL)
     if -4096 < status < 0:
         return errors.PutError(
-            f"{os_path.join(path, 'commitlog')}: no new commit log file: {strerror(-status)}",
+            f"{log_path(path, &store.log, 0)}: no new commit log file: {strerror(-status)}",
             status=types.PutStatus.CREATE_MAPEDFILE_FAILED, errno=-status)
     return status_error(status, NULL, path)
 

@@ -43,29 +43,31 @@ cdef object read_error(OpenStore engine, Store *store, int64_t rc, Got *got):
     if rc == E_CORRUPT and got.unit_is_bad:
         return corrupt_unit(engine._path, &got.queue.files, got.bad_offset, got.field)
     if rc == E_CORRUPT:
-        return corrupt_record(engine._path, store.log.file_size, got.bad_offset, got.field)
+        return corrupt_record(engine._path, &store.log, got.bad_offset, got.field)
     return unreadable_error(store, got.queue, rc, engine._path)
 
 
 cdef object get_from_queue(
     OpenStore engine, object topic, object queue_id, object offset, object max_messages,
-    object max_bytes, object tags,
+    object max_bytes, object tags, object sql,
 ):
     cdef Store *store
     cdef Queue *queue
     cdef Got got
-    cdef TagFilter filter
-    cdef int64_t rc
+    cdef MessageFilter filter
+    cdef int64_t rc, started
     cdef list keep = []
     cdef int64_t first = int_argument("offset", offset, INT64_LEAST, INT64_MOST)
     cdef int64_t most = int_argument("max_messages", max_messages, 1, INT64_MOST >> 8)
     cdef int64_t most_bytes = INT64_MOST >> 1
     if max_bytes is not None:
         most_bytes = int_argument("max_bytes", max_bytes, 1, INT64_MOST >> 1)
-    parse_tags(tags, &filter, keep)
+    memset(&filter, 0, sizeof(MessageFilter))
     memset(&got, 0, sizeof(Got))
+    started = coarse_ns()
     store = engine.entered()
     try:
+        filter_begin(&filter, tags, sql, keep)
         queue = find_queue(store, topic, queue_id)
         if queue == NULL and store.writable:
             # A put before this call may not be dispatched yet: it must be visible.
@@ -82,7 +84,9 @@ cdef object get_from_queue(
                 and got.status != GET_OFFSET_TOO_SMALL and dispatch_is_stalled(store):
             got_clear(&got)
             raise stalled_error(store, engine._path)
+        count_get(&store.figures, got.count, coarse_ns() - started)
     finally:
         store_leave(store)
+        filter_free(&filter)
     return types.GetResult(STATUSES[got.status], got_messages(&got, topic, engine.max_body),
                            got.next_offset, got.min_offset, got.max_offset)

@@ -192,8 +192,8 @@ cdef class LogMove:
         cdef int64_t length = 0
         cdef const char *data = utf8_of("topic", name, &length)
         cdef Topic *topic
-        if not 1 <= length <= TOPIC_MAX_BYTES:
-            raise arguments.wrong_value("topic", f"1 to {TOPIC_MAX_BYTES} bytes", name)
+        if not 1 <= length <= TOPIC_V2_MAX_BYTES:
+            raise arguments.wrong_value("topic", f"1 to {TOPIC_V2_MAX_BYTES} bytes", name)
         topic = topic_enter(&self.store.table, data, length)
         if topic == NULL:
             raise MemoryError()
@@ -241,7 +241,7 @@ cdef class LogMove:
         free(mover.buffer)
         store_leave(self.store)
         if rc == E_CORRUPT:
-            raise corrupt_record(os_path.dirname(self.source.path), self.store.log.file_size, at,
+            raise corrupt_record(os_path.dirname(self.source.path), &self.store.log, at,
                                  field)
         if rc == E_REMOVED:
             raise errors.MessagesRemovedError("", -1, at, log_first(self.store))

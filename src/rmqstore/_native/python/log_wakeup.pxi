@@ -1,14 +1,16 @@
-# What asyncio needs to wait for the disk: an eventfd per loop, and the outcome.
+# What asyncio needs to wait for the disk, and consumers for messages: an eventfd, and the outcome.
 
 @cython.final
 cdef class LogWakeup:
-    """A descriptor that is readable once the log is flushed as far as wanted, or never can be.
+    """A descriptor that is readable once the log is flushed, or dispatched, as far as wanted, or
+    never can be.
 
-    For one event loop, and used only by its thread.
+    For one event loop or thread, and used only by it.
     """
 
     cdef Store *store            # referenced, so that it outlives a close
     cdef Wakeup wakeup
+    cdef bint dispatched         # waits for the dispatch, else for the disk
     cdef str path
 
     def __cinit__(self):
@@ -36,9 +38,9 @@ cdef class LogWakeup:
             eventfd_read(self.wakeup.fd, &written)
 
     def reached(self, int64_t wanted):
-        """Want the log flushed up to ``wanted``, replacing what was wanted before.
+        """Want the log flushed or dispatched up to ``wanted``, replacing what was wanted before.
 
-        Returns the current flushed position, or -1 if it is too low and cannot advance: error()
+        Returns the current position, or -1 if it is too low and cannot advance: error()
         then has the reason.
         """
         cdef Store *store = self.store
@@ -50,7 +52,8 @@ cdef class LogWakeup:
         # In this order: bytes flushed before the store ended count.
         ended = (atomic_get_strict(&store.state) == STATE_CLOSED
                  or atomic_get_strict(&store.failed) != 0)
-        flushed = atomic_get_strict(&store.log.flushed)
+        flushed = atomic_get_strict(
+            &store.dispatch.dispatched if self.dispatched else &store.log.flushed)
         return -1 if ended and flushed < wanted else flushed
 
     def error(self):
@@ -73,21 +76,28 @@ cdef class LogWakeup:
         log_wakeup_leave(self)
 
 
-cdef LogWakeup log_wakeup(OpenStore engine):
+cdef Wakeups *wakeups_of(Store *store, bint dispatched) noexcept nogil:
+    return &store.dispatch.wakeups if dispatched else &store.flush.wakeups
+
+
+cdef LogWakeup log_wakeup(OpenStore engine, bint dispatched):
     """A wakeup of a store opened for writing."""
     cdef LogWakeup made = LogWakeup.__new__(LogWakeup)
     cdef Store *store
     cdef int64_t rc
     made.path = engine._path
+    made.dispatched = dispatched
     store_writable(engine.store, engine._path)
     store = engine.store
     with nogil:
-        rc = wakeups_add(&store.flush.wakeups, &made.wakeup)
+        rc = wakeups_add(wakeups_of(store, dispatched), &made.wakeup)
         if rc == 0:
             atomic_add(&store.references, 1)
         store_leave(store)
     if rc < 0:
         raise errors.PutError(
+            f"{engine._path}: nothing would tell when it is there: no eventfd: {strerror(-rc)}"
+            if dispatched else
             f"{engine._path}: nothing is stored, as nothing would tell when it is on the disk: "
             f"no eventfd: {strerror(-rc)}",
             status=types.PutStatus.SERVICE_NOT_AVAILABLE, errno=-rc)
@@ -103,7 +113,7 @@ cdef int log_wakeup_leave(LogWakeup self) except -1:
     # In a forked child the list and its lock are a copy that nothing uses.
     if store.fork_generation == fork_generation:
         with nogil:
-            wakeups_remove(&store.flush.wakeups, &self.wakeup)
+            wakeups_remove(wakeups_of(store, self.dispatched), &self.wakeup)
             store_drop(store)
     close(self.wakeup.fd)
     self.wakeup.fd = -1

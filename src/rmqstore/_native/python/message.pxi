@@ -66,6 +66,7 @@ cdef class Message:
     cdef dict _properties        # kept from the second time on that they are asked for
     cdef bint asked
     cdef object _topic
+    cdef bint renamed            # shown under another topic than the record's
     cdef Slice pinned            # where buffers given out before detach() still point
     cdef int64_t exports
 
@@ -256,6 +257,8 @@ cdef class Message:
     def __reduce__(self):
         cdef bytes stored = PyBytes_FromStringAndSize(self.slice.data, self.record.size)
         self.intact()
+        if self.renamed:
+            return message_from_bytes, (stored, self.max_body, self._topic, self.record.queue_id)
         return message_from_bytes, (stored, self.max_body)
 
     def __eq__(self, other):
@@ -297,8 +300,18 @@ cdef Message message_of(Found *found, int64_t max_body):
     return message
 
 
-def message_from_bytes(bytes data, int64_t max_body):
+cdef Message message_renamed(Message message, object topic, object queue_id):
+    """See ``Engine._renamed``; the message is one that nobody else has yet."""
+    if queue_id is not None:
+        message.record.queue_id = queue_id
+    message._topic = <str?>topic
+    message.renamed = True
+    return message
+
+
+def message_from_bytes(bytes data, int64_t max_body, topic=None, queue_id=None):
     """Make a message from the bytes of its record, for pickle."""
+    cdef Message made
     cdef Found found
     cdef int64_t field
     cdef int64_t length = len(data)
@@ -311,4 +324,5 @@ def message_from_bytes(bytes data, int64_t max_body):
     memcpy(found.slice.owned, <const char *>data, <size_t>length)
     found.slice.data = found.slice.owned
     found.slice.length = length
-    return message_of(&found, max_body)
+    made = message_of(&found, max_body)
+    return made if topic is None else message_renamed(made, topic, queue_id)

@@ -19,6 +19,9 @@ cdef int take_settings(object config, Settings *settings) except -1:
     memset(settings, 0, sizeof(Settings))
     settings.log_file_size = config.mapped_file_size_commit_log
     settings.queue_file_size = config.mapped_file_size_consume_queue
+    settings.ext_file_size = config.mapped_file_size_consume_queue_ext
+    settings.ext_enabled = config.enable_consume_queue_ext
+    settings.ext_bitmap_bytes = config.bit_map_length_consume_queue_ext // 8
     settings.slot_num = config.max_hash_slot_num
     settings.entry_num = config.max_index_num
     settings.max_message_size = config.max_message_size
@@ -30,7 +33,15 @@ cdef int take_settings(object config, Settings *settings) except -1:
     settings.flush_least_pages_queue = config.flush_consume_queue_least_pages
     settings.sync_flush_timeout = config.sync_flush_timeout * ms
     settings.default_queue_nums = config.default_topic_queue_nums
+    settings.disk_warning_ratio = config.disk_space_warning_level_ratio or 0
+    settings.max_light_queues = config.max_lmq_consume_queue_num
+    settings.compress_above = -1 if config.compress_above is None else config.compress_above
+    settings.multi_dispatch = config.enable_multi_dispatch
+    settings.light_queues = config.enable_lmq
     settings.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
+    settings.flush_on_put = not settings.sync_flush and not config.flush_commit_log_timed
+    settings.warm_pages = config.flush_least_pages_when_warm_maped_file
+    settings.warm = config.warm_maped_file_enable
     settings.index_enabled = config.message_index_enable
     settings.check_crc = config.check_crc_on_recover
     settings.record_checksum = config.record_checksum
@@ -77,9 +88,9 @@ cdef int64_t store_open_writing(Store *store, Failure *failure) noexcept nogil:
 
 cdef int open_store(
     OpenStore engine, str path, str mode, object config, int how, double timeout,
-    object read_topics,
+    object read_topics, object places,
 ) except -1:
-    """Open a directory; ``how`` has OPEN_ bits.
+    """Open a directory; ``how`` has OPEN_ bits. ``places``: where its log lies, see take_places.
 
     ``read_topics()`` returns the topics that were deleted, with the end of the log at that time,
     and the names in topics.json, or None if the file cannot be trusted. It is called with the
@@ -116,6 +127,7 @@ cdef int open_store(
     if not PLANTED("a15"):
         note_open_store(store)
     try:
+        take_places(store, places)
         known = read_topics() if PLANTED("a12") else None
         if writable and not PLANTED("lock-after-load"):
             wait_for_lock(engine, store, timeout, &failure)
@@ -126,6 +138,7 @@ cdef int open_store(
             enter_deleted(store, name, offset)
         if listed is not None:
             enter_listed(store, listed)
+        read_bitmap_filters(store, path, config)
     except BaseException:
         store_drop(store)
         raise

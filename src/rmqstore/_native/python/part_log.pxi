@@ -125,6 +125,10 @@ cdef class LogPart:
                 field = record_check(<const char *>view.buf, &record, -1, CHECK_CRC)
             if rc != view.len or field != FIELD_NONE:
                 raise ValueError(f"no encoded record: {record_field_name(field).decode('ascii')}")
+            if record.magic == MAGIC_MESSAGE_V2:
+                raise errors.MessageIllegalError(
+                    "a record of RocketMQ 5's second version: 4.9.3 would take it for damage",
+                    status=types.PutStatus.MESSAGE_ILLEGAL)
             store = self.opened(READ_WRITE)
             with nogil:
                 rc = append_encoded(store, <const char *>view.buf, &record, &offset)

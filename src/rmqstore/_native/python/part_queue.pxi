@@ -110,7 +110,7 @@ cdef class QueuePart:
             atomic_add(&self.in_use, -1)
         return check(rc, NULL, self.path) == 1
 
-    def put_run(self, int64_t first, units):
+    def put_run(self, int64_t first, units, bint is_light=False):
         """Write consecutive units as the dispatch does; how many were skipped."""
         cdef Py_buffer view
         cdef Queue *queue
@@ -127,7 +127,7 @@ cdef class QueuePart:
             with nogil:
                 lock_take(&self.lock)
                 rc = queue_put_run(queue, first, <const char *>view.buf, view.len // UNIT_BYTES,
-                                   &skipped)
+                                   is_light, &skipped)
                 lock_give(&self.lock)
                 atomic_add(&self.in_use, -1)
         finally:

@@ -1,8 +1,5 @@
 # A range of a log as queue units and index entries, and functions for those.
 
-SCHEDULE_TOPIC_NAME = SCHEDULE_TOPIC.decode("ascii")
-
-
 @cython.final
 cdef class LogUnits:
     """The units and index entries of the records that begin in a range of a store's log.

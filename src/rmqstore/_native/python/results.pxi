@@ -85,6 +85,23 @@ cdef class PutResult:
                 f"uniq_key={self.uniq_key!r})")
 
 
+cdef PutResult result_of(Message message):
+    """What the put of a stored message returned."""
+    cdef PutResult result = PutResult.__new__(PutResult)
+    cdef const char *host = message.slice.data + message.record.store_host_at
+    result.v6 = message.record.sys_flag & SYS_STORE_HOST_V6 != 0
+    memcpy(result.host, host, HOST_V6_BYTES if result.v6 else HOST_V4_BYTES)
+    result.appended.physical_offset = message.record.physical_offset
+    result.appended.queue_offset = message.record.queue_offset
+    result.appended.store_timestamp = message.record.store_timestamp
+    result.stop = message.record.physical_offset + message.record.size
+    result._queue_id = message.record.queue_id
+    result._count = 1
+    message.intact()
+    result.given_key = message.uniq_key
+    return result
+
+
 @cython.final
 cdef class Memory:
     """Memory of the core, exported by the buffer protocol and freed with the last view."""

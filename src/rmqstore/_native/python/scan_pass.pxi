@@ -54,9 +54,9 @@ cdef class ScanPass:
     cdef bytes last_error
 
     def __cinit__(self, OpenStore engine, tuple columns, tuple topics, int64_t queue_id,
-                  int64_t start, int64_t stop, int64_t since, int64_t until, tags, tuple keys,
-                  int64_t batch_rows, int64_t batch_bytes, str on_corruption, str on_removed,
-                  bint messages):
+                  int64_t start, int64_t stop, int64_t since, int64_t until, tags, sql,
+                  tuple keys, int64_t batch_rows, int64_t batch_bytes, str on_corruption,
+                  str on_removed, bint messages):
         cdef Scan *scan = &self.scan
         cdef int64_t[SCAN_COUNT] fields
         cdef int64_t i
@@ -82,7 +82,7 @@ cdef class ScanPass:
         scan.batch.max_body = engine.max_body
         take_texts(&scan.filter.topics, topics, self.keep)
         take_texts(&scan.filter.keys, keys, self.keep)
-        parse_tags(tags, &scan.filter.tags, self.keep)
+        filter_begin(&scan.filter.messages, tags, sql, self.keep)
         scan.filter.queue_id = queue_id
         scan.filter.since = since
         scan.filter.until = until
@@ -133,7 +133,7 @@ cdef class ScanPass:
             return corrupt_unit(self.engine._path, &scan.removed_queue.files, scan.bad_offset,
                                 scan.field)
         if status == E_CORRUPT:
-            return corrupt_record(self.engine._path, scan.store.log.file_size, scan.bad_offset,
+            return corrupt_record(self.engine._path, &scan.store.log, scan.bad_offset,
                                   scan.field)
         if status == E_REMOVED:
             if scan.removed_queue == NULL:
@@ -240,19 +240,15 @@ cdef class ScanPass:
         return PyCapsule_New(stream, b"arrow_array_stream", stream_capsule_free)
 
 
-cdef int take_texts(WantedTexts *wanted, tuple texts, list keep) except -1:
+cdef int take_texts(TextSet *wanted, tuple texts, list keep) except -1:
     """Point to the texts, which ``keep`` keeps alive."""
-    cdef int64_t i
-    wanted.count = len(texts)
-    wanted.texts = <const char **>calloc(<size_t>max(wanted.count, 1), sizeof(char *))
-    wanted.lengths = <int64_t *>calloc(<size_t>max(wanted.count, 1), sizeof(int64_t))
-    if wanted.texts == NULL or wanted.lengths == NULL:
-        raise MemoryError()
-    for i in range(wanted.count):
-        keep.append(texts[i])
-        wanted.texts[i] = utf8_of("text", texts[i], &wanted.lengths[i])
-    if wanted_hash(wanted) < 0:
-        raise MemoryError()
+    cdef int64_t length = 0
+    cdef const char *data
+    for text in texts:
+        keep.append(text)
+        data = utf8_of("text", text, &length)
+        if text_set_add(wanted, data, length) < 0:
+            raise MemoryError()
     return 0
 
 

@@ -7,10 +7,11 @@ cdef int set_topic(OpenStore engine, str topic, int64_t write_queue_nums) except
     cdef const char *name = utf8_of("topic", topic, &length)
     cdef Topic *entry
     cdef Store *store
-    check_topic(name, length, topic)
+    if not topic_name_good(name, length):
+        check_topic(name, length, topic)
     store = engine.entered()
     entry = topic_enter(&store.table, name, length)
-    if entry != NULL:
+    if entry != NULL and length <= TOPIC_MAX_BYTES:      # else no message can be put to it
         atomic_set(&entry.write_queue_nums, write_queue_nums)
     store_leave(store)
     if entry == NULL:
@@ -93,3 +94,24 @@ cdef dict queue_files(OpenStore engine):
     store_leave(store)
     check(rc, NULL, engine._path)
     return found
+
+
+cdef dict topic_counts(OpenStore engine):
+    """Messages dispatched to the queues of each topic since the store was opened, and bytes."""
+    cdef Store *store = engine.entered()
+    cdef Topic *topic = load_topic(&store.table.first)
+    cdef Queue *queue
+    cdef int64_t messages, size
+    counts = {}
+    while topic != NULL:
+        messages = size = 0
+        queue = load_queue(&topic.first_queue)
+        while queue != NULL:
+            messages += atomic_get(&queue.put_units)
+            size += atomic_get(&queue.put_bytes)
+            queue = queue.next_made
+        if messages:
+            counts[topic.name[:topic.length].decode("utf-8", "replace")] = (messages, size)
+        topic = load_topic(&topic.next_made)
+    store_leave(store)
+    return counts

@@ -180,6 +180,12 @@ cdef int64_t queue_set_unit(
     return rc
 
 
+cdef inline void count_unit(Queue *queue, int64_t size) noexcept nogil:
+    """Count a message that was appended.  Nobody else writes these."""
+    atomic_set(&queue.put_units, atomic_peek(&queue.put_units) + 1)
+    atomic_set(&queue.put_bytes, atomic_peek(&queue.put_bytes) + size)
+
+
 cdef int64_t queue_put_unit(
     Queue *queue, int64_t queue_offset, int64_t physical_offset, int32_t size, int64_t code,
 ) noexcept nogil:
@@ -216,6 +222,7 @@ cdef int64_t queue_put_unit(
     if rc < 0:
         return rc
     atomic_set(&queue.last_end, physical_offset + size)
+    count_unit(queue, size)
     atomic_set(&queue.files.wrote, (queue_offset + 1) * UNIT_BYTES)
     atomic_set(&queue.max_offset, queue_offset + 1)
     return 1
@@ -238,6 +245,7 @@ cdef inline bint queue_append_unit(
     if unlikely(mapped_file_lost(file, position, position + UNIT_BYTES) != 0):
         return False
     atomic_set(&queue.last_end, physical_offset + size)
+    count_unit(queue, size)
     atomic_set(&queue.files.wrote, (queue_offset + 1) * UNIT_BYTES)
     atomic_set(&queue.max_offset, queue_offset + 1)
     return True

@@ -6,6 +6,8 @@ cdef enum:
     QUEUE_WINDOW = 256 << 10     # bytes of blocks reserved at a time
     FLOOR_UNITS = 4096           # units examined in one step
     EXT_ADDRESS = -2147483649    # tags codes up to this are addresses in consumequeue_ext
+    FILTER_POSITIONS_MAX = 16    # bits that one subscription has in a bit map
+    TOPIC_DIRECTORY_BYTES = 255  # the longest name of a directory
 
 # Units derived from the log, from ``start`` on: those missing or wrong in the files. Complete
 # before it is published; after that neither changed nor freed while the queue lives.
@@ -22,6 +24,44 @@ cdef struct Unit:
     int64_t physical_offset
     int64_t tags_code
     int32_t size
+
+
+# What a store's configuration says of consumequeue_ext.
+cdef struct ExtSettings:
+    int64_t file_size            # of a queue that has no files yet
+    bint written                 # each new unit gets one
+
+
+# The files of a queue in consumequeue_ext. What is written is of the dispatch thread.
+cdef struct QueueExt:
+    FileSet files
+    MappedFile *current          # where units are written; held
+    atomic_i64 names_dirty       # 1: its directories have to be synced
+    atomic_i64 size_known        # 1: the files have shown their size
+    bint begun                   # the end of its units was found: more can be written
+    int64_t began_at             # that end
+    int64_t retry_at             # monotonic ns before which it is not searched again
+    int64_t newest_record        # log offset of the record whose unit was written last; -1: none
+    int64_t newest_address
+
+
+# A subscription with an expression, for the bit maps: is a message one that it wants?
+# ``evaluate`` answers 1 for true; 0, or a negative number, for anything else.
+cdef struct BitmapFilter:
+    int64_t (*evaluate)(
+        const void *compiled, const char *properties, int64_t length) noexcept nogil
+    void (*release)(void *compiled) noexcept nogil
+    void *compiled
+    int64_t position_count
+    int32_t positions[FILTER_POSITIONS_MAX]
+
+
+# The subscriptions of a topic. Complete before it is published; freed with the topic.
+cdef struct BitmapFilters:
+    BitmapFilters *older         # the one it replaced
+    int64_t bitmap_bytes
+    int64_t count
+    BitmapFilter *filters
 
 
 # Where a queue's offsets begin again along the log, as its topic was deleted and made again.
@@ -55,6 +95,9 @@ cdef struct Topic:
     int32_t key_hash             # Java's hash of "<topic>#", which index keys begin with
     atomic_i64 write_queue_nums  # 0: no entry in topics.json
     atomic_i64 round_robin
+    atomic_i64 client_queue_nums  # queue ids below are for clients to send to; 0: ask first
+    atomic_i64 client_messages   # that came this way, and the bytes of their records
+    atomic_i64 client_bytes
     Queue **queues               # by id, up to queue_room; replaced by a larger copy
     int64_t queue_room
     Queue *far_queues            # those with ids too high for the array
@@ -64,8 +107,9 @@ cdef struct Topic:
     bint entered                 # topics.json had it when the store was opened
     bint gone                    # records after noted_before did not recreate it
     bint schedule                # SCHEDULE_TOPIC_XXXX: tags codes are times
+    BitmapFilters *bitmap_filters            # published; NULL: none
     int32_t length
-    char name[TOPIC_MAX_BYTES + 1]
+    char name[8]                 # and as many more as the name and its zero take
 
 
 cdef struct Queue:
@@ -74,10 +118,14 @@ cdef struct Queue:
     Queue *next_far
     FileSet files
     MappedFile *current          # where units are written; held, owned by the dispatch thread
+    const ExtSettings *ext_settings          # NULL: it has none, being by itself
+    QueueExt *ext                # published; NULL: nobody has asked for it yet
     int64_t zeroed               # zeros are written up to here; INT64_MOST: not to this file
     atomic_i64 max_offset        # end of the units; stored only after their bytes
     atomic_i64 min_offset        # first unit whose record the log still has
     atomic_i64 last_end          # end of the record that the newest unit points to
+    atomic_i64 put_units         # appended since the store was opened, and their records' bytes
+    atomic_i64 put_bytes
     atomic_i64 names_dirty       # 1: its directories have to be synced
     int64_t next_offset          # the next message's queue offset; guarded by the put lock
     int64_t room                 # units below have a file and blocks; guarded by the put lock
@@ -102,6 +150,7 @@ cdef struct Queue:
     int64_t bad_stop
     int64_t unreadable           # "r": why it cannot be read, -errno; 0: it can
     int64_t bad_log_stop         # valid while the log's files end there
+    bint light_counted           # in the table's number of light queues; guarded by the put lock
     bint completed               # units were written while the store was opened
     bint listed                  # its directory was found
     bint deleted                 # "r": its files belong to a deleted topic
@@ -115,7 +164,11 @@ cdef Queue *queue_new(
     cdef Queue *queue = <Queue *>calloc(1, sizeof(Queue))
     if queue == NULL:
         return NULL
-    if topic != NULL:
+    if topic != NULL and topic.length > TOPIC_DIRECTORY_BYTES:
+        # RocketMQ 5, whose queues are elsewhere then. No topic has a space: nothing is there.
+        snprintf(directory, FAILURE_PATH_BYTES, "consumequeue/a topic of %d bytes/%d",
+                 topic.length, queue_id)
+    elif topic != NULL:
         snprintf(directory, FAILURE_PATH_BYTES, "consumequeue/%s/%d", <char *>topic.name, queue_id)
     else:
         directory[0] = 46                    # ConsumeQueue by itself: "."
@@ -128,15 +181,35 @@ cdef Queue *queue_new(
     return queue
 
 
+cdef void queue_ext_free(QueueExt *ext) noexcept nogil:
+    mapped_file_release(ext.current)
+    file_set_destroy(&ext.files)
+    free(ext)
+
+
 cdef void queue_destroy(Queue *queue) noexcept nogil:
     mapped_file_release(queue.current)
     file_set_destroy(&queue.files)
+    if queue.ext != NULL:
+        queue_ext_free(queue.ext)
     derived_free(queue.derived_kept)
     derived_free(queue.making)
     slice_release(&queue.near)
     free(queue.time_memo.times)
     free(queue.run)
     free(queue)
+
+
+cdef void bitmap_filters_free(BitmapFilters *filters) noexcept nogil:
+    cdef BitmapFilters *older
+    cdef int64_t i
+    while filters != NULL:
+        older = filters.older
+        for i in range(filters.count):
+            filters.filters[i].release(filters.filters[i].compiled)
+        free(filters.filters)
+        free(filters)
+        filters = older
 
 
 cdef extern from *:

@@ -17,6 +17,7 @@ cdef struct TopicTable:
     int64_t file_size            # of the consume queue files
     bint writable
     OpenFiles *open_files
+    ExtSettings ext
     Lock lock
     Topic **slots
     Topic *first
@@ -25,6 +26,7 @@ cdef struct TopicTable:
     int64_t retired_count
     atomic_i64 topics
     atomic_i64 queues
+    atomic_i64 light_queues      # with messages; changed under the put lock
     int64_t gone_before          # above 0: a new topic counts as deleted up to this log offset
 
 
@@ -80,6 +82,7 @@ cdef void topic_table_destroy(TopicTable *table) noexcept nogil:
         gone_topic = topic
         topic = topic.next_made
         free(gone_topic.queues)
+        bitmap_filters_free(gone_topic.bitmap_filters)
         free(gone_topic)
     for i in range(table.retired_count):
         free(table.retired[i])
@@ -97,6 +100,11 @@ cdef inline Topic *topic_find(TopicTable *table, const char *name, int64_t lengt
             return topic
         topic = topic.next
     return NULL
+
+
+cdef inline bint topic_is_light(const Topic *topic) noexcept nogil:
+    """Whether its queue is a light one: its units are of records of other queues."""
+    return name_is_light(topic.name, topic.length)
 
 
 cdef bint topic_is_kept(const Topic *topic) noexcept nogil:
@@ -119,16 +127,16 @@ cdef void topic_ask_gone(Topic *topic, int64_t end) noexcept nogil:
 
 
 cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noexcept nogil:
-    """Find or make the entry of a topic; NULL without memory. ``length`` is at most 127."""
+    """Find or make the entry of a topic; NULL without memory."""
     cdef uint32_t hash = topic_hash(name, length)
     cdef Topic **slot = &table.slots[hash & (TOPIC_TABLE_SLOTS - 1)]
     cdef Topic *topic
     lock_take(&table.lock)
     topic = topic_find(table, name, length)
     if topic == NULL:
-        topic = <Topic *>calloc(1, sizeof(Topic))
+        topic = <Topic *>calloc(1, sizeof(Topic) + <size_t>length)
         if topic != NULL:
-            memcpy(topic.name, name, <size_t>length)
+            memcpy(<char *>topic.name, name, <size_t>length)
             topic.length = <int32_t>length
             topic.hash = hash
             topic.key_hash = java_hash_utf8(b"#", 1, java_hash_utf8(name, length, 0))
@@ -195,6 +203,7 @@ cdef Queue *queue_enter(TopicTable *table, Topic *topic, int32_t queue_id) noexc
         queue = queue_new(topic, queue_id, table.root, table.file_size, table.writable)
         if queue != NULL:
             queue.files.open_files = table.open_files
+            queue.ext_settings = &table.ext if table.ext.file_size > 0 else NULL
         if queue != NULL and queue_id < QUEUES_DIRECT and queue_id >= topic.queue_room \
                 and topic_grow(table, topic, queue_id) < 0:
             queue_destroy(queue)
@@ -236,10 +245,10 @@ cdef int64_t topic_grow(TopicTable *table, Topic *topic, int64_t queue_id) noexc
 
 
 cdef bint topic_name_good(const char *name, int64_t length) noexcept nogil:
-    """[%|a-zA-Z0-9_-]{1,127}: safe as a path component."""
+    """[%|a-zA-Z0-9_-], as many as a record can name: safe as a path component."""
     cdef int64_t i
     cdef unsigned char c
-    if length < 1 or length > TOPIC_MAX_BYTES:
+    if length < 1 or length > TOPIC_V2_MAX_BYTES:
         return False
     for i in range(length):
         c = <unsigned char>name[i]
@@ -247,3 +256,8 @@ cdef bint topic_name_good(const char *name, int64_t length) noexcept nogil:
                 or c == 37 or c == 124 or c == 95 or c == 45):
             return False
     return True
+
+
+cdef inline bint topic_name_writable(const char *name, int64_t length) noexcept nogil:
+    """Whether a record that is written can name the topic: 1 to 127 of these characters."""
+    return length <= TOPIC_MAX_BYTES and topic_name_good(name, length)

@@ -140,9 +140,32 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
     queue = queue_enter(&store.table, request.topic, record.queue_id)
     if queue == NULL:
         return E_NO_MEMORY
-    if queue.unreadable:
+    if not queue.unreadable:
+        wanted = queue_note_unreadable(queue, recover_record(store, queue, record, request.code))
+    if wanted < 0 or request.properties.multi_offset.value_length <= 0:
+        return min(wanted, 0)
+    return derive_multi(store, record, &request)
+
+
+cdef int64_t derive_multi(
+    Store *store, const Record *record, const DispatchRequest *request,
+) noexcept nogil:
+    """The same in the further queues that the record names."""
+    cdef MultiNames names
+    cdef MultiName entry
+    cdef Queue *queue
+    cdef int64_t skipped = 0
+    cdef int64_t rc = 0
+    if multi_begin(&request.properties, &names) <= 0:
         return 0
-    return min(queue_note_unreadable(queue, recover_record(store, queue, record, request.code)), 0)
+    while rc >= 0 and multi_next(&names, &entry):
+        rc = multi_find_queue(&store.table, record, &entry, &queue)
+        if rc == 0 and queue != NULL and not queue.unreadable:
+            rc = queue_note_unreadable(queue, multi_recover_unit(
+                store, queue, record, entry.queue_offset, request.code, &skipped))
+        elif rc == E_NOT_FOUND:
+            rc = 0
+    return min(rc, 0)
 
 
 cdef int64_t derive_ends(Store *store) noexcept nogil:

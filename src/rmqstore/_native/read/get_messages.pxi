@@ -1,6 +1,6 @@
-# getMessage: statuses, filter by tags, next offset.
+# getMessage: statuses, filters, next offset.
 #
-# Source: store/DefaultMessageStore.java getMessage, store/DefaultMessageFilter.java
+# Source: store/DefaultMessageStore.java getMessage
 
 cdef enum:
     GET_FOUND
@@ -13,15 +13,8 @@ cdef enum:
     GET_NO_MATCHED_LOGIC_QUEUE
     GET_NO_MESSAGE_IN_QUEUE
 
-    FILTER_TAGS_MAX = 64
     FILTER_SCAN_BYTES = 16000
     GET_UNITS = 512              # read at a time
-
-cdef struct TagFilter:
-    int64_t count                # 0: everything passes
-    int64_t codes[FILTER_TAGS_MAX]
-    const char *texts[FILTER_TAGS_MAX]
-    int64_t lengths[FILTER_TAGS_MAX]
 
 cdef struct Got:
     Found *items
@@ -33,34 +26,10 @@ cdef struct Got:
     int64_t max_offset
     int64_t bad_offset           # log offset of a record that did not check
     Queue *queue                 # the one read; NULL: none
+    MappedFile *ext_near         # the ext file read last
     bint unit_is_bad             # it points outside the log; bad_offset is its byte in the queue
+    bint at_once                 # do not wait for earlier puts: set by the caller
     int64_t field
-
-
-cdef inline bint tags_code_passes(const TagFilter *tags, int64_t code) noexcept nogil:
-    """Compare the low 32 bits, as Java does; an ext address always passes, and the tag decides."""
-    cdef int64_t i
-    if tags.count == 0 or code <= EXT_ADDRESS:
-        return True
-    for i in range(tags.count):
-        if <int32_t>code == <int32_t>tags.codes[i]:
-            return True
-    return False
-
-
-cdef bint tags_pass(const TagFilter *tags, const char *data, const Record *record) noexcept nogil:
-    """Compare the TAGS string itself."""
-    cdef Property found
-    cdef int64_t i
-    if tags.count == 0:
-        return True
-    if not property_find(data + record.properties_at, record.properties_length, b"TAGS", 4, &found):
-        return False
-    for i in range(tags.count):
-        if found.value_length == tags.lengths[i] \
-                and memcmp(found.value, tags.texts[i], <size_t>found.value_length) == 0:
-            return True
-    return False
 
 
 cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
@@ -85,7 +54,7 @@ cdef void got_clear(Got *got) noexcept nogil:
 
 cdef int64_t get_messages(
     Store *store, Queue *queue, int64_t offset, int64_t max_messages, int64_t max_bytes,
-    const TagFilter *tags, Got *got,
+    const MessageFilter *filter, Got *got,
 ) noexcept nogil:
     """Fill ``got``; 0, or E_CORRUPT with ``got.bad_offset`` and ``got.field``, or another status.
 
@@ -93,14 +62,16 @@ cdef int64_t get_messages(
     """
     cdef MappedFile *near = NULL
     cdef int64_t rc = get_each(
-        store, &near, queue, offset, max_messages, max_bytes, tags, got)
+        store, &near, queue, offset, max_messages, max_bytes, filter, got)
     mapped_file_release(near)
+    mapped_file_release(got.ext_near)
+    got.ext_near = NULL
     return rc
 
 
 cdef int64_t get_each(
     Store *store, MappedFile **near, Queue *queue, int64_t offset, int64_t max_messages,
-    int64_t max_bytes, const TagFilter *tags, Got *got,
+    int64_t max_bytes, const MessageFilter *filter, Got *got,
 ) noexcept nogil:
     """As get_messages; ``near``: the log's file that was read last, which the caller releases."""
     cdef Slice units
@@ -116,12 +87,12 @@ cdef int64_t get_each(
     if not get_offset_inside(offset, got):
         return 0
     stop = got.max_offset
-    if tags.count:
+    if filter.active:
         stop = min(stop, offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES)
     at = offset
     while at < stop and got.count < max_messages:
         n = min(stop - at, <int64_t>GET_UNITS)
-        if tags.count == 0:
+        if not filter.active:
             n = min(n, max_messages - got.count)
         n = queue_units(queue, at, n, &units)
         if n <= 0:
@@ -140,7 +111,7 @@ cdef int64_t get_each(
             if got.count >= max_messages:
                 break
             unit_read(units.data + i * UNIT_BYTES, &unit)
-            if not tags_code_passes(tags, unit.tags_code):
+            if not unit_passes(&filter.tags, queue, &got.ext_near, unit.tags_code):
                 at += 1
                 continue
             if got.count and bytes + unit.size > max_bytes:
@@ -174,7 +145,7 @@ cdef int64_t get_each(
                     rc = E_LOST
                 slice_release(&units)
                 return rc
-            if tags_pass(tags, found.slice.data, &found.record):
+            if not filter.active or filter_passes(filter, found.slice.data, &found.record):
                 bytes += found.record.size
                 rc = got_add(got, &found)
                 if rc < 0:
@@ -252,7 +223,7 @@ cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept
 
     The result then ends there, so that every reader learns of the gap.
     """
-    if store.writable or queue_refresh_now(store, queue) < 0:
+    if not store.writable and queue_refresh_now(store, queue) < 0:
         return False
     got.min_offset = min(atomic_get(&queue.min_offset), got.max_offset)
     if at >= got.min_offset:
@@ -269,7 +240,7 @@ cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) n
     cdef int64_t rc
     got.queue = queue
     if store.writable:
-        if queue == NULL or reach > atomic_get(&queue.max_offset):
+        if not got.at_once and (queue == NULL or reach > atomic_get(&queue.max_offset)):
             wait_for_earlier_puts(store)
     elif queue != NULL and queue.unreadable:
         return queue.unreadable

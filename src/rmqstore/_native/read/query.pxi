@@ -110,7 +110,7 @@ cdef int64_t query_run(
         rc = 0
         if newer == begins and (lost or (index != NULL and not whole)):
             newer += 1                       # lost keys may be of the record that continues there
-        if i == 0 and atomic_get(&store.indexes.dispatched) > stop:
+        if i == 0 and store.indexes.enabled and atomic_get(&store.indexes.dispatched) > stop:
             stop = atomic_get(&store.indexes.dispatched)
         if not query.index_only and stop < newer:
             rc = query_log(store, query, stop, newer, whole and not lost, begins, got, hits)

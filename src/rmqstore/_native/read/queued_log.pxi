@@ -86,10 +86,6 @@ cdef int64_t log_is_covered(Store *store, int64_t start, int64_t stop) noexcept 
     return rc
 
 
-cdef bint topic_is_light(const Topic *topic) noexcept nogil:
-    return topic.length > 5 and memcmp(topic.name, b"%LMQ%", 5) == 0
-
-
 cdef int64_t extents_add(Extents *extents, Queue *queue, int64_t file_size) noexcept nogil:
     """Add the records of a queue's units."""
     cdef Slice units

@@ -157,6 +157,15 @@ cdef int64_t queue_find_end(Store *store, Queue *queue) noexcept nogil:
     return 0
 
 
+cdef bint unit_is_removed(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
+    """Whether a unit's record lay before the log: a queue that is empty by now goes on there."""
+    cdef Unit unit
+    memset(&unit, 0, sizeof(Unit))
+    return queue_file_unit(queue, queue_offset, &unit) == 0 and unit.size > 0 \
+        and not unit_is_blank(&unit) \
+        and 0 <= unit.physical_offset <= log_first(store) - unit.size
+
+
 cdef int64_t queue_good_units(
     Store *store, Queue *queue, int64_t known, int64_t used,
 ) noexcept nogil:
@@ -167,7 +176,8 @@ cdef int64_t queue_good_units(
     """
     cdef int64_t stop = file_set_stop(&store.log)
     cdef int64_t at = used
-    while at > known and not unit_is_good(store, queue, at - 1):
+    while at > known and not unit_is_good(store, queue, at - 1) \
+            and not unit_is_removed(store, queue, at - 1):
         at -= 1
         if at == queue.bad_stop - 1 and known <= queue.bad_start < at \
                 and stop == queue.bad_log_stop and not unit_is_good(store, queue, queue.bad_start):

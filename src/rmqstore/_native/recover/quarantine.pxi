@@ -9,10 +9,8 @@ cdef enum:
 
 cdef int64_t log_open_file(Store *store, int64_t start) noexcept nogil:
     """A descriptor of the log file that begins there; the caller closes it."""
-    cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
-    file_name(path, store.log.directory, start)
-    return sys_open_file(store.log.root, path, O_RDWR, &status)
+    return set_open_file(&store.log, set_place_of(&store.log, start), start, O_RDWR, &status)
 
 
 cdef int64_t quarantine_make(Store *store, int64_t offset, char *name) noexcept nogil:

@@ -23,6 +23,12 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
     rc = recover_refresh(store, failure)
     if rc < 0:
         return rc
+    # What lies in several directories lacks its last files if one of them is not mounted.
+    if store.log.places != NULL and store.recovery.clean \
+            and queues_end(store, INT64_MOST) > file_set_stop(&store.log):
+        return fail(failure, E_INCOMPATIBLE, "consumequeue",
+                    "the log ends before what the queues name: is a directory of it not mounted?",
+                    -1, file_set_stop(&store.log), queues_end(store, INT64_MOST))
     rc = checkpoint_read(store.root, &checkpoint)
     if rc < 0:
         return fail(failure, rc, "checkpoint", "cannot be read", -1, 0, 0)
@@ -34,6 +40,10 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
         end = recover_find_end(store, &checkpoint, failure)
         if end < 0:
             return end
+        if checkpoint.confirmed > end:
+            return fail(failure, E_INCOMPATIBLE, "checkpoint",
+                        "RocketMQ 5 noted a longer log: open with mode 'r'", -1, end,
+                        checkpoint.confirmed)
         rc = recover_precheck(store, &checkpoint, end, failure)
         if rc < 0:
             return rc
@@ -101,7 +111,7 @@ cdef int64_t recover_repair(
     if store.dispatch.recovering_until:
         rc = recover_next_offsets(store)
         if rc < 0:
-            return fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
+            return fail(failure, rc, set_directory(&store.log, 0), "cannot be read", -1, 0, 0)
     topics_inferred_deleted(store)
     if checkpoint.stale:                     # else the next recovery would trust the old one
         rc = flush_queues_now(store, FLUSH_ALL)
@@ -118,6 +128,9 @@ cdef int64_t recover_last_file(Store *store, Failure *failure) noexcept nogil:
     if wrote >= file_set_stop(&store.log):
         return 0
     rc = file_set_hold_open(&store.log, wrote, &last)
+    if rc == 0 and last.read_only:
+        mapped_file_release(last)
+        rc = -EROFS
     if rc == 0:
         rc = mapped_file_reserve(
             last, last.fd, min(store.log.file_size, wrote - last.start + RECORD_BLANK_BYTES))
@@ -184,7 +197,7 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
     if rc < 0:
         return rc
     if store.log.count == 0 and rc > 0:
-        return fail(failure, E_INCOMPATIBLE, "commitlog",
+        return fail(failure, E_INCOMPATIBLE, set_directory(&store.log, 0),
                     "there are consume queues but no log: is it mounted?", -1, 0, 0)
     rc = infer_queue_file_size(&store.table, failure)
     if rc < 0:
@@ -195,6 +208,8 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
     while queue != NULL:
         queue.files.file_size = store.table.file_size
         rc = file_set_validate(&queue.files, LENGTHS_CHECKED, failure)
+        if rc >= 0:
+            rc = queue_ext_check(queue, failure)
         if rc < 0:
             return rc
         queue = next_queue(queue)
@@ -211,6 +226,9 @@ cdef int64_t recover_complete_queues(Store *store, Failure *failure) noexcept no
         if rc < 0:
             return rc
         completed += rc
+        rc = queue_ext_complete(queue, failure)
+        if rc < 0:
+            return rc
         queue = next_queue(queue)
     return completed
 
@@ -281,12 +299,27 @@ cdef int64_t recover_stall(Store *store, int64_t end, Failure *failure) noexcept
     return 1
 
 
+cdef void recover_next_offset(
+    Store *store, Queue *queue, const Record *record, int64_t queue_offset,
+) noexcept nogil:
+    """Set a queue's next offset after a record's, unless that one is damaged."""
+    if record.physical_offset >= queue.ahead.start and queue_offset >= queue.next_offset \
+            and (first_is_likely(queue, queue_offset, record.physical_offset)
+                 if queue.next_offset == 0 else gap_is_likely(
+                queue_offset - queue.next_offset,
+                record.physical_offset - atomic_peek(&queue.last_end))):
+        queue.next_offset = queue_offset + 1
+        queue_count_light(&store.table, queue)
+
+
 cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
     """Set the next queue offsets after the messages whose units wait for disk space."""
     cdef Cursor cursor
     cdef Record record
     cdef Unit unit
     cdef DispatchRequest request
+    cdef MultiNames names
+    cdef MultiName entry
     cdef Queue *queue = first_queue(&store.table)
     cdef const char *data
     cdef int64_t rc, wanted
@@ -316,13 +349,18 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
         unit.physical_offset = record.physical_offset
         if life_begins(&queue.ahead, record.queue_offset, &unit):
             queue.next_offset = queue.ahead.first + 1
-        if record.physical_offset >= queue.ahead.start \
-                and record.queue_offset >= queue.next_offset \
-                and (first_is_likely(queue, record.queue_offset, record.physical_offset)
-                     if queue.next_offset == 0 else gap_is_likely(
-                    record.queue_offset - queue.next_offset,
-                    record.physical_offset - atomic_peek(&queue.last_end))):
-            queue.next_offset = record.queue_offset + 1
+        recover_next_offset(store, queue, &record, record.queue_offset)
+        if multi_begin(&request.properties, &names) <= 0:
+            continue
+        while wanted >= 0 and multi_next(&names, &entry):
+            wanted = multi_find_queue(&store.table, &record, &entry, &queue)
+            if queue != NULL:
+                recover_next_offset(store, queue, &record, entry.queue_offset)
+            elif wanted == E_NOT_FOUND:
+                wanted = 0
+        if wanted < 0:
+            rc = wanted
+            break
     cursor_close(&cursor)
     return min(rc, 0)
 
@@ -364,7 +402,9 @@ cdef int64_t recover_from_first(Store *store, Failure *failure) noexcept nogil:
 
 cdef int64_t make_directories(Store *store) noexcept nogil:
     """Create the directories that every store has."""
-    cdef int64_t rc = sys_make_directory(store.root, "commitlog")
+    cdef int64_t rc = 0
+    if store.log.places == NULL:
+        rc = sys_make_directory(store.root, "commitlog")
     if rc >= 0:
         rc = sys_make_directory(store.root, "consumequeue")
     if rc >= 0:

@@ -123,12 +123,13 @@ cdef int64_t recover_floor(
     derived_free(queue.making)
     queue.making = NULL
     queue_forget_near(queue)
+    queue_ext_restart(queue)
     atomic_set(&queue.files.wrote, 0)        # until the floor is known, any file may be closed
     if queue_is_of_deleted(queue):
         if not queue.files.writable:
             queue.deleted = True
         else:
-            floor = queue_delete(queue)
+            floor = queue_delete(&store.table, queue)
             if floor == 0:
                 floor = remove_topic_directory(store, queue.topic)
         if floor < 0:
@@ -209,11 +210,15 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
             rc > 0 or queue.files.slots[queue.files.count - 1].start
             >= stop + queue.files.file_size):
         rc = queue_trim(queue, stop)
+    if rc >= 0:
+        rc = recover_ext_end(store, queue)
     if rc < 0:
         return rc
     first = queue.files.slots[0].start // UNIT_BYTES
     stop = max(first, atomic_get(&queue.max_offset))
     queue.next_offset = stop
+    if stop > 0:
+        queue_count_light(&store.table, queue)
     atomic_set(&queue.max_offset, stop)
     atomic_set(&queue.files.wrote, stop * UNIT_BYTES)
     # Nothing is below the first file; a queue made just now may begin with a later one.
@@ -230,6 +235,39 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
         return first
     atomic_set(&queue.min_offset, first)
     return 0
+
+
+cdef int64_t recover_ext_end(Store *store, Queue *queue) noexcept nogil:
+    """Drop the ext units that the queue does not name, and force the others once more.
+
+    After a clean exit nothing is done unless some were written: the first new one does the same.
+    """
+    cdef MappedFile *file = NULL
+    cdef QueueExt *ext
+    cdef int64_t at, end, rc
+    if not ext_is_written(queue):
+        return 0
+    ext = queue_ext_of(queue)
+    if ext == NULL:
+        return E_NO_MEMORY
+    if not ext.begun and (store.recovery.clean or ext.files.count == 0):
+        return 0
+    rc = queue_ext_begin(queue, ext, atomic_get(&queue.max_offset))
+    if rc == 0:
+        rc = queue_ext_cut(queue, ext)
+    at = ext.began_at
+    while rc == 0 and at < atomic_get(&ext.files.wrote) and not store.recovery.clean:
+        rc = file_set_hold(&ext.files, at, &file)
+        if rc == 0:
+            end = min(atomic_get(&ext.files.wrote), file.start + file.size)
+            atomic_set(&file.name_dirty, 1)
+            touch_pages(file.base, at - file.start, end - file.start)
+            at = end
+            mapped_file_release(file)
+    if rc == 0 and not store.recovery.clean:
+        atomic_set(&ext.files.flushed, ext.began_at)
+        atomic_set(&ext.names_dirty, ext.files.count > 0)
+    return rc
 
 
 cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept nogil:

@@ -30,11 +30,11 @@ cdef int64_t log_examine(Store *store, const Window *window, Failure *failure) n
     if rc >= 0:
         store.recovery.examined_from = window.start
         wrote = rc
-        rc = damages_classify(store, window)
+        rc = damages_classify(store, window, failure)
         if rc >= 0:
             rc = wrote
         else:
-            fail(failure, rc, "commitlog", "cannot be read", -1, 0, 0)
+            fail(failure, rc, set_directory(&store.log, 0), "cannot be read", -1, 0, 0)
     file_set_reopen(&store.log, READ_WRITE if store.writable else READ_ONLY)
     return rc
 
@@ -54,8 +54,9 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
         cursor.check_crc = store.settings.check_crc and cursor.at >= window.crc_from
         rc = cursor_next(&cursor, &record, &data)
         if rc > 0 and record.magic == MAGIC_MESSAGE_V2 and store.writable:
-            rc = fail(failure, E_VERSION, "commitlog",
-                      "a record of RocketMQ 5: open with 'r'", cursor.at - rc, 0, 0)
+            bad = cursor.at - rc
+            cursor_close(&cursor)
+            return fail_of_five(store, bad, failure)
         elif rc > 0 and cursor.at - rc >= window.durable \
                 and record_is_torn(data, &record, store.log.file_size):
             if bad < 0:
@@ -99,6 +100,14 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
     return rc if rc < 0 else bad
 
 
+cdef int64_t fail_of_five(Store *store, int64_t at, Failure *failure) noexcept nogil:
+    """A record that only RocketMQ 5 writes: nothing may be cut, whether it is whole or damaged."""
+    cdef char path[FAILURE_PATH_BYTES]
+    set_file_name(path, &store.log, set_place_of(&store.log, at), at - at % store.log.file_size)
+    return fail(failure, E_VERSION, path,
+                "a record of RocketMQ 5's second version: open with mode 'r'", at, 0, 0)
+
+
 cdef int64_t damage_note(
     Store *store, int64_t start, int64_t stop, int64_t kind, int64_t field,
 ) noexcept nogil:
@@ -126,7 +135,9 @@ cdef int64_t damage_note(
     return 0
 
 
-cdef int64_t damages_classify(Store *store, const Window *window) noexcept nogil:
+cdef int64_t damages_classify(
+    Store *store, const Window *window, Failure *failure,
+) noexcept nogil:
     """Find how many records each range held, and whether a power cut leaves such bytes."""
     cdef Damage *damage
     cdef int64_t i, rc
@@ -137,7 +148,7 @@ cdef int64_t damages_classify(Store *store, const Window *window) noexcept nogil
         rc = damage_used(store, damage)
         if rc < 0:
             return rc
-        rc = damage_is_lost(store, damage)
+        rc = damage_is_lost(store, damage, failure)
         if rc < 0:
             return rc
         if damage.kind == DAMAGE_TAIL:
@@ -190,7 +201,7 @@ cdef int64_t sector_used(Store *store, int64_t at) noexcept nogil:
         sector, min(SECTOR_BYTES, store.log.file_size - place + place % SECTOR_BYTES))
 
 
-cdef int64_t damage_is_lost(Store *store, Damage *damage) noexcept nogil:
+cdef int64_t damage_is_lost(Store *store, Damage *damage, Failure *failure) noexcept nogil:
     """1 if a power cut leaves such a range, 0 if not; sets ``records``.
 
     Every record that is still recognizable has its magic code and position, and zero sectors.
@@ -222,7 +233,10 @@ cdef int64_t damage_is_lost(Store *store, Damage *damage) noexcept nogil:
                 return at
             continue
         records += 1
-        if get_i32(head + RECORD_MAGIC) != MAGIC_MESSAGE or size < RECORD_FIXED_BYTES \
+        if store.writable and get_i32(head + RECORD_MAGIC) == MAGIC_MESSAGE_V2 \
+                and get_i64(head + RECORD_PHYSICAL_OFFSET) == at:
+            return fail_of_five(store, at, failure)
+        if not magic_of_message(get_i32(head + RECORD_MAGIC)) or size < RECORD_FIXED_BYTES \
                 or size > damage.stop - at:
             break
         rc = 1
@@ -278,8 +292,8 @@ cdef int64_t head_find(Store *store, int64_t at, int64_t stop) noexcept nogil:
         if rc < 0:
             break
         for i in range(length - RECORD_PHYSICAL_OFFSET - 7):
-            if buffer[i + RECORD_MAGIC] == <char>0xDA and get_i32(
-                    buffer + i + RECORD_MAGIC) == MAGIC_MESSAGE \
+            if buffer[i + RECORD_MAGIC] == <char>0xDA \
+                    and magic_of_message(get_i32(buffer + i + RECORD_MAGIC)) \
                     and get_i64(buffer + i + RECORD_PHYSICAL_OFFSET) == at + i:
                 free(buffer)
                 return at + i
@@ -307,7 +321,8 @@ cdef int64_t damages_decide(Store *store, Failure *failure) noexcept nogil:
                  <const char *>b"no filler fits there; mode 'r' shows all others"
                  if store.recovery.fill else
                  <const char *>b"on_corruption='fill' loses no other record, mode 'r' shows them")
-        file_name(path, store.log.directory, damage.start - damage.start % store.log.file_size)
+        set_file_name(path, &store.log, set_place_of(&store.log, damage.start),
+                      damage.start - damage.start % store.log.file_size)
         return fail(failure, E_CORRUPT, path, what, damage.start, 0, 0)
     return 0
 
@@ -319,8 +334,11 @@ cdef bint damage_can_be_filled(Store *store, const Damage *damage) noexcept nogi
     return damage.stop - damage.start >= least
 
 
-cdef int64_t queues_end(Store *store) noexcept nogil:
-    """The end of the last record with a unit in any queue: after a clean exit, the log's."""
+cdef int64_t queues_end(Store *store, int64_t limit) noexcept nogil:
+    """The end of the last record with a unit in any queue: after a clean exit, the log's.
+
+    Of those whose units name no record at ``limit`` or behind it.
+    """
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t used
@@ -331,7 +349,7 @@ cdef int64_t queues_end(Store *store) noexcept nogil:
         used = queue_used_units(queue)
         if used > 0 and queue_unit_at(queue, used - 1, &unit) == 0 \
                 and not unit_is_blank(&unit) and unit.physical_offset >= 0 \
-                and unit.physical_offset < file_set_stop(&store.log):
+                and unit.physical_offset < limit:
             end = max(end, unit.physical_offset + max(unit.size, 0))
         file_set_reopen(&queue.files, READ_WRITE if store.writable else READ_ONLY)
         queue = next_queue(queue)

@@ -6,8 +6,9 @@ cdef void scan_free(Scan *scan) noexcept nogil:
     if scan.messages != NULL:
         got_clear(scan.messages)
         free(scan.messages)
-    wanted_free(&scan.filter.topics)
-    wanted_free(&scan.filter.keys)
+    text_set_free(&scan.filter.topics)
+    text_set_free(&scan.filter.keys)
+    filter_free(&scan.filter.messages)
     if scan.error != NULL:
         inflated_free(scan.error)
 

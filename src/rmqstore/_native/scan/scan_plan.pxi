@@ -95,7 +95,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     end = scan.head
     first = log_first(store)
     cursor_init(cursor, store, first, end)
-    cursor.report_removed = not store.writable
+    cursor.report_removed = True
     cursor.in_place = not store.writable
     if along_queue:
         return scan_along_queue(scan)

@@ -103,8 +103,13 @@ cdef void source_step_back(ScanSource *source) noexcept nogil:
 
 cdef bint unit_may_pass(const ScanFilter *filter, const Lane *lane) noexcept nogil:
     """Whether the record may have the tags, judged by the unit; delivery times pass."""
-    return filter.tags.count == 0 or lane.queue.topic.schedule \
-        or tags_code_passes(&filter.tags, lane.unit.tags_code)
+    cdef MappedFile *near = NULL
+    cdef bint passes
+    if filter.messages.tags.count == 0 or lane.queue.topic.schedule:
+        return True
+    passes = unit_passes(&filter.messages.tags, lane.queue, &near, lane.unit.tags_code)
+    mapped_file_release(near)                # not held: there may be thousands of queues
+    return passes
 
 
 cdef int64_t source_bad_offset(const ScanSource *source) noexcept nogil:

@@ -27,6 +27,7 @@ cdef void *reput_run(void *argument) noexcept nogil:
         calls = atomic_get_strict(&store.dispatch.worker.calls)
         seen = atomic_get_strict(limit)
         if seen > atomic_get(&store.dispatch.dispatched):
+            note_most(&store.figures.behind_most, seen - atomic_get(&store.dispatch.dispatched))
             rc = reput_until(store, seen)
             if rc < 0:
                 dispatch_stalled(store, rc)

@@ -63,7 +63,8 @@ cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
         if rc == 0:
             rc = file_set_sync_name(&store.log, store.writer.current)
         if rc < 0:
-            return fail(failure, rc, "commitlog", "the first file cannot be made", 0, 0, 0)
+            return fail(failure, rc, set_directory(&store.log, 0),
+                        "the first file cannot be made", 0, 0, 0)
     elif wrote < file_set_stop(&store.log):  # recovery has reserved its blocks
         rc = file_set_hold_open(&store.log, wrote, &store.writer.current)
         if rc < 0:
@@ -180,6 +181,7 @@ cdef int64_t store_close(Store *store) noexcept nogil:
             rc = abort_remove(store)
     atomic_set_strict(&store.state, STATE_CLOSED)
     wakeups_ring(&store.flush.wakeups, INT64_MAX)
+    wakeups_ring(&store.dispatch.wakeups, INT64_MAX)
     store_empty(store)
     return rc
 
@@ -215,8 +217,9 @@ cdef int64_t reading_check_permitted(Store *store, Failure *failure) noexcept no
     cdef stat_t status
     cdef int64_t i, fd
     for i in range(store.log.count):
-        file_name(path, store.log.directory, store.log.slots[i].start)
-        fd = sys_open_file(store.log.root, path, O_RDONLY, &status)
+        set_file_name(path, &store.log, store.log.slots[i].place, store.log.slots[i].start)
+        fd = set_open_file(
+            &store.log, store.log.slots[i].place, store.log.slots[i].start, O_RDONLY, &status)
         if fd == -EACCES:
             return fail(failure, fd, path, "cannot be opened", -1, 0, 0)
         if fd >= 0:
@@ -231,7 +234,8 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc < 0:
         return rc
     if rc == 0:
-        return fail(failure, E_NOT_FOUND, "commitlog", "there is no log file", -1, 0, 0)
+        return fail(failure, E_NOT_FOUND, set_directory(&store.log, 0),
+                    "there is no log file", -1, 0, 0)
     store.log.file_size = store.settings.log_file_size
     reading_take_log_size(store)
     rc = reading_check_permitted(store, failure)

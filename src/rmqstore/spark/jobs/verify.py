@@ -192,7 +192,7 @@ class _Check:
     def _queues(self) -> Iterator[Row]:
         folder = Path(self.plan.path, paths.CONSUME_QUEUE)
         for topic in sorted(folder.iterdir()) if folder.is_dir() else []:
-            if not paths.is_topic_name(topic.name) or not topic.is_dir():
+            if not paths.is_stored_topic_name(topic.name) or not topic.is_dir():
                 continue
             for queue in sorted(topic.iterdir()):
                 queue_id = paths.parse_queue_id(queue.name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError, TopicNotFoundError
+from rmqstore.filters import check_filter
 from rmqstore.scan import COLUMNS
 from rmqstore.spark.common.options import OptionError, Options
 from rmqstore.spark.common.schema import spark_schema
@@ -93,6 +94,8 @@ class Selection:
     tags : str, or None
         An expression such as ``"TagA || TagB"``.
     keys : tuple of str, or None
+    sql : str, or None
+        An SQL92 filter over the properties.
     on_corrupt : {"raise", "skip", "stop"}
     fail_on_data_loss : bool
     max_partition_bytes : int
@@ -113,6 +116,7 @@ class Selection:
     max_messages_per_partition: int | None = None
     min_partitions: int | None = None
     columns: tuple[str, ...] | None = None
+    sql: str | None = None
 
     @property
     def on_removed(self) -> Literal["raise", "skip"]:
@@ -159,11 +163,11 @@ def parse_selection(options: Options) -> Selection:
     ------
     OptionError
         A value is none that the option may have, or options contradict each other.
+    FilterError
+        ``tags`` or ``sql`` does not parse.
     StoreNotFoundError
         A path is no store.
     """
-    if "sql" in options:
-        raise OptionError("option 'sql': SQL92 filters are not in this version; use tags or where")
     options.together("topics", "topicPattern", "queues")
     pattern = options.text("topicPattern")
     if pattern is not None:
@@ -171,13 +175,16 @@ def parse_selection(options: Options) -> Selection:
             re.compile(pattern)
         except re.error as error:
             raise OptionError(f"option 'topicPattern' is {pattern!r}: {error}") from None
+    tags, sql = options.text("tags"), options.text("sql")
+    check_filter(tags=tags, sql=sql)
     policy = options.choice("onCorrupt", "fail", _POLICIES)
     return Selection(
         stores=_stores(options.paths()),
         topics=options.texts("topics"),
         topic_pattern=pattern,
         queues=_queues(options),
-        tags=options.text("tags"),
+        tags=tags,
+        sql=sql,
         keys=options.texts("keys"),
         on_corrupt=_POLICIES[policy],
         fail_on_data_loss=options.flag("failOnDataLoss", True),

@@ -66,7 +66,7 @@ class Piece:
         -1: any.
     since, until : int, or None
         Store times in ms since the epoch.
-    tags : str, or None
+    tags, sql : str, or None
         Taken in place of the partition's.
     keys : tuple of str
         Taken in place of the partition's.
@@ -84,6 +84,7 @@ class Piece:
     tags: str | None = None
     keys: tuple[str, ...] = ()
     size: int = 0
+    sql: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,11 @@ def queue_piece(
     tags: str | None = None,
     keys: tuple[str, ...] = (),
     size: int = 0,
+    sql: str | None = None,
 ) -> Piece:
     """Return the piece ``[start, stop)`` of a queue."""
-    return Piece("queue", start, stop, (topic,), queue_id, tags=tags, keys=keys, size=size)
+    names = (topic,)
+    return Piece("queue", start, stop, names, queue_id, tags=tags, keys=keys, size=size, sql=sql)
 
 
 def read_partition(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -235,6 +238,7 @@ def scan_piece(
         since=piece.since,
         until=piece.until,
         tags=piece.tags,
+        sql=piece.sql,
         keys=piece.keys or None,
         batch_rows=BATCH_ROWS,
         batch_bytes=BATCH_BYTES,

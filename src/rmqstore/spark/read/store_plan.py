@@ -90,6 +90,7 @@ class StorePlan:
             topics,
             columns=("queue_id",),
             tags=selection.tags,
+            sql=selection.sql,
             keys=selection.keys,
             on_corruption=selection.on_corrupt,
             on_removed=selection.on_removed,
@@ -288,6 +289,7 @@ class StorePlan:
             since=scan.since,
             until=scan.until,
             tags=scan.tags,
+            sql=scan.sql,
             **{"keys": scan.keys, "size": size, **more},
         )
 

@@ -19,7 +19,7 @@ from rmqstore.locking import open_for_writing
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.sink import exchange
 from rmqstore.spark.sink.ledger import Intent, Job, Ledger
-from rmqstore.spark.sink.options import Limits, WriteOptions, limits_in_force
+from rmqstore.spark.sink.options import SinkLimits, WriteOptions, limits_in_force
 from rmqstore.spark.sink.staging import (
     StagedFile,
     StagedFileError,
@@ -50,13 +50,15 @@ class UnfinishedWriteError(StoreError):
     """A write has begun and cannot be finished now; the next write to the store finishes it."""
 
 
-def append(options: WriteOptions, limits: Limits, job: Job, files: Iterable[StagedFile]) -> None:
+def append(
+    options: WriteOptions, limits: SinkLimits, job: Job, files: Iterable[StagedFile]
+) -> None:
     """Put staged files into the store, unless the job is in it; finish what another has begun.
 
     Parameters
     ----------
     options : WriteOptions
-    limits : Limits
+    limits : SinkLimits
         With which the files were checked.
     job : Job
     files : iterable of StagedFile
@@ -216,7 +218,7 @@ def in_order(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
     return tuple(sorted((file for file in files if file.rows), key=lambda file: file.partition))
 
 
-def _check_limits(store: MessageStore, limits: Limits) -> None:
+def _check_limits(store: MessageStore, limits: SinkLimits) -> None:
     """Refuse a store of other limits than those that the rows were checked with."""
     found = limits_in_force(store.config)
     if found != limits:

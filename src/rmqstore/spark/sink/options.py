@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rmqstore import opening, paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreNotFoundError
+from rmqstore.layout import log_paths
 from rmqstore.spark.common.columns import COLUMNS, SINK_COLUMNS, SchemaError
 from rmqstore.spark.common.options import OptionError, Options
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "Limits",
+    "SinkLimits",
     "WriteOptions",
     "limits_of",
     "parse_write_options",
@@ -44,7 +45,7 @@ _JOB_ID_LENGTH = 256
 
 
 @dataclass(frozen=True)
-class Limits:
+class SinkLimits:
     """What a record of the store may be.
 
     Attributes
@@ -101,8 +102,21 @@ class WriteOptions:
     config: str | None
 
     def store_config(self) -> StoreConfig | None:
-        """Return the configuration that was named, None if none was."""
-        return None if self.config is None else StoreConfig.from_file(self.config)
+        """Return the configuration that was named, None if none was.
+
+        Raises
+        ------
+        ValueError
+            Its log lies elsewhere: what is staged and put in place is one directory.
+        """
+        if self.config is None:
+            return None
+        config = StoreConfig.from_file(self.config)
+        if log_paths(str(self.path), config) is not None:
+            raise ValueError(
+                f"config: {self.config} has the log outside {self.path}: Spark writes none there"
+            )
+        return config
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -199,7 +213,7 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     return tuple(name for name in SINK_COLUMNS if name in seen)
 
 
-def limits_of(path: str, config: StoreConfig | None) -> Limits:
+def limits_of(path: str, config: StoreConfig | None) -> SinkLimits:
     """Return what a record of the store at a path may be; of the one made there if there is none.
 
     Parameters
@@ -210,7 +224,7 @@ def limits_of(path: str, config: StoreConfig | None) -> Limits:
 
     Returns
     -------
-    Limits
+    SinkLimits
 
     Raises
     ------
@@ -234,9 +248,9 @@ def limits_of(path: str, config: StoreConfig | None) -> Limits:
         return limits_in_force(config if config is not None else StoreConfig())
 
 
-def limits_in_force(config: StoreConfig) -> Limits:
+def limits_in_force(config: StoreConfig) -> SinkLimits:
     """Return what a configuration makes of records."""
-    return Limits(
+    return SinkLimits(
         max_message_size=config.max_message_size,
         file_size=config.mapped_file_size_commit_log,
         record_checksum=config.record_checksum,

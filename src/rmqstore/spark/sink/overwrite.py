@@ -24,7 +24,7 @@ from rmqstore.spark.sink.append import (
     roll_forward,
 )
 from rmqstore.spark.sink.ledger import Intent, Job, Ledger, is_earlier, last_change
-from rmqstore.spark.sink.options import Limits, WriteOptions, limits_in_force
+from rmqstore.spark.sink.options import SinkLimits, WriteOptions, limits_in_force
 from rmqstore.spark.sink.staging import StagedFile
 from rmqstore.syncing import sync_path
 
@@ -93,13 +93,15 @@ def check_allowed(options: WriteOptions) -> None:
         )
 
 
-def replace(options: WriteOptions, limits: Limits, job: Job, files: Iterable[StagedFile]) -> None:
+def replace(
+    options: WriteOptions, limits: SinkLimits, job: Job, files: Iterable[StagedFile]
+) -> None:
     """Make a new store of staged files, and put it in the place of the old one.
 
     Parameters
     ----------
     options : WriteOptions
-    limits : Limits
+    limits : SinkLimits
         With which the files were checked.
     job : Job
     files : iterable of StagedFile
@@ -176,7 +178,9 @@ def _finish_pending(options: WriteOptions) -> None:
             roll_forward(store, ledger, sync=True)
 
 
-def _make(options: WriteOptions, limits: Limits, job: Job, files: tuple[StagedFile, ...]) -> None:
+def _make(
+    options: WriteOptions, limits: SinkLimits, job: Job, files: tuple[StagedFile, ...]
+) -> None:
     """Make the new store, complete and on the disk, with the old one's memory."""
     made = making_path(options.path, job)
     made.mkdir(exist_ok=True)

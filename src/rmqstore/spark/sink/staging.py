@@ -19,7 +19,7 @@ from rmqstore.errors import StoreError
 from rmqstore.offline import check_table
 from rmqstore.spark.common.errors import RowError
 from rmqstore.spark.common.side_files import TEMPORARY
-from rmqstore.spark.sink.options import Limits
+from rmqstore.spark.sink.options import SinkLimits
 from rmqstore.syncing import sync_path
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ class Rules:
         From :func:`rmqstore.spark.sink.options.sink_columns`.
     topic : str or None
         Of all rows, in place of the column.
-    limits : Limits
+    limits : SinkLimits
         Of the store.
     """
 
     columns: tuple[str, ...]
     topic: str | None
-    limits: Limits
+    limits: SinkLimits
 
 
 @dataclass(frozen=True)

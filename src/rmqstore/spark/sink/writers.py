@@ -34,7 +34,7 @@ from rmqstore.spark.common.side_files import (
 from rmqstore.spark.sink.append import append, check_place
 from rmqstore.spark.sink.ledger import Job, Ledger
 from rmqstore.spark.sink.options import (
-    Limits,
+    SinkLimits,
     limits_of,
     parse_write_options,
     sink_columns,
@@ -71,13 +71,13 @@ class StagedMessage(WriterCommitMessage):
         For which it staged.
     file : StagedFile
         What it left.
-    limits : Limits
+    limits : SinkLimits
         With which it checked its rows.
     """
 
     job: Job
     file: StagedFile
-    limits: Limits
+    limits: SinkLimits
 
 
 class _Plan:

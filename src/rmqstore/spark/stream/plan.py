@@ -102,6 +102,7 @@ def _pieces(
                 first,
                 last,
                 tags=selection.tags,
+                sql=selection.sql,
                 keys=selection.keys or (),
                 size=size,
             )

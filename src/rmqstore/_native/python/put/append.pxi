@@ -11,6 +11,7 @@ cdef enum:
 
 cdef struct Chunk:
     int64_t rows
+    int64_t multi_until          # messages below may have further queues
     Encoded *messages
     Queue **queues
     AppendResult *appended
@@ -40,6 +41,7 @@ cdef Chunk *chunk_new(int64_t rows) except NULL:
     if chunk == NULL:
         raise MemoryError()
     chunk.rows = rows
+    chunk.multi_until = 0
     chunk.messages = <Encoded *>(chunk + 1)
     chunk.queues = <Queue **>(chunk.messages + rows)
     chunk.appended = <AppendResult *>(chunk.queues + rows)
@@ -59,24 +61,37 @@ cdef void chunk_free(Chunk *chunk) noexcept nogil:
         free(chunk)
 
 
+cdef void chunk_drop_multi(Chunk *chunk) noexcept nogil:
+    """Free what its messages have of further queues."""
+    while chunk.multi_until > 0:
+        chunk.multi_until -= 1
+        free(chunk.messages[chunk.multi_until].multi)
+
+
 cdef int64_t chunk_fill(
-    Store *store, const Rows *rows, int64_t first, int64_t count, Chunk *chunk,
+    Store *store, const Limits *limits, const Rows *rows, int64_t first, int64_t count,
+    Chunk *chunk,
 ) noexcept nogil:
     """Lay out ``count`` rows from ``first`` on, and find their queues."""
     cdef Row row = rows.same
     cdef Topic *topic
     cdef int32_t queue_id
-    cdef int64_t i
+    cdef int64_t i, rc
     chunk.text.length = 0
     for i in range(count):
         rows_get(rows, first + i, &row)
         if rows.is_mapped:
-            row_join_map(rows, &row)
+            row_join_map(limits, rows, &row)
         topic = rows.topics[0 if rows.one_topic else first + i]
         queue_id = <int32_t>rows.queue_ids[first + i]
         if row_encode(&store.settings, &row, topic, queue_id, &chunk.text,
                       &chunk.messages[i]) < 0:
             return E_NO_MEMORY
+        if unlikely(row.multi.length > 0):
+            chunk.multi_until = i + 1
+            rc = row_encode_multi(store, &row, queue_id, &chunk.text, &chunk.messages[i])
+            if rc < 0:
+                return rc
         chunk.queues[i] = queue_find(topic, queue_id)
     for i in range(count):                   # offsets to addresses: the text may have moved
         chunk.messages[i].properties = chunk.text.data + <int64_t>chunk.messages[i].properties
@@ -97,10 +112,12 @@ cdef int64_t append_rows(
     """Append all rows, chunk by chunk, advancing ``appended``; how many were appended."""
     cdef int64_t done = 0
     cdef int64_t part, stored, i
+    cdef Limits limits = limits_of(store)
     while done < rows.count and status[0] == 0:
         part = min(CHUNK_ROWS, rows.count - done)
-        status[0] = chunk_fill(store, rows, done, part, chunk)
+        status[0] = chunk_fill(store, &limits, rows, done, part, chunk)
         if status[0] < 0:
+            chunk_drop_multi(chunk)
             break
         stored = log_append(store, chunk.messages, chunk.queues, part, 0, 0, chunk.appended, status)
         for i in range(stored):
@@ -110,6 +127,7 @@ cdef int64_t append_rows(
         if stored:
             appended.stop = chunk.appended[stored - 1].physical_offset \
                 + chunk.messages[stored - 1].size
+        chunk_drop_multi(chunk)
         appended.physical_offset += stored
         appended.queue_offset += stored
         appended.queue_id += stored
@@ -127,6 +145,7 @@ cdef PutManyResult append_inputs(OpenStore engine, list inputs, bint wait):
     cdef int64_t stored
     cdef int64_t count = 0
     cdef int64_t status = 0
+    cdef int64_t started = coarse_ns()
     for input in inputs:
         rows_choose_queues(engine, input)
         count += input.rows.count
@@ -154,6 +173,10 @@ cdef PutManyResult append_inputs(OpenStore engine, list inputs, bint wait):
             wait_for_disk(store, result.stop, result._count, &status)
         else:
             worker_call(&store.flush.log_worker)
+    if result._count:
+        count_put_time(&store.figures, coarse_ns() - started)
+    elif status < 0:
+        atomic_add(&store.figures.put_failed, 1)
     return finish_rows(engine, result, status)
 
 
@@ -193,22 +216,28 @@ cdef PutManyResult finish_rows(OpenStore engine, PutManyResult result, int64_t s
 
 
 cdef int append_one(
-    OpenStore engine, const Encoded *messages, Queue **queues, int64_t count, int64_t size,
+    OpenStore engine, Encoded *messages, Queue **queues, int64_t count, int64_t size,
     AppendResult *appended, bint wait, PutResult result,
 ) except -1:
     """Append a message, or a batch as a whole, and with synchronous flush wait for the disk."""
     cdef Store *store = engine.store
     cdef int64_t status = E_BUSY
     cdef int64_t done = 0
+    cdef int64_t took
+    cdef int64_t started = 0     # where it waited: it has not begun when its record says
     # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
     if size <= SMALL_BODY:
         done = log_append(store, messages, queues, count, size, APPEND_WHOLE | APPEND_AT_ONCE,
                           appended, &status)
     if done == 0 and status == E_BUSY:
+        started = coarse_ns()
         with nogil:
             done = log_append(store, messages, queues, count, size, APPEND_WHOLE, appended, &status)
     if done == 0:
+        atomic_add(&store.figures.put_failed, 1)
         raise write_error(store, engine._path, status)
+    if unlikely(messages[0].multi != NULL):  # complete only now
+        size = messages[0].size
     result.appended = appended[0]
     result.stop = result.appended.physical_offset + size
     result._queue_id = queues[0].id
@@ -221,6 +250,12 @@ cdef int append_one(
             wait_acknowledged(engine, result)
         else:
             worker_call(&store.flush.log_worker)
+    if started:
+        took = coarse_ns() - started
+    else:
+        took = (coarse_wall_millis() + atomic_peek(&store.clock_shift)
+                - result.appended.store_timestamp) * 1000000
+    count_put_time(&store.figures, took)
     # Last of all, so that nothing is acknowledged after a sync has failed.
     if unlikely(atomic_get_strict(&store.failed) != 0):
         raise write_error(store, engine._path, E_FAILED)

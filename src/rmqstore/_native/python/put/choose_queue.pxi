@@ -67,6 +67,9 @@ cdef Queue *writable_queue(OpenStore engine, Topic *topic, int64_t queue_id) exc
         queue = queue_enter(&engine.store.table, topic, <int32_t>queue_id)
         if queue == NULL:
             raise MemoryError()
+    if unlikely(topic.schedule) and not engine.delays_begun:
+        engine.delays_begun = True
+        (<object>engine)._begin_schedule()
     return queue
 
 

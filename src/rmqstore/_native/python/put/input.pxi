@@ -9,9 +9,12 @@ cdef str SEPARATORS = f"\\x01, \\x02 or {TORN_BYTES} times \\x00 in a row"
 
 cdef Limits limits_of(const Store *store) noexcept nogil:
     cdef Limits limits
+    limits.now = store_millis(store)
     limits.max_message_size = store.settings.max_message_size
     limits.file_size = store.log.file_size
     limits.record_checksum = store.settings.record_checksum
+    limits.multi_dispatch = store.settings.multi_dispatch
+    limits.light_queues = store.settings.light_queues
     limits.store_host_v6 = store.settings.store_host_length == HOST_V6_BYTES
     return limits
 
@@ -30,6 +33,17 @@ cdef object size_error(const Limits *limits, str where, int problem, int64_t siz
                    f"file has {limits.file_size}")
 
 
+cdef object light_error(const Limits *limits, const Row *row, str where):
+    """The exception of ROW_BAD_LIGHT."""
+    cdef Span name = first_bad_name(limits, row, row.multi_dropped)
+    text = text_of(name.data, min(name.length, 200))
+    if topic_name_writable(name.data, name.length) and name.length > LIGHT_PREFIX_BYTES:
+        return illegal(f"{where}: INNER_MULTI_DISPATCH names the light queue {text!r}, which needs "
+                       "enable_lmq")
+    return illegal(f"{where}: INNER_MULTI_DISPATCH must name topics, each {TOPIC_RULE}, "
+                   f"got {text!r}")
+
+
 cdef int64_t first_bad_topic(const ColumnView *column, int64_t rows) noexcept nogil:
     """The first row that is no topic name, -1 if all are."""
     cdef const Span *name
@@ -38,7 +52,7 @@ cdef int64_t first_bad_topic(const ColumnView *column, int64_t rows) noexcept no
     for row in range(rows):
         name = column_span(column, row)
         if (last == NULL or last.data != name.data or last.length != name.length) \
-                and not topic_name_good(name.data, name.length):
+                and not topic_name_writable(name.data, name.length):
             return row
         last = name
     return -1
@@ -119,7 +133,6 @@ cdef class RowInput:
     def __cinit__(self):
         self.columns = {}
         self.rows.same = NO_ROW
-        self.rows.same.born_timestamp = wall_millis()
 
     cdef const ColumnView *view(self, str name) except NULL:
         """The view of a column; ABSENT if there is none."""
@@ -190,6 +203,9 @@ cdef class RowInput:
             raise size_error(limits, self.where(
                 "body" if problem == ROW_TOO_LARGE else "properties", row), problem, size)
         rows_get(&self.rows, row, &bad)
+        if problem == ROW_BAD_LIGHT:
+            row_join_map(limits, &self.rows, &bad)
+            raise light_error(limits, &bad, self.where("properties", row))
         store_properties(bad.properties.data, bad.properties.length, &mapped)
         name, stored, entry = "uniq_key", "UNIQ_KEY", &mapped.unique_key
         if problem == ROW_OTHER_TAGS:

@@ -117,17 +117,21 @@ cdef int hash_rows(ColumnInput column) except -1:
 
 
 cdef RowInput rows_of_arguments(
-    Store *store, object topic, object bodies, object queue_id, object queue_key, object tags,
-    object keys, object properties, object uniq_key,
+    OpenStore engine, object topic, object bodies, object queue_id, object queue_key, object tags,
+    object keys, object properties, object uniq_key, bint compress,
 ):
     """Build the columns of a call and check them against each other."""
+    cdef Store *store = engine.store
     cdef RowInput input = RowInput()
     cdef ColumnInput body = bodies_column(bodies)
     cdef ColumnInput unique = ColumnInput(
         "uniq_key", "True, False, a str, or a sequence, a NumPy array or an Arrow array of str or "
         "None", NULLABLE)
     cdef Limits limits = limits_of(store)
+    input.rows.same.born_timestamp = limits.now
     input.columns["body"] = body
+    if compress and store.settings.compress_above >= 0:
+        deflate_rows(store, engine._config, input, body)
     input.columns["topic"] = text_column("topic", topic, NOT_NULL)
     input.columns["tags"] = check_property(text_column("tags", tags, NULLABLE))
     input.columns["keys"] = check_property(keys_column(keys))
@@ -155,7 +159,7 @@ cdef PutManyResult put_rows(
     store_puttable(engine.store, engine._path)
     try:
         input = rows_of_arguments(
-            engine.store, topic, bodies, queue_id, queue_key, tags, keys, properties, uniq_key)
+            engine, topic, bodies, queue_id, queue_key, tags, keys, properties, uniq_key, True)
         return append_inputs(engine, [input], wait)
     finally:
         store_leave(engine.store)
@@ -175,7 +179,7 @@ cdef PutResult put_batched(
         check_topic(name.data, name.length, topic)
         queue = choose_queue(engine, known_topic(engine, &name), queue_id, queue_key)
         input = rows_of_arguments(
-            engine.store, topic, bodies, queue, None, tags, keys, properties, uniq_key)
+            engine, topic, bodies, queue, None, tags, keys, properties, uniq_key, False)
         if input.rows.count == 0:
             raise ValueError("bodies must have at least one message for a batch, got none")
         return append_batch(engine, input, wait)
@@ -200,7 +204,7 @@ cdef PutResult append_batch(OpenStore engine, RowInput input, bint wait):
     chunk = chunk_new(count)
     try:
         with nogil:
-            rc = chunk_fill(store, &input.rows, 0, count, chunk)
+            rc = chunk_fill(store, &limits, &input.rows, 0, count, chunk)
         if rc < 0:
             raise MemoryError()
         if input.rows.generate:

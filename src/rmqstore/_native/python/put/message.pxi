@@ -59,6 +59,15 @@ cdef int take_unique(object uniq_key, Row *row, PutResult result) except -1:
     return 0
 
 
+cdef int take_group(object producer_group, Row *row) except -1:
+    """Set the group whose half message it is."""
+    if not PyUnicode_Check(producer_group):
+        raise arguments.wrong_type("producer_group", "a str", producer_group)
+    if not producer_group:
+        raise arguments.wrong_value("producer_group", "a str that is not empty", "")
+    return text_argument("producer_group", producer_group, &row.producer_group)
+
+
 cdef int take_body(object body, Py_buffer *view) except -1:
     try:
         PyObject_GetBuffer(body, view, PyBUF_SIMPLE)
@@ -97,28 +106,20 @@ cdef int64_t choose_queue(
     return queue_of(how, number, &text, topic, queue_nums)
 
 
-cdef int warn_of_delay(OpenStore engine) except -1:
-    """Say, once for an open store, that nothing here delivers what is delayed."""
-    from warnings import warn
-
-    from rmqstore.config import RmqStoreWarning
-
-    engine.delay_warned = True
-    warn("a message with a delay_level waits in SCHEDULE_TOPIC_XXXX until a broker has the store: "
-         "this version does not deliver it", RmqStoreWarning)
-    return 0
-
-
 cdef PutResult put_message(
     OpenStore engine, object topic, object body, object queue_id, object queue_key, object tags,
     object keys, object properties, object flag, object delay_level, object born_timestamp,
-    object born_host, object uniq_key, bint wait,
+    object born_host, object uniq_key, object lite_topics, object producer_group, bint wait,
 ):
+    """Store one message, or with a producer group the half message of a transaction."""
     cdef Store *store = engine.store
     cdef Limits limits
+    cdef bytes names                         # of further queues
+    cdef object packed                       # the body, if it is deflated
     cdef char[STACK_TEXT] own_memory
     cdef char[STACK_TEXT] memory
     cdef Row row = NO_ROW
+    cdef Span half
     cdef Text own                            # the caller's properties
     cdef Text text
     cdef Encoded message
@@ -132,6 +133,7 @@ cdef PutResult put_message(
     cdef PutResult result = PutResult.__new__(PutResult)
     text_init(&own, own_memory, STACK_TEXT)
     text_init(&text, memory, STACK_TEXT)
+    message.multi = NULL
     store_puttable(store, engine._path)
     try:
         limits = limits_of(store)
@@ -142,7 +144,7 @@ cdef PutResult put_message(
         row.queue_id = choose_queue(engine, to, queue_id, queue_key)
         if flag is not ZERO:
             row.flag = <int32_t>int_argument("flag", flag, -INT32_MAX - 1, INT32_MAX)
-        row.born_timestamp = wall_millis()
+        row.born_timestamp = limits.now
         if properties is not None:
             add_properties(properties, &own, 0)
             row.properties.data = own.data
@@ -159,8 +161,18 @@ cdef PutResult put_message(
         if born_host is not None:
             row.born_host_length = host_bytes("born_host", born_host, row.born_host)
         if delay_level is not ZERO:
-            row.delay_level = int_argument("delay_level", delay_level, 0,
-                                           store.settings.delay_count)
+            # Above the highest level it is the highest, as in 4.9.3.
+            row.delay_level = min(int_argument("delay_level", delay_level, 0, INT32_MAX),
+                                  store.settings.delay_count)
+        if producer_group is not None:
+            take_group(producer_group, &row)
+        if lite_topics is not None:
+            names = light_names(lite_topics)
+            row.multi.data = names
+            row.multi.length = len(names)
+            if row.delay_level > 0 and row.multi.length > 0:
+                raise ValueError("lite_topics and delay_level must not be given both: the message "
+                                 "would be in the light queues before it is due")
         if PyBytes_CheckExact(body):
             row.body.data = PyBytes_AS_STRING(body)
             row.body.length = PyBytes_GET_SIZE(body)
@@ -171,13 +183,20 @@ cdef PutResult put_message(
             row.body.data = <const char *>view.buf
             row.body.length = view.len
             row.volatile_body = not PLANTED("a3")
+        if unlikely(store.settings.compress_above >= 0) and (
+                row.body.length >= max(1, store.settings.compress_above)
+                or isinstance(body, bodies.Deflated)):
+            packed = body if isinstance(body, bodies.Deflated) \
+                else deflated(engine._config, body, row.body.length, "body")
+            row.body.data = PyBytes_AS_STRING(packed)
+            row.body.length = PyBytes_GET_SIZE(packed)
+            row.volatile_body = False
+            row.sys_flag = SYS_COMPRESSED
         problem = row_size_problem(&limits, &row, &size)
         if problem != ROW_GOOD:
             raise size_error(&limits, "properties"
                              if problem == ROW_PROPERTIES_TOO_LARGE else "body",
                              problem, size)
-        if row.delay_level > 0 and not engine.delay_warned:
-            warn_of_delay(engine)
         # Only now, so that a refused message creates no topic.
         if to == NULL:
             to = writable_topic(engine, &row.topic)
@@ -185,12 +204,21 @@ cdef PutResult put_message(
         if row.delay_level > 0:
             to = topic_enter(&store.table, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
             size = row.delay_level - 1
+        elif row.producer_group.length > 0:
+            half.data = HALF_TOPIC
+            half.length = HALF_TOPIC_LENGTH
+            to = writable_topic(engine, &half)
+            size = 0
         if to == NULL or row_encode(&store.settings, &row, to, <int32_t>size, &text, &message) < 0:
             raise MemoryError()
+        if row.multi.length > 0:
+            check_multi(engine, row_encode_multi(
+                store, &row, <int32_t>size, &text, &message))
         message.properties = text.data + <int64_t>message.properties
         queue = writable_queue(engine, to, size)
         append_one(engine, &message, &queue, 1, message.size, &appended, wait, result)
     finally:
+        free(message.multi)
         text_free(&own)
         text_free(&text)
         if viewed:

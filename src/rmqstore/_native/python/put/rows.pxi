@@ -6,6 +6,9 @@
 
 cdef enum:
     NUMBER_TEXT = 24
+    HALF_TOPIC_LENGTH = 24
+
+cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 # What may be wrong with a row, besides what its columns were checked for.
 cdef enum:
@@ -15,15 +18,19 @@ cdef enum:
     ROW_OTHER_TAGS               # the column contradicts the map
     ROW_OTHER_KEYS
     ROW_OTHER_UNIQUE
+    ROW_BAD_LIGHT                # names a queue that cannot be: LightProblem says why
     ROW_PROPERTIES_TOO_LARGE
     ROW_TOO_LARGE
 
 
 cdef struct Limits:
+    int64_t now                  # born time of rows that have none
     int64_t max_message_size
     int64_t file_size            # of the commit log
     bint record_checksum
     bint store_host_v6
+    bint multi_dispatch          # a record given as a whole may name further queues
+    bint light_queues            # and light ones
 
 
 cdef struct Row:
@@ -33,9 +40,13 @@ cdef struct Row:
     Span keys                    # what is added to them; nothing if the length is below 1
     Span tags
     Span unique
+    Span multi                   # names of further queues, with commas
+    bint multi_given             # the properties have them
+    bint multi_dropped           # the properties have offsets in queues that do not hold
     int64_t unique_number        # of a unique key to make, -1: none
     int64_t queue_id             # of the topic; of a delayed message, its eventual queue
     int64_t delay_level          # 0: none
+    Span producer_group          # of a half message; nothing if the length is below 1
     int64_t born_timestamp
     int64_t prepared_transaction_offset
     int32_t flag
@@ -67,6 +78,7 @@ cdef struct Rows:
     const ColumnView *keys
     const ColumnView *tags
     const ColumnView *unique
+    const char *compressed       # by row, whether put_many deflated the body; NULL: none
     # of put_table
     bint is_table
     bint is_mapped               # properties may contain keys, tags and unique keys
@@ -82,7 +94,8 @@ cdef int64_t NO_NUMBER = INT64_MIN   # a null SYSFLAG
 cdef ColumnView NO_COLUMN            # ABSENT
 cdef Row NO_ROW
 NO_ROW.body.length = NO_ROW.properties.length = NO_ROW.keys.length = -1
-NO_ROW.tags.length = NO_ROW.unique.length = NO_ROW.unique_number = -1
+NO_ROW.tags.length = NO_ROW.unique.length = NO_ROW.unique_number = NO_ROW.multi.length = -1
+NO_ROW.producer_group.length = -1
 
 
 cdef inline bint is_same(
@@ -106,12 +119,16 @@ cdef inline void rows_get(const Rows *rows, int64_t row, Row *into) noexcept nog
         into.keys = rows.same.keys
         into.tags = rows.same.tags
         into.unique = rows.same.unique
+        into.multi = rows.same.multi
+        into.multi_given = into.multi_dropped = False
     take_span(rows.topic, row, &into.topic)
     take_span(rows.body, row, &into.body)
     take_span(rows.properties, row, &into.properties)
     take_span(rows.keys, row, &into.keys)
     take_span(rows.tags, row, &into.tags)
     take_span(rows.unique, row, &into.unique)
+    if unlikely(rows.compressed != NULL):
+        into.sys_flag = SYS_COMPRESSED if rows.compressed[row] else 0
     if rows.generate:
         into.unique_number = rows.first_unique + row
     if rows.is_table:
@@ -154,7 +171,53 @@ cdef bint same_words(const Span *a, const Property *b) noexcept nogil:
     return not split_next(b.value, b.value_length, 32, &other_at, &other, &other_length)
 
 
-cdef int row_join_map(const Rows *rows, Row *row) noexcept nogil:
+cdef bint topic_waits(const Span *topic) noexcept nogil:
+    """Whether what is put there is delivered later, and only then to further queues."""
+    return is_same(topic.data, topic.length, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) \
+        or is_same(topic.data, topic.length, b"RMQ_SYS_TRANS_HALF_TOPIC", 24)
+
+
+cdef int row_take_multi(
+    const Limits *limits, const StoreProperties *mapped, Row *row,
+) noexcept nogil:
+    """Note the further queues that given properties name: ROW_GOOD or ROW_BAD_LIGHT.
+
+    With offsets that it had elsewhere a record was in these queues, and is again; without them
+    the settings decide, as in 4.9.3.
+    """
+    cdef const char *names = mapped.multi_dispatch.value
+    cdef int64_t length = mapped.multi_dispatch.value_length
+    cdef bint was_there = mapped.multi_offset.value_length > 0
+    if length <= 0 or not (was_there or limits.multi_dispatch):
+        return ROW_GOOD
+    row.multi_dropped = was_there
+    if topic_waits(&row.topic):
+        return ROW_GOOD
+    row.multi.data = names
+    row.multi.length = list_length(names, length)
+    row.multi_given = True
+    return ROW_GOOD if first_bad_name(limits, row, was_there).length < 0 else ROW_BAD_LIGHT
+
+
+cdef Span first_bad_name(const Limits *limits, const Row *row, bint was_there) noexcept nogil:
+    """The first of a row's further queues that cannot be; its length is -1 if all can."""
+    cdef const char *names = row.multi.data
+    cdef int64_t length = row.multi.length
+    cdef Span name
+    name.data = names
+    while length >= 0:
+        list_next(&names, &length, &name.data, &name.length)
+        if not topic_name_writable(name.data, name.length):
+            return name
+        if name.length == LIGHT_PREFIX_BYTES and name_is_light(name.data, name.length):
+            return name
+        if not (was_there or limits.light_queues) and name_is_light(name.data, name.length):
+            return name
+    name.length = -1
+    return name
+
+
+cdef int row_join_map(const Limits *limits, const Rows *rows, Row *row) noexcept nogil:
     """Reduce tags, keys and unique key to what the properties lack; ROW_OTHER_... if they differ.
 
     A missing column is compatible with any map; a null contradicts a map that has a value.
@@ -180,6 +243,8 @@ cdef int row_join_map(const Rows *rows, Row *row) noexcept nogil:
                 mapped.unique_key.value_length):
             problem = problem or ROW_OTHER_UNIQUE
         row.unique.length = -1
+    if unlikely(mapped.multi_dispatch.value_length > 0):
+        problem = problem or row_take_multi(limits, &mapped, row)
     return problem
 
 
@@ -199,6 +264,14 @@ cdef inline int64_t row_properties_size(const Row *row, bint checksum) noexcept 
     if row.delay_level:                      # DELAY, REAL_TOPIC, REAL_QID, six separators
         size += 29 + row.topic.length + snprintf(NULL, 0, "%lld%lld", <long long>row.delay_level,
                                                  <long long>row.queue_id)
+    if row.multi.length > 0:                 # at least: the offsets are known later
+        if not row.multi_given:
+            size += row.multi.length + 22
+        if not row.multi_dropped:
+            size += 25 + 2 * list_count(row.multi.data, row.multi.length)
+    if row.producer_group.length > 0:        # TRAN_MSG, PGROUP, REAL_TOPIC, REAL_QID
+        size += 44 + row.producer_group.length + row.topic.length \
+            + snprintf(NULL, 0, "%lld", <long long>row.queue_id)
     if checksum:
         return size + CHECKSUM_PROPERTY_BYTES
     return size - 1 if size else 0
@@ -209,8 +282,11 @@ cdef int row_size_problem(const Limits *limits, const Row *row, int64_t *size) n
     size[0] = row_properties_size(row, limits.record_checksum)
     if size[0] > PROPERTIES_MAX_BYTES:
         return ROW_PROPERTIES_TOO_LARGE
-    size[0] += RECORD_FIXED_BYTES + row.body.length + (
-        SCHEDULE_TOPIC_LENGTH if row.delay_level else row.topic.length)
+    size[0] += RECORD_FIXED_BYTES + row.body.length
+    if row.delay_level:
+        size[0] += SCHEDULE_TOPIC_LENGTH
+    else:
+        size[0] += HALF_TOPIC_LENGTH if row.producer_group.length > 0 else row.topic.length
     if limits.store_host_v6:
         size[0] += HOST_V6_EXTRA
     if row.born_host_length == HOST_V6_BYTES \
@@ -230,7 +306,7 @@ cdef int64_t rows_size(const Limits *limits, const Rows *rows) noexcept nogil:
     for at in range(rows.count):
         rows_get(rows, at, &row)
         if rows.is_mapped:
-            row_join_map(rows, &row)
+            row_join_map(limits, rows, &row)
         row_size_problem(limits, &row, &size)
         total += size
     return total
@@ -255,12 +331,55 @@ cdef int64_t rows_check(
                     and not is_same(plain.data, plain.length, row.body.data, row.body.length):
                 problem[0] = ROW_BODIES_DIFFER
         if rows.is_mapped and problem[0] == ROW_GOOD:
-            problem[0] = row_join_map(rows, &row)
+            problem[0] = row_join_map(limits, rows, &row)
         if problem[0] == ROW_GOOD:
             problem[0] = row_size_problem(limits, &row, size)
         if problem[0] != ROW_GOOD:
             return at
     return -1
+
+
+cdef void text_add_kept(Text *text, int64_t start, const Row *row) noexcept nogil:
+    """Append the given properties without those that 4.9.3 makes anew or leaves out.
+
+    REQUIRES: there is room.
+    """
+    cdef Property entry
+    cdef int64_t at = 0
+    while property_next(row.properties.data, row.properties.length, &at, &entry):
+        if is_same(entry.name, entry.name_length, MULTI_OFFSET, 24) \
+                or (row.multi_given and is_same(entry.name, entry.name_length, b"WAIT", 4)):
+            continue
+        text_add_property(text, start, entry.name, entry.name_length, entry.value,
+                          entry.value_length)
+
+
+cdef int64_t row_encode_multi(
+    Store *store, const Row *row, int32_t queue_id, Text *text, Encoded *message,
+) noexcept nogil:
+    """Append what precedes the offsets in further queues, and make room for them: 0, or why not.
+
+    REQUIRES: row_encode was called, and nothing appended since.
+    """
+    cdef int64_t start = <int64_t>message.properties
+    cdef int64_t room = OFFSET_TEXT_BYTES * list_count(row.multi.data, row.multi.length) \
+        + row.multi.length + CHECKSUM_PROPERTY_BYTES + 64
+    cdef Multi *multi = NULL
+    cdef int64_t rc
+    if text_reserve(text, room) < 0:
+        return E_NO_MEMORY
+    if not row.multi_given:
+        text_add_property(text, start, MULTI_DISPATCH, 20, row.multi.data, row.multi.length)
+    text_add_property(text, start, MULTI_OFFSET, 24, b"", 0)
+    rc = multi_new(store, row.multi.data, row.multi.length, queue_id, &multi)
+    message.multi = multi
+    if rc < 0:
+        return rc
+    multi.before = text.length - start
+    message.properties_length = text.length - start
+    message.size = <int32_t>encoded_size(message)
+    text.length += OFFSET_TEXT_BYTES * multi.count + CHECKSUM_PROPERTY_BYTES + 1
+    return 0
 
 
 cdef inline int64_t row_encode(
@@ -273,7 +392,9 @@ cdef inline int64_t row_encode(
     cdef int64_t start = text.length
     if text_reserve(text, row_properties_size(row, True) + 2) < 0:
         return E_NO_MEMORY
-    if row.properties.length > 0:
+    if unlikely(row.multi_given or row.multi_dropped):
+        text_add_kept(text, start, row)
+    elif row.properties.length > 0:
         text_add(text, row.properties.data, row.properties.length)
     if row.keys.length > 0:
         text_add_property(text, start, b"KEYS", 4, row.keys.data, row.keys.length)
@@ -290,7 +411,15 @@ cdef inline int64_t row_encode(
         text_add_property(text, start, b"REAL_TOPIC", 10, row.topic.data, row.topic.length)
         text_add_property(text, start, b"REAL_QID", 8, number,
                           snprintf(number, NUMBER_TEXT, "%lld", <long long>row.queue_id))
-    if settings.record_checksum:             # filled in when the rest of the record is complete
+    if unlikely(row.producer_group.length > 0):
+        text_add_property(text, start, b"TRAN_MSG", 8, b"true", 4)
+        text_add_property(text, start, b"PGROUP", 6, row.producer_group.data,
+                          row.producer_group.length)
+        text_add_property(text, start, b"REAL_TOPIC", 10, row.topic.data, row.topic.length)
+        text_add_property(text, start, b"REAL_QID", 8, number,
+                          snprintf(number, NUMBER_TEXT, "%lld", <long long>row.queue_id))
+    # Filled in when the rest of the record is complete.
+    if settings.record_checksum and row.multi.length <= 0:
         if text.length > start:
             text_add(text, b"\x02", 1)
         memset(text.data + text.length, 0, CHECKSUM_PROPERTY_BYTES)
@@ -298,6 +427,7 @@ cdef inline int64_t row_encode(
     into.properties = <const char *>start
     into.properties_length = text.length - start
     into.checksum = settings.record_checksum
+    into.multi = NULL
     into.topic = topic.name
     into.topic_length = topic.length
     into.queue_id = queue_id

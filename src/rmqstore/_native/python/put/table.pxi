@@ -272,6 +272,7 @@ cdef RowInput rows_of_batch(
     cdef RowInput input = RowInput()
     cdef ArrowArray part
     cdef int64_t i
+    input.rows.same.born_timestamp = limits.now
     input.owner = owner
     input.first_row = whole.first_row = first_row
     check_array(whole, array, 1)
@@ -404,6 +405,8 @@ def check_table(table, *, max_message_size, file_size, record_checksum=False, st
     limits.file_size = file_size
     limits.record_checksum = record_checksum
     limits.store_host_v6 = store_host_v6
+    limits.multi_dispatch = False
+    limits.light_queues = False
     for input in rows_of_table(&limits, schema, names, read_table(table, schema, names)):
         count += input.rows.count
     return count

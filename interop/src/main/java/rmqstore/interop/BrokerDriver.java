@@ -5,6 +5,7 @@ import com.alibaba.fastjson.JSONObject;
 import io.netty.bootstrap.ServerBootstrap;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
@@ -34,14 +35,16 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  */
 public final class BrokerDriver {
     private static final int EXIT_HALT = 137;
+    private static final int VIP_DISTANCE = 2;
     private static final Set<String> READS =
-        Set.of("info", "dump", "query", "locate", "records", "get", "time", "minmax", "flush");
+        Set.of("info", "dump", "query", "locate", "records", "get", "time", "minmax", "flush", "ext");
 
     private NamesrvController names;
     private BrokerController broker;
     private DefaultMessageStore store;
     private StoreDriver reader;
     private Clients clients;
+    private final AdminCommands commands = new AdminCommands();
 
     /** Takes the port that a server asks for, but on loopback; the release takes all addresses. */
     private static final class LoopbackBootstrap extends ServerBootstrap {
@@ -68,6 +71,7 @@ public final class BrokerDriver {
         switch (op) {
             case "ping" -> end.put("pid", ProcessHandle.current().pid());
             case "start" -> start(request, end);
+            case "filters_evaluate" -> Filters.evaluate(request);
             case "halt" -> end.put("exit", EXIT_HALT);
             case "exit" -> {
                 if (broker != null) {
@@ -76,6 +80,10 @@ public final class BrokerDriver {
                 end.put("exit", 0);
             }
             default -> {
+                if (AdminCommands.knows(op)) {
+                    commands.answer(request, end);
+                    return;
+                }
                 if (broker == null) {
                     throw new IllegalStateException("no broker runs");
                 }
@@ -135,12 +143,13 @@ public final class BrokerDriver {
         store = (DefaultMessageStore) candidate.getMessageStore();
         RealParts.listenOnLoopback(store);
         listenOnLoopback(RealParts.field(candidate, "remotingServer"), port);
-        listenOnLoopback(RealParts.field(candidate, "fastRemotingServer"), 0);
+        listenOnLoopback(RealParts.field(candidate, "fastRemotingServer"), port - VIP_DISTANCE);
         candidate.start();
         broker = candidate;
         reader = new StoreDriver().use(store);
         clients = new Clients(config.getNamesrvAddr());
         end.put("store_host", broker.getBrokerAddr());
+        end.put("names_port", namesPort);
     }
 
     private static NettyServerConfig serverConfig(int port) {
@@ -149,9 +158,16 @@ public final class BrokerDriver {
         return config;
     }
 
+    /** A port that is free, and with it the one of the VIP channel. */
     private static int freePort() throws Exception {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
+        InetAddress loopback = InetAddress.getLoopbackAddress();
+        while (true) {
+            try (ServerSocket socket = new ServerSocket(0, 1, loopback);
+                 ServerSocket vip = new ServerSocket(socket.getLocalPort() - VIP_DISTANCE, 1, loopback)) {
+                return vip.getLocalPort() + VIP_DISTANCE;
+            } catch (BindException taken) {
+                continue;
+            }
         }
     }
 

@@ -63,6 +63,7 @@ final class Clients {
                 drain(stopping.got);
             }
             case "pull" -> pull(request.getString("topic"));
+            case "filters_pull" -> Filters.pull(namesrv, request);
             default -> throw new IllegalArgumentException("unknown op: " + request.getString("op"));
         }
     }

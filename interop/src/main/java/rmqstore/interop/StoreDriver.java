@@ -139,8 +139,13 @@ public final class StoreDriver {
     void answer(JSONObject request, JSONObject end) throws Exception {
         String op = request.getString("op");
         switch (op) {
+            case "names" -> StoreMethods.names();
             case "ping" -> end.put("pid", ProcessHandle.current().pid());
             case "open" -> open(request, end);
+            case "bloom" -> ExtParts.bloom(request);
+            case "deflate" -> ClientParts.deflate(request);
+            case "inflate" -> ClientParts.inflate(request);
+            case "traces" -> ClientParts.traces(request);
             case "halt" -> end.put("exit", EXIT_HALT);
             case "exit" -> {
                 if (store != null) {
@@ -163,6 +168,9 @@ public final class StoreDriver {
                     case "get" -> get(request, end);
                     case "time" -> time(request);
                     case "minmax" -> minmax(end);
+                    case "ext" -> ExtParts.units(store);
+                    case "call" -> StoreMethods.call(store, request);
+                    case "clean" -> StoreMethods.clean(store, request, end);
                     case "flush" -> {
                         awaitDispatch();
                         end.put("flushed", store.flush());

@@ -1,0 +1,130 @@
+# An SQL92 filter as it is evaluated: steps over a stack of values.
+#
+# Source: filter/expression/*.java; an expression tree there, one step a node here, in the order of
+# evaluation
+
+cdef enum:
+    VALUE_NULL
+    VALUE_BOOL
+    VALUE_INT                    # of 32 bits
+    VALUE_LONG
+    VALUE_DOUBLE
+    VALUE_TEXT
+
+    STEP_CONSTANT                # push constant ``at``
+    STEP_NAME                    # push the property of name ``at``
+    STEP_CAST                    # a property as a condition: false, or unknown where it is none
+    STEP_NEGATE
+    STEP_NOT
+    STEP_IS_NULL
+    STEP_IS_NOT_NULL
+    STEP_EQUAL
+    STEP_NOT_EQUAL
+    STEP_SKIP_NULL               # to ``at`` if the value is null, which is then the result
+    STEP_GREATER
+    STEP_GREATER_EQUAL
+    STEP_LESS
+    STEP_LESS_EQUAL
+    STEP_BETWEEN_LOW             # value, bound: to ``at`` with false if it is less
+    STEP_BETWEEN_HIGH            # value, outcome of the first, bound
+    STEP_OUTSIDE_LOW             # NOT BETWEEN: to ``at`` with true if it is less
+    STEP_OUTSIDE_HIGH
+    STEP_IN                      # list ``at``
+    STEP_NOT_IN
+    STEP_SKIP_FALSE              # AND: to ``at`` if the left side is false
+    STEP_AND
+    STEP_SKIP_TRUE               # OR
+    STEP_OR
+
+cdef struct SqlValue:
+    int32_t type
+    int32_t length               # of the text
+    int64_t number               # also of a boolean
+    double real
+    const char *text
+
+cdef struct SqlStep:
+    int32_t op
+    int32_t at
+
+cdef struct SqlProgram:
+    SqlStep *steps
+    int64_t count
+    int64_t room
+    SqlValue *constants
+    int64_t constant_count
+    int64_t constant_room
+    TextSet *lists               # of IN
+    int64_t list_count
+    int64_t list_room
+    TextSet names                # of properties
+    char *text                   # what names, constants and lists point into
+    int64_t text_length
+    int64_t depth                # of the stack after the last step
+    int64_t depth_most
+
+
+cdef void program_free(SqlProgram *program) noexcept nogil:
+    cdef int64_t i
+    for i in range(program.list_count):
+        text_set_free(&program.lists[i])
+    free(program.lists)
+    free(program.steps)
+    free(program.constants)
+    free(program.text)
+    text_set_free(&program.names)
+    memset(program, 0, sizeof(SqlProgram))
+
+
+cdef const char *program_text(
+    SqlProgram *program, const char *text, int64_t length,
+) noexcept nogil:
+    """A copy.  REQUIRES: room, which is as long as the whole expression."""
+    cdef char *copy = program.text + program.text_length
+    memcpy(copy, text, <size_t>length)
+    program.text_length += length
+    return copy
+
+
+cdef int64_t program_step(
+    SqlProgram *program, int32_t op, int64_t at, int64_t growth,
+) noexcept nogil:
+    """Add a step, by which the stack grows by so much: its number, or E_NO_MEMORY."""
+    cdef SqlStep *grown
+    if program.count == INT32_MAX:
+        return E_NO_MEMORY
+    grown = <SqlStep *>array_with_room(
+        program.steps, &program.room, program.count, sizeof(SqlStep))
+    if grown == NULL:
+        return E_NO_MEMORY
+    program.steps = grown
+    program.steps[program.count].op = op
+    program.steps[program.count].at = <int32_t>at
+    program.count += 1
+    program.depth += growth
+    program.depth_most = max(program.depth_most, program.depth)
+    return program.count - 1
+
+
+cdef int64_t program_constant(SqlProgram *program, const SqlValue *value) noexcept nogil:
+    """Add a constant: its number, or E_NO_MEMORY."""
+    cdef SqlValue *grown = <SqlValue *>array_with_room(
+        program.constants, &program.constant_room, program.constant_count, sizeof(SqlValue))
+    if grown == NULL:
+        return E_NO_MEMORY
+    program.constants = grown
+    program.constants[program.constant_count] = value[0]
+    program.constant_count += 1
+    return program.constant_count - 1
+
+
+cdef int64_t program_list(SqlProgram *program) noexcept nogil:
+    """Add an empty list: its number, or E_NO_MEMORY."""
+    cdef TextSet *grown = <TextSet *>array_with_room(
+        program.lists, &program.list_room, program.list_count, sizeof(TextSet))
+    if grown == NULL:
+        return E_NO_MEMORY
+    program.lists = grown
+    memset(&program.lists[program.list_count], 0, sizeof(TextSet))
+    program.list_count += 1
+    return program.list_count - 1

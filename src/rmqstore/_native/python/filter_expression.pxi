@@ -1,0 +1,160 @@
+# Filters as a consumer subscribes with them: tags, and SQL92.
+#
+# Source: common/filter/FilterAPI.java buildSubscriptionData, filter/SqlFilter.java
+
+cdef enum:
+    SQL_KEPT = 64                # compiled expressions that are kept for the next use
+    SQL_KEPT_BYTES = 4096        # longer ones are not
+
+# Signs of other languages; a tag may have spaces, and so may any other sign within a word.
+cdef object NO_TAG = compile_pattern(r"\||&&|(?<= )[<>=!]{1,2}(?= )")
+cdef dict SQL_FILTERS = {}
+
+
+@cython.final
+cdef class SqlFilter:
+    """A compiled SQL92 filter; never changed."""
+
+    cdef SqlProgram program
+
+    def __dealloc__(self):
+        program_free(&self.program)
+
+
+cdef int filter_begin(MessageFilter *filter, object tags, object sql, list keep) except -1:
+    """Make a filter of expressions, None for any; ``keep`` keeps alive what it points to.
+
+    The caller frees it, also after an error.
+    """
+    cdef SqlFilter compiled
+    if tags is None and sql is None:
+        return 0
+    filter.active = True
+    parse_tags(tags, &filter.tags, keep)
+    if sql is not None:
+        compiled = sql_filter(sql)
+        keep.append(compiled)
+        if sql_run_init(&filter.sql, &compiled.program) < 0:
+            raise MemoryError()
+    filter.active = filter.tags.count > 0 or filter.sql.program != NULL
+    return 0
+
+
+cdef int parse_tags(object tags, TagFilter *filter, list keep) except -1:
+    """A RocketMQ tag expression: names with || between them, or * for all."""
+    cdef int64_t length = 0
+    cdef int64_t at = 0
+    cdef const char *data
+    if tags is None:
+        return 0
+    if not PyUnicode_Check(tags):
+        raise arguments.wrong_type("tags", "str such as 'TagA || TagB'", tags)
+    if tags.strip() in ("", "*"):
+        return 0
+    for part in tags.split("||"):
+        name = part.strip()
+        check_tag(name, at + len(part) - len(part.lstrip()))
+        at += len(part) + 2
+        if not name:
+            continue
+        data = utf8_of("tags", name, &length)
+        keep.append(name)
+        if text_set_add(&filter.names, data, length) < 0:
+            raise MemoryError()
+    if filter.names.count == 0:
+        raise errors.FilterError(f"no tag in {arguments.shown(tags)}", 0)
+    if tags_ready(filter) < 0:
+        raise MemoryError()
+    return 0
+
+
+cdef int check_tag(object name, int64_t start) except -1:
+    """Refuse a name that only an expression of another kind can have."""
+    found = NO_TAG.search(name)
+    if found is None:
+        return 0
+    what = "a single '|'" if found[0] == "|" else f"'{found[0]}'"
+    raise errors.FilterError(f"expected '||' or the end after a tag, found {what}",
+                             start + found.start())
+
+
+cdef SqlFilter sql_filter(object sql):
+    """The compiled expression, if need be from the last time."""
+    cdef SqlFilter made
+    cdef SqlParser parser
+    cdef int64_t length = 0
+    cdef int64_t rc
+    cdef const char *data
+    if not PyUnicode_Check(sql):
+        raise arguments.wrong_type("sql", "str such as \"amount > 5\"", sql)
+    made = SQL_FILTERS.get(sql)
+    if made is not None:
+        return made
+    data = utf8_of("sql", sql, &length)
+    made = SqlFilter.__new__(SqlFilter)
+    with nogil:
+        rc = sql_parse(&parser, &made.program, data, length)
+    if rc == E_CORRUPT:
+        raise sql_error(&parser, sql)
+    if rc < 0:
+        raise MemoryError()
+    if length <= SQL_KEPT_BYTES:
+        if len(SQL_FILTERS) >= SQL_KEPT:
+            SQL_FILTERS.clear()
+        SQL_FILTERS[sql] = made
+    return made
+
+
+cdef object sql_error(SqlParser *parser, object sql):
+    """Why an expression does not parse, by characters."""
+    cdef bytes text = sql.encode()
+    cdef int64_t start = len(text[:parser.start].decode())
+    if parser.expected == NULL:
+        message = parser.reason.decode()
+        if parser.token.kind == TOKEN_BAD:
+            message = f"{message}: {arguments.shown(sql[start:start + 1])}"
+    elif parser.start == parser.stop:
+        message = f"expected {parser.expected.decode()}, found the end"
+    else:
+        found = text[parser.start:parser.stop].decode()
+        message = f"expected {parser.expected.decode()}, found {arguments.shown(found)}"
+    return errors.FilterError(message, start)
+
+
+def _check_filter(tags, sql):
+    """Raise what a use of these expressions would."""
+    cdef MessageFilter filter
+    memset(&filter, 0, sizeof(MessageFilter))
+    try:
+        filter_begin(&filter, tags, sql, [])
+    finally:
+        filter_free(&filter)
+
+
+def _message_passes(Message message not None, tags, sql):
+    """Whether a message passes a tag expression and an SQL92 filter; None for any."""
+    cdef MessageFilter filter
+    cdef list keep = []
+    memset(&filter, 0, sizeof(MessageFilter))
+    try:
+        filter_begin(&filter, tags, sql, keep)
+        passes = not filter.active or filter_passes(
+            &filter, message.slice.data, &message.record)
+    finally:
+        filter_free(&filter)
+    message.intact()
+    return passes
+
+
+def _sql_matches(sql, const unsigned char[::1] properties):
+    """Whether a record with this stored properties string passes an SQL92 filter."""
+    cdef SqlFilter made = sql_filter(sql)
+    cdef SqlRun run
+    cdef bint passes
+    cdef const char *data = <const char *>&properties[0] if len(properties) else NULL
+    if sql_run_init(&run, &made.program) < 0:
+        raise MemoryError()
+    with nogil:
+        passes = sql_matches(&run, data, len(properties))
+    sql_run_free(&run)
+    return passes

@@ -1,0 +1,197 @@
+# What a send asks for: its fields under their long and their short names, and its properties.
+#
+# Source: common/protocol/header/SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java;
+#         broker/processor/SendMessageProcessor.java asyncSendMessage
+
+cdef enum:
+    CODE_SEND = 10
+    CODE_SEND_V2 = 310
+    CODE_SEND_BATCH = 320
+
+    SEND_FIELDS = 13             # a to m of the short names
+    SEND_GROUP = 0
+    SEND_TOPIC = 1
+    SEND_DEFAULT_TOPIC = 2
+    SEND_DEFAULT_NUMS = 3
+    SEND_QUEUE_ID = 4
+    SEND_SYS_FLAG = 5
+    SEND_BORN = 6
+    SEND_FLAG = 7
+    SEND_PROPERTIES = 8
+    SEND_RECONSUMED = 9
+    SEND_BATCH = 12
+    SEND_NEEDED = 8              # those before this must be there
+
+    SEND_SYS_FLAGS = 3           # compressed, several tags: what a plain message may have
+    SEND_PROPERTIES_MOST = 64    # of one message; more take the long way
+
+cdef struct SendRequest:
+    WireText fields[SEND_FIELDS]
+    int64_t queue_id
+    int64_t sys_flag
+    int64_t born_timestamp
+    int64_t flag
+    int64_t reconsume_times
+    bint batch
+    bint waits                   # for the disk, where the store does
+
+ctypedef const char *SendName
+
+# The long names, in the order of the short ones.
+cdef SendName[SEND_FIELDS] SEND_NAMES
+SEND_NAMES[0] = b"producerGroup"
+SEND_NAMES[1] = b"topic"
+SEND_NAMES[2] = b"defaultTopic"
+SEND_NAMES[3] = b"defaultTopicQueueNums"
+SEND_NAMES[4] = b"queueId"
+SEND_NAMES[5] = b"sysFlag"
+SEND_NAMES[6] = b"bornTimestamp"
+SEND_NAMES[7] = b"flag"
+SEND_NAMES[8] = b"properties"
+SEND_NAMES[9] = b"reconsumeTimes"
+SEND_NAMES[10] = b"unitMode"
+SEND_NAMES[11] = b"maxReconsumeTimes"
+SEND_NAMES[12] = b"batch"
+
+
+cdef int64_t send_field(const WireText *name, bint short_names) noexcept nogil:
+    """Which field of a send this is, -1: none."""
+    cdef int64_t i
+    if short_names:
+        i = name.data[0] - 97 if name.length == 1 else -1
+        return i if 0 <= i < SEND_FIELDS else -1
+    for i in range(SEND_FIELDS):
+        if is_same_bytes(name.data, name.length, SEND_NAMES[i], <int64_t>strlen(SEND_NAMES[i])):
+            return i
+    return -1
+
+
+cdef bint send_parse(const Header *header, SendRequest *into) noexcept nogil:
+    """Read the fields of a plain send; False: it takes the long way, which says what is wrong."""
+    cdef const WireField *field
+    cdef int64_t i, which
+    cdef int64_t number = 0
+    for i in range(SEND_FIELDS):
+        into.fields[i].length = -1
+    for i in range(header.field_count):
+        field = &header.fields[i]
+        if field.name.escaped:
+            return False
+        which = send_field(&field.name, header.code != CODE_SEND)
+        if which >= 0:
+            into.fields[which] = field.value
+    for i in range(SEND_NEEDED):
+        if into.fields[i].length < 0:
+            return False
+    if into.fields[SEND_TOPIC].escaped \
+            or not wire_int(&into.fields[SEND_DEFAULT_NUMS], INT32_MIN, INT32_MAX, &number) \
+            or not wire_int(&into.fields[SEND_QUEUE_ID], INT32_MIN, INT32_MAX, &into.queue_id) \
+            or not wire_int(&into.fields[SEND_SYS_FLAG], 0, SEND_SYS_FLAGS, &into.sys_flag) \
+            or not wire_int(&into.fields[SEND_BORN], INT64_MIN, INT64_MAX, &into.born_timestamp) \
+            or not wire_int(&into.fields[SEND_FLAG], INT32_MIN, INT32_MAX, &into.flag):
+        return False
+    into.reconsume_times = 0
+    if into.fields[SEND_RECONSUMED].length >= 0 and not wire_int(
+            &into.fields[SEND_RECONSUMED], INT32_MIN, INT32_MAX, &into.reconsume_times):
+        return False
+    into.batch = is_same_bytes(
+        into.fields[SEND_BATCH].data, into.fields[SEND_BATCH].length, b"true", 4)
+    into.waits = True
+    return into.batch == (header.code == CODE_SEND_BATCH)
+
+
+cdef bint property_is_plain(const Property *entry) noexcept nogil:
+    """Whether the store does nothing else because of it."""
+    if entry.name_length == 5:
+        return memcmp(entry.name, b"DELAY", 5) != 0
+    if entry.name_length == 8:
+        return memcmp(entry.name, b"TRAN_MSG", 8) != 0 \
+            and memcmp(entry.name, b"__CRC32#", 8) != 0
+    if entry.name_length == 20:
+        return memcmp(entry.name, b"INNER_MULTI_DISPATCH", 20) != 0
+    if entry.name_length == 24:
+        return memcmp(entry.name, MULTI_OFFSET, 24) != 0
+    return True
+
+
+cdef bint means_true(const char *value, int64_t length) noexcept nogil:
+    """Java's parseBoolean."""
+    return length == 4 and (value[0] | 32) == c't' and (value[1] | 32) == c'r' \
+        and (value[2] | 32) == c'u' and (value[3] | 32) == c'e'
+
+
+cdef int64_t send_properties(
+    const char *text, int64_t length, const char *cluster, int64_t cluster_length, Text *into,
+    SendRequest *request,
+) noexcept nogil:
+    """Append the stored properties: without WAIT, with the cluster: 1, or E_NO_MEMORY.
+
+    0, and nothing appended, where the message is no plain one or has a name twice.
+    """
+    cdef Property[SEND_PROPERTIES_MOST] entries
+    cdef Property entry
+    cdef int64_t at = 0
+    cdef int64_t start = into.length
+    cdef int64_t count = 0
+    cdef int64_t i
+    while property_next(text, length, &at, &entry):
+        if not property_is_plain(&entry) or count == SEND_PROPERTIES_MOST:
+            return 0
+        for i in range(count):
+            if is_same_bytes(entries[i].name, entries[i].name_length, entry.name,
+                             entry.name_length):
+                return 0
+        entries[count] = entry
+        count += 1
+    if text_reserve(into, length + cluster_length + 32) < 0:
+        return E_NO_MEMORY
+    for i in range(count):
+        if is_same_bytes(entries[i].name, entries[i].name_length, b"WAIT", 4):
+            request.waits = means_true(entries[i].value, entries[i].value_length)
+        elif not is_same_bytes(entries[i].name, entries[i].name_length, b"CLUSTER", 7):
+            text_add_property(into, start, entries[i].name, entries[i].name_length,
+                              entries[i].value, entries[i].value_length)
+    text_add_property(into, start, b"CLUSTER", 7, cluster, cluster_length)
+    return 1
+
+
+cdef bint batch_properties(const char *text, int64_t length, SendRequest *request) noexcept nogil:
+    """Read what a batch's own properties say: nothing of them is stored."""
+    cdef Property entry
+    cdef int64_t at = 0
+    while property_next(text, length, &at, &entry):
+        if not property_is_plain(&entry):
+            return False
+        if is_same_bytes(entry.name, entry.name_length, b"WAIT", 4):
+            request.waits = means_true(entry.value, entry.value_length)
+    return True
+
+
+# A message in the body of a batch.
+cdef struct BatchItem:
+    const char *body
+    int64_t body_length
+    const char *properties
+    int64_t properties_length
+    int32_t flag
+
+
+cdef bint batch_next(
+    const char *data, int64_t length, int64_t *at, BatchItem *into,
+) noexcept nogil:
+    """The message at ``at``, which moves behind it; False if the bytes are none."""
+    cdef int64_t room = length - at[0]
+    cdef const char *item = data + at[0]
+    if room < 20:                            # size, magic, crc, flag, length of the body
+        return False
+    into.flag = get_i32(item + 12)
+    into.body_length = get_i32(item + 16)
+    if into.body_length < 0 or into.body_length > room - 22:
+        return False
+    into.body = item + 20
+    into.properties = into.body + into.body_length + 2
+    into.properties_length = get_i16(into.properties - 2)
+    if into.properties_length < 0 or into.properties_length > room - 22 - into.body_length:
+        return False
+    at[0] += 22 + into.body_length + into.properties_length
+    return True

@@ -1,0 +1,88 @@
+"""``config/delayOffset.json``: how far the delivery of each delay level has come.
+
+Source: ``store/schedule/ScheduleMessageService.java``, ``DelayOffsetSerializeWrapper.java``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.paths import CONFIG, DELAY_OFFSET_JSON
+
+__all__ = ["DelayTable"]
+
+_TABLE = "offsetTable"
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+
+
+class DelayTable:
+    """The progress of all delay levels of a store, and its file.
+
+    Parameters
+    ----------
+    root : str or os.PathLike
+        The store.
+
+    Attributes
+    ----------
+    offsets : dict of int to int
+        Delay level, from 1, to the queue offset that is delivered next.
+    """
+
+    offsets: dict[int, int]
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.file = ConfigFile(Path(root) / CONFIG / DELAY_OFFSET_JSON)
+        self.offsets = {}
+        self._other: dict[str, Any] = {}
+
+    @classmethod
+    def load(cls, root: str | os.PathLike[str]) -> DelayTable:
+        """Read the table of a store; an empty one if there is no file.
+
+        Raises
+        ------
+        StoreCorruptError
+            The file is torn, and its ``.bak`` is torn or missing.
+        OSError
+            It cannot be read.
+        """
+        table = cls(root)
+        loaded = table.file.load(_decode)
+        if loaded is not None:
+            table.offsets, table._other = loaded
+        return table
+
+    def save(self) -> None:
+        """Write the file; creates the ``config`` directory if it is missing.
+
+        Raises
+        ------
+        OSError
+            It cannot be written; the file is unchanged.
+        """
+        self.file.path.parent.mkdir(exist_ok=True)
+        self.file.save({_TABLE: dict(sorted(self.offsets.items())), **self._other})
+
+
+def _decode(data: Any) -> tuple[dict[int, int], dict[str, Any]]:
+    """Return level to offset, and the rest of a parsed file."""
+    if not isinstance(data, dict):
+        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
+    rest = dict(data)
+    table = rest.pop(_TABLE, None) or {}
+    if not isinstance(table, dict):
+        raise ValueError(f"{_TABLE} is {type(table).__name__}, must be an object")
+    offsets: dict[int, int] = {}
+    for key, offset in table.items():
+        text = str(key)
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) <= _INT_MAX):
+            raise ValueError(f"level {key!r} must be 1 to {_INT_MAX}")
+        if type(offset) is not int or not -1 <= offset <= _LONG_MAX:
+            raise ValueError(f"offset of level {text} is {offset!r}, must be 0 to {_LONG_MAX}")
+        offsets[int(text)] = max(0, offset)
+    return offsets, rest

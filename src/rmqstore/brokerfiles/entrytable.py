@@ -1,0 +1,145 @@
+"""A file of named entries with a version: what ``topics.json`` and ``subscriptionGroup.json`` are.
+
+Source: ``common/ConfigManager.java``, ``broker/topic/TopicConfigManager.java``,
+``broker/subscription/SubscriptionGroupManager.java``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.fields import DataVersion, take_version
+from rmqstore.paths import CONFIG
+
+__all__ = ["EntryTable"]
+
+
+class _Entry(Protocol):
+    """What a table holds."""
+
+    @classmethod
+    def from_json(cls, name: str, entry: Any) -> Self:
+        """Return the entry that is written so; ``ValueError`` if it is invalid."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as the broker writes it."""
+
+    @property
+    def name(self) -> str:
+        """What it is found by."""
+
+
+_EntryT = TypeVar("_EntryT", bound=_Entry)
+
+
+class EntryTable(Generic[_EntryT]):
+    """All entries of a store's file, and the file.
+
+    Parameters
+    ----------
+    root : str or os.PathLike
+        The store; the file is in ``config`` under it.
+
+    Attributes
+    ----------
+    version : DataVersion
+        Increased by one with each change.
+    """
+
+    _FILE: ClassVar[str]  # its name
+    _TABLE: ClassVar[str]  # the field that holds the entries
+    _ENTRY: ClassVar[type[Any]]
+
+    version: DataVersion
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.file = ConfigFile(Path(root) / CONFIG / self._FILE)
+        self.version = DataVersion()
+        self._entries: dict[str, _EntryT] = {}
+        self._other: dict[str, Any] = {}
+
+    @classmethod
+    def load(cls, root: str | os.PathLike[str]) -> Self:
+        """Read the table of a store; an empty one if there is no file.
+
+        Raises
+        ------
+        StoreCorruptError
+            The file is torn, and its ``.bak`` is torn or missing.
+        OSError
+            It cannot be read.
+        """
+        table = cls(root)
+        table.reload()
+        return table
+
+    def reload(self) -> None:
+        """Read the file again, as :meth:`load` does; on an error nothing changes."""
+        loaded = self.file.load(self._decode)
+        version, entries, other = loaded if loaded is not None else (DataVersion(), {}, {})
+        self.version = version
+        self._entries = entries
+        self._other = other
+
+    def save(self) -> None:
+        """Write the file; creates the ``config`` directory if it is missing.
+
+        Raises
+        ------
+        OSError
+            It cannot be written; the file is unchanged.
+        """
+        self.file.path.parent.mkdir(exist_ok=True)
+        self.file.save(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON to write."""
+        return {
+            "dataVersion": self.version.to_json(),
+            self._TABLE: {name: one.to_json() for name, one in self._entries.items()},
+            **self._other,
+        }
+
+    def put(self, entry: _EntryT) -> None:
+        """Add or replace an entry; the file is not written yet."""
+        self._entries[entry.name] = entry
+        self.version.next()
+
+    def remove(self, name: str) -> bool:
+        """Remove an entry, and tell whether it was there; the file is not written yet."""
+        if self._entries.pop(name, None) is None:
+            return False
+        self.version.next()
+        return True
+
+    def get(self, name: str) -> _EntryT | None:
+        """Return an entry, ``None`` if there is none of this name."""
+        return self._entries.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is an entry of this name."""
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[_EntryT]:
+        """Iterate over the entries as they are now."""
+        return iter(list(self._entries.values()))
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._entries)
+
+    def _decode(self, data: Any) -> tuple[DataVersion, dict[str, _EntryT], dict[str, Any]]:
+        """Return version, entries and the rest of a parsed file."""
+        if not isinstance(data, dict):
+            raise ValueError(f"the file holds {type(data).__name__}, must be an object")
+        rest = dict(data)
+        table = rest.pop(self._TABLE, None) or {}
+        if not isinstance(table, dict):
+            raise ValueError(f"{self._TABLE} must be an object")
+        version = take_version(rest)
+        made = self._ENTRY.from_json
+        return version, {str(name): made(str(name), one) for name, one in table.items()}, rest

@@ -1,0 +1,95 @@
+"""Fields of the broker's JSON files, each checked as it is taken.
+
+Source: ``common/DataVersion.java``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["DataVersion", "take_bool", "take_int", "take_str", "take_version"]
+
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class DataVersion:
+    """How often and when a table was changed.
+
+    Attributes
+    ----------
+    counter : int
+        Changes.
+    timestamp : int
+        Time of the last one, in ms.
+    other : dict
+        Fields added by newer releases, which are written back.
+    """
+
+    counter: int = 0
+    timestamp: int = 0
+    other: dict[str, Any] = field(default_factory=dict)
+
+    def next(self) -> None:
+        """Count a change made now."""
+        self.counter += 1
+        self.timestamp = time.time_ns() // 1_000_000
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON to write."""
+        return {**self.other, "counter": self.counter, "timestamp": self.timestamp}
+
+
+def take_version(rest: dict[str, Any]) -> DataVersion:
+    """Remove the version from a parsed file and return it."""
+    written = rest.pop("dataVersion", None) or {}
+    if not isinstance(written, dict):
+        raise ValueError("dataVersion must be an object")
+    fields = dict(written)
+    return DataVersion(
+        counter=take_int(fields, "dataVersion", "counter", 0, most=_LONG_MAX),
+        timestamp=take_int(fields, "dataVersion", "timestamp", 0, most=_LONG_MAX),
+        other=fields,
+    )
+
+
+def take_int(
+    entry: dict[str, Any],
+    where: str,
+    name: str,
+    default: int,
+    *,
+    least: int | None = 0,
+    most: int = _INT_MAX,
+) -> int:
+    """Remove a number of ``least`` to ``most`` from ``entry``; without ``least`` any Java int."""
+    value = entry.pop(name, None)
+    if value is None:
+        return default
+    low = -most - 1 if least is None else least
+    if type(value) is not int or not low <= value <= most:
+        raise ValueError(f"{name} of {where!r} is {value!r}, must be {low} to {most}")
+    return value
+
+
+def take_str(entry: dict[str, Any], where: str, name: str, default: str) -> str:
+    """Remove a text from ``entry`` and return it."""
+    value = entry.pop(name, None)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise ValueError(f"{name} of {where!r} is {value!r}, must be text")
+    return value
+
+
+def take_bool(entry: dict[str, Any], where: str, name: str, default: bool) -> bool:
+    """Remove a boolean from ``entry`` and return it."""
+    value = entry.pop(name, None)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} of {where!r} is {value!r}, must be true or false")
+    return value

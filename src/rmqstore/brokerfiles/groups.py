@@ -1,0 +1,89 @@
+"""``config/subscriptionGroup.json``: the consumer groups and what they may do.
+
+Source: ``broker/subscription/SubscriptionGroupManager.java``,
+``common/subscription/SubscriptionGroupConfig.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqstore.brokerfiles.entrytable import EntryTable
+from rmqstore.brokerfiles.fields import take_bool, take_int
+from rmqstore.paths import SUBSCRIPTION_GROUP_JSON
+
+__all__ = ["RETRY_MAX", "GroupConfig", "GroupTable"]
+
+RETRY_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """One group.
+
+    Attributes
+    ----------
+    group_name : str
+        As in the file.  It is not checked: see ``rmqstore.paths.is_group_name``.
+    consume_enable, consume_broadcast_enable : bool
+        Whether the group may consume, and with each consumer getting every message.
+    retry_queue_nums : int
+        Queues of its retry topic.
+    retry_max_times : int
+        How often a message is tried again before it is a dead letter.
+    other : mapping
+        The entry's other fields, which are written back.
+    """
+
+    group_name: str
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = RETRY_MAX
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, name: str, entry: Any) -> GroupConfig:
+        """Return the group that an entry describes; ``ValueError`` if it is invalid."""
+        if not isinstance(entry, dict):
+            raise ValueError(f"group {name!r} is {type(entry).__name__}, must be an object")
+        rest = dict(entry)
+        rest.pop("groupName", None)
+        return cls(
+            group_name=name,
+            consume_enable=take_bool(rest, name, "consumeEnable", True),
+            consume_broadcast_enable=take_bool(rest, name, "consumeBroadcastEnable", True),
+            retry_queue_nums=take_int(rest, name, "retryQueueNums", 1, least=None),
+            retry_max_times=take_int(rest, name, "retryMaxTimes", RETRY_MAX, least=None),
+            other=rest,
+        )
+
+    @property
+    def name(self) -> str:
+        """What it is found by."""
+        return self.group_name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as the broker writes it: names in alphabetical order."""
+        entry: dict[str, Any] = {
+            "brokerId": 0,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": True,
+            "groupName": self.group_name,
+            "notifyConsumerIdsChangedEnable": True,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+            "whichBrokerWhenConsumeSlowly": 1,
+        }
+        return dict(sorted((entry | dict(self.other)).items()))
+
+
+class GroupTable(EntryTable[GroupConfig]):
+    """All groups of a store, and their file, ``config/subscriptionGroup.json``."""
+
+    _FILE = SUBSCRIPTION_GROUP_JSON
+    _TABLE = "subscriptionGroupTable"
+    _ENTRY = GroupConfig

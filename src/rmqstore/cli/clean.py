@@ -1,0 +1,71 @@
+"""``clean``: what retention would delete, and its deletion."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from rmqstore.cli.common import (
+    TIME_FORMS,
+    open_store,
+    output_option,
+    store_command,
+    time_of,
+    zone_option,
+)
+from rmqstore.cli.failures import USAGE, CliError
+from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.progress import Progress
+
+__all__ = ["clean"]
+
+_COLUMNS = (
+    Column("files", "count"),
+    Column("bytes", "bytes"),
+    Column("messages", "count"),
+    Column("until", "number", rank=1),
+    Column("queues", "count", rank=2),
+    Column("state"),
+)
+
+
+@store_command()
+@click.option(
+    "--before",
+    metavar="TIME",
+    callback=time_of,
+    help="Delete files whose newest message was stored before, as "
+    f"{TIME_FORMS}. Default: fileReservedTime of --config ago.",
+)
+@click.option("--apply", is_flag=True, help="Delete; without it, only say what would be.")
+@zone_option
+@output_option
+def clean(
+    *,
+    store: str,
+    config: str | None,
+    before: int | None,
+    apply: bool,
+    output: str | None,
+    local: bool,
+) -> None:
+    """Say what retention would delete, and with --apply delete it.
+
+    Whole files of the log go, the oldest first, never the last; then what pointed only into them.
+    FILES, BYTES and MESSAGES are those of the log, UNTIL is where it begins then, QUEUES lose
+    their last message.
+    """
+    if before is None and config is None:
+        open_store(store, "r", config).close()  # that there is none is said first
+        raise CliError("--before is needed, or a --config whose fileReservedTime counts", USAGE)
+    with (
+        open_store(store, "r+" if apply else "r", config) as opened,
+        Progress("deleting" if apply else "reading"),
+    ):
+        found = opened.delete_expired(before=before, dry_run=not apply)
+    with writer_for(output, _COLUMNS, local=local) as writer:
+        state = "deleted" if apply else "deletable"
+        writer.row({**dataclasses.asdict(found), "state": state})
+    if found.files and not apply:
+        click.echo("rmqstore: nothing was changed; --apply deletes this", err=True)

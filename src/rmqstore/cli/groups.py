@@ -1,0 +1,164 @@
+"""``groups``, ``lag`` and ``dlq``: consumer groups, how far they are behind, what they gave up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import click
+
+from rmqstore.cli.common import (
+    Function,
+    open_store,
+    output_option,
+    store_command,
+    topic_option,
+    unknown_name,
+    zone_option,
+)
+from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.progress import Progress
+from rmqstore.paths import dead_letter_topic
+
+__all__ = ["dlq", "groups", "lag"]
+
+
+def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Return the one value of an option; that another one wins would go unnoticed."""
+    if len(values) > 1:
+        raise click.UsageError(f"{param.opts[-1]} is given {len(values)} times", ctx)
+    return values[0] if values else None
+
+
+def _group_option(text: str) -> Callable[[Function], Function]:
+    """Add ``-g GROUP``, which may be given once."""
+    return click.option("-g", "--group", metavar="GROUP", multiple=True, callback=_only, help=text)
+
+
+def _known(kind: str, name: str | None, names: Collection[str]) -> None:
+    """Raise, with the nearest names, unless a name is one of those."""
+    if name is not None and name not in names:
+        raise unknown_name(kind, name, names)
+
+
+@store_command()
+@_group_option("Only this group.")
+@output_option
+def groups(*, store: str, config: str | None, group: str | None, output: str | None) -> None:
+    """List consumer groups with what they read."""
+    columns = (
+        Column("group", width=80, least=24),
+        Column("topics", least=24),
+        Column("retry_max", "count", heading="retries", rank=1),
+        Column("consume_enable", heading="consumes", rank=2),
+        Column("consume_broadcast_enable", heading="broadcasts", rank=3),
+    )
+    with (
+        open_store(store, "r", config) as opened,
+        writer_for(output, columns) as writer,
+    ):
+        every = opened.groups
+        _known("group", group, every)
+        for one in every.values():
+            if group in (None, one.name):
+                writer.row(
+                    {
+                        "group": one.name,
+                        "topics": list(one.topics),
+                        "retry_max": one.retry_max,
+                        "consume_enable": one.consume_enable,
+                        "consume_broadcast_enable": one.consume_broadcast_enable,
+                    }
+                )
+
+
+@store_command()
+@_group_option("Only this group.")
+@topic_option("Only this topic.")
+@output_option
+def lag(
+    *, store: str, config: str | None, group: str | None, topic: str | None, output: str | None
+) -> None:
+    """Show how far groups are behind: messages, bytes and seconds in each queue."""
+    columns = (
+        Column("group", width=80, least=16),
+        Column("topic", width=80, least=16),
+        Column("queue_id", "number", heading="queue"),
+        Column("committed", "count", rank=2),
+        Column("min_offset", "count", heading="min", rank=4),
+        Column("max_offset", "count", heading="max", rank=3),
+        Column("messages", "count"),
+        Column("bytes", "bytes", rank=1),
+        Column("behind", "number", heading="behind, s"),
+    )
+    with (
+        open_store(store, "r", config) as opened,
+        writer_for(output, columns) as writer,
+        Progress("reading", "queues", among_rows=True) as progress,
+    ):
+        offsets = opened.offsets
+        _known("group", group, opened.groups)
+        _known("topic", topic, {name for name, _ in offsets} | set(opened.topics))
+        for one in opened.lag(group, topic):
+            progress.done += 1
+            row: dict[str, Any] = {
+                column.name: getattr(one, column.name)
+                for column in columns
+                if column.name != "behind"
+            }
+            writer.row({**row, "behind": one.behind.total_seconds()})
+
+
+@store_command()
+@_group_option("Only this group.")
+@zone_option
+@output_option
+def dlq(
+    *, store: str, config: str | None, group: str | None, output: str | None, local: bool
+) -> None:
+    """List dead letters: messages that a group has tried too often, oldest first.
+
+    "rmqstore cat STORE -t %DLQ%GROUP" shows them whole.
+    """
+    columns = (
+        Column("group", width=80, least=16),
+        Column("topic", width=80, least=16),
+        Column("queue_offset", "number", heading="offset", rank=3),
+        Column("tags", rank=5, least=8),
+        Column("keys", rank=1, least=12),
+        Column("reconsume_times", "count", heading="tries", rank=2),
+        Column("store_timestamp", "time", heading="given up"),
+        Column("msg_id", rank=6),
+        Column("origin_msg_id", heading="was", rank=7),
+    )
+    prefix = dead_letter_topic("")
+    with (
+        open_store(store, "r", config) as opened,
+        writer_for(output, columns, local=local) as writer,
+        Progress("reading", "messages", among_rows=True) as progress,
+    ):
+        given_up = {
+            name.removeprefix(prefix): topic
+            for name, topic in opened.topics.items()
+            if name.startswith(prefix)
+        }
+        _known("group", group, given_up.keys() | opened.groups.keys())
+        for name, topic in given_up.items():
+            if group not in (None, name):
+                continue
+            for message in topic.messages():
+                progress.done += 1
+                properties = message.properties
+                writer.row(
+                    {
+                        "group": name,
+                        "topic": properties.get("RETRY_TOPIC"),
+                        "queue_offset": message.queue_offset,
+                        "tags": message.tags,
+                        "keys": list(message.keys),
+                        "reconsume_times": message.reconsume_times,
+                        "store_timestamp": message.store_timestamp,
+                        "msg_id": message.msg_id,
+                        "origin_msg_id": properties.get("ORIGIN_MESSAGE_ID"),
+                    }
+                )

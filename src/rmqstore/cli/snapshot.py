@@ -1,0 +1,33 @@
+"""``snapshot``: a copy of a store that opens clean."""
+
+from __future__ import annotations
+
+from rmqstore.cli.common import open_store, output_option, store_command
+from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.progress import Progress
+
+__all__ = ["snapshot"]
+
+_COLUMNS = (Column("path", "path", least=24), Column("bytes", "bytes"), Column("until", "number"))
+
+
+@store_command("DIRECTORY")
+@output_option
+def snapshot(*, store: str, config: str | None, directory: str, output: str | None) -> None:
+    """Copy a store into DIRECTORY, which is made; the copy opens clean, here and in a broker.
+
+    The store may be in use meanwhile, by a broker or a program: the copy has what had come into
+    the log when it began. UNTIL is the physical offset behind the last record. Until the copy is
+    complete its name is DIRECTORY.unfinished.
+    """
+    with (
+        open_store(store, "r", config) as opened,
+        Progress("copying", "bytes") as progress,
+    ):
+
+        def progressed(done: int, total: int) -> None:
+            progress.done, progress.total = done, total
+
+        made = opened._snapshot(directory, progressed)
+    with writer_for(output, _COLUMNS) as writer:
+        writer.row({"path": made.path, "bytes": made.bytes, "until": made.until})

@@ -1,0 +1,1 @@
+"""Consumers of groups: what they take, commit, share and give back."""

@@ -1,0 +1,473 @@
+"""A consumer of a group: takes messages of a topic, and commits how far it has come.
+
+Source: ``client/impl/consumer/DefaultLitePullConsumerImpl.java``, ``AssignedMessageQueue.java``,
+``ConsumeMessageOrderlyService.java``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmqstore import _core
+from rmqstore.arguments import wrong_type
+from rmqstore.closing import Closing
+from rmqstore.consume.retry import send_back
+from rmqstore.consume.sharing import Member, Share, Sharing
+from rmqstore.errors import MessagesRemovedError, StoreClosedError
+from rmqstore.types import GetStatus
+from rmqstore.warn import log_warning
+
+if TYPE_CHECKING:
+    from rmqstore.consume.follow import Follower
+    from rmqstore.consume.retries import Retries
+    from rmqstore.store import MessageStore
+
+__all__ = ["Consumer"]
+
+_BATCH = 128
+_BATCH_BYTES = 1 << 20
+_RETRIES = -1  # stands for the retry topic in the order of queues
+_LOOK_SECONDS = 1.0  # how often an idle consumer looks for new queues
+
+
+class _Reading:
+    """A queue as a consumer reads it: the next offset, and what was read and not taken."""
+
+    __slots__ = ("buffer", "next")
+
+    def __init__(self, at: int) -> None:
+        self.next = at
+        self.buffer: deque[tuple[int, _core.Message]] = deque()  # the offset after each
+
+
+def _left_behind(sharing: Sharing, share: Share, retries: Retries, member: Member) -> None:
+    """Let a consumer leave that nobody closed, as soon as another one looks."""
+    retries.left_behind(member)
+    sharing.left_behind(share, member)
+
+
+class Consumer(Closing):
+    """A consumer of a group; made by ``store.consumer``, closed by ``with`` or :meth:`close`.
+
+    ``for message in consumer`` yields what is there and ends at the head as of its start;
+    ``for message in consumer.follow()`` waits for more, and so does ``async for message in
+    consumer``. All of them go on after the last message taken. What was taken and not committed
+    comes again, to this group's next consumer.
+
+    A consumer is for one thread at a time: :meth:`commit` covers whatever it has handed out, to
+    whichever thread.  Threads that share the work of a group have a consumer each.
+
+    Attributes
+    ----------
+    topic, group : str
+    orderly : bool
+    closed : bool
+    queues : tuple of int
+        The ids of the queues that are its own at present.
+
+    Notes
+    -----
+    Source: ``client/impl/consumer/DefaultLitePullConsumerImpl.java``.
+    """
+
+    topic: str
+    group: str
+    orderly: bool
+    closed: bool
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topic: str,
+        group: str,
+        *,
+        filters: Mapping[str, Any],
+        start: str | int,
+        pinned: frozenset[int] | None,
+        orderly: bool,
+        raises: bool,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.orderly = orderly
+        self.closed = False
+        self._store = store
+        self._filters = dict(filters)
+        self._start = start
+        self._raises = raises
+        self._lock = threading.RLock()
+        self._reading: dict[int, _Reading] = {}
+        self._order: list[int] = []  # queues and retries, which take turns
+        self._turn = 0
+        self._taken: dict[int, int] = {}  # the offset after the last message taken, by queue
+        self._retried = False  # messages of the retry topic were taken
+        self._looked = time.monotonic()
+        self._one_by_one = False  # the offsets in this queue are not those of its messages
+        self._in_row = 0  # taken of such a queue in its turn
+        self._retries = store._retries_of(group)
+        self._member = Member(pinned)
+        self._sharing = store._sharing
+        self._share = self._sharing.join(topic, group, self._queue_ids(), self._member)
+        self._epoch = -1
+        self._left = weakref.finalize(
+            self, _left_behind, self._sharing, self._share, self._retries, self._member
+        )
+        self._left.atexit = False
+        try:
+            with self._lock:
+                self._rebalance()  # "last" is what is the last now
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<rmqstore.Consumer {self.topic!r} group={self.group!r}{state}>"
+
+    def close(self) -> None:
+        """Leave the group; what was taken and not committed comes again.
+
+        Whoever waits in :meth:`follow` ends. Closing again does nothing.
+        """
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            self._left.detach()
+            self._sharing.leave(self._share, self._member)
+            self._retries.give_back(self._member, self.topic)
+            self._reading.clear()
+            self._taken.clear()
+        self._member.wake()
+
+    # Take
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        """Iterate over the messages up to the heads as of now."""
+        heads: dict[int, int] = {}
+        retries = self._retries.heads(self._store)
+        while (message := self._take(heads, retries)) is not None:
+            yield message
+
+    def __aiter__(self) -> Follower:
+        """Iterate over the messages in asyncio, and wait for more; see :meth:`follow`."""
+        return self.follow()
+
+    def follow(self) -> Follower:
+        """Return an iterator that waits for messages, for threads and for asyncio.
+
+        ``for message in consumer.follow()`` waits in the calling thread, without the GIL, and
+        ``async for message in consumer.follow()`` blocks neither the loop nor a thread. Both end
+        when the consumer is closed. In a store opened for writing they wake as soon as a message
+        is there; in mode ``"r"`` they look every 100 ms.
+
+        Returns
+        -------
+        iterator of Message
+            For one thread or one task.
+
+        Raises
+        ------
+        StoreClosedError, StoreFailedError
+            From the iteration, where the store ends first.
+
+        Notes
+        -----
+        Source: ``client/impl/consumer/PullMessageService.java``.
+        """
+        from rmqstore.consume.follow import Follower
+
+        return Follower(self)
+
+    @property
+    def queues(self) -> tuple[int, ...]:
+        """The ids of the queues that are its own at present."""
+        self._sharing.clear()
+        return tuple(self._sharing.owned(self._share, self._member)[1])
+
+    def _take(
+        self, heads: dict[int, int] | None, retries: Mapping[int, int] | None
+    ) -> _core.Message | None:
+        """Return the next message, ``None`` if there is none now.
+
+        ``heads`` and ``retries``: where the queues end, noted when they are read first; without
+        them wherever they end by then.
+        """
+        with self._lock:
+            if self.closed:
+                raise StoreClosedError(f"{self!r}: it is closed")
+            self._store._check_open()
+            self._sharing.clear()
+            if self._share.epoch != self._epoch:
+                self._rebalance()
+            for _ in range(len(self._order)):
+                place = self._order[self._turn]
+                if place == _RETRIES:
+                    message = self._take_retried(retries)
+                else:
+                    message = self._take_from(place, heads)
+                if message is not None:
+                    if self._is_used_up(place):
+                        self._turn = (self._turn + 1) % len(self._order)
+                        if heads is None:
+                            self._look_for_queues()
+                    return message
+                self._turn = (self._turn + 1) % len(self._order)
+            self._look_for_queues()
+            return None
+
+    def _is_used_up(self, place: int) -> bool:
+        """Tell whether a place has had its turn: what was read of it at once is taken."""
+        if place == _RETRIES:
+            return not self._retries.has_waiting(self.topic)
+        if self._one_by_one:
+            self._in_row = (self._in_row + 1) % _BATCH
+            return self._in_row == 0
+        return not self._reading[place].buffer
+
+    def _take_retried(self, heads: Mapping[int, int] | None) -> _core.Message | None:
+        message = self._retries.take(
+            self._store, self.topic, self._member, heads, orderly=self.orderly
+        )
+        self._retried = self._retried or message is not None
+        return message
+
+    def _take_from(self, queue_id: int, heads: dict[int, int] | None) -> _core.Message | None:
+        """Return the next message of a queue."""
+        reading = self._reading[queue_id]
+        shared = self._share.queues[queue_id]
+        head = None
+        if heads is not None:
+            if queue_id not in heads:
+                low, high = self._bounds_of(queue_id)
+                if high < reading.next and not reading.buffer:
+                    self._restart(queue_id, reading, low, high)
+                heads[queue_id] = high
+            head = heads[queue_id]
+        while True:
+            holder = shared.holder
+            if holder is not None and holder[0] is not self._member:
+                return None
+            self._catch_up(reading, shared.resume)
+            if not reading.buffer and not self._read(queue_id, reading, head):
+                return None
+            if not self.orderly:
+                break
+            if not self._sharing.hold(self._share, queue_id, self._member):
+                return None
+            if (shared.resume or 0) < reading.buffer[0][0]:
+                break  # else its holder before has committed more meanwhile
+        after, message = reading.buffer.popleft()
+        self._taken[queue_id] = after
+        return message
+
+    @staticmethod
+    def _catch_up(reading: _Reading, resume: int | None) -> None:
+        """Drop what another consumer has committed meanwhile."""
+        if resume is None:
+            return
+        while reading.buffer and reading.buffer[0][0] <= resume:
+            reading.buffer.popleft()
+        if not reading.buffer and reading.next < resume:
+            reading.next = resume
+
+    def _read(self, queue_id: int, reading: _Reading, head: int | None) -> bool:
+        """Read messages of a queue, up to ``head``; return whether there are any."""
+        while head is None or reading.next < head:
+            count = 1 if self._one_by_one else _BATCH
+            if head is not None:
+                count = min(count, head - reading.next)
+            got = self._store.get(
+                self.topic, queue_id, reading.next, count, max_bytes=_BATCH_BYTES, **self._filters
+            )
+            if got.status is GetStatus.FOUND:
+                if not self._one_by_one and any(m.topic != self.topic for m in got.messages):
+                    self._one_by_one = True  # several queues name them, and this is not theirs
+                    continue
+                if self._one_by_one and got.messages[0].topic == self._retries.topic:
+                    reading.next = got.next_offset  # it comes as a retry
+                    self._taken[queue_id] = reading.next
+                    continue
+                for message in got.messages:
+                    reading.buffer.append((message.queue_offset + 1, message))
+                # Nothing that passes is between the last one and what was looked at last.
+                reading.buffer[-1] = (got.next_offset, reading.buffer[-1][1])
+                reading.next = got.next_offset
+                return True
+            if got.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+                self._restart(queue_id, reading, got.min_offset, got.max_offset)
+                return False
+            if got.next_offset <= reading.next or got.status is GetStatus.OFFSET_OVERFLOW_ONE:
+                return False
+            if got.status is GetStatus.OFFSET_TOO_SMALL:
+                self._note_removed(queue_id, reading.next, got.min_offset)
+            reading.next = got.next_offset
+            self._taken[queue_id] = reading.next  # nothing up to there is for this consumer
+        return False
+
+    def _note_removed(self, queue_id: int, offset: int, first: int) -> None:
+        if self._raises:
+            self._reading[queue_id].next = first  # whoever asks again goes on there
+            raise MessagesRemovedError(self.topic, queue_id, offset, first)
+        log_warning(
+            "group %s: messages %s to %s of %s/%s are gone, retention removed them",
+            self.group, offset, first - 1, self.topic, queue_id,
+        )  # fmt: skip
+
+    # Queues
+
+    def _queue_ids(self) -> set[int]:
+        """Return the ids of the topic's queues."""
+        entry = self._store._registry.get(self.topic)
+        ids = set(self._store._queue_files().get(self.topic, ()))
+        return ids if entry is None else ids | set(range(entry.read_queue_nums))
+
+    def _look_for_queues(self) -> None:
+        """Share queues that have come since, at times."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            if self._store.mode == "r":
+                self._store._registry.reload()
+            self._sharing.divide(self._share, self._queue_ids())
+
+    def _rebalance(self) -> None:
+        """Take up the queues that are its own now, let go of the others."""
+        epoch, owned = self._sharing.owned(self._share, self._member)
+        for queue_id in self._reading.keys() - owned.keys():
+            del self._reading[queue_id]
+        for queue_id in owned.keys() - self._reading.keys():
+            at = owned[queue_id]
+            if at is None:
+                at = self._sharing.begin(self._share, queue_id, self._first(queue_id))
+            self._reading[queue_id] = _Reading(at)
+            self._taken.pop(queue_id, None)  # taken before it went to another
+        self._order = sorted(self._reading)
+        if self.topic != self._retries.topic:
+            self._order.append(_RETRIES)
+        self._turn = min(self._turn, max(0, len(self._order) - 1))
+        self._epoch = epoch
+
+    def _bounds_of(self, queue_id: int) -> tuple[int, int]:
+        return self._store._bounds(self.topic, queue_id) or (0, 0)
+
+    def _restart(self, queue_id: int, reading: _Reading, low: int, high: int) -> None:
+        """Begin a queue anew that ends below where it was read.
+
+        Its topic was deleted; or, of a reader, its owner has lost the end with the power.
+        """
+        reading.next = high if self._store.mode == "r" else low
+        self._sharing.restart(self._share, queue_id, reading.next)
+        self._taken.pop(queue_id, None)
+
+    def _first(self, queue_id: int) -> int:
+        """Return where a queue begins that no consumer of the group has at present."""
+        low, high = self._bounds_of(queue_id)
+        if self._start == "first":
+            return low
+        if self._start == "last":
+            return low if self._epoch >= 0 else high  # a queue that has come since is new
+        if isinstance(self._start, int):
+            return self._store._first_after(self.topic, queue_id, self._start - 1, None)
+        offset = self._store._progress.get(self.topic, self.group).get(queue_id)
+        return low if offset is None else min(max(offset, 0), high)
+
+    # Give back
+
+    def commit(self, *, sync: bool = False) -> None:
+        """Note that the group has come as far as the last message taken of each queue.
+
+        Parameters
+        ----------
+        sync : bool, optional
+            Return once that is on the disk, and the log up to there; else it is within 5 s, and
+            when the store is closed.
+
+        Raises
+        ------
+        ReadOnlyStoreError
+            The store was opened with ``"r"``.
+        OSError
+            With ``sync``: the file cannot be written.
+        StoreFailedError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        For a queue that is another consumer's by now it counts as well, but does not take the
+        group back.
+        Source: ``broker/offset/ConsumerOffsetManager.java commitOffset``.
+        """
+        store = self._store
+        store._check_writable()
+        with self._lock:
+            for queue_id, offset in self._taken.items():
+                self._sharing.commit(
+                    self._share,
+                    queue_id,
+                    self._member,
+                    offset,
+                    lambda queue_id, offset: store._commit_progress(
+                        self.topic, self.group, queue_id, offset
+                    ),
+                )
+            self._taken.clear()
+            if self._retried:
+                self._retried = False
+                self._retries.commit(
+                    store,
+                    self._member,
+                    lambda queue_id, offset: store._commit_progress(
+                        self._retries.topic, self.group, queue_id, offset
+                    ),
+                )
+        if sync:
+            store._progress.save()
+
+    def retry(self, message: _core.Message, *, delay_level: int | None = None) -> _core.PutResult:
+        """Give a message back, to be tried again later, or as a dead letter.
+
+        It is stored once more: for ``%RETRY%<group>``, which the group's consumers read under
+        the original topic, after a delay of level 3 plus the times it was tried again; or, when
+        it was tried again ``retry_max`` times, in ``%DLQ%<group>``, queue 0. Commit it as any
+        other.
+
+        Parameters
+        ----------
+        message : Message
+            That was taken.
+        delay_level : int, optional
+            Another level of delay; below 0 it becomes a dead letter at once.
+
+        Returns
+        -------
+        PutResult
+            Of the record in ``SCHEDULE_TOPIC_XXXX``, or of the dead letter.
+
+        Raises
+        ------
+        StoreError
+            The group has no retry queue, by its entry in ``subscriptionGroup.json``.
+        PutError, StoreFailedError, TypeError
+            As ``put``; the message is not stored, and must not be committed.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``.
+        """
+        self._store._check_writable()
+        if not isinstance(message, _core.Message):
+            raise wrong_type("message", "a Message", message)
+        if delay_level is not None and (
+            isinstance(delay_level, bool) or not isinstance(delay_level, int)
+        ):
+            raise wrong_type("delay_level", "int", delay_level)
+        entry = self._store._enter_group(self.group)
+        return send_back(self._store, message, entry, delay_level)

@@ -1,0 +1,138 @@
+"""Waiting for messages, in a thread or in asyncio, which is imported when that is used.
+
+In a store opened for writing the dispatch writes to an eventfd once it has come further than what
+was looked at, without the GIL; so do the group's other consumers when queues change hands.
+
+Source: ``client/impl/consumer/PullMessageService.java``,
+``broker/longpolling/PullRequestHoldService.java``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqstore._core import LogWakeup, Message
+    from rmqstore.consume.consumer import Consumer
+
+__all__ = ["Follower"]
+
+_NOTHING = (1 << 63) - 1
+_LOOK_SECONDS = 0.1  # in "r": as often as a reader lists files
+_CHECK_SECONDS = 1.0  # else: for new queues
+_FAIR = 64  # messages in a row until other tasks of the loop may run
+
+
+class Follower:
+    """The messages of a consumer as they come; for one thread or one task."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._polls = consumer._store.mode == "r"
+        self._lock = threading.Lock()  # guards the descriptor from a ring after its close
+        self._wakeup: LogWakeup | None = None
+        self._rung = threading.Event()
+        self._in_row = 0
+        consumer._member.add_wake(self._ring)
+
+    def __iter__(self) -> Follower:
+        return self
+
+    def __aiter__(self) -> Follower:
+        return self
+
+    def __next__(self) -> Message:
+        """Return the next message, as soon as there is one; end when the consumer is closed."""
+        while not self._consumer.closed:
+            message = self._look()
+            if message is not None:
+                return message
+            self._sleep()
+        self._close()
+        raise StopIteration
+
+    async def __anext__(self) -> Message:
+        """As ``next``, without blocking the loop."""
+        await self._let_others()  # before one is taken: a call that is cancelled loses none
+        while not self._consumer.closed:
+            message = self._look()
+            if message is not None:
+                return message
+            await self._sleep_async()
+        self._close()
+        raise StopAsyncIteration
+
+    def _ring(self) -> None:
+        """Wake it; called by other threads, under their locks."""
+        with self._lock:
+            if self._wakeup is not None and self._wakeup.ours():
+                os.eventfd_write(self._wakeup.fileno(), 1)
+        self._rung.set()
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._wakeup is not None:
+                self._wakeup.close()
+                self._wakeup = None
+
+    def _look(self) -> Message | None:
+        """Return a message; if there is none, sleeping ends with the next one."""
+        consumer = self._consumer
+        if self._polls:
+            self._rung.clear()
+            return self._take()
+        if self._wakeup is None:
+            with self._lock:
+                self._wakeup = consumer._store._dispatch_wakeup()
+        while not consumer.closed:
+            self._wakeup.drain()
+            seen = self._wakeup.reached(_NOTHING)
+            message = self._take()
+            if message is not None:
+                return message
+            reached = self._wakeup.reached(max(seen, 0) + 1)
+            if reached < 0:
+                raise self._wakeup.error()
+            if reached <= seen:
+                return None
+        return None
+
+    def _take(self) -> Message | None:
+        consumer = self._consumer
+        with consumer._lock:
+            return None if consumer.closed else consumer._take(None, None)
+
+    def _sleep(self) -> None:
+        if self._polls or self._wakeup is None:
+            self._rung.wait(_LOOK_SECONDS)
+            return
+        poll = select.poll()
+        poll.register(self._wakeup.fileno(), select.POLLIN)
+        poll.poll(_CHECK_SECONDS * 1000)
+
+    async def _sleep_async(self) -> None:
+        import asyncio
+
+        if self._polls or self._wakeup is None:
+            await asyncio.sleep(_LOOK_SECONDS)
+            return
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        descriptor = self._wakeup.fileno()
+        loop.add_reader(descriptor, readable.set)
+        try:
+            await asyncio.wait_for(readable.wait(), _CHECK_SECONDS)
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(descriptor)
+
+    async def _let_others(self) -> None:
+        self._in_row += 1
+        if self._in_row % _FAIR == 0:
+            import asyncio
+
+            await asyncio.sleep(0)

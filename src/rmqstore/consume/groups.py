@@ -1,0 +1,391 @@
+"""Consumer groups: which there are, how far each has come, and how far it is behind.
+
+Source: ``broker/subscription/SubscriptionGroupManager.java``,
+``broker/offset/ConsumerOffsetManager.java``,
+``tools/command/consumer/ConsumerProgressSubCommand.java``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Never
+
+from rmqstore import paths
+from rmqstore.arguments import shown, wrong_type, wrong_value
+from rmqstore.brokerfiles.configfile import ReplacedError
+from rmqstore.brokerfiles.groups import RETRY_MAX, GroupConfig, GroupTable
+from rmqstore.consume.progress import ProgressEngine
+from rmqstore.errors import GroupNotFoundError, StoreCorruptError, StoreError
+from rmqstore.syncing import SyncError
+from rmqstore.warn import log_warning
+
+if TYPE_CHECKING:
+    from rmqstore.consume.lag import Lag
+
+__all__ = ["Group", "GroupEngine", "GroupRegistry", "group_name"]
+
+_RETRIES_MOST = (1 << 31) - 1
+
+
+def group_name(name: object, argument: str = "group") -> str:
+    """Return the name of a group if it may be one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It may not; the message names the argument.
+    """
+    if not isinstance(name, str):
+        raise wrong_type(argument, "str", name)
+    if not paths.is_group_name(name):
+        raise wrong_value(argument, "1 to 120 of [%|a-zA-Z0-9_-]", name)
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group, as of when it was looked up.
+
+    Attributes
+    ----------
+    name : str
+    topics : tuple of str
+        Those that it has offsets for, in order; its retry topic is among them once it was read.
+    retry_max : int
+        How often a message is tried again before it is a dead letter.
+    consume_enable : bool
+        Whether the group may consume.
+    consume_broadcast_enable : bool
+        Whether it may with each consumer getting every message; a broker's flag.
+
+    Notes
+    -----
+    Source: ``common/subscription/SubscriptionGroupConfig.java``.
+    """
+
+    name: str
+    topics: tuple[str, ...] = ()
+    retry_max: int = RETRY_MAX
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+
+
+class GroupRegistry:
+    """``subscriptionGroup.json``, saved at once when it changes.
+
+    Parameters
+    ----------
+    root : str
+        Directory of the store.
+    reading : bool
+        The file is another's, and read again when it has changed; one that is torn then is no
+        error.
+    sync_failed : callable, optional
+        Called with the error of a failed sync; raises the caller's exception.
+
+    Raises
+    ------
+    StoreCorruptError
+        Neither the file nor its ``.bak`` can be used; both are named, and stay as they are.
+    OSError
+        The file cannot be read.
+    """
+
+    def __init__(
+        self, root: str, *, reading: bool, sync_failed: Callable[[SyncError], Never] | None = None
+    ) -> None:
+        self._reading = reading
+        self._sync_failed = sync_failed
+        self.lock = threading.RLock()
+        self._table = GroupTable(root)
+        self._was_read = False
+        self._reload()
+
+    def _reload(self) -> None:
+        try:
+            if not self._table.file.is_current():
+                self._table.reload()
+            self._was_read = True
+        except StoreCorruptError as error:
+            if not self._reading or not self._was_read:
+                raise  # that nothing can be read does not mean that there is nothing
+            log_warning("%s", error)
+
+    def get(self, name: str) -> GroupConfig | None:
+        """Return the entry of a group."""
+        with self.lock:
+            if self._reading:
+                self._reload()
+            return self._table.get(name)
+
+    def __iter__(self) -> Iterator[GroupConfig]:
+        """Iterate over the entries as they are now."""
+        with self.lock:
+            if self._reading:
+                self._reload()
+            return iter(self._table)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON of the file."""
+        with self.lock:
+            return self._table.to_json()
+
+    def __len__(self) -> int:
+        """Return the number of entries, as last read."""
+        return len(self._table)
+
+    def enter(self, entry: GroupConfig) -> GroupConfig:
+        """Enter a group that is not there, and return its entry; :meth:`save` is called later."""
+        with self.lock:
+            there = self._table.get(entry.group_name)
+            if there is None:
+                self._table.put(entry)
+            return there or entry
+
+    def save(self) -> None:
+        """Write the file; if that fails, the entries stay."""
+        with self.lock:
+            try:
+                self._table.save()
+            except SyncError as error:
+                if self._sync_failed is not None:
+                    self._sync_failed(error)
+                raise
+
+    def put(self, entry: GroupConfig) -> None:
+        """Enter a group and save; if that fails, nothing has changed."""
+        with self.lock:
+            before = self._table.get(entry.group_name)
+            self._table.put(entry)
+            self._save(entry.group_name, before)
+
+    def remove(self, name: str) -> bool:
+        """Remove a group and save, and tell whether it was there."""
+        with self.lock:
+            before = self._table.get(name)
+            if before is None:
+                return False
+            self._table.remove(name)
+            self._save(name, before)
+            return True
+
+    def _save(self, name: str, before: GroupConfig | None) -> None:
+        try:
+            self._table.save()
+        except BaseException as error:
+            if not isinstance(error, ReplacedError):
+                if before is None:
+                    self._table.remove(name)
+                else:
+                    self._table.put(before)
+            if isinstance(error, SyncError) and self._sync_failed is not None:
+                self._sync_failed(error)
+            raise
+
+
+class GroupEngine(ProgressEngine):
+    """The groups of a store; a base of ``MessageStore``."""
+
+    _groups_made: GroupRegistry | None = None
+
+    @property
+    def _groups(self) -> GroupRegistry:
+        """The entries of the groups."""
+        made = self._groups_made
+        if made is None:
+            reading = self.mode == "r"
+            made = self._groups_made = GroupRegistry(
+                self.path, reading=reading, sync_failed=None if reading else self._sync_failed
+            )
+        return made
+
+    def _start_services(self) -> None:
+        """Read the file: a torn one is refused at once."""
+        if self.mode != "r":
+            _ = self._groups
+        super()._start_services()
+
+    def _has_consumers(self, group: str) -> bool:
+        """Tell whether consumers of a group are open."""
+        return False
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """The current groups by name, in order: those with an entry, and those with offsets.
+
+        Raises
+        ------
+        StoreCorruptError
+            One of the files and its ``.bak`` are torn, and were so from the start.
+        OSError
+            A file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        In mode ``"r"`` both files are read again when their owner has changed them.
+        Source: ``broker/subscription/SubscriptionGroupManager.java``.
+        """
+        self._check_open()
+        topics: dict[str, set[str]] = {entry.group_name: set() for entry in self._groups}
+        for topic, group in self._progress.all():
+            topics.setdefault(group, set()).add(topic)
+        return MappingProxyType(
+            {name: self._group(name, tuple(sorted(topics[name]))) for name in sorted(topics)}
+        )
+
+    def _group(self, name: str, topics: tuple[str, ...]) -> Group:
+        entry = self._groups.get(name) or GroupConfig(name)
+        return Group(
+            name,
+            topics,
+            entry.retry_max_times,
+            entry.consume_enable,
+            entry.consume_broadcast_enable,
+        )
+
+    @property
+    def offsets(self) -> Mapping[tuple[str, str], dict[int, int]]:
+        """How far the groups have come: ``(topic, group)`` to ``{queue id: next queue offset}``.
+
+        Raises
+        ------
+        StoreCorruptError
+            ``consumerOffset.json`` and its ``.bak`` are torn, and were so from the start.
+        OSError
+            The file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        A copy. In mode ``"r"`` it is what the store's owner wrote last.
+        Source: ``broker/offset/ConsumerOffsetManager.java``.
+        """
+        self._check_open()
+        return MappingProxyType(self._progress.all())
+
+    def create_group(self, name: str, *, retry_max: int = RETRY_MAX) -> Group:
+        """Create a consumer group, or change how often it tries a message again.
+
+        A group that is not there is made by its first consumer as well.
+
+        Parameters
+        ----------
+        name : str
+            1 to 120 of ``[%|a-zA-Z0-9_-]``.
+        retry_max : int, optional
+            Tries after the first one, 0 or more; a message that fails once more is a dead letter.
+
+        Returns
+        -------
+        Group
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument has a wrong type or value.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+        OSError
+            ``subscriptionGroup.json`` cannot be written; nothing has changed.
+
+        Notes
+        -----
+        Source: ``broker/subscription/SubscriptionGroupManager.java updateSubscriptionGroupConfig``.
+        """
+        self._check_writable()
+        group_name(name, "name")
+        if isinstance(retry_max, bool) or not isinstance(retry_max, int):
+            raise wrong_type("retry_max", "int", retry_max)
+        if not 0 <= retry_max <= _RETRIES_MOST:
+            raise wrong_value("retry_max", f"0 to {_RETRIES_MOST}", retry_max)
+        with self._groups.lock:
+            entry = self._groups.get(name) or GroupConfig(name)
+            self._groups.put(dataclasses.replace(entry, retry_max_times=retry_max))
+        return self.groups[name]
+
+    def delete_group(self, name: str, *, offsets: bool = False) -> None:
+        """Remove a consumer group's entry, and its offsets if asked for.
+
+        A group with offsets stays in ``groups``. Its retry topic and its dead letters stay.
+
+        Parameters
+        ----------
+        name : str
+        offsets : bool, optional
+            Remove its offsets in all topics as well: it would begin anew.
+
+        Raises
+        ------
+        GroupNotFoundError
+            There is no such group; also a ``KeyError``.
+        TypeError
+            ``name`` is no str.
+        StoreError
+            A consumer of the group is open.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+        OSError
+            A file cannot be written.
+
+        Notes
+        -----
+        Source: ``broker/subscription/SubscriptionGroupManager.java deleteSubscriptionGroupConfig``,
+        ``broker/offset/ConsumerOffsetManager.java removeOffset``.
+        """
+        self._check_writable()
+        if not isinstance(name, str):
+            raise wrong_type("name", "str", name)
+        if name not in self.groups:
+            raise GroupNotFoundError(f"{self.path}: no group {shown(name)}")
+        if self._has_consumers(name):
+            raise StoreError(f"{self.path}: the group {name!r} has consumers that are not closed")
+        self._groups.remove(name)
+        if offsets and self._progress.forget(group=name):
+            self._progress.save()
+
+    def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
+        """Return how far groups are behind, of each queue that a group has an offset for.
+
+        Parameters
+        ----------
+        group, topic : str, optional
+            Only this group, only this topic.
+
+        Returns
+        -------
+        list of Lag
+            Sorted by group, topic and queue; empty where there are no such offsets.
+
+        Raises
+        ------
+        TypeError, ValueError
+            ``group`` is none that could be.
+        StoreCorruptError
+            A record that tells the time behind does not check; or ``consumerOffset.json`` and its
+            ``.bak`` are torn, and were so from the start.
+        OSError
+            A file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        Units are read, 20 bytes a message, and two records a queue. In every mode, also beside a
+        live owner.
+        Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``.
+        """
+        from rmqstore.consume.lag import lag_of
+
+        self._check_open()
+        if group is not None:
+            group_name(group)
+        if topic is not None and not isinstance(topic, str):
+            raise wrong_type("topic", "str", topic)
+        return lag_of(self, self._progress.all(), group, topic)

@@ -1,0 +1,335 @@
+"""How far each consumer group has come in each queue: one table a store, and its file.
+
+The file is the broker's own ``consumerOffset.json``, or ``lmqConsumerOffset.json`` with light
+queues enabled.  An offset is never on the disk before the messages that it has passed: the log is
+forced there first, as its end may be lost with the power, and new messages would take the offsets
+of lost ones.
+
+Source: ``broker/offset/ConsumerOffsetManager.java``, ``LmqConsumerOffsetManager.java``,
+``broker/BrokerController.java``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Never
+
+from rmqstore import paths
+from rmqstore.brokerfiles.configfile import ReplacedError
+from rmqstore.brokerfiles.offsets import Offsets, OffsetTable
+from rmqstore.errors import StoreCorruptError, StoreFailedError
+from rmqstore.services.base import ServicedEngine
+from rmqstore.syncing import SyncError
+from rmqstore.types import Recovery
+from rmqstore.warn import log_warning
+
+__all__ = ["SAVE_SECONDS", "GroupProgress", "ProgressEngine"]
+
+SAVE_SECONDS = 5.0  # flushConsumerOffsetInterval
+
+_NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
+
+
+class GroupProgress:
+    """The offsets of all groups of an open store.  Every method may be called from many threads.
+
+    Parameters
+    ----------
+    root : str
+        Directory of the store.
+    reading : bool
+        The file is another's, and read again when it has changed; one that is torn then is no
+        error.
+    light_queues : bool, optional
+        Which of the two files it is; by default the one that was written last.
+    flush_log : callable, optional
+        Forces the log to the disk; called before the file is written.
+    sync_failed : callable, optional
+        Called with the error of a failed sync; raises the caller's exception.
+
+    Raises
+    ------
+    StoreCorruptError
+        Neither the file nor its ``.bak`` can be used; both are named, and stay as they are.
+    OSError
+        The file cannot be read.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        reading: bool,
+        light_queues: bool | None = None,
+        flush_log: Callable[[], object] | None = None,
+        sync_failed: Callable[[SyncError], Never] | None = None,
+    ) -> None:
+        self._root = root
+        self._reading = reading
+        self._light_queues = light_queues
+        self._flush_log = flush_log
+        self._sync_failed = sync_failed
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()  # taken before the other one
+        self._changes = 0  # made, and how many of them are in the file
+        self._saved = 0
+        self._at_once = False
+        self._was_read = False
+        self._name = self._file_name()
+        self._table = OffsetTable(root, self._name)
+        if reading:
+            self._reload()
+        else:
+            self._table = self._load()
+
+    def _file_name(self) -> str:
+        """Return the name of the file that is in force."""
+        light = self._light_queues
+        if light is None:
+            light = self._written(paths.LMQ_CONSUMER_OFFSET_JSON) > self._written(
+                paths.CONSUMER_OFFSET_JSON
+            )
+        return paths.LMQ_CONSUMER_OFFSET_JSON if light else paths.CONSUMER_OFFSET_JSON
+
+    def _written(self, name: str) -> int:
+        """Return when a file was written last, -1 if it is not there."""
+        latest = -1
+        for file in (name, name + ".bak"):  # a broker that writes it has only this one, briefly
+            try:
+                latest = max(latest, Path(self._root, paths.CONFIG, file).stat().st_mtime_ns)
+            except OSError:
+                continue
+        return latest
+
+    def _load(self) -> OffsetTable:
+        """Read the file; the other one of the two if that is the only one."""
+        table = OffsetTable.load(self._root, self._name)
+        if table.file.loaded_from is None:
+            light = self._name == paths.LMQ_CONSUMER_OFFSET_JSON
+            other = paths.CONSUMER_OFFSET_JSON if light else paths.LMQ_CONSUMER_OFFSET_JSON
+            if self._written(other) >= 0:
+                table.take_over(OffsetTable.load(self._root, other))
+        return table
+
+    def _reload(self) -> None:
+        """Read what another process has written; what is torn leaves what was read before."""
+        name = self._file_name()
+        if name == self._name and self._table.file.is_current():
+            return
+        try:
+            if name != self._name:
+                self._table, self._name = OffsetTable.load(self._root, name), name
+            else:
+                self._table.reload()
+            self._was_read = True
+        except StoreCorruptError as error:
+            if not self._was_read:
+                raise  # that nothing can be read does not mean that there is nothing
+            log_warning("%s", error)
+
+    def _offsets(self) -> Offsets:
+        """Return the table, current; the lock is held."""
+        if self._reading:
+            self._reload()
+        return self._table.offsets
+
+    def get(self, topic: str, group: str) -> dict[int, int]:
+        """Return the offsets of a group in a topic.
+
+        Returns
+        -------
+        dict of int to int
+            Queue id to the queue offset that comes next; a copy.
+        """
+        with self._lock:
+            return dict(self._offsets().get((topic, group), _NO_OFFSETS))
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics that a group has offsets for, in order."""
+        with self._lock:
+            return sorted(topic for topic, name in self._offsets() if name == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets for a topic, in order."""
+        with self._lock:
+            return sorted(group for name, group in self._offsets() if name == topic)
+
+    def all(self) -> Offsets:
+        """Return ``(topic, group)`` to ``{queue id: offset}``, of all groups; a copy."""
+        with self._lock:
+            return {names: dict(queues) for names, queues in self._offsets().items()}
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set the offset of a group in a queue; the file is written later.
+
+        Parameters
+        ----------
+        topic, group : str
+            Without ``@``.
+        queue_id : int
+        offset : int
+            The queue offset that comes next.
+        """
+        with self._lock:
+            queues = self._table.offsets.setdefault((topic, group), {})
+            if queues.get(queue_id) != offset:
+                queues[queue_id] = offset
+                self._changes += 1
+        if self._at_once:
+            self.save()
+
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> bool:
+        """Remove the offsets of a topic, of a group, or of a group in a topic.
+
+        Returns
+        -------
+        bool
+            Whether there were any; the file is not written yet.
+        """
+        with self._lock:
+            gone = [
+                names
+                for names in self._table.offsets
+                if topic in (None, names[0]) and group in (None, names[1])
+            ]
+            for names in gone:
+                del self._table.offsets[names]
+            self._changes += bool(gone)
+        return bool(gone)
+
+    def settle(self, end_of: Callable[[str, int], int]) -> None:
+        """Take back offsets beyond their queue: its end was lost, and is written anew.
+
+        ``end_of`` returns the end of a queue.
+        """
+        with self._lock:
+            for (topic, group), queues in self._table.offsets.items():
+                if not paths.is_topic_name(topic):
+                    continue
+                for queue_id, offset in queues.items():
+                    end = end_of(topic, queue_id)
+                    if offset > end:
+                        queues[queue_id] = end
+                        self._changes += 1
+                        log_warning(
+                            "group %s is taken back from %s to %s in %s/%s: the queue ends there",
+                            group, offset, end, topic, queue_id,
+                        )  # fmt: skip
+
+    def save(self) -> bool:
+        """Write the file if something has changed since it was written.
+
+        Returns
+        -------
+        bool
+            Whether it was written.
+
+        Raises
+        ------
+        StoreFailedError
+            A sync failed, now or before.
+        OSError
+            It cannot be written, and is unchanged; the next call tries again.
+        """
+        with self._saving:
+            with self._lock:
+                made = self._changes
+                if self._saved == made:
+                    return False
+                written = self._table.to_json()
+            try:
+                if self._flush_log is not None:
+                    self._flush_log()
+                self._table.file.path.parent.mkdir(exist_ok=True)
+                self._table.file.save(written)
+            except SyncError as error:
+                if isinstance(error, ReplacedError):
+                    self._saved = made
+                if self._sync_failed is not None:
+                    self._sync_failed(error)
+                raise
+            self._saved = made
+            return True
+
+    def save_at_once(self) -> None:
+        """Write the file with each commit from now on: nobody will do so later."""
+        self._at_once = True
+
+
+class ProgressEngine(ServicedEngine):
+    """A store that keeps the progress of groups.
+
+    The last of the services to end: what the others commit at their end is written.
+    """
+
+    _progress_made: GroupProgress | None = None
+    _progress_kept = False
+    _progress_unsaved: OSError | None = None
+    _configured = False  # opened with a configuration
+    recovery: Recovery
+
+    def _sync_failed(self, error: SyncError) -> Never:
+        """Fail the store, and raise the reason."""
+        raise NotImplementedError
+
+    @property
+    def _progress(self) -> GroupProgress:
+        """How far the groups have come."""
+        made = self._progress_made
+        if made is None:
+            reading = self.mode == "r"
+            made = self._progress_made = GroupProgress(
+                self.path,
+                reading=reading,
+                light_queues=self._config.enable_lmq if self._configured else None,
+                flush_log=None if reading else self._flush_log,
+                sync_failed=None if reading else self._sync_failed,
+            )
+            if not reading and not self.recovery.clean:
+                made.settle(lambda topic, queue_id: (self._bounds(topic, queue_id) or (0, 0))[1])
+        return made
+
+    def _commit_progress(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set a group's offset in a queue; it is in the file within 5 s."""
+        self._progress.commit(topic, group, queue_id, offset)
+        if not self._progress_kept:
+            self._progress_kept = True
+            self._housekeeper.every(SAVE_SECONDS, self._save_progress, "writing offsets of groups")
+
+    def _save_progress(self) -> None:
+        self._progress.save()
+
+    def _start_services(self) -> None:
+        """Read the file, before something else relies on it."""
+        if self.mode != "r":
+            _ = self._progress  # a torn file is refused now, not when a group commits
+        super()._start_services()
+
+    def _save_services(self) -> None:
+        """Write the file, for a copy of it."""
+        super()._save_services()
+        if self._progress_made is not None and self.mode != "r":
+            self._progress_made.save()
+
+    def _stop_services(self) -> None:
+        """Write the file for the last time."""
+        super()._stop_services()
+        progress = self._progress_made
+        if progress is not None and self.mode != "r":
+            progress.save_at_once()
+            try:
+                progress.save()
+            except StoreFailedError:
+                pass  # as the close itself says
+            except OSError as error:
+                self._progress_unsaved = error
+
+    def close(self) -> None:
+        """Close the store, see ``ServicedEngine``; raise if the offsets could not be written."""
+        super().close()
+        error, self._progress_unsaved = self._progress_unsaved, None
+        if error is not None:
+            raise error

@@ -1,0 +1,262 @@
+"""The retry topic of a group, whose messages go to the consumers of their original topics.
+
+A group has one retry topic for all topics that it reads, and one offset in each of its queues: the
+first message there that is not done.  A message of a topic that nobody reads at present stays, so
+that no consumer of another topic passes it; once many behind it are done, it is moved to the end.
+
+Source: ``client/impl/consumer/ProcessQueue.java``, ``DefaultMQPushConsumerImpl.java
+resetRetryAndNamespace``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore.consume.sharing import Member
+from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreError, StoreFailedError
+from rmqstore.services.stored import Place, put_again
+from rmqstore.types import GetStatus
+from rmqstore.warn import log_warning
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+    from rmqstore.store import MessageStore
+
+__all__ = ["Retries"]
+
+_BATCH = 32
+_WAITING_MOST = 256  # messages of a topic that are kept for its consumers
+_PASSED_MOST = 256  # messages that are done and come again, if the group begins where it is
+_MOVED_MOST = 32  # messages that a commit moves to the end
+
+
+def _topics_of(message: Message) -> tuple[str, ...]:
+    """Return the topics whose consumers a retried message is for, its own one first.
+
+    The others are those that it was in as well, as light queues are.
+    """
+    properties = message.properties
+    topic = properties.get("RETRY_TOPIC")
+    if topic is None:
+        return ()
+    further = properties.get("INNER_MULTI_DISPATCH", "").split(",")
+    return (topic, *(name for name in further if name and name != topic))
+
+
+def _store_again(store: MessageStore, topic: str, queue_id: int, message: Message) -> None:
+    """Store a message of a retry topic once more, as it is; the log is not waited for."""
+    put_again(
+        store,
+        Place(topic, queue_id),
+        message,
+        message.properties,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
+
+
+@dataclass
+class _RetryQueue:
+    """A queue of the retry topic.  Each offset below ``next`` is in one of the three, or done."""
+
+    next: int  # offset to be read
+    base: int  # offset that is committed
+    out: dict[int, tuple[tuple[str, ...], Member | None]] = field(
+        default_factory=dict
+    )  # topics, and who has taken it; None: it is kept
+    done: set[int] = field(default_factory=set)  # above ``base``
+    held: list[int] = field(default_factory=list)  # to be read once more, ascending
+    held_topics: set[str] = field(default_factory=set)
+
+    def hold(self, offset: int, topics: Iterable[str]) -> None:
+        """Leave a message where it is, to be read once more."""
+        bisect.insort(self.held, offset)
+        self.held_topics.update(topics)
+
+    def rewind(self) -> None:
+        """Read again what was left."""
+        self.next = min(self.next, self.held[0])
+        self.held.clear()
+        self.held_topics.clear()
+
+    def advance(self) -> bool:
+        """Move ``base`` to the first offset that is not done, and tell whether it has moved."""
+        before = self.base
+        self.base = min([self.next, *self.held[:1], *self.out])
+        self.done = {offset for offset in self.done if offset >= self.base}
+        return self.base != before
+
+
+class Retries:
+    """What is read of the retry topic of a group, by all its consumers of a store object.
+
+    Parameters
+    ----------
+    group : str
+    is_read : callable
+        Tells whether the group reads a topic at present.
+    """
+
+    def __init__(self, group: str, is_read: Callable[[str], bool]) -> None:
+        self.topic = paths.retry_topic(group)
+        self._group = group
+        self._is_read = is_read
+        self._lock = threading.Lock()
+        self._gone: deque[Member] = deque()  # of consumers that nobody closed
+        self._queues: dict[int, _RetryQueue] = {}
+        self._waiting: defaultdict[str, deque[tuple[int, int, Message]]] = defaultdict(deque)
+
+    def heads(self, store: MessageStore) -> dict[int, int]:
+        """Return the present end of each queue."""
+        entry = store._registry.get(self.topic)
+        ids = range(entry.read_queue_nums if entry is not None else 1)
+        bounds = {queue_id: store._bounds(self.topic, queue_id) for queue_id in ids}
+        return {queue_id: found[1] for queue_id, found in bounds.items() if found is not None}
+
+    def take(
+        self,
+        store: MessageStore,
+        topic: str,
+        member: Member,
+        heads: Mapping[int, int] | None,
+        *,
+        orderly: bool,
+    ) -> Message | None:
+        """Return the next message of a topic, shown under it, and note who has it.
+
+        ``heads``: where each queue ends for the caller.
+        """
+        with self._lock:
+            while self._gone:
+                self._give_back(self._gone.popleft())
+            waiting = self._waiting[topic]
+            if not waiting:
+                self._read(store, topic)
+            if not waiting:
+                return None
+            queue_id, offset, message = waiting[0]
+            if heads is not None and offset >= heads.get(queue_id, 0):
+                return None
+            queue = self._queues[queue_id]
+            if orderly and any(by not in (None, member) for _, by in queue.out.values()):
+                return None
+            waiting.popleft()
+            queue.out[offset] = (queue.out[offset][0], member)
+            return message
+
+    def has_waiting(self, topic: str) -> bool:
+        """Tell whether messages of a topic were read and not taken."""
+        with self._lock:
+            return bool(self._waiting[topic])
+
+    def _read(self, store: MessageStore, topic: str) -> None:
+        """Read until there is a message of the topic, or nothing more."""
+        for queue_id in self.heads(store):
+            if queue_id not in self._queues:
+                begin = store._progress.get(self.topic, self._group).get(queue_id)
+                low, high = store._bounds(self.topic, queue_id) or (0, 0)
+                begin = low if begin is None else min(begin, high)
+                self._queues[queue_id] = _RetryQueue(begin, begin)
+            queue = self._queues[queue_id]
+            if topic in queue.held_topics:
+                queue.rewind()
+            while not self._waiting[topic]:
+                got = store.get(self.topic, queue_id, queue.next, _BATCH)
+                if got.status is GetStatus.OFFSET_TOO_SMALL:
+                    log_warning(
+                        "group %s: retries %s to %s in queue %s are gone, retention removed them",
+                        self._group, queue.next, got.next_offset - 1, queue_id,
+                    )  # fmt: skip
+                for message in got.messages:
+                    self._keep(store, queue, queue_id, message, topic)
+                if got.status is GetStatus.OFFSET_OVERFLOW_BADLY:  # the topic was deleted
+                    del self._queues[queue_id]
+                if got.next_offset <= queue.next or queue_id not in self._queues:
+                    break
+                queue.next = got.next_offset
+
+    def _keep(
+        self, store: MessageStore, queue: _RetryQueue, queue_id: int, message: Message, wanted: str
+    ) -> None:
+        """Keep a message for the consumers of its topic, or leave it where it is."""
+        offset = message.queue_offset
+        if offset in queue.out or offset in queue.done:
+            return
+        topics = _topics_of(message) or (wanted,)  # without one it is as good as another's
+        reader = next((topic for topic in topics if topic == wanted or self._is_read(topic)), None)
+        if reader is None or len(self._waiting[reader]) >= _WAITING_MOST:
+            queue.hold(offset, topics)
+            return
+        queue.out[offset] = (topics, None)
+        self._waiting[reader].append((queue_id, offset, store._renamed(message, topics[0])))
+
+    def commit(
+        self, store: MessageStore, member: Member, note: Callable[[int, int], object]
+    ) -> None:
+        """Count what a consumer has taken as done; ``note`` is called with new offsets."""
+        with self._lock:
+            for queue_id, queue in self._queues.items():
+                mine = [offset for offset, (_, by) in queue.out.items() if by is member]
+                for offset in mine:
+                    del queue.out[offset]
+                queue.done.update(mine)
+                if mine and queue.advance():
+                    note(queue_id, queue.base)
+                # One that is moved is paid for by one that is done, however many nobody reads.
+                if mine and len(queue.done) > max(_PASSED_MOST, len(queue.held)):
+                    self._move_unread(store, queue_id, queue)
+                    if queue.advance():
+                        note(queue_id, queue.base)
+
+    def _move_unread(self, store: MessageStore, queue_id: int, queue: _RetryQueue) -> None:
+        """Store again, at the end, the first messages that nobody reads: they hold the others up.
+
+        The offset that passes them is on the disk after the log with their copies.
+        """
+        for _ in range(_MOVED_MOST):
+            if not queue.held or queue.held[0] > min([queue.next, *queue.out]):
+                return
+            offset = queue.held[0]
+            got = store.get(self.topic, queue_id, offset, 1)
+            if got.messages and got.messages[0].queue_offset == offset:
+                message = got.messages[0]
+                topics = _topics_of(message)
+                if not topics or any(map(self._is_read, topics)):
+                    return
+                if len(topics) > 1 and store.config.enable_multi_dispatch:
+                    return  # a copy would be in the light queues once more
+                try:
+                    _store_again(store, self.topic, queue_id, message)
+                except (StoreClosedError, StoreFailedError, ForkedStoreError):
+                    raise
+                except (StoreError, OSError) as error:
+                    log_warning("group %s: a retry stays where it is: %s", self._group, error)
+                    return
+            elif got.min_offset <= offset:
+                return
+            del queue.held[0]
+            queue.done.add(offset)
+
+    def left_behind(self, member: Member) -> None:
+        """Give back soon: from the finalizer of a consumer, which may take no lock."""
+        self._gone.append(member)
+
+    def _give_back(self, member: Member) -> None:
+        for queue in self._queues.values():
+            mine = [offset for offset, (_, by) in queue.out.items() if by is member]
+            for offset in mine:
+                queue.hold(offset, queue.out.pop(offset)[0])
+
+    def give_back(self, member: Member, topic: str) -> None:
+        """Leave to others what a consumer has taken and not committed; it has left."""
+        with self._lock:
+            self._give_back(member)
+            if not self._is_read(topic):
+                for queue_id, offset, _ in self._waiting.pop(topic, ()):
+                    queue = self._queues[queue_id]
+                    queue.hold(offset, queue.out.pop(offset)[0])

@@ -1,0 +1,102 @@
+"""A message given back by its group: to be tried again later, or a dead letter.
+
+Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``,
+``broker/topic/TopicConfigManager.java createTopicInSendMessageBackMethod``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore.errors import StoreError
+from rmqstore.services.stored import SCHEDULE_TOPIC, Place, put_again
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message, PutResult
+    from rmqstore.brokerfiles.groups import GroupConfig
+    from rmqstore.store import MessageStore
+
+__all__ = ["is_dead_letter", "send_back"]
+
+_FIRST_LEVEL = 3  # of a message that is tried again for the first time
+
+
+def is_dead_letter(
+    message: Message, group: GroupConfig, delay_level: int | None, retry_max: int | None = None
+) -> bool:
+    """Tell whether a message is not tried again; the arguments are those of ``send_back``."""
+    most = group.retry_max_times if retry_max is None else retry_max
+    return message.reconsume_times >= most or (delay_level or 0) < 0
+
+
+def send_back(
+    store: MessageStore,
+    message: Message,
+    group: GroupConfig,
+    delay_level: int | None,
+    *,
+    retry_max: int | None = None,
+    topic_sys_flag: int = 0,
+    wait: bool = True,
+) -> PutResult:
+    """Store a message for its group once more, later; or as a dead letter.
+
+    Parameters
+    ----------
+    store : MessageStore
+    message : Message
+    group : GroupConfig
+    delay_level : int, optional
+        When it is tried again: 1 or more, above the highest it is the highest. 0 or None: 3 and
+        the times it was tried again. Below 0: never, it is a dead letter.
+    retry_max : int, optional
+        How often it is tried again, by default as often as the group says.
+    topic_sys_flag : int, optional
+        Of a retry topic that is made.
+    wait : bool, optional
+        With synchronous flush: return only once it is on the disk.
+    """
+    name = group.group_name
+    if group.retry_queue_nums <= 0:  # a broker loses the message
+        raise StoreError(f"{store.path}: the group {name!r} has no retry queue")
+    properties = message.properties
+    properties.setdefault("RETRY_TOPIC", message.topic)
+    properties["WAIT"] = "false"
+    tried = message.reconsume_times
+    level = delay_level or 0
+    _make_topic(store, paths.retry_topic(name), group.retry_queue_nums, topic_sys_flag)
+    if is_dead_letter(message, group, delay_level, retry_max):
+        topic, queue_id, level = paths.dead_letter_topic(name), 0, 0
+        _make_topic(store, topic, 1, 0)
+    else:
+        topic = paths.retry_topic(name)
+        queue_id = random.randrange(group.retry_queue_nums)
+        levels = len(store.config.message_delay_level.split())
+        level = min(level or _FIRST_LEVEL + max(tried, 0), levels)
+    properties["DELAY"] = str(level)
+    if not properties.get("ORIGIN_MESSAGE_ID", "").strip():
+        properties["ORIGIN_MESSAGE_ID"] = message.msg_id
+    if level > 0:
+        properties["REAL_TOPIC"], properties["REAL_QID"] = topic, str(queue_id)
+        topic, queue_id = SCHEDULE_TOPIC, level - 1
+    done = put_again(
+        store, Place(topic, queue_id), message, properties, reconsume_times=tried + 1, wait=wait
+    )
+    try:
+        return store._result_of(store.at(done.physical_offset))  # with the client's message id
+    except StoreError:  # closed meanwhile; the message is stored
+        return done
+
+
+def _make_topic(store: MessageStore, topic: str, queue_nums: int, sys_flag: int) -> None:
+    """Create a topic that is not there yet."""
+    if store._registry.get(topic) is None:
+        store.create_topic(topic, queue_nums)
+        if sys_flag:
+            with store._registry.lock:
+                entry = store._registry.get(topic)
+                if entry is not None:
+                    store._registry.put(dataclasses.replace(entry, topic_sys_flag=sys_flag))

@@ -1,0 +1,244 @@
+"""Which consumer of a group reads which queue, among those of one store object.
+
+A *share* is a topic as one group reads it.  Its queues are divided among its members, evenly and
+in the order in which they came, as the real client does.  A queue that goes to another member goes
+on from where the group has committed it; an orderly one only once it is committed or given up.
+
+Source: ``client/consumer/rebalance/AllocateMessageQueueAveragely.java``,
+``client/impl/consumer/RebalanceImpl.java``, ``broker/client/rebalance/RebalanceLockManager.java``.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rmqstore.arguments import wrong_value
+
+__all__ = ["Member", "Share", "SharedQueue", "Sharing", "allocate"]
+
+
+def allocate(queues: list[int], members: int, index: int) -> list[int]:
+    """Return the queues of one of so many members: a run of them, the first have one more."""
+    size, more = divmod(len(queues), members)
+    start = index * size + min(index, more)
+    return queues[start : start + size + (index < more)]
+
+
+class Member:
+    """A consumer as the others see it; it does not keep the consumer alive."""
+
+    def __init__(self, pinned: frozenset[int] | None) -> None:
+        self.pinned = pinned
+        self._lock = threading.Lock()
+        self._wakes: list[weakref.WeakMethod[Callable[[], object]]] = []
+
+    def add_wake(self, wake: Callable[[], object]) -> None:
+        """Call this method when the share of the consumer may have changed; it is held weakly."""
+        with self._lock:
+            self._wakes = [known for known in self._wakes if known() is not None]
+            self._wakes.append(weakref.WeakMethod(wake))
+
+    def wake(self) -> None:
+        """Wake whoever waits for messages of the consumer."""
+        with self._lock:
+            wakes = [known() for known in self._wakes]
+        for wake in wakes:
+            if wake is not None:
+                wake()
+
+
+@dataclass
+class SharedQueue:
+    """A queue of a share; changed under the lock of all shares, read without it.
+
+    Attributes
+    ----------
+    owner : Member or None
+        Who reads it.
+    holder : (Member, int) or None
+        The orderly consumer, and its thread, that has taken messages that are not committed.
+    resume : int or None
+        Where its next owner begins; None before the first one has begun.
+    """
+
+    owner: Member | None = None
+    holder: tuple[Member, int] | None = None
+    resume: int | None = None
+
+
+@dataclass
+class Share:
+    """A topic as one group reads it.
+
+    Attributes
+    ----------
+    epoch : int
+        Increased when owners change.
+    """
+
+    topic: str
+    group: str
+    members: list[Member] = field(default_factory=list)
+    queues: dict[int, SharedQueue] = field(default_factory=dict)
+    epoch: int = 0
+
+
+class Sharing:
+    """All shares of a store object."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._shares: dict[tuple[str, str], Share] = {}
+        self._gone: deque[tuple[Share, Member]] = deque()  # of consumers that nobody closed
+
+    def has_group(self, group: str) -> bool:
+        """Tell whether a group has members."""
+        with self.lock:
+            self._clear()
+            return any(share.group == group for share in self._shares.values())
+
+    def has_topic(self, topic: str, group: str) -> bool:
+        """Tell whether a group reads a topic."""
+        return (topic, group) in self._shares
+
+    def join(self, topic: str, group: str, queue_ids: Iterable[int], member: Member) -> Share:
+        """Enter a member, and divide the queues anew.
+
+        Raises
+        ------
+        ValueError
+            Another member has pinned one of its queues.
+        """
+        with self.lock:
+            self._clear()
+            share = self._shares.get((topic, group)) or Share(topic, group)
+            for other in share.members:
+                both = sorted((member.pinned or frozenset()) & (other.pinned or frozenset()))
+                if both:
+                    raise wrong_value(
+                        "queues", f"none that another consumer of {group!r} has pinned", both
+                    )
+            self._shares[topic, group] = share
+            share.members.append(member)
+            self._divide(share, queue_ids)
+            return share
+
+    def leave(self, share: Share, member: Member) -> None:
+        """Remove a member, and divide its queues among the others."""
+        with self.lock:
+            self._remove(share, member)
+            self._clear()
+
+    def left_behind(self, share: Share, member: Member) -> None:
+        """Remove a member soon: from the finalizer of its consumer, which may take no lock."""
+        self._gone.append((share, member))
+
+    def divide(self, share: Share, queue_ids: Iterable[int]) -> None:
+        """Divide the queues anew where members have gone or queues have come."""
+        with self.lock:
+            self._clear()
+            if not share.queues.keys() >= set(queue_ids):
+                self._divide(share, queue_ids)
+
+    def clear(self) -> None:
+        """Remove the members whose consumers are gone."""
+        if self._gone:
+            with self.lock:
+                self._clear()
+
+    def owned(self, share: Share, member: Member) -> tuple[int, dict[int, int | None]]:
+        """Return the share's epoch, and where the member begins each of its queues."""
+        with self.lock:
+            queues = {
+                queue_id: queue.resume
+                for queue_id, queue in sorted(share.queues.items())
+                if queue.owner is member
+            }
+            return share.epoch, queues
+
+    def begin(self, share: Share, queue_id: int, offset: int) -> int:
+        """Return where a queue begins: here, unless somebody has begun it meanwhile."""
+        with self.lock:
+            queue = share.queues[queue_id]
+            if queue.resume is None:
+                queue.resume = offset
+            return queue.resume
+
+    def restart(self, share: Share, queue_id: int, offset: int) -> None:
+        """Have a queue begin anew: it has no such offset any more as it had come to."""
+        with self.lock:
+            share.queues[queue_id].resume = offset
+
+    def hold(self, share: Share, queue_id: int, member: Member) -> bool:
+        """Take an orderly queue for the calling thread, unless another one has it."""
+        me = (member, threading.get_ident())
+        with self.lock:
+            queue = share.queues[queue_id]
+            if queue.owner is not member or queue.holder not in (None, me):
+                return False
+            queue.holder = me
+            return True
+
+    def commit(
+        self,
+        share: Share,
+        queue_id: int,
+        member: Member,
+        offset: int,
+        note: Callable[[int, int], object],
+    ) -> None:
+        """Move a queue forward and let go of it; ``note`` is called where it has moved."""
+        with self.lock:
+            queue = share.queues[queue_id]
+            if queue.resume is None or offset > queue.resume:
+                note(queue_id, offset)
+                queue.resume = offset
+            if self._release(queue, member):
+                self._wake(share)
+
+    @staticmethod
+    def _release(queue: SharedQueue, member: Member) -> bool:
+        """Let go of a queue if this member holds it."""
+        if queue.holder is None or queue.holder[0] is not member:
+            return False
+        queue.holder = None
+        return True
+
+    @staticmethod
+    def _wake(share: Share) -> None:
+        for member in share.members:
+            member.wake()
+
+    def _clear(self) -> None:
+        while self._gone:
+            self._remove(*self._gone.popleft())
+
+    def _remove(self, share: Share, member: Member) -> None:
+        if member not in share.members:
+            return
+        share.members.remove(member)
+        for queue in share.queues.values():
+            self._release(queue, member)
+        if share.members:
+            self._divide(share, share.queues)
+        elif self._shares.get((share.topic, share.group)) is share:
+            del self._shares[share.topic, share.group]
+
+    def _divide(self, share: Share, queue_ids: Iterable[int]) -> None:
+        """Give each queue an owner; the lock is held."""
+        ids = sorted(set(queue_ids) | share.queues.keys())
+        owners: dict[int, Member] = {}
+        for member in share.members:
+            owners.update(dict.fromkeys(member.pinned or (), member))
+        free = [queue_id for queue_id in ids if queue_id not in owners]
+        sharers = [member for member in share.members if member.pinned is None]
+        for index, member in enumerate(sharers):
+            owners.update(dict.fromkeys(allocate(free, len(sharers), index), member))
+        for queue_id in sorted(owners.keys() | set(ids)):
+            share.queues.setdefault(queue_id, SharedQueue()).owner = owners.get(queue_id)
+        share.epoch += 1
+        self._wake(share)

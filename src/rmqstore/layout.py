@@ -1,0 +1,232 @@
+"""Where the files of a store's log lie: in its own directory, or where the configuration says.
+
+Source: ``store/MultiPathMappedFileQueue.java``, ``store/CommitLog.java``,
+``store/config/MessageStoreConfig.java``, ``store/dledger/DLedgerCommitLog.java``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore import paths
+from rmqstore.config import StoreConfig
+from rmqstore.errors import IncompatibleStoreError, StoreNotFoundError
+from rmqstore.syncing import make_directories
+
+__all__ = [
+    "LogPath",
+    "elsewhere",
+    "find_log",
+    "log_directories",
+    "log_file",
+    "log_paths",
+    "prepare_log",
+    "without_paths",
+]
+
+_SPLITTER = ","
+_MOST_PATHS = 64
+_ROOT, _LOG, _READ_ONLY = (
+    "store_path_root_dir",
+    "store_path_commit_log",
+    "read_only_commit_log_store_paths",
+)
+
+
+class LogPath(NamedTuple):
+    """A directory with files of the log.
+
+    Attributes
+    ----------
+    path : str
+        Absolute.
+    read_only : bool
+        No new file is made in it.
+    """
+
+    path: str
+    read_only: bool
+
+
+def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
+    """Return the directories of a store's log, in the order in which they take new files.
+
+    Parameters
+    ----------
+    root : str
+        The store's directory, absolute.
+    config : StoreConfig or None
+
+    Returns
+    -------
+    list of LogPath or None
+        ``None``: ``commitlog`` in the store's directory, and nothing else.
+
+    Raises
+    ------
+    ValueError
+        The configuration contradicts itself, or is of a store in another directory.
+    """
+    if config is None or (
+        config.store_path_commit_log is None and config.read_only_commit_log_store_paths is None
+    ):
+        return None
+    own = os.path.join(root, paths.COMMIT_LOG)  # noqa: PTH118 - Path drops what the user wrote
+    named = _split(_LOG, config.store_path_commit_log, own)
+    read_only = _split(_READ_ONLY, config.read_only_commit_log_store_paths, "")
+    found: dict[str, LogPath] = {}
+    # 4.9.3 sorts the names as they are written, and Java compares UTF-16 units.
+    for name in sorted({*named, *read_only}, key=lambda one: one.encode("utf-16-be", "replace")):
+        path = _moved(root, config, os.path.abspath(name))  # noqa: PTH100
+        key = os.path.realpath(path)
+        if key in found:
+            raise ValueError(f"{_LOG}: {name} and {found[key].path} are the same directory")
+        found[key] = LogPath(path, name in read_only)
+    if not any(not one.read_only for one in found.values()):
+        raise ValueError(
+            f"{_LOG} is {config.store_path_commit_log!r}, and {_READ_ONLY} has all of it: new "
+            "files of the log have no place"
+        )
+    if len(found) > _MOST_PATHS:
+        raise ValueError(f"{_LOG} has {len(found)} directories, must be at most {_MOST_PATHS}")
+    if [*found] == [os.path.realpath(own)]:
+        return None
+    return list(found.values())
+
+
+def _split(name: str, value: str | None, default: str) -> list[str]:
+    """Return the paths that a field names, without repetitions."""
+    parts = (default if value is None else value).strip().rstrip(_SPLITTER).split(_SPLITTER)
+    for part in parts if value is not None else ():
+        if not part or part != part.strip():
+            raise ValueError(
+                f"{name} is {value!r}, must be paths with a ',' and no space between two"
+            )
+    return [part for part in dict.fromkeys(parts) if part]
+
+
+def _moved(root: str, config: StoreConfig, path: str) -> str:
+    """Return a path of the configuration as it is for this store.
+
+    What lies in the store's directory moves with it, as a copy of a store is opened with the
+    configuration that it was written with.
+    """
+    if config.store_path_root_dir is None:
+        return path
+    configured = os.path.abspath(config.store_path_root_dir)  # noqa: PTH100
+    if os.path.realpath(configured) == os.path.realpath(root):
+        return path
+    if Path(path).is_relative_to(configured):
+        return str(Path(root, Path(path).relative_to(configured)))
+    raise ValueError(
+        f"{_LOG} names {path}, the log of the store in {configured}, which {_ROOT} names: {root} "
+        "is another store"
+    )
+
+
+def without_paths(config: StoreConfig) -> StoreConfig:
+    """Return the configuration for a store somewhere else, with its log in its own directory."""
+    return config.replace(**{_ROOT: None, _LOG: None, _READ_ONLY: None})
+
+
+def elsewhere(root: str, config: StoreConfig | None) -> str | None:
+    """Return the root that a configuration names if it is not this one, else ``None``."""
+    if config is None or config.store_path_root_dir is None:
+        return None
+    configured = os.path.abspath(config.store_path_root_dir)  # noqa: PTH100
+    return None if os.path.realpath(configured) == os.path.realpath(root) else configured
+
+
+def log_directories(root: str, config: StoreConfig | None) -> list[Path]:
+    """Return the directories that a store's log lies in."""
+    found = log_paths(root, config)
+    return [Path(root, paths.COMMIT_LOG)] if found is None else [Path(one.path) for one in found]
+
+
+def log_file(root: str, config: StoreConfig | None, start: int) -> Path:
+    """Return the path of the log's file that begins at ``start``.
+
+    If no directory has it, where it would be first.
+    """
+    every = [one / paths.offset_file_name(start) for one in log_directories(root, config)]
+    return next((one for one in every if one.exists()), every[0])
+
+
+def find_log(root: str, config: StoreConfig | None) -> None:
+    """Raise unless there is a log to open.
+
+    Raises
+    ------
+    StoreNotFoundError
+        Its directory is missing; also a ``FileNotFoundError``.
+    IncompatibleStoreError
+        The store is one of DLedger.
+    """
+    _refuse_dledger(root)
+    directories = log_directories(root, config)
+    missing = [one for one in directories if not one.is_dir()]
+    if not missing:
+        return
+    if log_paths(root, config) is not None:
+        where = "is its disk mounted?"
+        raise StoreNotFoundError(f"{root}: the log's directory {missing[0]} is missing: {where}")
+    hint = ""
+    if any(Path(root, name).exists() for name in (paths.CONSUME_QUEUE, paths.CHECKPOINT)):
+        hint = (
+            "; a log that lies elsewhere needs config=, with store_path_commit_log "
+            "(storePathCommitLog: without it a broker of 4.9.3 has its log in $HOME/store/"
+            "commitlog)"
+        )
+    raise StoreNotFoundError(f"{root}: no store: there is no {paths.COMMIT_LOG}/ in it{hint}")
+
+
+def prepare_log(root: str, config: StoreConfig | None) -> None:
+    """Make the directories of a new store's log, and their names durable.
+
+    A directory that is missing while another one has files of the log is not made: it may be on a
+    disk that is not mounted, and the log would lack its files.
+
+    Raises
+    ------
+    StoreNotFoundError
+        A directory of a log that has files is missing.
+    IncompatibleStoreError
+        The store is one of DLedger.
+    OSError
+        A directory cannot be made.
+    """
+    _refuse_dledger(root)
+    found = log_paths(root, config)
+    if found is None:
+        return
+    directories = [Path(one.path) for one in found]
+    missing = [one for one in directories if not one.is_dir()]
+    begun = any(
+        paths.parse_offset_file_name(name) is not None
+        for one in directories
+        if one.is_dir()
+        for name in os.listdir(one)  # noqa: PTH208
+    )
+    if missing and begun:
+        raise StoreNotFoundError(
+            f"{root}: the log's directory {missing[0]} is missing: is its disk mounted? "
+            "A new one has to be made by hand"
+        )
+    for one in missing:
+        make_directories(one, sync_parent=False)
+
+
+def _refuse_dledger(root: str) -> None:
+    """Raise if the directory is a store of DLedger: ``dledger-<id>/data`` holds its log."""
+    try:
+        names = sorted(os.listdir(root))  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        if name.startswith("dledger-") and Path(root, name, "data").is_dir():
+            raise IncompatibleStoreError(
+                f"{Path(root, name)}: the log of a DLedger group, whose records lie in entries of "
+                "DLedger's own: neither read nor written here"
+            )

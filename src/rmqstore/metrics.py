@@ -1,0 +1,242 @@
+"""The figures of a store for Prometheus, under rocketmq-exporter's names where they mean the same.
+
+It needs the extra ``metrics`` (prometheus-client).
+
+Source: rocketmq-exporter's ``RMQMetricsCollector.java``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.errors import StoreClosedError, StoreCorruptError
+from rmqstore.services.figures import RATE_SECONDS
+from rmqstore.warn import log_warning
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from rmqstore.store import MessageStore
+
+__all__ = ["StoreCollector", "collector"]
+
+_RUNTIME = "rocketmq_brokeruntime_"
+_RUNTIME_LABELS = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
+# The class of a put's time, as the exporter names it.
+_PUT_TIMES = (
+    "0ms",
+    "0to10ms",
+    "10to50ms",
+    "50to100ms",
+    "100to200ms",
+    "200to500ms",
+    "500to1s",
+    "1to2s",
+    "2to3s",
+    "3to4s",
+    "4to5s",
+    "5to10s",
+    "10stomore",
+)
+_RATES = {
+    "putTps": "put_tps",
+    "getFoundTps": "getfound_tps",
+    "getMissTps": "getmiss_tps",
+    "getTotalTps": "gettotal_tps",
+    "getTransferedTps": "gettransfered_tps",
+}
+# The exporter's name of a figure: ours in stats(), what it is.
+_RUNTIME_FIGURES = {
+    "dispatch_behind_bytes": ("dispatch_behind_bytes", "bytes that dispatch is behind the log"),
+    "put_message_size_total": ("putMessageSizeTotal", "bytes of the records put"),
+    "put_message_average_size": ("putMessageAverageSize", "bytes of a record"),
+    "putmessage_times_total": ("putMessageTimesTotal", "records put"),
+    "putmessage_entire_time_max": ("putMessageEntireTimeMax", "ms of the slowest put"),
+    "getmessage_entire_time_max": ("getMessageEntireTimeMax", "ms of the slowest get"),
+    "earliest_message_timestamp": ("earliestMessageTimeStamp", "store time of the first, ms"),
+    "commitlog_disk_ratio": ("commitLogDiskRatio", "how full the log's file system is"),
+    "consumequeue_disk_ratio": ("consumeQueueDiskRatio", "how full the queues' file system is"),
+    "commitlog_minoffset": ("commitLogMinOffset", "the log's first byte"),
+    "commitlog_maxoffset": ("commitLogMaxOffset", "the log's end"),
+    "remain_howmanydata_toflush": ("remainHowManyDataToFlush", "bytes not on the disk yet"),
+    "dispatch_maxbuffer": ("dispatchMaxBuffer", "bytes that dispatch was behind at most"),
+}
+_OURS = {
+    "rmqstore_put_failed": ("putMessageFailedTimes", "calls that stored nothing", "counter"),
+    "rmqstore_commit_log_syncs": ("commit_log_syncs", "syncs of the log", "counter"),
+    "rmqstore_consume_queue_syncs": ("consume_queue_syncs", "syncs of the queues", "counter"),
+    "rmqstore_skipped_records": ("skipped_records", "records in no queue", "counter"),
+    "rmqstore_index_files": ("index_files", "index files", "gauge"),
+}
+
+
+def collector(
+    store: MessageStore, *, cluster: str = "DefaultCluster", broker: str = "broker-a"
+) -> StoreCollector:
+    """Return a collector of a store's figures, to be registered with prometheus-client.
+
+    Parameters
+    ----------
+    store : MessageStore
+        In any mode.  It is held weakly: one that is closed or gone gives no figures.
+    cluster, broker : str, optional
+        Values of these labels: another broker for each store of a registry.
+
+    Returns
+    -------
+    StoreCollector
+        ``REGISTRY.register(rmqstore.metrics.collector(store))``.
+
+    Raises
+    ------
+    ImportError
+        prometheus-client is not installed: ``pip install "rmqstore[metrics]"``.
+    """
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            'metrics need prometheus-client: pip install "rmqstore[metrics]"'
+        ) from error
+    return StoreCollector(store, cluster, broker)
+
+
+class StoreCollector:
+    """What prometheus-client asks for a store's figures; made by :func:`collector`."""
+
+    def __init__(self, store: MessageStore, cluster: str, broker: str) -> None:
+        self._store = weakref.ref(store)
+        self._cluster = cluster
+        self._broker = broker
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: that a collector is registered does not read the store."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures as they are now; nothing of a store that is closed.
+
+        Yields
+        ------
+        prometheus_client.core.Metric
+            The gauges of a broker's runtime info, offsets by topic and by group, how far groups
+            are behind, and counters of ours, which begin with ``rmqstore_``.
+        """
+        store = self._store()
+        if store is None or store.closed:
+            return
+        try:
+            found = [*self._runtime(store), *self._topics(store), *self._groups(store)]
+        except StoreClosedError:  # meanwhile
+            return
+        yield from found
+
+    def _runtime(self, store: MessageStore) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        from rmqstore import __version__
+
+        stats = store.stats()
+        host = store.config.store_host
+        boot = str(stats["bootTimestamp"])
+        labels = (self._cluster, host, self._broker, "rmqstore", boot, __version__)
+
+        def gauge(name: str, text: str, value: Any) -> Metric:
+            family = GaugeMetricFamily(_RUNTIME + name, text, labels=_RUNTIME_LABELS)
+            family.add_metric(labels, float(value))
+            return family
+
+        for name, (key, text) in _RUNTIME_FIGURES.items():
+            yield gauge(name, text, stats[key])
+        for name, calls in zip(_PUT_TIMES, stats["putMessageDistributeTime"].values(), strict=True):
+            yield gauge(f"pmdt_{name}", "calls of put by how long they took", calls)
+        for key, name in _RATES.items():
+            for seconds, rate in zip(RATE_SECONDS, stats[key], strict=False):
+                yield gauge(f"{name}{seconds}", f"a second, over {seconds} s", rate)
+        capacity = stats["commitLogDirCapacity"]
+        yield gauge("commitlogdir_capacity_total", "bytes of the file system", capacity["total"])
+        yield gauge("commitlogdir_capacity_free", "bytes of it that are free", capacity["free"])
+        whole = (self._cluster, host, self._broker)
+        for name, key in (
+            ("rocketmq_broker_tps", "putTps"),
+            ("rocketmq_broker_qps", "getTotalTps"),
+        ):
+            family = GaugeMetricFamily(
+                name, "a second, over 10 s", labels=("cluster", "brokerIP", "broker")
+            )
+            family.add_metric(whole, stats[key][0] if stats[key] else 0.0)
+            yield family
+        for name, (key, text, kind) in _OURS.items():
+            ours = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            own = ours(name, text, labels=("cluster", "broker"))
+            own.add_metric((self._cluster, self._broker), float(stats[key]))
+            yield own
+
+    def _topics(self, store: MessageStore) -> Iterator[Metric]:
+        """Yield the end of each topic, the sum of its queues', and of retries and dead letters."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        labels = ("cluster", "broker", "topic")
+        plain = GaugeMetricFamily("rocketmq_producer_offset", "messages so far", labels=labels)
+        retry = GaugeMetricFamily("rocketmq_topic_retry_offset", "retries so far", labels=labels)
+        dead = GaugeMetricFamily(
+            "rocketmq_topic_dlq_offset",
+            "dead letters so far",
+            labels=("cluster", "broker", "group"),
+        )
+        for topic, queue_ids in store.queue_ids().items():
+            end = float(sum(store.queue_bounds(topic, queue_id)[1] for queue_id in queue_ids))
+            if topic.startswith("%DLQ%"):
+                dead.add_metric((self._cluster, self._broker, topic.removeprefix("%DLQ%")), end)
+            elif topic.startswith("%RETRY%"):
+                retry.add_metric((self._cluster, self._broker, topic), end)
+            else:
+                plain.add_metric((self._cluster, self._broker, topic), end)
+        yield from (plain, retry, dead)
+
+    def _groups(self, store: MessageStore) -> Iterator[Metric]:
+        """Yield the progress of each group in each topic, and how far it is behind."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        labels = ("cluster", "broker", "topic", "group")
+        offset = GaugeMetricFamily("rocketmq_consumer_offset", "messages consumed", labels=labels)
+        behind = GaugeMetricFamily(
+            "rocketmq_group_diff",
+            "messages that a group is behind",
+            labels=("group", "topic", "countOfOnlineConsumers", "msgModel"),
+        )
+        late = GaugeMetricFamily(
+            "rocketmq_group_get_latency_by_storetime",
+            "ms since the first message that is not consumed was stored",
+            labels=labels,
+        )
+        span = GaugeMetricFamily(
+            "rmqstore_group_behind_seconds",
+            "between the newest message of a queue and the first that is not consumed",
+            labels=labels,
+        )
+        now = store.clock.now()
+        sums: dict[tuple[str, str], list[float]] = {}
+        try:
+            lags = store.lag()
+        except StoreCorruptError as error:  # the other figures are as good as before
+            log_warning("no figures of groups: %s", error)
+            return
+        for lag in lags:
+            one = sums.setdefault((lag.topic, lag.group), [0.0, 0.0, 0.0, 0.0])
+            one[0] += lag.committed
+            one[1] += lag.messages
+            one[2] = max(one[2], lag.behind.total_seconds())
+            if lag.messages:
+                first = max(lag.committed, lag.min_offset)
+                stored = store._store_time(lag.topic, lag.queue_id, first)
+                one[3] = max(one[3], float(now - stored) if stored >= 0 else 0.0)
+        for (topic, group), (consumed, messages, seconds, millis) in sums.items():
+            where = (self._cluster, self._broker, topic, group)
+            offset.add_metric(where, consumed)
+            late.add_metric(where, millis)
+            span.add_metric(where, seconds)
+            behind.add_metric((group, topic, "", ""), messages)
+        yield from (offset, behind, late, span)

@@ -1,0 +1,56 @@
+"""The gateway: name server and broker for unchanged RocketMQ clients, over an embedded store.
+
+One loop owns all of its state: what clients say, who consumes what, which pulls are held.  Nothing
+of it has a lock, as no other thread touches it; the store behind it is used from any thread.
+
+The package is called itself: ``rmqstore.serve(...)`` is :func:`rmqstore.serve.serve`, also after
+one of its modules was imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqstore.serve.server import Server
+    from rmqstore.serve.serving import AsyncServer, aserve, serve
+
+__all__ = ["AsyncServer", "Server", "aserve", "serve"]
+
+_MODULES = {
+    "AsyncServer": "rmqstore.serve.serving",
+    "Server": "rmqstore.serve.server",
+    "aserve": "rmqstore.serve.serving",
+    "serve": "rmqstore.serve.serving",
+    "__wrapped__": "rmqstore.serve.serving",  # where inspect finds signature and docstring
+}
+
+
+class _Serve(ModuleType):
+    """A package that is called as its function is; pickles as the name that it is."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Server:
+        from rmqstore.serve.serving import serve
+
+        return serve(*arguments, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (self.__name__,)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), "serve" if name == "__wrapped__" else name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})
+
+
+sys.modules[__name__].__class__ = _Serve

@@ -1,0 +1,129 @@
+"""The broker itself: its figures, its settings, its rates.
+
+Source: ``broker/processor/AdminBrokerProcessor.java prepareRuntimeInfo, getBrokerConfig,
+ViewBrokerStatsData``, ``store/StoreStatsService.java getRuntimeInfo``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.layout import log_directories
+from rmqstore.serve.admin.brokersettings import broker_settings
+from rmqstore.serve.codes import VERSION, RequestCode, ResponseCode
+from rmqstore.serve.fields import text
+from rmqstore.serve.frames import Answer, Refusal, Request
+from rmqstore.serve.objecttext import dumps
+from rmqstore.services.figures import disk_used_ratio
+
+if TYPE_CHECKING:
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.gateway import Gateway, Handler
+
+__all__ = ["HANDLERS", "runtime_info"]
+
+_VERSION_NAME = "V4_9_3"
+_RATES = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps")
+_RATE_SPANS = 3
+_AS_THEY_ARE = (
+    "bootTimestamp", "runtime", "putMessageEntireTimeMax", "putMessageTimesTotal",
+    "putMessageFailedTimes", "putMessageSizeTotal", "putMessageAverageSize", "dispatchMaxBuffer",
+    "getMessageEntireTimeMax", "commitLogDiskRatio", "consumeQueueDiskRatio", "commitLogMinOffset",
+    "commitLogMaxOffset", "earliestMessageTimeStamp",
+)  # fmt: skip
+# Queues between threads, which one loop does not have: nothing waits in them.
+_QUEUES = {"send": 10_000, "pull": 100_000, "query": 20_000}
+_END_TRANSACTION_CAPACITY = 100_000
+_KIB = 1024
+_UNITS = "KMGTPE"
+
+
+def runtime(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_BROKER_RUNTIME_INFO."""
+    return Answer(body=dumps({"table": runtime_info(gateway)}))
+
+
+def runtime_info(gateway: Gateway) -> dict[str, str]:
+    """Return the figures of the broker under their names, each as text."""
+    store, rates = gateway.store, gateway.rates
+    figures = store.stats()
+    table = {name: str(figures[name]) for name in _AS_THEY_ARE}
+    table["putMessageTimesTotal"] = str(max(1, figures["putMessageTimesTotal"]))  # a divisor there
+    table["putMessageDistributeTime"] = "".join(
+        f"{name}:{count} " for name, count in figures["putMessageDistributeTime"].items()
+    )
+    for name in _RATES:
+        values = [repr(float(value)) for value in figures[name]] or ["0.0"]
+        table[name] = " ".join(values + [""] * (_RATE_SPANS - len(values)))
+    for directory in log_directories(store.path, store.config):
+        table[f"commitLogDiskRatio_{os.fspath(directory)}"] = str(disk_used_ratio(directory))
+    for level, (offset, stop) in store._delay_progress().items():
+        table[f"scheduleMessageOffset_{level}"] = f"{offset},{stop}"
+    table.update(
+        brokerVersion=str(VERSION),
+        brokerVersionDesc=_VERSION_NAME,
+        msgPutTotalYesterdayMorning=str(rates.put_morning[0]),
+        msgPutTotalTodayMorning=str(rates.put_morning[1]),
+        msgPutTotalTodayNow=str(rates.put_total),
+        msgGetTotalYesterdayMorning=str(rates.got_morning[0]),
+        msgGetTotalTodayMorning=str(rates.got_morning[1]),
+        msgGetTotalTodayNow=str(rates.got_total),
+        EndTransactionQueueSize="0",
+        EndTransactionThreadPoolQueueCapacity=str(_END_TRANSACTION_CAPACITY),
+        dispatchBehindBytes=str(figures["dispatch_behind_bytes"]),
+        pageCacheLockTimeMills="0",
+        startAcceptSendRequestTimeStamp="0",
+        remainTransientStoreBufferNumbs=str((1 << 31) - 1),
+        remainHowManyDataToFlush=_bytes_text(figures["remainHowManyDataToFlush"]),
+    )
+    for name, capacity in _QUEUES.items():
+        table[f"{name}ThreadPoolQueueSize"] = "0"
+        table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+        table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    capacity_of = figures["commitLogDirCapacity"]
+    table["commitLogDirCapacity"] = (
+        f"Total : {_bytes_text(capacity_of['total'])}, Free : {_bytes_text(capacity_of['free'])}."
+    )
+    return table
+
+
+def _bytes_text(count: int) -> str:
+    """Return a number of bytes for people, as ``MixAll.humanReadableByteCount`` does."""
+    if count < _KIB:
+        return f"{count} B"
+    power, value = 0, float(count)
+    while value >= _KIB and power < len(_UNITS):
+        value /= _KIB
+        power += 1
+    return f"{value:.1f} {_UNITS[power - 1]}iB"
+
+
+def settings(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_BROKER_CONFIG; nothing can be set."""
+    host, port = connection.address
+    values = broker_settings(gateway, host, port)
+    version = json.dumps({"counter": 0, "timestamp": gateway.store._figures()["opened_at"]})
+    body = "".join(f"{name}={value}\n" for name, value in values.items())
+    return Answer(fields={"version": version}, body=body.encode())
+
+
+def rate(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer VIEW_BROKER_STATS_DATA."""
+    name, key = text(request, "statsName"), text(request, "statsKey")
+    spans = gateway.rates.spans(name, key)
+    if spans is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+    minute, hour, day = spans
+    body: dict[str, Any] = {
+        "statsDay": day._asdict(), "statsHour": hour._asdict(), "statsMinute": minute._asdict(),
+    }  # fmt: skip
+    return Answer(body=dumps(body))
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.GET_BROKER_RUNTIME_INFO: runtime,
+    RequestCode.GET_BROKER_CONFIG: settings,
+    RequestCode.VIEW_BROKER_STATS_DATA: rate,
+}

@@ -1,0 +1,142 @@
+"""The settings that the broker's part shows: the store's own, the gateway's, and what tools expect.
+
+Source: ``common/Configuration.java getAllConfigsFormatString``, ``common/BrokerConfig.java``,
+``remoting/netty/NettyServerConfig.java``, ``NettyClientConfig.java``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.config import StoreConfig
+from rmqstore.config_fields import specs_of
+from rmqstore.serve.topictable import DEFAULT_TOPIC
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["broker_settings", "nameserver_settings"]
+
+# Of threads, pools and services that this broker does not have, as 4.9.3 has them by default:
+# tools look for the keys.
+_DEFAULTS = """
+    adminBrokerThreadPoolNums=16 autoCreateSubscriptionGroup=true autoDeleteUnusedStats=false
+    brokerId=0 brokerPermission=6 brokerTopicEnable=true channelNotActiveInterval=60000
+    clientAsyncSemaphoreValue=65535 clientCallbackExecutorThreads=2
+    clientChannelMaxIdleTimeSeconds=120 clientCloseSocketIfTimeout=true
+    clientManageThreadPoolNums=32 clientManagerThreadPoolQueueCapacity=1000000
+    clientOnewaySemaphoreValue=65535 clientPooledByteBufAllocatorEnable=false
+    clientSocketRcvBufSize=0 clientSocketSndBufSize=0 clientWorkerThreads=4
+    clusterTopicEnable=true commercialBaseCount=1 commercialBigCount=1 commercialEnable=true
+    commercialTimerCount=1 commercialTransCount=1 compressedRegister=false
+    connectTimeoutMillis=3000 consumerFallbehindThreshold=17179869184
+    consumerManageThreadPoolNums=32 consumerManagerThreadPoolQueueCapacity=1000000
+    disableConsumeIfConsumerReadSlowly=false enableDetailStat=true
+    endTransactionPoolQueueCapacity=100000 endTransactionThreadPoolNums=12
+    fetchNamesrvAddrByAddressServer=false filterDataCleanTimeSpan=86400000 filterServerNums=0
+    filterSupportRetry=false flushConsumerOffsetHistoryInterval=60000
+    flushConsumerOffsetInterval=5000 forceRegister=true heartbeatThreadPoolNums=2
+    heartbeatThreadPoolQueueCapacity=50000 highSpeedMode=false isolateLogEnable=false
+    longPollingEnable=true maxDelayTime=40 messageStorePlugIn=
+    msgTraceTopicName=RMQ_SYS_TRACE_TOPIC notifyConsumerIdsChangedEnable=true
+    processReplyMessageThreadPoolNums=20 pullMessageThreadPoolNums=20
+    pullThreadPoolQueueCapacity=100000 putMessageFutureThreadPoolNums=2
+    putThreadPoolQueueCapacity=10000 queryMessageThreadPoolNums=10
+    queryThreadPoolQueueCapacity=20000 registerBrokerTimeoutMills=6000
+    registerNameServerPeriod=30000 rejectTransactionMessage=false
+    replyThreadPoolQueueCapacity=10000 sendMessageThreadPoolNums=2
+    sendThreadPoolQueueCapacity=10000 serverAsyncSemaphoreValue=64
+    serverCallbackExecutorThreads=0 serverOnewaySemaphoreValue=256
+    serverPooledByteBufAllocatorEnable=true serverSelectorThreads=3 serverSocketBacklog=1024
+    serverSocketRcvBufSize=0 serverSocketSndBufSize=0 serverWorkerThreads=8
+    shortPollingTimeMills=1000 slaveReadEnable=false startAcceptSendRequestTimeStamp=0
+    storeReplyMessageEnable=true traceOn=true traceTopicEnable=false transferMsgByHeap=true
+    useEpollNativeSelector=false waitTimeMillsInHeartbeatQueue=31000
+    waitTimeMillsInPullQueue=5000 waitTimeMillsInSendQueue=200
+    waitTimeMillsInTransactionQueue=3000 writeBufferHighWaterMark=0 writeBufferLowWaterMark=0
+"""
+_NAMESERVER_KEYS = (
+    "serverAsyncSemaphoreValue", "serverCallbackExecutorThreads", "serverOnewaySemaphoreValue",
+    "serverPooledByteBufAllocatorEnable", "serverSelectorThreads", "serverSocketBacklog",
+    "serverSocketRcvBufSize", "serverSocketSndBufSize", "serverWorkerThreads",
+    "useEpollNativeSelector", "writeBufferHighWaterMark", "writeBufferLowWaterMark",
+)  # fmt: skip
+# Of the broker, and fields of the store's configuration here.
+_OF_BROKER = frozenset(
+    (
+        "defaultTopicQueueNums",
+        "enableCalcFilterBitMap",
+        "expectConsumerNumUseFilter",
+        "maxErrorRateOfBloomFilter",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionTimeOut",
+    )
+)
+_BATCH_PUSH = "isEnableBatchPush"  # under the name of the field, not of the setter
+_FOREVER = "2147483647"  # hours
+
+
+def _defaults() -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in _DEFAULTS.split())
+
+
+def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
+    """Return the settings by RocketMQ's names, in their order."""
+    settings = gateway.settings
+    found = _defaults()
+    found.update(_store_settings(gateway))
+    default = gateway.built_in_topics.get(DEFAULT_TOPIC)
+    if default is not None:
+        found["defaultTopicQueueNums"] = str(default.write_queue_nums)
+    found.update(
+        aclEnable=_text(settings.acl is not None),
+        autoCreateTopicEnable=_text(settings.auto_create),
+        brokerClusterName=settings.cluster,
+        brokerFastFailureEnable="false",
+        brokerIP1=host,
+        brokerIP2=host,
+        brokerName=settings.broker,
+        enablePropertyFilter="true",
+        listenPort=str(gateway.port),
+        namesrvAddr=f"{host}:{port}",
+        regionId=settings.region,
+        serverChannelMaxIdleTimeSeconds=str(int(settings.limits.idle_seconds)),
+        storePathRootDir=gateway.store.path,
+        useTLS=_text(settings.tls is not None),
+    )
+    return dict(sorted(found.items()))
+
+
+def _store_settings(gateway: Gateway) -> dict[str, str]:
+    """Return those of RocketMQ's store: what is ours alone has no key there."""
+    config = gateway.store.config
+    found: dict[str, str] = {}
+    for name, spec in specs_of(StoreConfig).items():
+        value = getattr(config, name)
+        if (spec.ours and spec.java not in _OF_BROKER) or not spec.java or value is None:
+            continue
+        found[_BATCH_PUSH if spec.java == "enableBatchPush" else spec.java] = _text(value)
+    found.setdefault("fileReservedTime", _FOREVER)
+    found.setdefault("storePathCommitLog", f"{gateway.store.path}/commitlog")
+    return found
+
+
+def nameserver_settings(gateway: Gateway) -> dict[str, str]:
+    """Return the name server's settings by RocketMQ's names, in their order."""
+    defaults = _defaults()
+    found = {key: defaults[key] for key in _NAMESERVER_KEYS}
+    found.update(
+        clusterTest="false",
+        configStorePath="",
+        kvConfigPath="",
+        listenPort=str(gateway.port),
+        orderMessageEnable="true",
+        productEnvName="center",
+        serverChannelMaxIdleTimeSeconds=str(int(gateway.settings.limits.idle_seconds)),
+    )
+    return dict(sorted(found.items()))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,46 @@
+"""The clients of a group.
+
+Source: ``broker/processor/AdminBrokerProcessor.java getConsumerConnectionList,
+getProducerConnectionList``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.serve.admin import online
+from rmqstore.serve.codes import RequestCode, ResponseCode
+from rmqstore.serve.frames import Answer, Refusal, Request
+from rmqstore.serve.names import group_of
+from rmqstore.serve.objecttext import dumps
+
+if TYPE_CHECKING:
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.gateway import Gateway, Handler
+
+__all__ = ["HANDLERS"]
+
+
+def consumers(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_CONSUMER_CONNECTION_LIST."""
+    group = group_of(request)
+    found = online.consumer_group(gateway, group)
+    if found is None:
+        raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+    listed = [member.to_json() for member in online.members(gateway, group)]
+    return Answer(body=dumps({"connectionSet": listed, **found}))
+
+
+def producers(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_PRODUCER_CONNECTION_LIST."""
+    group = group_of(request, "producerGroup")
+    found = online.producers(gateway, group)
+    if not found:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+    return Answer(body=dumps({"connectionSet": [member.to_json() for member in found]}))
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: consumers,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: producers,
+}

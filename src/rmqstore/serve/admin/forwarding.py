@@ -1,0 +1,87 @@
+"""Requests that are answered by a consumer: they are passed on to it, and its answer back.
+
+Source: ``broker/processor/AdminBrokerProcessor.java callConsumer``,
+``broker/client/net/Broker2Client.java callClient``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.serve.admin import online
+from rmqstore.serve.codes import RequestCode, ResponseCode
+from rmqstore.serve.fields import text
+from rmqstore.serve.frames import Answer, Refusal, Request
+from rmqstore.serve.names import group_of
+
+if TYPE_CHECKING:
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.gateway import Gateway, Handler
+
+__all__ = ["HANDLERS"]
+
+_VERSION = 62  # MQVersion.Version.V3_1_8_SNAPSHOT
+_SECONDS = 10.0
+
+
+async def running_info(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_CONSUMER_RUNNING_INFO."""
+    return await _passed_on(gateway, request, dict(request.fields), request.body)
+
+
+async def consume_directly(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message now, whatever its offset."""
+    offset = _offset_of(text(request, "msgId"))
+    record = gateway.store._record(offset)
+    fields = {**request.fields, "brokerName": gateway.settings.broker}
+    return await _passed_on(gateway, request, fields, record)
+
+
+def _offset_of(msg_id: str) -> int:
+    """Return the log offset in a message id: address and offset in hexadecimal digits."""
+    try:
+        if len(msg_id) not in (32, 56):
+            raise ValueError
+        offset = int.from_bytes(bytes.fromhex(msg_id[-16:]), "big", signed=True)
+        if offset < 0:
+            raise ValueError
+        return offset
+    except ValueError:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"{msg_id[:64]!r} is no id of a stored message"
+        ) from None
+
+
+async def _passed_on(
+    gateway: Gateway, request: Request, fields: dict[str, str], body: bytes
+) -> Answer:
+    """Ask the consumer that a request names."""
+    group = group_of(request)
+    client_id = text(request, "clientId")
+    member = online.member(gateway, group, client_id)
+    if member is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+    if member.version < _VERSION:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
+            "please upgrade it to V3_1_8_SNAPSHOT",
+        )
+    try:
+        answer = await member.connection.ask(request.code, fields, body, seconds=_SECONDS)
+    except TimeoutError:
+        raise Refusal(
+            ResponseCode.CONSUME_MSG_TIMEOUT,
+            f"consumer <{group}> <{client_id}> Timeout: no answer in {_SECONDS:.0f} s",
+        ) from None
+    except ConnectionError as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+        ) from None
+    return Answer(answer.code, answer.remark, answer.fields or None, answer.body)
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.GET_CONSUMER_RUNNING_INFO: running_info,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: consume_directly,
+}

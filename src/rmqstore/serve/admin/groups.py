@@ -1,0 +1,119 @@
+"""Consumer groups as operators have them: made, deleted, listed.
+
+Source: ``broker/processor/AdminBrokerProcessor.java``,
+``broker/subscription/SubscriptionGroupManager.java``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.serve.codes import RequestCode, ResponseCode
+from rmqstore.serve.fields import truth
+from rmqstore.serve.frames import Answer, Refusal, Request
+from rmqstore.serve.names import checked_group, group_of
+
+if TYPE_CHECKING:
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.gateway import Gateway, Handler
+
+__all__ = ["BUILT_IN_GROUPS", "HANDLERS", "all_groups"]
+
+# Those that every broker has; not written to the file until they are changed.
+BUILT_IN_GROUPS = {
+    name: GroupConfig(name)
+    for name in (
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    )
+}
+# What an entry of the file may have besides, written back as it is.
+_OTHER = {
+    "brokerId": int,
+    "consumeFromMinEnable": bool,
+    "notifyConsumerIdsChangedEnable": bool,
+    "whichBrokerWhenConsumeSlowly": int,
+}
+
+
+def all_groups(gateway: Gateway) -> dict[str, GroupConfig]:
+    """Return the entries of all groups by name."""
+    groups = dict(BUILT_IN_GROUPS)
+    groups.update((entry.group_name, entry) for entry in gateway.store._groups)
+    return groups
+
+
+async def update(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: the body is the entry of the file."""
+    entry = _entry_of(request.body)
+
+    def change() -> None:
+        gateway.store._check_writable()
+        gateway.store._groups.put(entry)
+
+    await gateway.loop.run_in_executor(None, change)
+    return Answer()
+
+
+def _entry_of(body: bytes) -> GroupConfig:
+    """Return the entry that a body has; what is unknown in it is left out."""
+    try:
+        data = fastjson.loads(body.decode())
+        if not isinstance(data, dict):
+            raise ValueError("the entry of a group is an object")
+        name = data.get("groupName")
+        if not isinstance(name, str):
+            raise ValueError("groupName is no text")
+        known = (*_OTHER, "consumeEnable", "consumeBroadcastEnable", "retryQueueNums",
+                 "retryMaxTimes")  # fmt: skip
+        for field, kind in _OTHER.items():
+            if field in data and type(data[field]) is not kind:
+                raise ValueError(f"{field} of {name!r} is {data[field]!r}")
+        entry = GroupConfig.from_json(name, {key: data[key] for key in known if key in data})
+    except ValueError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group cannot be read: {error}") from None
+    checked_group(name)
+    return entry
+
+
+async def delete(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer DELETE_SUBSCRIPTIONGROUP: a group that is not there is deleted already."""
+    group = group_of(request, "groupName")
+    offsets = truth(request, "removeOffset")
+
+    def change() -> None:
+        store = gateway.store
+        store._check_writable()
+        store._groups.remove(group)
+        if offsets and store._progress.forget(group=group):
+            store._progress.save()
+
+    await gateway.loop.run_in_executor(None, change)
+    gateway.rates.forget_group(group)
+    return Answer()
+
+
+def all_configs(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    body: dict[str, Any] = {
+        **gateway.store._groups.to_json(),
+        "subscriptionGroupTable": {
+            name: entry.to_json() for name, entry in all_groups(gateway).items()
+        },
+    }
+    return Answer(body=json.dumps(body, separators=(",", ":")).encode())
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: update,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: delete,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all_configs,
+}

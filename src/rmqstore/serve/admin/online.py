@@ -1,0 +1,89 @@
+"""Who is connected, as the answers to operators have it.
+
+Source: ``broker/client/ConsumerManager.java``, ``broker/client/ProducerManager.java``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from rmqstore.serve.clients import Client
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["GroupMember", "consumer_group", "groups_of", "knows_no_topic", "member", "members",
+           "producers", "subscription"]  # fmt: skip
+
+
+class GroupMember(NamedTuple):
+    """A client of a group."""
+
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a list of connections says of it."""
+        return {
+            "clientAddr": self.connection.peer,
+            "clientId": self.client_id,
+            "language": self.language,
+            "version": self.version,
+        }
+
+
+def _member(client: Client) -> GroupMember:
+    return GroupMember(client.client_id, client.connection, client.language, client.version)
+
+
+def members(gateway: Gateway, group: str) -> list[GroupMember]:
+    """Return the consumers of a group."""
+    found = gateway.clients.group(group)
+    return [] if found is None else [_member(one) for one in found.clients.values()]
+
+
+def member(gateway: Gateway, group: str, client_id: str) -> GroupMember | None:
+    """Return a consumer of a group."""
+    found = gateway.clients.consumer(group, client_id)
+    return None if found is None else _member(found)
+
+
+def producers(gateway: Gateway, group: str) -> list[GroupMember]:
+    """Return the producers of a group."""
+    found = gateway.clients.producer_groups.get(group, {})
+    return [_member(one) for one in found.values()]
+
+
+def consumer_group(gateway: Gateway, group: str) -> dict[str, Any] | None:
+    """Return how a group consumes, and what; ``None`` if no consumer of it is there."""
+    found = gateway.clients.group(group)
+    if found is None:
+        return None
+    return {
+        "consumeFromWhere": found.consume_from_where,
+        "consumeType": found.consume_type,
+        "messageModel": found.message_model,
+        "subscriptionTable": {topic: one.to_json() for topic, one in found.subscriptions.items()},
+    }
+
+
+def subscription(gateway: Gateway, group: str, topic: str) -> dict[str, Any] | None:
+    """Return what the consumers of a group want of a topic."""
+    found = gateway.clients.group(group)
+    one = found.subscriptions.get(topic) if found is not None else None
+    return None if one is None else one.to_json()
+
+
+def groups_of(gateway: Gateway, topic: str) -> list[str]:
+    """Return the groups that have consumers of a topic."""
+    return gateway.clients.groups_of(topic)
+
+
+def knows_no_topic(gateway: Gateway, group: str, topic: str) -> bool:
+    """Tell whether a group has consumers, and none of them wants the topic."""
+    found = consumer_group(gateway, group)
+    return bool(found and found["subscriptionTable"]) and (
+        subscription(gateway, group, topic) is None
+    )

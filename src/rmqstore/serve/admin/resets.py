@@ -1,0 +1,150 @@
+"""Where consumers go on is set, and asked, at the consumers themselves.
+
+Source: ``broker/client/net/Broker2Client.java resetOffset, getConsumeStatus``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.serve.admin import online
+from rmqstore.serve.codes import RequestCode, ResponseCode
+from rmqstore.serve.fields import LONG_MAX, number, truth
+from rmqstore.serve.frames import Answer, Refusal, Request
+from rmqstore.serve.names import group_of, topic_of
+from rmqstore.serve.objecttext import MessageQueue, dumps, loads
+from rmqstore.serve.topictable import topic_config
+
+if TYPE_CHECKING:
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.gateway import Gateway, Handler
+
+__all__ = ["HANDLERS"]
+
+_VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: from here on clients know these requests
+_STATUS_SECONDS = 5.0
+_NEWEST = -1  # as a time: behind the last message
+
+
+def reset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer INVOKE_BROKER_TO_RESET_OFFSET, and tell the group's consumers."""
+    topic, group = topic_of(request), group_of(request, "group")
+    timestamp = number(request, "timestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+    force = truth(request, "isForce")
+    offsets = _offsets(gateway, topic, group, timestamp, force)
+    members = online.members(gateway, group)
+    if not members:
+        raise Refusal(
+            ResponseCode.CONSUMER_NOT_ONLINE,
+            f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+            f"Timestamp: {timestamp}",
+        )
+    fields = {
+        "group": group, "isForce": "false", "timestamp": str(timestamp), "topic": topic,
+    }  # fmt: skip
+    body = dumps({"offsetTable": offsets})
+    for member in members:
+        _check_version(member)
+        told = _for_c(offsets) if member.language == "CPP" else body
+        member.connection.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, told)
+    return Answer(body=body)
+
+
+def _offsets(
+    gateway: Gateway, topic: str, group: str, timestamp: int, force: bool
+) -> dict[MessageQueue, int]:
+    """Return where the group is to go on in each queue; without ``force`` only back."""
+    entry = topic_config(gateway, topic)
+    if entry is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+        )
+    store = gateway.store
+    committed = store._progress.get(topic, group)
+    offsets: dict[MessageQueue, int] = {}
+    for queue_id in range(entry.write_queue_nums):
+        if queue_id not in committed:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+        if timestamp == _NEWEST:
+            _, offset = store._bounds(topic, queue_id) or (0, 0)
+        else:
+            offset = offset_at(gateway, topic, queue_id, timestamp)
+        if not force:
+            offset = min(offset, committed[queue_id])
+        offsets[MessageQueue(gateway.settings.broker, queue_id, topic)] = offset
+    return offsets
+
+
+def offset_at(gateway: Gateway, topic: str, queue_id: int, timestamp: int) -> int:
+    """Return the queue offset nearest to a time; 0 if there is no such queue."""
+    store = gateway.store
+    if store._bounds(topic, queue_id) is None:
+        return 0
+    return store.topics[topic][queue_id].offset_at(timestamp, boundary="nearest")
+
+
+def _for_c(offsets: dict[MessageQueue, int]) -> bytes:
+    """Return the body that C++ clients read: a list, as they have no objects as keys."""
+    return dumps(
+        {
+            "offsetTable": [
+                {
+                    "brokerName": queue.broker, "offset": offset, "queueId": queue.queue_id,
+                    "topic": queue.topic,
+                }
+                for queue, offset in offsets.items()
+            ]
+        }
+    )  # fmt: skip
+
+
+def _check_version(member: online.GroupMember) -> None:
+    if member.version < _VERSION:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the client does not support this feature. version={member.version}",
+        )
+
+
+async def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each consumer is in its queues."""
+    topic, group = topic_of(request), group_of(request, "group")
+    wanted = request.fields.get("clientAddr", "")
+    members = online.members(gateway, group)
+    if not members:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]"
+        )
+    asked = [one for one in members if not wanted.strip() or one.client_id == wanted]
+    for member in asked:
+        _check_version(member)
+    fields = {"group": group, "topic": topic}
+    answers = await asyncio.gather(*(_status_of(member, fields) for member in asked))
+    table: dict[str, Any] = {
+        member.client_id: answer
+        for member, answer in zip(asked, answers, strict=True)
+        if answer is not None
+    }
+    return Answer(body=dumps({"consumerTable": table}))
+
+
+async def _status_of(member: online.GroupMember, fields: dict[str, str]) -> dict[Any, Any] | None:
+    """Return where a consumer is by queue; ``None`` if it does not say."""
+    try:
+        answer = await member.connection.ask(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, seconds=_STATUS_SECONDS
+        )
+        if answer.code != ResponseCode.SUCCESS or not answer.body:
+            return None
+        table = loads(answer.body).get("messageQueueTable")
+    except (TimeoutError, ConnectionError, ValueError, AttributeError):
+        return None
+    return table if isinstance(table, dict) else {}
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: status,
+}

@@ -1,0 +1,231 @@
+"""Topics as operators have them: made, deleted, listed, and what is in their queues.
+
+Source: ``broker/processor/AdminBrokerProcessor.java``, ``broker/topic/TopicConfigManager.java``.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.errors import TopicNotFoundError
+from rmqstore.serve.admin import online
+from rmqstore.serve.codes import RequestCode, ResponseCode
+from rmqstore.serve.fields import LONG_MAX, number, optional_number
+from rmqstore.serve.frames import Answer, Refusal, Request
+from rmqstore.serve.names import checked_group, topic_of
+from rmqstore.serve.objecttext import MessageQueue, dumps
+from rmqstore.serve.topictable import is_system_topic, system_topics, topic_config
+
+if TYPE_CHECKING:
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.gateway import Gateway, Handler
+
+__all__ = ["HANDLERS", "entry_of"]
+
+_QUEUES_MOST = 65_536
+_UNITS_MOST = 16_384  # of a queue, in one answer
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+_UNIT = struct.Struct(">qiq")
+_EXT_FIELDS = struct.Struct("=qqq")
+_EXT_ADDRESS = -(1 << 31) - 1  # tags codes up to this one are addresses in consumequeue_ext
+_EXT_FIXED_BYTES = 20
+_UNSET = "not set any response code"  # 4.9.3 leaves it in these answers
+
+
+def entry_of(gateway: Gateway, topic: str) -> TopicConfig:
+    """Return a topic's entry; refuse a topic that is not there."""
+    entry = topic_config(gateway, topic)
+    if entry is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    return entry
+
+
+def _changeable(gateway: Gateway, request: Request) -> str:
+    """Return the topic that a request changes, if it is none of the broker's own."""
+    topic = topic_of(request)
+    if is_system_topic(gateway.settings, topic):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic."
+        )
+    return topic
+
+
+# Changes
+
+
+async def update(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer UPDATE_AND_CREATE_TOPIC."""
+    name = _changeable(gateway, request)
+    read = number(request, "readQueueNums", least=0, most=_QUEUES_MOST)
+    write = number(request, "writeQueueNums", least=0, most=_QUEUES_MOST)
+    perm = number(request, "perm", least=0, most=15)
+    flag = optional_number(request, "topicSysFlag", least=0) or 0
+    kind = request.fields.get("topicFilterType", _FILTER_TYPES[0])
+    if kind not in _FILTER_TYPES:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{kind[:64]}] value invalid")
+
+    def change() -> None:
+        store = gateway.store
+        store._check_writable()
+        with store._registry.lock:
+            store._registry.put(
+                TopicConfig(
+                    topic_name=name,
+                    read_queue_nums=read,
+                    write_queue_nums=write,
+                    perm=perm,
+                    topic_filter_type=kind,
+                    topic_sys_flag=flag,
+                    order=gateway.nameserver.order(name) is not None,
+                )
+            )
+            store._set_topic(name, max(1, write))
+
+    await gateway.loop.run_in_executor(None, change)
+    return Answer(remark=_UNSET)
+
+
+async def delete(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer DELETE_TOPIC_IN_BROKER: a topic that is not there is deleted already."""
+    name = _changeable(gateway, request)
+
+    def change() -> None:
+        with contextlib.suppress(TopicNotFoundError):
+            gateway.store.delete_topic(name)
+
+    await gateway.loop.run_in_executor(None, change)
+    gateway.rates.forget_topic(name)
+    return Answer()
+
+
+async def clean_unused(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE: retention does the latter."""
+    await gateway.loop.run_in_executor(None, gateway.store.clean_unused_topics)
+    return Answer()
+
+
+# Lists
+
+
+def all_configs(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_ALL_TOPIC_CONFIG."""
+    written = gateway.store._registry.to_json()
+    built_in = {name: entry.to_json() for name, entry in gateway.built_in_topics.items()}
+    table = built_in | written["topicConfigTable"]
+    body = {**written, "topicConfigTable": table}
+    return Answer(fields={}, body=json.dumps(body, separators=(",", ":")).encode())
+
+
+def system_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+    return Answer(body=dumps({"topicList": system_topics(gateway.settings)}))
+
+
+# Queues
+
+
+def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_TOPIC_STATS_INFO: where each queue begins and ends."""
+    topic = topic_of(request)
+    store, broker = gateway.store, gateway.settings.broker
+    table: dict[MessageQueue, dict[str, int]] = {}
+    for queue_id in range(entry_of(gateway, topic).write_queue_nums):
+        first, stop = store._bounds(topic, queue_id) or (0, 0)
+        table[MessageQueue(broker, queue_id, topic)] = {
+            "lastUpdateTimestamp": store._store_time(topic, queue_id, stop - 1) if stop > 0 else 0,
+            "maxOffset": stop,
+            "minOffset": first,
+        }
+    return Answer(body=dumps({"offsetTable": table}))
+
+
+def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and those with offsets."""
+    topic = topic_of(request)
+    groups = set(gateway.store._progress.groups_of(topic))
+    groups.update(online.groups_of(gateway, topic))
+    return Answer(body=dumps({"groupList": sorted(groups)}))
+
+
+def queue_units(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer QUERY_CONSUME_QUEUE: units as they are in the queue's files."""
+    topic = topic_of(request)
+    queue_id = number(request, "queueId", least=0)
+    index = optional_number(request, "index", least=-LONG_MAX - 1, most=LONG_MAX) or 0
+    count = optional_number(request, "count") or 0
+    group = request.fields.get("consumerGroup")
+    store = gateway.store
+    if queue_id not in store._queue_files().get(topic, ()):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+    first, stop = store._bounds(topic, queue_id) or (0, 0)
+    if not first <= index < stop:
+        return Answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
+    until = min(stop, index + max(0, min(count, _UNITS_MOST)))
+    body: dict[str, Any] = {}
+    if group is not None:
+        body.update(_filter_of(gateway, checked_group(group), topic))
+    body["maxQueueIndex"] = stop
+    body["minQueueIndex"] = first
+    body["queueData"] = _units(gateway, topic, queue_id, index, until)
+    return Answer(remark=_UNSET, body=dumps(body))
+
+
+def _filter_of(gateway: Gateway, group: str, topic: str) -> dict[str, Any]:
+    subscription = online.subscription(gateway, group, topic)
+    if subscription is None:
+        return {"filterData": f"{group}@{topic} is not online!"}
+    return {"filterData": "null", "subscriptionData": subscription}
+
+
+def _units(
+    gateway: Gateway, topic: str, queue_id: int, start: int, stop: int
+) -> list[dict[str, Any]]:
+    store = gateway.store
+    found: list[dict[str, Any]] = []
+    for place, (offset, size, code) in enumerate(
+        _UNIT.iter_unpack(bytes(memoryview(store._units(topic, queue_id, start, stop))))
+    ):
+        unit: dict[str, Any] = {
+            "eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code,
+        }  # fmt: skip
+        if code <= _EXT_ADDRESS:
+            unit.update(_ext_unit(gateway, topic, queue_id, start + place, code))
+        found.append(unit)
+    return found
+
+
+def _ext_unit(
+    gateway: Gateway, topic: str, queue_id: int, queue_offset: int, address: int
+) -> dict[str, str]:
+    """Return what a unit has in consumequeue_ext."""
+    fields, bitmaps, _ = gateway.store._ext_units(topic, queue_id, queue_offset, queue_offset + 1)
+    code, stored, length = _EXT_FIELDS.unpack_from(fields)
+    if length < 0:
+        return {"msg": f"Cq extend not exist!addr: {address}"}
+    bits = bytes(memoryview(bitmaps))[:length]
+    unit: dict[str, Any] = {
+        "msgStoreTime": stored, "size": _EXT_FIXED_BYTES + length, "tagsCode": code,
+    }  # fmt: skip
+    if not bits:
+        return {"extendDataJson": dumps(unit).decode()}
+    unit = {"filterBitMap": base64.b64encode(bits).decode(), **unit}
+    lines = (f"{bits[at]:08b}" + ("" if at % 8 else "\n") for at in range(len(bits) - 1, -1, -1))
+    return {"bitMap": "".join(lines), "extendDataJson": dumps(unit).decode()}
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC: update,
+    RequestCode.DELETE_TOPIC_IN_BROKER: delete,
+    RequestCode.CLEAN_UNUSED_TOPIC: clean_unused,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: clean_unused,
+    RequestCode.GET_ALL_TOPIC_CONFIG: all_configs,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: system_list,
+    RequestCode.GET_TOPIC_STATS_INFO: status,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: consumed_by,
+    RequestCode.QUERY_CONSUME_QUEUE: queue_units,
+}

@@ -1,0 +1,63 @@
+"""How far a message is from the end of the log: one that is, is likely to be read from the disk.
+
+Source: ``store/DefaultMessageStore.java checkInDiskByCommitOffset``, ``isTheBatchFull``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from rmqstore.services.schedule_search import waiting
+
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
+
+__all__ = ["Distance"]
+
+_LOOK_SECONDS = 1.0  # between looks at the log's ends
+
+
+class Distance:
+    """Tells near messages from far ones; used by one thread.
+
+    Parameters
+    ----------
+    store : MessageStore
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        config = store._config
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._store = store
+        self._near = memory * config.access_message_in_memory_max_ratio // 100
+        self._in_memory = (
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_memory,
+        )
+        self._on_disk = (
+            config.max_transfer_count_on_message_in_disk,
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        self._start = self._end = 0
+        self._looked = -_LOOK_SECONDS
+
+    def limits(self, topic: str, queue_id: int, offset: int) -> tuple[int, int]:
+        """Return how many messages, and bytes, one pull from an offset on may have."""
+        return self._on_disk if self.is_far(topic, queue_id, offset) else self._in_memory
+
+    def is_far(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Tell whether a message of a queue is far from the log's end; one that is not is not."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_SECONDS:
+            stats = self._store.stats()
+            self._start, self._end = stats["commitLogMinOffset"], stats["commitLogMaxOffset"]
+            self._looked = now
+        if self._end - self._start <= self._near:
+            return False
+        bounds = self._store._bounds(topic, queue_id)
+        if bounds is None or not bounds[0] <= offset < bounds[1]:
+            return False
+        unit = next(waiting(self._store, topic, queue_id, offset, offset + 1), None)
+        return unit is not None and self._end - unit.physical_offset > self._near

@@ -1,0 +1,115 @@
+"""Answers that wait for the disk: one eventfd for all of them, and one sync for a loop's turn.
+
+Source: ``store/CommitLog.java GroupCommitService``, for what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rmqstore._core import ClientSends, LogWakeup
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["DurableAnswers", "Outcome"]
+
+# The log is on the disk; not in time; never will be.
+Outcome = Literal["durable", "late", "failed"]
+
+
+class DurableAnswers:
+    """What is answered once the log is on the disk; used in the loop.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    sends : ClientSends
+        Asked to force the log to the disk.
+    """
+
+    def __init__(self, gateway: Gateway, sends: ClientSends) -> None:
+        self._gateway = gateway
+        self._sends = sends
+        self._timeout = gateway.store.config.sync_flush_timeout / 1000
+        self._wakeup: LogWakeup | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._asked = False
+        self._order = count()
+        # Log offset wanted, order, deadline, what is called.
+        self._heap: list[tuple[int, int, float, Callable[[Outcome], object]]] = []
+        gateway.closing.append(self.close)
+
+    def hold(self, stop: int, callback: Callable[[Outcome], object]) -> None:
+        """Call back once the log is on the disk up to ``stop``, or will not be in time."""
+        if self._wakeup is None:
+            self._wakeup = self._gateway.store._log_wakeup()
+            self._gateway.loop.add_reader(self._wakeup.fileno(), self._woken)
+        deadline = self._gateway.loop.time() + self._timeout
+        heapq.heappush(self._heap, (stop, next(self._order), deadline, callback))
+        if self._timer is None:
+            self._timer = self._gateway.loop.call_at(deadline, self._expire)
+        self.ask()
+
+    def ask(self) -> None:
+        """Have the log forced to the disk at the end of this turn of the loop, once."""
+        if not self._asked:
+            self._asked = True
+            self._gateway.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._asked = False
+        try:
+            self._sends.flush()
+        except Exception as error:  # the store is closed or has failed: those that wait learn it
+            self._gateway.log.warning("the log cannot be forced to the disk: %s", error)
+        self._settle()
+
+    def _woken(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.drain()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Call back for what is on the disk; for all once the log cannot be flushed."""
+        heap = self._heap
+        while heap and self._wakeup is not None:
+            # What is wanted is passed on before the position is read: no flush is missed.
+            reached = self._wakeup.reached(heap[0][0])
+            if 0 <= reached < heap[0][0]:
+                return
+            while heap and (reached < 0 or heap[0][0] <= reached):
+                heapq.heappop(heap)[3]("failed" if reached < 0 else "durable")
+
+    def _expire(self) -> None:
+        """End the waits that have timed out."""
+        self._timer = None
+        self._settle()
+        now = self._gateway.loop.time()
+        late = [entry for entry in self._heap if entry[2] <= now]
+        if late:
+            self._heap = [entry for entry in self._heap if entry[2] > now]
+            heapq.heapify(self._heap)
+            for entry in late:
+                entry[3]("late")
+        if self._heap:
+            self._timer = self._gateway.loop.call_at(
+                min(entry[2] for entry in self._heap), self._expire
+            )
+
+    def close(self) -> None:
+        """Answer what is on the disk by now, and stop."""
+        if self._heap:
+            self._gateway.store._flush_log()
+            self._settle()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._wakeup is not None:
+            self._gateway.loop.remove_reader(self._wakeup.fileno())
+            self._wakeup.close()
+            self._wakeup = None

@@ -1,0 +1,258 @@
+"""The state of a gateway, and the way of a request to what handles it.
+
+Source: ``broker/BrokerController.java``, ``remoting/netty/NettyRemotingAbstract.java
+processRequestCommand``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.errors import StoreError
+from rmqstore.serve.codes import ResponseCode
+from rmqstore.serve.frames import Answer, Refusal, Request
+
+if TYPE_CHECKING:
+    from rmqstore._core import PullFilter
+    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.rules import RequestRules
+    from rmqstore.serve.settings import Settings
+    from rmqstore.store import MessageStore
+
+__all__ = ["Gateway", "Handled", "Handler"]
+
+# None: nothing is answered now; the handler does so later, by Connection.answer.
+Handled = Answer | None | Coroutine[Any, Any, Answer | None]
+Handler = Callable[["Gateway", "Connection", Request], Handled]
+
+_DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
+_CLOSE_SECONDS = 1.0  # for clients to take what was written to them
+
+
+class Gateway:
+    """What a gateway knows; used only in its loop.
+
+    Parameters
+    ----------
+    store : MessageStore
+        Open for writing.
+    settings : Settings
+    loop : asyncio.AbstractEventLoop
+
+    Attributes
+    ----------
+    port : int
+        Where it listens in the end.
+    connections : set of Connection
+    handlers : dict
+        Request code to handler; those of tests may be put in.
+    rules : RequestRules or None
+        What a test has happen to requests.
+    closing : list
+        Called when the gateway stops, before the connections are closed.
+    topics_made : int
+        How many topics were made because a producer has sent to them.
+    hot_sends : bool
+        Whether plain sends (310, 10, 320) go from their frames to the log in the core, without
+        handlers. False: every request is a ``Request`` that goes through ``dispatch``, as access
+        control and faults of tests want it. May be changed at any time.
+    sends : ClientSends
+        What those of all connections share, and their counts.
+    durable : DurableAnswers
+        What is answered once the log is on the disk.
+    """
+
+    def __init__(
+        self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        from rmqstore.serve.clients import Clients
+        from rmqstore.serve.distance import Distance
+        from rmqstore.serve.durable import DurableAnswers
+        from rmqstore.serve.handlers import HANDLERS
+        from rmqstore.serve.holding import Holds
+        from rmqstore.serve.hotsends import client_sends
+        from rmqstore.serve.locks import Locks
+        from rmqstore.serve.nameserver import NameServer
+        from rmqstore.serve.newgroups import NewGroups
+        from rmqstore.serve.rates import Rates
+        from rmqstore.serve.replies import Replies
+        from rmqstore.serve.topictable import built_in_topics
+        from rmqstore.serve.transactions import Transactions
+
+        self.store = store
+        self.settings = settings
+        self.loop = loop
+        self.port = settings.port
+        self.log = logging.getLogger("rmqstore.serve")
+        self.connections: set[Connection] = set()
+        self._kept = 0  # by all of them together
+        self.handlers: dict[int, Handler] = dict(HANDLERS)
+        self.rules: RequestRules | None = None
+        self.closing: list[Callable[[], object]] = []
+        self.lost: list[Callable[[Connection], object]] = []  # called for each that is gone
+        self.replies = Replies()
+        self.locks = Locks(store.clock.now)
+        self.transactions = Transactions(self)
+        self._advertised: str | None = None
+        self.hot_sends = settings.acl is None
+        self.sends = client_sends(self)
+        self.durable = DurableAnswers(self, self.sends)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self.clients = Clients(self)
+        self.new_groups = NewGroups(self)
+        self.holds = Holds(self)
+        self.distance = Distance(store)
+        self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
+        self.nameserver = NameServer()
+        self.built_in_topics = built_in_topics(settings)
+        self.topics_made = 0
+        self.rates = Rates(self)
+
+    # Connections
+
+    def store_host(self, dialled: tuple[str, int]) -> str:
+        """Return ``ip:port`` as records say it of a connection to an address of ours."""
+        if self._advertised is not None:
+            return self._advertised
+        host, port = self.settings.advertise or dialled
+        try:
+            family: int = ipaddress.ip_address(host.partition("%")[0]).version
+            host = host.partition("%")[0]
+        except ValueError:  # a name, looked up once
+            host, family = _looked_up(host, dialled[0])
+        text = f"[{host}]:{port}" if family == 6 else f"{host}:{port}"
+        if self.settings.advertise is not None:
+            self._advertised = text
+        return text
+
+    def connected(self, connection: Connection) -> None:
+        """Note a new connection."""
+        self.connections.add(connection)
+
+    def disconnected(self, connection: Connection) -> None:
+        """Forget a connection, and what its client had."""
+        self.connections.discard(connection)
+        self._kept -= connection.kept
+        connection.kept = 0
+        for callback in self.lost:
+            callback(connection)
+
+    def keeps(self, connection: Connection, kept: int) -> None:
+        """Note what a connection keeps; of too much, the one with the most is closed."""
+        self._kept += kept - connection.kept
+        connection.kept = kept
+        if self._kept > self.settings.limits.read_buffers and kept:
+            most = max(self.connections, key=lambda one: one.kept)
+            self.log.warning(
+                "%s: closed: %d bytes of frames are not complete, %d of them its own",
+                most.peer, self._kept, most.kept,
+            )  # fmt: skip
+            most.abort()
+            self._kept -= most.kept
+            most.kept = 0
+
+    # Requests
+
+    def dispatch(self, connection: Connection, request: Request) -> None:
+        """Handle a request and answer it."""
+        if self.rules is not None and self.rules.take(connection, request):
+            return
+        self.handle(connection, request)
+
+    def handle(self, connection: Connection, request: Request) -> None:
+        """Handle a request, whatever the rules of a test say."""
+        try:
+            if self.settings.acl is not None:
+                self.settings.acl.check(connection, request)
+            handler = self.handlers.get(request.code)
+            if handler is None:
+                raise Refusal(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f" request type {request.code} not supported",
+                )
+            handled = handler(self, connection, request)
+        except Exception as error:
+            handled = self.answer_to(request, error)
+        if isinstance(handled, Answer):
+            connection.answer(request, handled)
+        elif handled is not None:
+            task = self.spawn(self._finish(connection, request, handled))
+            self._answering.add(task)
+            connection.waits_for(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _finish(
+        self, connection: Connection, request: Request, handled: Awaitable[Answer | None]
+    ) -> None:
+        try:
+            answer = await handled
+        except Exception as error:
+            answer = self.answer_to(request, error)
+        if answer is not None:
+            connection.answer(request, answer)
+
+    def answer_to(self, request: Request, error: Exception) -> Answer:
+        """Return the answer to a request that failed."""
+        if isinstance(error, Refusal):
+            return error.answer
+        if not isinstance(error, StoreError):
+            self.log.exception("request %s failed", request.code, exc_info=error)
+        return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    # Work of the loop
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine until it ends or the gateway stops."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def every(self, seconds: float, method: Callable[[], object], name: str) -> None:
+        """Call a method every so many seconds, until the gateway stops."""
+        key = len(self._timers)
+
+        def run() -> None:
+            self._timers[key] = self.loop.call_later(seconds, run)
+            try:
+                method()
+            except Exception as error:
+                self.log.warning("%s failed, and will be tried again: %s", name, error)
+
+        self._timers[key] = self.loop.call_later(seconds, run)
+
+    async def stop(self) -> None:
+        """Take no more requests, answer those that were taken, close the connections."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for connection in list(self.connections):
+            connection.cease()
+        if self._answering:
+            await asyncio.wait(set(self._answering), timeout=_DRAIN_SECONDS)
+        for callback in self.closing:
+            callback()
+        for connection in list(self.connections):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        deadline = self.loop.time() + _CLOSE_SECONDS
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.001)
+        for connection in list(self.connections):
+            connection.abort()
+
+
+def _looked_up(name: str, otherwise: str) -> tuple[str, int]:
+    """Return the address of a name and 4 or 6; without one the other address."""
+    try:
+        return socket.gethostbyname(name), 4
+    except OSError:
+        return otherwise, ipaddress.ip_address(otherwise).version

@@ -1,0 +1,63 @@
+"""Plain sends, which the core takes from their frames to the log: for which topics it may.
+
+Source: ``broker/processor/AbstractSendMessageProcessor.java msgCheck``,
+``common/topic/TopicValidator.java isNotAllowedSendTopic``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore._core import ClientSends
+from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqstore.brokerfiles.topics import TopicConfig
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["client_queues", "client_sends"]
+
+_WRITE = 2  # PermName.PERM_WRITE
+# Names to which clients may not send, or whose messages are no plain ones.
+_NOT_PLAIN = frozenset({
+    SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+    "TBW102",
+})  # fmt: skip
+
+
+def client_queues(entry: TopicConfig | None) -> int:
+    """Return how many queues of a topic plain messages of clients may go to."""
+    if (
+        entry is None
+        or not entry.perm & _WRITE
+        or entry.write_queue_nums <= 0
+        or entry.topic_filter_type != "SINGLE_TAG"
+        or entry.topic_name.startswith("%")
+        or entry.topic_name in _NOT_PLAIN
+        or not paths.is_topic_name(entry.topic_name)
+    ):
+        return 0
+    return max(entry.read_queue_nums, entry.write_queue_nums)
+
+
+def client_sends(gateway: Gateway) -> ClientSends:
+    """Return what the core's sends share, which follows the topics of the store."""
+    store = gateway.store
+    registry = store._registry
+    sends = ClientSends(store, gateway.settings.cluster, gateway.settings.region)
+
+    def changed(name: str, entry: TopicConfig | None) -> None:
+        if paths.is_topic_name(name) and not store.closed:
+            sends.set_topic(name, client_queues(entry))
+
+    with registry.lock:
+        registry.watcher = changed
+        for entry in registry:
+            changed(entry.topic_name, entry)
+
+    def unwatch() -> None:
+        registry.watcher = None
+
+    gateway.closing.append(unwatch)
+    return sends

@@ -1,0 +1,112 @@
+"""JSON of clients: read with bounds, written as RocketMQ's clients read it.
+
+orjson does the work where it is installed; what it cannot write, as numbers beyond 64 bits, and
+everything without it, the standard library does.
+
+Source: ``remoting/protocol/RemotingSerializable.java``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Never
+
+__all__ = ["dumps", "loads"]
+
+_MOST_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
+_MOST_DIGITS = 400  # of a number: int() takes a time that grows with their square
+
+_read: Callable[[bytes | str], Any] | None = None
+_write: Callable[[object], bytes] | None = None
+try:
+    import orjson
+except ImportError:
+    pass
+else:
+    _read, _write = orjson.loads, orjson.dumps
+
+
+def loads(text: bytes | str) -> Any:
+    """Return what a JSON text says.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or not UTF-8, nested deeper than 200, has a number that JSON does not have,
+        as ``NaN``, or one of more than 400 digits.
+    """
+    _check_depth(text)
+    if _read is not None:
+        return _read(text)
+    try:
+        if not isinstance(text, str):
+            text = bytes(text).decode()
+        return json.loads(text, parse_constant=_refuse, parse_int=_whole, parse_float=_float)
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
+
+
+def dumps(value: object) -> bytes:
+    """Return the JSON text of a value, without blanks; numbers that JSON does not have are null."""
+    if _write is not None:
+        try:
+            return _write(value)
+        except TypeError:  # numbers beyond 64 bits, keys that are no strings, lone surrogates
+            pass
+    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode(errors="replace")
+
+
+def _check_depth(text: bytes | str) -> None:
+    """Refuse what is nested too deeply, before a parser of its own takes it."""
+    opened = (text.count(b"[") + text.count(b"{") if not isinstance(text, str)
+              else text.count("[") + text.count("{"))  # fmt: skip
+    if opened <= _MOST_DEPTH:
+        return
+    data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
+    depth = 0
+    at, stop = 0, len(data)
+    while at < stop:
+        byte = data[at]
+        if byte == 0x22:  # a string: brackets in it do not count
+            at += 1
+            while at < stop and data[at] != 0x22:
+                at += 2 if data[at] == 0x5C else 1
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            if depth > _MOST_DEPTH:
+                raise ValueError(f"JSON is nested deeper than {_MOST_DEPTH}")
+        elif byte in (0x5D, 0x7D):
+            depth -= 1
+        at += 1
+
+
+def _refuse(name: str) -> Never:
+    raise ValueError(f"JSON has no {name}")
+
+
+def _whole(digits: str) -> int | float:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    found = int(digits)
+    # As orjson: beyond 64 bits it is a float.
+    return found if -(1 << 63) <= found < 1 << 64 else _float(digits)
+
+
+def _float(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"a number of {len(text)} digits is too large")
+    return found
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return value

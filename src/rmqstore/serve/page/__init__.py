@@ -1,0 +1,66 @@
+"""The page for people: its files, and the figures that it asks for.
+
+There is no such thing in 4.9.3; rocketmq-dashboard is the nearest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.serve.http import Reply, Resource
+from rmqstore.serve.page.figures import overview, topic_figures
+from rmqstore.serve.sockets import address_text
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.http import HttpServer
+
+__all__ = ["resources"]
+
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
+    """Return what the page is made of, by path."""
+
+    async def whole(query: Mapping[str, str]) -> Reply:
+        host, port = gateway.settings.advertise or (gateway.settings.host, gateway.port)
+        figures = await server.aside(overview, gateway.store)
+        figures["address"] = address_text(host, port)
+        for row in figures["groups"]:
+            group = gateway.clients.groups.get(row["group"])
+            row["consumers"] = len(group.clients) if group is not None else 0
+        figures["connections"] = len(gateway.connections)
+        return _json(figures)
+
+    async def topic(query: Mapping[str, str]) -> Reply:
+        found = await server.aside(topic_figures, gateway.store, query.get("name", ""))
+        return _json(found) if found is not None else _json({"error": "no such topic"}, 404)
+
+    return {
+        **{path: _file(name, kind) for path, (name, kind) in _FILES.items()},
+        "/api/overview": whole,
+        "/api/topic": topic,
+    }
+
+
+def _json(figures: Any, status: int = 200) -> Reply:
+    body = json.dumps(figures, separators=(",", ":")).encode()
+    return Reply(body, "application/json", status)
+
+
+def _file(name: str, kind: str) -> Resource:
+    """Return the resource of a file, which is read when it is asked for."""
+
+    async def resource(query: Mapping[str, str]) -> Reply:
+        return Reply(files(__package__).joinpath(name).read_bytes(), kind)
+
+    return resource

@@ -1,0 +1,181 @@
+"""What the page shows of a store, bounded whatever is in it.
+
+Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``, for how far groups are behind.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmqstore import __version__
+from rmqstore.errors import StoreError, StoreFailedError
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+    from rmqstore.store import MessageStore
+
+__all__ = ["overview", "topic_figures"]
+
+_ROWS = 500  # topics, and groups
+_MESSAGES = 20
+_QUEUES = 256  # of a topic that are looked at
+_TEXT = 2000  # characters of a body or a property
+_PROPERTIES = 50
+_INFLATED = 256 << 10  # bytes of a compressed body up to which it is inflated
+_COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
+
+
+def overview(store: MessageStore) -> dict[str, Any]:
+    """Return the figures of a store, its topics and its groups."""
+    stats = store.stats()
+    ids = store.queue_ids()
+    bounds = {
+        topic: [store.queue_bounds(topic, queue_id) for queue_id in queue_ids]
+        for topic, queue_ids in ids.items()
+    }
+    names = sorted(store.topics, key=lambda name: (_is_system(name), name))
+    groups = _groups(store)
+    return {
+        "version": __version__,
+        "now": store.clock.now(),
+        "started": stats["bootTimestamp"],
+        "store": store.path,
+        "failed": _failure(store),
+        "put_rate": _rate(stats["putTps"]),
+        "get_rate": _rate(stats["getTransferedTps"]),
+        "puts": stats["putMessageTimesTotal"],
+        "log_bytes": stats["commitLogMaxOffset"] - stats["commitLogMinOffset"],
+        "disk_ratio": stats["commitLogDiskRatio"],
+        "topics": [
+            {
+                "name": name,
+                "queues": len(ids.get(name, ())),
+                "messages": sum(stop - start for start, stop in bounds.get(name, ())),
+                "end": sum(stop for _, stop in bounds.get(name, ())),
+                "system": _is_system(name),
+            }
+            for name in names[:_ROWS]
+        ],
+        "topics_left_out": max(0, len(names) - _ROWS),
+        "groups": groups[:_ROWS],
+        "groups_left_out": max(0, len(groups) - _ROWS),
+    }
+
+
+def _failure(store: MessageStore) -> str | None:
+    try:
+        store._check_writable()
+    except StoreFailedError as error:
+        return str(error)
+    return None
+
+
+def _rate(spans: Sequence[float]) -> float:
+    """Return what there is a second over the shortest span, 10 s."""
+    return float(spans[0]) if spans else 0.0
+
+
+def _is_system(topic: str) -> bool:
+    of_system = ("%RETRY%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "TRANS_CHECK_")
+    return topic.startswith(of_system) or topic in {
+        "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest",
+    }  # fmt: skip
+
+
+def _groups(store: MessageStore) -> list[dict[str, Any]]:
+    """Return how far each group is in each topic, those that are behind most first."""
+    found: list[dict[str, Any]] = []
+    for (topic, group), offsets in store.offsets.items():
+        messages = 0
+        late = 0  # ms between the newest message of a queue and the first not consumed
+        for queue_id, committed in offsets.items():
+            start, stop = store.queue_bounds(topic, queue_id)
+            at = max(start, committed)
+            if at < stop:
+                messages += stop - at
+                newest = store._store_time(topic, queue_id, stop - 1)
+                first = store._store_time(topic, queue_id, at)
+                if first >= 0 and newest >= 0:
+                    late = max(late, newest - first)
+        found.append({"group": group, "topic": topic, "messages": messages, "late": late})
+    found.sort(key=lambda one: (-one["messages"], one["group"], one["topic"]))
+    return found
+
+
+def topic_figures(store: MessageStore, name: str) -> dict[str, Any] | None:
+    """Return the queues of a topic and its newest messages; None if there is no such topic."""
+    topic = store.topics.get(name)
+    if topic is None:
+        return None
+    queues = [topic[queue_id] for queue_id in sorted(topic)[:_QUEUES]]
+    # The newest of each queue; of these the newest, and the one before it of that queue, and so on.
+    heap: list[tuple[int, int, int, Message]] = []
+
+    def push(at: int, offset: int) -> None:
+        try:
+            message = queues[at][offset]
+        except (LookupError, StoreError):  # before the first, or gone, or damaged
+            return
+        heapq.heappush(heap, (-message.physical_offset, at, offset, message))
+
+    for at, queue in enumerate(queues):
+        if queue.max_offset > 0:
+            push(at, queue.max_offset - 1)
+    newest: list[dict[str, Any]] = []
+    while heap and len(newest) < _MESSAGES:
+        _, at, offset, message = heapq.heappop(heap)
+        newest.append(_shown(message))
+        if offset > 0:
+            push(at, offset - 1)
+    return {
+        "name": name,
+        "perm": topic.perm,
+        "queues": [
+            {"id": queue.queue_id, "min": queue.min_offset, "max": queue.max_offset}
+            for queue in queues
+        ],
+        "queues_left_out": max(0, len(topic) - _QUEUES),
+        "messages": newest,
+    }
+
+
+def _shown(message: Message) -> dict[str, Any]:
+    """Return what is shown of a message: text that is cut, never a whole body."""
+    raw = message.raw_body
+    size = len(raw)
+    if not message.sys_flag & _COMPRESSED:
+        part = bytes(raw[: 4 * _TEXT])
+        whole = size <= len(part)
+    elif size <= _INFLATED:
+        try:
+            part, whole = message.body, True
+        except (StoreError, ValueError):
+            part, whole = b"", False
+    else:
+        part, whole = b"", False
+    text = part.decode("utf-8", "replace")
+    readable = "\ufffd" not in text[: _TEXT - 4]
+    return {
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "stored": message.store_timestamp,
+        "id": _cut(message.uniq_key or message.msg_id),
+        "tags": _cut(message.tags or ""),
+        "keys": _cut(" ".join(message.keys)),
+        "born_host": message.born_host,
+        "bytes": size,
+        "text": text[:_TEXT] if readable else part[: _TEXT // 4].hex(" "),
+        "is_text": readable,
+        "is_cut": not whole or len(text) > _TEXT or (not readable and size > _TEXT // 4),
+        "properties": _properties(message.properties),
+    }
+
+
+def _properties(properties: Mapping[str, str]) -> dict[str, str]:
+    return {_cut(name): _cut(value) for name, value in list(properties.items())[:_PROPERTIES]}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else text[:_TEXT] + "..."

@@ -1,0 +1,207 @@
+// Asks the server for its figures once a second, and shows them. What comes from messages is only
+// ever the text of a node, never markup.
+"use strict";
+
+const EVERY = 1000; // ms
+const byId = (id) => document.getElementById(id);
+const number = new Intl.NumberFormat("en");
+const rate = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+let chosen = decodeURIComponent(location.hash.slice(1));
+let last = null; // the overview before this one: what a topic takes a second is the difference
+let shown = ""; // the messages that are on the page, as text
+
+function say(id, text) {
+  const node = byId(id);
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function make(name, text, kind) {
+  const node = document.createElement(name);
+  if (text !== undefined) node.textContent = text;
+  if (kind) node.className = kind;
+  return node;
+}
+
+function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (count >= 1024 && at < units.length - 1) { count /= 1024; at += 1; }
+  return `${rate.format(count)} ${units[at]}`;
+}
+
+function span(ms) {
+  const seconds = ms / 1000;
+  if (seconds < 1) return ms > 0 ? `${Math.round(ms)} ms` : "0 s";
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+// The rows of a table stay where they are while it is used with a keyboard: cells are filled anew.
+function rows(body, wanted, cells) {
+  while (body.rows.length > wanted.length) body.deleteRow(-1);
+  wanted.forEach((one, at) => {
+    const row = body.rows[at] || body.insertRow();
+    cells(row, one);
+  });
+}
+
+function cell(row, at, text, kind) {
+  const node = row.cells[at] || row.insertCell();
+  if (node.textContent !== text) node.textContent = text;
+  if (node.className !== (kind || "")) node.className = kind || "";
+}
+
+function topicRow(row, topic) {
+  const first = row.cells[0] || row.insertCell();
+  let button = first.firstElementChild;
+  if (!button) {
+    button = make("button");
+    button.type = "button";
+    button.addEventListener("click", () => choose(button.textContent));
+    first.append(button);
+  }
+  if (button.textContent !== topic.name) button.textContent = topic.name;
+  button.setAttribute("aria-pressed", String(topic.name === chosen));
+  row.className = topic.name === chosen ? "chosen" : "";
+  cell(row, 1, number.format(topic.queues), "n");
+  cell(row, 2, number.format(topic.messages), "n");
+  cell(row, 3, rate.format(topic.rate), "n");
+}
+
+function groupRow(row, group) {
+  cell(row, 0, group.group);
+  cell(row, 1, group.topic);
+  cell(row, 2, number.format(group.consumers), "n");
+  cell(row, 3, number.format(group.messages), group.messages ? "n late" : "n");
+  cell(row, 4, group.messages ? span(group.late) : "", "n");
+}
+
+function withRates(now) {
+  const before = new Map(last ? last.topics.map((one) => [one.name, one.end]) : []);
+  const seconds = last ? Math.max(0.2, (now.at - last.at) / 1000) : 1;
+  for (const topic of now.topics) {
+    const end = before.get(topic.name);
+    topic.rate = end === undefined ? 0 : Math.max(0, topic.end - end) / seconds;
+  }
+}
+
+function showOverview(now) {
+  now.at = performance.now();
+  withRates(now);
+  last = now;
+  say("address", now.address);
+  say("path", now.store);
+  say("put_rate", rate.format(now.put_rate));
+  say("get_rate", rate.format(now.get_rate));
+  say("puts", number.format(now.puts));
+  say("connections", number.format(now.connections));
+  say("log_bytes", bytes(now.log_bytes));
+  say("disk_ratio", now.disk_ratio < 0 ? "-" : `${Math.round(now.disk_ratio * 100)} %`);
+  say("running", span(Math.max(0, now.now - now.started)));
+  say("version", `rmqstore ${now.version}`);
+  trouble(now.failed ? `The store takes no messages any more: ${now.failed}` : "");
+  showTopics();
+  rows(byId("group_rows"), now.groups, groupRow);
+  say("groups_note", now.groups.length === 0 ? "No group has consumed anything yet."
+    : now.groups_left_out ? `${number.format(now.groups_left_out)} more are not shown.` : "");
+}
+
+function showTopics() {
+  if (!last) return;
+  const text = byId("find").value.trim().toLowerCase();
+  const all = byId("system").checked;
+  const wanted = last.topics.filter((one) =>
+    (all || !one.system || one.name === chosen) && one.name.toLowerCase().includes(text));
+  rows(byId("topic_rows"), wanted, topicRow);
+  say("topics_note", wanted.length === 0 ? "No topic yet, or none of that name."
+    : last.topics_left_out ? `${number.format(last.topics_left_out)} more are not shown.` : "");
+}
+
+function messageItem(message) {
+  const item = make("li");
+  const line = make("div", undefined, "line");
+  line.append(make("span", `queue ${message.queue_id}, offset ${message.queue_offset}`));
+  const time = make("time", new Date(message.stored).toISOString().replace("T", " "));
+  time.dateTime = new Date(message.stored).toISOString();
+  line.append(time);
+  if (message.tags) line.append(make("span", message.tags, "tag"));
+  if (message.keys) line.append(make("span", `keys ${message.keys}`));
+  line.append(make("span", `from ${message.born_host}`), make("span", bytes(message.bytes)),
+    make("span", message.id));
+  item.append(line, make("pre", message.text + (message.is_cut ? " ..." : "")));
+  const names = Object.keys(message.properties);
+  if (names.length) {
+    const more = make("details");
+    const list = names.map((name) => `${name} = ${message.properties[name]}`).join("\n");
+    more.append(make("summary", `${names.length} properties`), make("pre", list));
+    item.append(more);
+  }
+  return item;
+}
+
+function showTopic(topic) {
+  byId("topic").hidden = false;
+  say("topic_name", topic.name);
+  const of = topic.queues.map((one) => `${one.id}: ${one.min} to ${one.max}`);
+  say("queues", of.length ? `Queues and their offsets: ${of.slice(0, 16).join(", ")}${
+    of.length > 16 || topic.queues_left_out ? ", ..." : ""}` : "It has no queue yet.");
+  const text = JSON.stringify(topic.messages);
+  if (text === shown) return; // what somebody reads, or has opened, stays
+  shown = text;
+  byId("messages").replaceChildren(...topic.messages.map(messageItem));
+  say("messages_note", topic.messages.length ? "" : "It has no message yet.");
+}
+
+function choose(name) {
+  chosen = name;
+  shown = "";
+  history.replaceState(null, "", `#${encodeURIComponent(name)}`);
+  showTopics();
+  refreshTopic();
+}
+
+function trouble(text) {
+  say("trouble", text);
+  byId("trouble").hidden = !text;
+}
+
+async function ask(path) {
+  const reply = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+  if (!reply.ok) throw new Error(`${reply.status}`);
+  return reply.json();
+}
+
+async function refreshTopic() {
+  const name = chosen;
+  if (!name) return;
+  try {
+    const topic = await ask(`/api/topic?name=${encodeURIComponent(name)}`);
+    if (name === chosen) showTopic(topic);
+  } catch (error) {
+    if (name === chosen) byId("topic").hidden = true; // it is gone, or the server is
+  }
+}
+
+async function refresh() {
+  if (!document.hidden) {
+    try {
+      showOverview(await ask("/api/overview"));
+      say("state", "live");
+      if (!chosen) {
+        const first = last.topics.find((one) => !one.system && one.messages > 0);
+        if (first) chosen = first.name;
+      }
+      await refreshTopic();
+    } catch (error) {
+      say("state", "no answer from the server; it will be asked again");
+    }
+  }
+  setTimeout(refresh, EVERY);
+}
+
+byId("find").addEventListener("input", showTopics);
+byId("system").addEventListener("change", showTopics);
+refresh();

@@ -1,0 +1,240 @@
+"""How many messages come and go, by topic and by group: sums and rates of a minute, hour and day.
+
+Messages put are not counted one by one: the core counts them by topic as they are dispatched, and
+its counters are read with each sample.  So are those of the embedding program.
+
+Source: ``store/stats/BrokerStatsManager.java``, ``common/stats/StatsItem.java``,
+``broker/stats/BrokerStats.java``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["RateSample", "Rates", "Span"]
+
+_SECOND = 1000
+SAMPLE_SECONDS = 10
+_MINUTE_SAMPLES = 7
+_HOUR_SAMPLES = 7  # ten minutes apart
+_DAY_SAMPLES = 25  # an hour apart
+_MOST_ITEMS = 20_000  # by name: groups are named by clients
+
+TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS = "GROUP_GET_NUMS"
+GROUP_GET_SIZE = "GROUP_GET_SIZE"
+SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
+BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS = "BROKER_GET_NUMS"
+_NAMES = (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK_PUT_NUMS,
+          BROKER_PUT_NUMS, BROKER_GET_NUMS)  # fmt: skip
+
+
+class RateSample(NamedTuple):
+    """A counter at a moment, in ms of the loop's clock."""
+
+    at: int
+    times: int
+    value: int
+
+
+class Span(NamedTuple):
+    """What was counted between two snapshots: sum, a second, and each time."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class _Item:
+    """One counter and its snapshots."""
+
+    __slots__ = ("day", "hour", "minute", "times", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.times = 0
+        self.minute: deque[RateSample] = deque(maxlen=_MINUTE_SAMPLES)
+        self.hour: deque[RateSample] = deque(maxlen=_HOUR_SAMPLES)
+        self.day: deque[RateSample] = deque(maxlen=_DAY_SAMPLES)
+
+    def sample(self, snapshots: deque[RateSample], now: int, seconds: int) -> None:
+        """Take a snapshot; before the first one nothing was counted."""
+        if not snapshots:
+            snapshots.append(RateSample(now - seconds * _SECOND, 0, 0))
+        snapshots.append(RateSample(now, self.times, self.value))
+
+
+def _span(snapshots: deque[RateSample]) -> Span:
+    if not snapshots:
+        return Span()
+    first, last = snapshots[0], snapshots[-1]
+    total, times = last.value - first.value, last.times - first.times
+    tps = total * 1000.0 / max(1, last.at - first.at)
+    return Span(total, tps, total / times if times > 0 else 0.0)
+
+
+class Rates:
+    """The counters of a gateway; used only in its loop.
+
+    Parameters
+    ----------
+    gateway : Gateway
+
+    Attributes
+    ----------
+    put_morning, got_morning : (int, int)
+        Messages put and read from the start to yesterday's and to today's morning.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._items: dict[str, dict[str, _Item]] = {name: {} for name in _NAMES}
+        self._began = gateway.store._topic_counts()
+        self.put_morning = (0, 0)
+        self.got_morning = (0, 0)
+        self._day = self._today()
+        self._begun = self._read_put(), self._read_got()
+        gateway.every(SAMPLE_SECONDS, self.sample_seconds, "sampling rates")
+        gateway.every(600, self.sample_minutes, "sampling rates of an hour")
+        gateway.every(3600, self.sample_hours, "sampling rates of a day")
+
+    # Counting
+
+    def got(self, group: str, topic: str, messages: int, size: int) -> None:
+        """Count messages that a pull of a group was answered with, and their bytes."""
+        key = f"{topic}@{group}"
+        self._add(GROUP_GET_NUMS, key, messages, 1)
+        self._add(GROUP_GET_SIZE, key, size, 1)
+        self._add(BROKER_GET_NUMS, self._gateway.settings.cluster, messages, 0)
+
+    def sent_back(self, group: str, topic: str) -> None:
+        """Count a message that a consumer could not handle."""
+        self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the counters of a topic that is deleted; the core's go on."""
+        for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
+            self._items[name].pop(topic, None)
+        self._forget(lambda key: key.startswith(topic + "@"))
+        counts = self._gateway.store._topic_counts()
+        if topic in counts:
+            self._began[topic] = counts[topic]
+
+    def forget_group(self, group: str) -> None:
+        """Forget the counters of a group that is deleted."""
+        self._forget(lambda key: key.endswith("@" + group))
+
+    def _forget(self, chosen: Callable[[str], bool]) -> None:
+        for name in (GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK_PUT_NUMS):
+            items = self._items[name]
+            for key in [key for key in items if chosen(key)]:
+                del items[key]
+
+    def _add(self, name: str, key: str, value: int, times: int) -> None:
+        item = self._item(name, key)
+        if item is not None:
+            item.value += value
+            item.times += times
+
+    def _item(self, name: str, key: str) -> _Item | None:
+        """Return a counter, new for a new key; ``None`` if there are too many."""
+        items = self._items[name]
+        item = items.get(key)
+        if item is None and len(items) < _MOST_ITEMS:
+            item = items[key] = _Item()
+        return item
+
+    def _read_core(self) -> None:
+        """Take the core's counters of messages put."""
+        for topic, (messages, size) in self._gateway.store._topic_counts().items():
+            began_messages, began_size = self._began.get(topic, (0, 0))
+            if messages > began_messages:
+                self._set(TOPIC_PUT_NUMS, topic, messages - began_messages, messages)
+                self._set(TOPIC_PUT_SIZE, topic, size - began_size, messages)
+        put = self.put_total
+        if put:
+            self._set(BROKER_PUT_NUMS, self._gateway.settings.cluster, put, 0)
+
+    def _set(self, name: str, key: str, value: int, times: int) -> None:
+        item = self._item(name, key)
+        if item is not None:
+            item.value, item.times = value, times
+
+    # Totals
+
+    def _read_put(self) -> int:
+        return int(self._gateway.store._figures()["put_records"])
+
+    def _read_got(self) -> int:
+        return int(self._gateway.store._figures()["get_transferred"])
+
+    @property
+    def put_total(self) -> int:
+        """Messages put since the gateway started."""
+        return self._read_put() - self._begun[0]
+
+    @property
+    def got_total(self) -> int:
+        """Messages read since the gateway started."""
+        return self._read_got() - self._begun[1]
+
+    def _today(self) -> tuple[int, int]:
+        local = time.localtime(self._gateway.store.clock.now() / 1000)
+        return local.tm_year, local.tm_yday
+
+    # Samples
+
+    def _now(self) -> int:
+        return int(self._gateway.loop.time() * 1000)
+
+    def sample_seconds(self) -> None:
+        """Take the samples of a minute; called every ten seconds."""
+        self._read_core()
+        now = self._now()
+        for items in self._items.values():
+            for item in items.values():
+                item.sample(item.minute, now, SAMPLE_SECONDS)
+        today = self._today()
+        if today != self._day:
+            self._day = today
+            self.put_morning = (self.put_morning[1], self.put_total)
+            self.got_morning = (self.got_morning[1], self.got_total)
+
+    def sample_minutes(self) -> None:
+        """Take the samples of an hour; called every ten minutes."""
+        self._read_core()
+        now = self._now()
+        for items in self._items.values():
+            for item in items.values():
+                item.sample(item.hour, now, 600)
+
+    def sample_hours(self) -> None:
+        """Take the samples of a day; called every hour."""
+        self._read_core()
+        now = self._now()
+        for items in self._items.values():
+            for item in items.values():
+                item.sample(item.day, now, 3600)
+
+    # Reading
+
+    def spans(self, name: str, key: str) -> tuple[Span, Span, Span] | None:
+        """Return minute, hour and day of a counter; ``None`` if nothing was counted."""
+        self._read_core()
+        item = self._items.get(name, {}).get(key)
+        if item is None:
+            return None
+        return _span(item.minute), _span(item.hour), _span(item.day)
+
+    def tps(self, name: str, key: str) -> float:
+        """Return what a counter had a second, over the last minute; 0.0 if nothing was counted."""
+        item = self._items[name].get(key)
+        return _span(item.minute).tps if item is not None else 0.0

@@ -1,0 +1,365 @@
+"""A gateway that runs: its store, its loop in a thread of its own, its sockets.
+
+Source: ``broker/BrokerStartup.java``, ``remoting/netty/NettyRemotingServer.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import dataclasses
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqstore.closing import Closing
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreError, StoreFailedError
+from rmqstore.serve.connection import Connection
+from rmqstore.serve.gateway import Gateway
+from rmqstore.serve.settings import Settings
+from rmqstore.serve.sockets import BACKLOG, address_text, is_loopback, listen, own_address
+from rmqstore.serve.tls import HANDSHAKE_SECONDS, begins_with_tls
+
+if TYPE_CHECKING:
+    from rmqstore.serve.metrics import MetricsServer
+    from rmqstore.store import MessageStore
+
+__all__ = ["Server"]
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("rmqstore.serve")
+_STOP_SECONDS = 30.0  # until a loop that does not come to an end is left alone
+_WATCH_SECONDS = 1.0
+
+
+class Server(Closing):
+    """A running gateway; made by :func:`rmqstore.serve`, ended by ``with`` or :meth:`close`.
+
+    Attributes
+    ----------
+    address : str
+        ``"127.0.0.1:PORT"``: what clients are given as the name server's address.
+    store : MessageStore
+        The store behind it: other threads may put and read. It is closed with the server.
+    metrics_address : str or None
+        Where the page for people and ``/metrics`` are.
+    closed : bool
+        Whether :meth:`close` was called.
+    """
+
+    address: str
+    store: MessageStore
+    metrics_address: str | None = None
+    closed: bool = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        settings: Settings,
+        config: StoreConfig,
+        infer_sizes: bool = False,
+        metrics_port: int | None = None,
+    ) -> None:
+        self._pid = os.getpid()
+        self._closing = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._temporary: str | None = None
+        self._metrics: MetricsServer | None = None
+        self._store_failed = False
+        self._connecting = 0
+        try:
+            self._open(path, settings, config, infer_sizes, metrics_port)
+        except BaseException:
+            self.closed = True
+            if hasattr(self, "gateway"):  # in a thread: the caller's may have a loop that runs
+                ending = threading.Thread(target=self._end_unstarted)
+                ending.start()
+                ending.join()
+            self._release()
+            raise
+        self._thread = threading.Thread(target=self._run, name="rmq-serve", daemon=True)
+        self._thread.start()
+        self._at_exit = _closing_of(self)
+        atexit.register(self._at_exit)
+
+    def _open(
+        self,
+        path: str | os.PathLike[str] | None,
+        settings: Settings,
+        config: StoreConfig,
+        infer_sizes: bool,
+        metrics_port: int | None,
+    ) -> None:
+        from rmqstore.opening import open_store
+        from rmqstore.syncing import make_directories
+
+        # The port first: where it is in use nothing is made.
+        self._sockets = listen(settings.host, settings.port)
+        host, port = self._sockets[0].getsockname()[:2]
+        if len(self._sockets) == 1:
+            _LOG.warning(
+                "port %d is in use or none: clients whose VIP channel is on cannot send", port - 2
+            )
+        named = settings.advertise or (own_address(host), port)
+        self.address = address_text(*named)
+        if path is None:
+            path = self._temporary = tempfile.mkdtemp(prefix="rmqstore-")
+        config = config.replace(store_host=address_text(_numeric(named[0], host), named[1]))
+        root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
+        make_directories(root, sync_parent=False)
+        self.store = open_store(root, "a", config, infer_sizes=infer_sizes)
+        self._loop = _new_loop()
+        self.gateway = Gateway(self.store, dataclasses.replace(settings, port=port), self._loop)
+        self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
+        if metrics_port is not None:
+            from rmqstore.serve.metrics import MetricsServer
+
+            self._metrics = MetricsServer(self.gateway, metrics_port)
+            self.metrics_address = self._metrics.address
+        self._warn(host)
+
+    def _warn(self, host: str) -> None:
+        """Say what whoever started it should know."""
+        settings = self.gateway.settings
+        if not is_loopback(host) and (settings.acl is None or settings.tls is None):
+            missing = [
+                name
+                for name, value in (("accounts", settings.acl), ("TLS", settings.tls))
+                if value is None
+            ]
+            _LOG.warning(
+                "%s is reachable from other machines, without %s",
+                address_text(host, settings.port),
+                " and ".join(missing),
+            )
+
+    # In the thread of the loop
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+        if self._metrics is not None:
+            self._loop.create_task(self._metrics.start())
+        while True:
+            try:
+                self._loop.run_forever()
+                return
+            except BaseException as error:  # SystemExit of a callback: the others go on
+                _LOG.critical("the loop was ended by an error, and goes on", exc_info=error)
+                if self._loop.is_closed():
+                    return
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(BACKLOG):
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # too many files: asking again at once only burns time
+                _LOG.warning("no connection is accepted for a second: %s", error)
+                self._loop.remove_reader(listening)
+                self._loop.call_later(1.0, self._accept_again, listening)
+                return
+            taken = len(self.gateway.connections) + self._connecting
+            if taken >= self.gateway.settings.limits.connections:
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            with suppress(OSError):  # the client is gone already
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connecting += 1
+            self.gateway.spawn(self._connect(accepted))
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if not self.closed:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        try:
+            await self._connect_as_begun(accepted)
+        except (OSError, TimeoutError):  # SSLError is an OSError
+            accepted.close()
+        except BaseException:
+            accepted.close()
+            raise
+        finally:
+            self._connecting -= 1
+
+    async def _connect_as_begun(self, accepted: socket.socket) -> None:
+        """Connect with TLS if there is a certificate and the client begins with a handshake."""
+        tls = self.gateway.settings.tls
+        if tls is None or not await begins_with_tls(self._loop, accepted):
+            await self._loop.connect_accepted_socket(lambda: Connection(self.gateway), accepted)
+            return
+        await self._loop.connect_accepted_socket(
+            lambda: Connection(self.gateway),
+            accepted,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        )
+
+    def _watch(self) -> None:
+        """Say, once, that the store takes no messages any more."""
+        if self._store_failed:
+            return
+        try:
+            self.store._check_writable()
+        except StoreFailedError as error:
+            self._store_failed = True
+            _LOG.critical(
+                "the store failed, messages are refused until it is opened anew: %s", error
+            )
+        except StoreError:
+            pass  # it is being closed
+
+    async def _stop(self) -> None:
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        if self._metrics is not None:
+            self._metrics.stop()
+        await self.gateway.stop()
+        with suppress(TimeoutError, RuntimeError):  # a query of a huge store goes on alone
+            await asyncio.wait_for(self._loop.shutdown_default_executor(), 1.0)
+
+    # From other threads
+
+    def in_loop(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in the loop, and return what it returns.
+
+        Parameters
+        ----------
+        call : callable
+            That may use the gateway's state; it must not wait.
+        *arguments
+            Of it.
+
+        Raises
+        ------
+        RuntimeError
+            The server is closed.
+        """
+        if self.closed or os.getpid() != self._pid:
+            raise RuntimeError(f"the server at {self.address} is closed")
+        if threading.current_thread() is self._thread:
+            return call(*arguments)
+
+        async def run() -> T:
+            return call(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_STOP_SECONDS)
+
+    def close(self) -> None:
+        """Stop: what is being answered is, then connections are closed, and the store.
+
+        A second call does nothing but wait for the first; so does one in a child process after
+        ``fork``, where the server is not. At the end of the program it is called by itself.
+
+        Raises
+        ------
+        StoreFailedError, OSError
+            Acknowledged messages could not be flushed.
+
+        Notes
+        -----
+        Source: ``broker/BrokerController.java shutdown``.
+        """
+        if os.getpid() != self._pid:
+            return
+        if threading.current_thread() is self._thread:  # which it would wait for
+            threading.Thread(target=self.close, name="rmq-serve-close").start()
+            return
+        with self._closing:
+            if self.closed:
+                return
+            self.closed = True
+            atexit.unregister(self._at_exit)
+            try:
+                self._end_loop()
+            finally:
+                self._release()
+
+    def _end_unstarted(self) -> None:
+        """End the loop of a server that did not start."""
+        self._loop.run_until_complete(self.gateway.stop())
+        self._loop.close()
+
+    def _end_loop(self) -> None:
+        """Stop the gateway in its loop, and end the loop."""
+        try:
+            if self._thread.is_alive():
+                stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+                stopping.result(_STOP_SECONDS)
+            elif not self._loop.is_closed():
+                self._loop.run_until_complete(self._stop())
+        except Exception as error:
+            _LOG.exception("the gateway did not stop as it should", exc_info=error)
+        if self._thread.is_alive():
+            with suppress(RuntimeError):  # it was closed meanwhile
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_STOP_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _release(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        try:
+            store = getattr(self, "store", None)
+            if store is not None:
+                store.close()
+        finally:
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"store={self.store.path!r}"
+        return f"<rmqstore.Server {getattr(self, 'address', '')} {state}>"
+
+
+def _closing_of(server: Server) -> Callable[[], None]:
+    """Return what closes a server at exit, without keeping it."""
+    found = weakref.ref(server)
+
+    def close() -> None:
+        server = found()
+        if server is not None:
+            server.close()
+
+    return close
+
+
+def _numeric(host: str, bound: str) -> str:
+    """Return the address that records carry for an advertised host, which may be a name."""
+    try:
+        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        pass
+    else:
+        return str(found[0][4][0])
+    with suppress(OSError, UnicodeError):
+        found = socket.getaddrinfo(host, None, socket.AF_INET6, socket.SOCK_STREAM)
+        return str(found[0][4][0])
+    _LOG.warning("%s has no address: records carry that of the socket", host)
+    return own_address(bound)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

@@ -1,0 +1,80 @@
+"""What a gateway is told when it is made, and its limits.
+
+Source: ``common/BrokerConfig.java``, ``remoting/netty/NettyServerConfig.java``.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqstore.serve.acl import Acl
+
+__all__ = ["Limits", "Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of what clients can make the gateway keep.
+
+    Attributes
+    ----------
+    connections : int
+        Open at a time; one more is closed at once.
+    write_buffer : int
+        Bytes of answers that wait for a slow reader before its requests are no longer read.
+    read_buffers : int
+        Bytes of incomplete frames of all connections; beyond, the one with the most is closed.
+    held_pulls : int
+        Pulls that wait for messages; one more is answered at once.
+    subscriptions : int
+        Topics in one heartbeat.
+    topics : int
+        That producers may have made by sending to them.
+    idle_seconds : float
+        Without a complete frame, until a connection is closed.
+    """
+
+    connections: int = 1024
+    write_buffer: int = 4 << 20
+    read_buffers: int = 256 << 20
+    held_pulls: int = 20_000
+    subscriptions: int = 1000
+    topics: int = 10_000
+    idle_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a gateway behaves.
+
+    Attributes
+    ----------
+    host, port : str, int
+        Where it listens.
+    advertise : (str, int) or None
+        The address in routes and message ids; None: what the client dialled.
+    auto_create : bool
+        Whether a message to an unknown topic makes it.
+    auto_create_groups : bool
+        Whether a consumer group is made by its first consumer.
+    tls : ssl.SSLContext or None
+    acl : Acl or None
+    cluster, broker, region : str
+        Names in routes and answers; those of the quick start's broker, to which the directory can
+        be handed over.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: tuple[str, int] | None = None
+    auto_create: bool = True
+    auto_create_groups: bool = True
+    tls: ssl.SSLContext | None = None
+    acl: Acl | None = None
+    cluster: str = "DefaultCluster"
+    broker: str = "broker-a"
+    region: str = "DefaultRegion"
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,134 @@
+"""Addresses, and the sockets that listen on them.
+
+Source: ``remoting/netty/NettyRemotingServer.java``, ``broker/BrokerController.java
+fastRemotingServer``, ``remoting/common/RemotingUtil.java getLocalAddress``.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+from contextlib import suppress
+
+from rmqstore.arguments import wrong_value
+
+__all__ = [
+    "BACKLOG",
+    "address_text",
+    "is_loopback",
+    "listen",
+    "own_address",
+    "split_address",
+]
+
+BACKLOG = 1024
+_VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus two
+_PORTS_TRIED = 64
+# Of the documentation range of RFC 5737: what is asked is which of our addresses it would be
+# reached from; connecting a datagram socket sends nothing.
+_FAR_AWAY = ("192.0.2.1", 9)
+
+
+def address_text(host: str, port: int) -> str:
+    """Return ``host:port``, ``[host]:port`` for IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(name: str, text: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT`` or ``[v6]:PORT``.
+
+    Raises
+    ------
+    ValueError
+        It is neither; the message begins with ``name``.
+    """
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (
+        colon
+        and bare
+        and (":" not in bare or bare != host)
+        and not any(one.isspace() for one in bare)
+        and port.isascii()
+        and port.isdigit()
+        and 1 <= int(port) <= 65535
+    ):
+        raise wrong_value(name, "'HOST:PORT', with a port of 1 to 65535", text)
+    return bare, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def own_address(host: str) -> str:
+    """Return the address that others reach us at, where ``host`` means all of ours."""
+    if host not in {"0.0.0.0", "::"}:
+        return host
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect(_FAR_AWAY)
+        return str(asked.getsockname()[0])
+    return "127.0.0.1"
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Return the socket of a port and, if it is free, that of the port minus two.
+
+    Parameters
+    ----------
+    host : str
+        One of our addresses, or a name of it.
+    port : int
+        0 looks for one whose neighbour is free too.
+
+    Raises
+    ------
+    OSError
+        The address is not ours, or the port is in use; ``filename`` has both.
+    """
+    for attempt in range(_PORTS_TRIED if port == 0 else 1):
+        main = bind(host, port)
+        name = main.getsockname()
+        number = name[1] - _VIP_DISTANCE
+        try:
+            vip = bind(name[0], number) if number > 0 else None
+        except OSError:
+            if port == 0 and attempt < _PORTS_TRIED - 1:
+                main.close()
+                continue
+            vip = None  # only clients that ask for the VIP channel miss it
+        return [main] if vip is None else [main, vip]
+    raise AssertionError("not reached")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens and does not block."""
+    shown = address_text(host, port)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError) as error:
+        reason = f"not an address of this machine ({error})"
+        raise OSError(errno.EADDRNOTAVAIL, reason, shown) from None
+    # Clients split an address at the first colon: IPv4 where a name means both.
+    found.sort(key=lambda one: one[0] != socket.AF_INET)
+    family, _, _, _, where = found[0]
+    try:
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(where)
+            made.listen(BACKLOG)
+            made.setblocking(False)
+        except BaseException:
+            made.close()
+            raise
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), shown) from None
+    return made

@@ -1,0 +1,32 @@
+"""Records that clients name by their place in the log.
+
+Source: ``store/DefaultMessageStore.java lookMessageByOffset``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.services.schedule_search import record_at, waiting
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+    from rmqstore.store import MessageStore
+
+__all__ = ["message_at"]
+
+
+def message_at(store: MessageStore, physical_offset: int) -> Message | None:
+    """Return the message whose record begins at a byte of the log, ``None`` if there is none.
+
+    A body may hold what looks like a record: it is none unless a queue has it there.
+    """
+    message = record_at(store, physical_offset)
+    if message is None:
+        return None
+    topic, queue_id, offset = message.topic, message.queue_id, message.queue_offset
+    bounds = store._bounds(topic, queue_id)
+    if bounds is None or not bounds[0] <= offset < bounds[1]:
+        return None
+    units = waiting(store, topic, queue_id, offset, offset + 1)
+    return message if any(unit.physical_offset == physical_offset for unit in units) else None

@@ -1,0 +1,112 @@
+"""Subscriptions: the topics of a consumer, and what of them it wants.
+
+Source: ``common/protocol/heartbeat/SubscriptionData.java``, ``common/filter/FilterAPI.java``,
+``filter/FilterFactory.java``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqstore._core import PullFilter
+from rmqstore.errors import FilterError
+
+__all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash"]
+
+_NO_NAME = [" "]  # of no message: a client trims its tags
+
+ALL = "*"  # SubscriptionData.SUB_ALL
+TAG = "TAG"
+SQL92 = "SQL92"
+
+
+def java_hash(text: str) -> int:
+    """Return Java's ``hashCode`` of a text, which the queues have as a tag's code."""
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        code = (code * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
+@dataclass(slots=True)
+class Subscription:
+    """What a group wants of a topic.
+
+    Attributes
+    ----------
+    topic : str
+    expression : str
+        Tags with ``||`` between them, ``*`` for all, or an SQL92 expression.
+    kind : str
+        ``"TAG"``, ``"SQL92"``, or what a client calls it.
+    version : int
+        ``subVersion``: the higher one of a topic counts.
+    class_filter : bool
+    """
+
+    topic: str
+    expression: str = ALL
+    kind: str = TAG
+    version: int = 0
+    class_filter: bool = False
+    _filter: PullFilter | None = field(default=None, repr=False, compare=False)
+    _parsed: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def is_tags(self) -> bool:
+        """Whether it is tags, and not an expression of another kind."""
+        return self.kind in ("", TAG)
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether every message passes."""
+        return self.is_tags and self.expression in ("", ALL)
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags that are wanted; none where all are, or the expression is of another kind."""
+        if not self.is_tags or self.wants_all:
+            return []
+        return list(dict.fromkeys(filter(None, map(str.strip, self.expression.split("||")))))
+
+    @property
+    def filter(self) -> PullFilter | None:
+        """The filter for pulls, ``None`` where all messages pass.
+
+        Raises
+        ------
+        FilterError
+            The expression cannot be read.
+        """
+        if not self._parsed:
+            if self.is_tags:
+                self._filter = None if self.wants_all else PullFilter(names=self._names())
+            elif self.kind != SQL92:
+                raise FilterError(f"there is no filter of type {self.kind}", 0)
+            elif not self.expression:
+                raise FilterError(f"Expression can't be null! {self.kind}", 0)
+            else:
+                self._filter = PullFilter(None, self.expression)
+            self._parsed = True
+        return self._filter
+
+    def _names(self) -> list[str]:
+        names = self.tags
+        if not names and not self.expression.replace("||", ""):
+            raise FilterError("subString split error", 0)
+        return names or _NO_NAME  # blanks between the bars are no error, but nothing passes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as in answers to administrators."""
+        names = self.tags
+        return {
+            "classFilterMode": self.class_filter,
+            "codeSet": [java_hash(name) for name in names],
+            "expressionType": self.kind or TAG,
+            "subString": self.expression or ALL,
+            "subVersion": self.version,
+            "tagsSet": names,
+            "topic": self.topic,
+        }

@@ -1,0 +1,39 @@
+"""TLS and plain connections on one port: the first byte tells which it is.
+
+Source: ``remoting/netty/NettyRemotingServer.java HandshakeHandler``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+__all__ = ["HANDSHAKE_SECONDS", "begins_with_tls"]
+
+HANDSHAKE_SECONDS = 10.0
+_HANDSHAKE = 0x16  # ContentType of TLS; a frame begins with 0, or 1 if it is of 16 MiB
+
+
+async def begins_with_tls(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> bool:
+    """Tell whether a client's first byte is that of a TLS handshake; nothing is taken.
+
+    Raises
+    ------
+    TimeoutError
+        It says nothing.
+    OSError
+        It is gone.
+    """
+    readable: asyncio.Future[None] = loop.create_future()
+
+    def ready() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(accepted, ready)
+    try:
+        await asyncio.wait_for(readable, HANDSHAKE_SECONDS)
+    finally:
+        loop.remove_reader(accepted)
+    first = accepted.recv(1, socket.MSG_PEEK)
+    return first != b"" and first[0] == _HANDSHAKE

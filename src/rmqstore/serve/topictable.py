@@ -1,0 +1,80 @@
+"""The topics of a gateway: those of ``topics.json``, and those that every broker has.
+
+The latter are in the file of a broker from its first change on; here they are not written, so
+that a store has the topics that its users made.
+
+Source: ``broker/topic/TopicConfigManager.java``, ``common/topic/TopicValidator.java``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.settings import Settings
+
+__all__ = ["DEFAULT_TOPIC", "all_topics", "built_in_topics", "is_system_topic", "system_topics",
+           "topic_config"]  # fmt: skip
+
+DEFAULT_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
+_SYSTEM_PREFIX = "rmq_sys_"
+_SYSTEM = (
+    SCHEDULE_TOPIC,
+    HALF_TOPIC,
+    "RMQ_SYS_TRACE_TOPIC",
+    OP_TOPIC,
+    "BenchmarkTest",
+    MAX_TIME_TOPIC,
+    "OFFSET_MOVED_EVENT",
+    DEFAULT_TOPIC,
+    "SELF_TEST_TOPIC",
+)
+_READ_WRITE = 6
+_INHERITED = 7
+
+
+def built_in_topics(settings: Settings) -> dict[str, TopicConfig]:
+    """Return the topics that a broker makes when it starts, by name."""
+    made = [
+        _topic("SELF_TEST_TOPIC", 1),
+        _topic("BenchmarkTest", 1024),
+        _topic(settings.cluster, 16, _INHERITED),
+        _topic(settings.broker, 1, _INHERITED),
+        _topic("OFFSET_MOVED_EVENT", 1),
+        _topic(SCHEDULE_TOPIC, 18),
+        _topic(f"{settings.cluster}_REPLY_TOPIC", 1),
+    ]
+    if settings.auto_create:
+        made.append(_topic(DEFAULT_TOPIC, 8, _INHERITED))
+    return {topic.topic_name: topic for topic in made}
+
+
+def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, queue_nums, queue_nums, perm)
+
+
+def topic_config(gateway: Gateway, name: str) -> TopicConfig | None:
+    """Return a topic's entry, ``None`` if there is no such topic."""
+    entry = gateway.store._registry.get(name)
+    return entry if entry is not None else gateway.built_in_topics.get(name)
+
+
+def all_topics(gateway: Gateway) -> list[TopicConfig]:
+    """Return the entries of all topics."""
+    entries = dict(gateway.built_in_topics)
+    entries.update((entry.topic_name, entry) for entry in gateway.store._registry)
+    return list(entries.values())
+
+
+def system_topics(settings: Settings) -> list[str]:
+    """Return the names that nobody may make, change or delete."""
+    return [*_SYSTEM, settings.broker, settings.cluster, f"{settings.cluster}_REPLY_TOPIC"]
+
+
+def is_system_topic(settings: Settings, name: str) -> bool:
+    """Tell whether a topic is one of the broker's own."""
+    return name.startswith(_SYSTEM_PREFIX) or name in system_topics(settings)

@@ -1,0 +1,1 @@
+"""What an open store does besides storing: delays, transactions, retention, snapshots, figures."""

@@ -1,0 +1,78 @@
+"""What every service of a store builds on: its clock, its housekeeping, its start and end.
+
+Source: ``store/DefaultMessageStore.java start``, ``shutdown``.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+
+from rmqstore import _core
+from rmqstore.services.clock import Clock
+from rmqstore.services.housekeeping import Housekeeper
+
+__all__ = ["ServicedEngine"]
+
+
+class ServicedEngine(_core.Engine):
+    """A store with services: each is a class of its own that derives from this one.
+
+    A service overrides :meth:`_start_services` and :meth:`_stop_services`, and calls the next
+    class's; ``MessageStore`` derives from all of them.
+    """
+
+    _housekeeper_made: Housekeeper | None = None
+    _served_by = 0  # the process that the services run in
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the store and its services go by."""
+        return Clock(self)
+
+    @property
+    def _housekeeper(self) -> Housekeeper:
+        """What is done every few seconds; its thread starts with the first task."""
+        if self._housekeeper_made is None:
+            self._housekeeper_made = Housekeeper(self._now)
+            weakref.finalize(self, self._housekeeper_made.stop)
+        return self._housekeeper_made
+
+    def _start_services(self) -> None:
+        """Start what runs while the store is open; called in each mode, once it is."""
+        self._served_by = os.getpid()
+
+    def _stop_services(self) -> None:
+        """End it, while the store still takes messages; also after a start that failed."""
+        if self._housekeeper_made is not None:
+            self._housekeeper_made.stop()
+
+    def _save_services(self) -> None:
+        """Write to the disk what services hold in memory; called before a snapshot."""
+
+    def _clock_moved(self) -> None:
+        """Look again at what is due."""
+        if self._housekeeper_made is not None:
+            self._housekeeper_made.wake()
+
+    def close(self) -> None:
+        """Flush everything, close the store, and release the lock.
+
+        Messages read from it stay valid. Closing again does nothing.
+
+        Raises
+        ------
+        StoreFailedError, OSError
+            Acknowledged messages could not be flushed; ``abort`` stays, and the next opening
+            recovers.
+        ForkedStoreError
+            The store belongs to the parent process.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java shutdown``.
+        """
+        # In a forked child locks of the services may be held by threads that are not there.
+        if not self.closed and self._served_by == os.getpid():
+            self._stop_services()
+        super().close()

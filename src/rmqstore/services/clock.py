@@ -1,0 +1,50 @@
+"""The clock of an open store: what it stores as the time, and what its services go by.
+
+Source: ``store/DefaultMessageStore.java now``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqstore.services.base import ServicedEngine
+
+__all__ = ["Clock"]
+
+
+class Clock:
+    """The clock of a store: the machine's, unless it was put forward or back.
+
+    Store times, delays, retention and time-outs of a store all go by it, so that tests and
+    simulations pass days in a moment.  It is ``store.clock``.
+    """
+
+    def __init__(self, store: ServicedEngine) -> None:
+        self._store = store
+
+    def now(self) -> int:
+        """Return the time in milliseconds since the epoch."""
+        return self._store._now()
+
+    def advance(self, seconds: float) -> None:
+        """Put the clock forward; services do at once what is due by then.
+
+        Parameters
+        ----------
+        seconds : float
+            May be negative: store times do not go back all the same.
+
+        Raises
+        ------
+        ValueError
+            It is not a number of seconds up to 100 years.
+        """
+        millis = float(seconds) * 1000
+        if not abs(millis) <= _MOST_MILLIS:  # nor is NaN
+            raise ValueError(f"seconds must be -3.2e9 to 3.2e9, got {seconds!r}")
+        self._store._advance_clock(round(millis))
+        self._store._clock_moved()
+
+
+_MOST_MILLIS = 3.2e12

@@ -1,0 +1,186 @@
+"""The figures of an open store, under RocketMQ's names and ours.
+
+Source: ``store/StoreStatsService.java getRuntimeInfo``, ``store/DefaultMessageStore.java
+getRuntimeInfo``, ``broker/processor/AdminBrokerProcessor.java prepareRuntimeInfo``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rmqstore import paths
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError
+from rmqstore.layout import log_directories
+from rmqstore.services.base import ServicedEngine
+
+__all__ = ["PUT_TIME_CLASSES", "RATE_SECONDS", "FigureEngine", "disk_used_ratio"]
+
+PUT_TIME_CLASSES = (
+    "[<=0ms]",
+    "[0~10ms]",
+    "[10~50ms]",
+    "[50~100ms]",
+    "[100~200ms]",
+    "[200~500ms]",
+    "[500ms~1s]",
+    "[1~2s]",
+    "[2~3s]",
+    "[3~4s]",
+    "[4~5s]",
+    "[5~10s]",
+    "[10s~]",
+)
+RATE_SECONDS = (10, 60, 600)
+
+_WRITTEN = ("wrote_position", "flushed_position", "dispatched_position")
+_BEHIND = ("flush_behind_bytes", "dispatch_behind_bytes", "dispatch_behind_ms", "put_calls")
+
+
+class FigureEngine(ServicedEngine):
+    """A store that tells its figures; a base of ``MessageStore``."""
+
+    def stats(self) -> dict[str, Any]:
+        """Return positions, counters, times and rates.
+
+        Returns
+        -------
+        dict of str to int, float, str, tuple or dict
+            In two ways of writing, so that both can be searched for.  In snake_case ours: byte
+            positions in the log (``wrote_position``, ``flushed_position``,
+            ``dispatched_position``) and how far behind the two activities are
+            (``flush_behind_bytes``, ``dispatch_behind_bytes``, ``dispatch_behind_ms``: between
+            the store times of the last record and of the last one dispatched), syncs so far
+            (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
+            ``index_files``, ``skipped_records``, whose topic or queue id is invalid, the size of
+            deleted files that messages hold (``held_deleted_bytes``), and what scans have read
+            (``scanned_records``, ``scanned_bytes``).
+
+            Under RocketMQ's own names what its runtime info has: ``bootTimestamp`` (ms),
+            ``runtime``, ``putMessageTimesTotal`` and ``putMessageSizeTotal`` (records and their
+            bytes), ``putMessageAverageSize``, ``putMessageFailedTimes`` (calls),
+            ``putMessageEntireTimeMax`` and ``getMessageEntireTimeMax`` (ms),
+            ``putMessageDistributeTime`` (calls by how long they took, the wait for the disk
+            included), ``dispatchMaxBuffer`` (bytes), ``putTps``, ``getFoundTps``,
+            ``getMissTps``, ``getTotalTps``, ``getTransferedTps`` (a second, over the last 10, 60
+            and 600 seconds; fewer while the store is open for less), ``commitLogMinOffset``,
+            ``commitLogMaxOffset``, ``commitLogDiskRatio``, ``consumeQueueDiskRatio`` (of the
+            file system, 0 to 1; -1 where it cannot be told), ``earliestMessageTimeStamp`` (-1:
+            none), ``remainHowManyDataToFlush`` (bytes), ``commitLogDirCapacity`` (bytes:
+            ``total``, ``free``).
+
+        Raises
+        ------
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        RocketMQ hands all of it out as texts; numbers are numbers here.  A put's time is
+        measured to a tick of the system, some milliseconds.  Those of puts, and the rates, are of
+        stores that are open for writing: a reader has none.
+        Source: ``store/StoreStatsService.java``.
+        """
+        found: dict[str, Any] = super().stats()
+        counted = self._figures()
+        if self.mode == "r":  # nothing is behind, and where the log ends is to be looked for
+            end = self._scan_pass_end()
+            found.update(dict.fromkeys(_WRITTEN, end))
+            found.update(dict.fromkeys(_BEHIND, 0))
+        records = counted["put_records"]
+        found.update(
+            bootTimestamp=counted["opened_at"],
+            runtime=_runtime(self._now() - counted["opened_at"]),
+            putMessageEntireTimeMax=counted["put_most_ns"] // 1_000_000,
+            putMessageTimesTotal=records,
+            putMessageFailedTimes=counted["put_failed"],
+            putMessageSizeTotal=counted["put_bytes"],
+            putMessageDistributeTime=dict(zip(PUT_TIME_CLASSES, counted["put_times"], strict=True)),
+            putMessageAverageSize=counted["put_bytes"] / max(1, records),
+            dispatchMaxBuffer=counted["behind_most"],
+            getMessageEntireTimeMax=counted["get_most_ns"] // 1_000_000,
+            commitLogMinOffset=counted["log_first"],
+            commitLogMaxOffset=found["wrote_position"],
+            earliestMessageTimeStamp=self._earliest_time(counted["log_first"]),
+            remainHowManyDataToFlush=found.get("flush_behind_bytes", 0),
+        )
+        found.update(_rates(counted["rates"]))
+        found.update(self._disk_figures())
+        return found
+
+    def _scan_pass_end(self) -> int:
+        """Return where the log ends now; overridden by a store that can be scanned."""
+        raise NotImplementedError
+
+    def _earliest_time(self, first: int) -> int:
+        """Return the store time of the log's first record, -1 if there is none."""
+        try:
+            return self.at(first).store_timestamp
+        except (MessageNotFoundError, StoreCorruptError, OSError):
+            return -1
+
+    def _disk_figures(self) -> dict[str, Any]:
+        """Return how full the file systems are; of several of the log the emptiest."""
+        directories = log_directories(self.path, self.config)
+        ratios = [(disk_used_ratio(log), os.fspath(log)) for log in directories]
+        known = [one for one in ratios if one[0] >= 0]
+        ratio, log = min(known, default=(-1.0, ""))
+        capacity = {"total": -1, "free": -1}
+        if log:
+            status = os.statvfs(log)
+            capacity = {
+                "total": status.f_blocks * status.f_frsize,
+                "free": status.f_bavail * status.f_frsize,
+            }
+        return {
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": disk_used_ratio(Path(self.path, paths.CONSUME_QUEUE)),
+            "commitLogDirCapacity": capacity,
+        }
+
+
+def disk_used_ratio(path: str | os.PathLike[str]) -> float:
+    """Return how full the file system of a path is, as RocketMQ computes it.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    float
+        0 to 1, rounded up to a hundredth, of what a user without privileges may use; -1.0 if it
+        cannot be told.
+
+    Notes
+    -----
+    Source: ``common/UtilAll.java getDiskPartitionSpaceUsedPercent``.
+    """
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return -1.0
+    used = status.f_blocks - status.f_bfree
+    whole = used + status.f_bavail
+    return -(-used * 100 // whole) / 100 if whole > 0 else -1.0
+
+
+def _rates(spans: list[tuple[float, float, float, float]]) -> dict[str, tuple[float, ...]]:
+    """Return rates by RocketMQ's names, one a span."""
+    return {
+        "putTps": tuple(put for put, _, _, _ in spans),
+        "getFoundTps": tuple(found for _, found, _, _ in spans),
+        "getMissTps": tuple(missed for _, _, missed, _ in spans),
+        "getTotalTps": tuple(found + missed for _, found, missed, _ in spans),
+        "getTransferedTps": tuple(messages for _, _, _, messages in spans),
+    }
+
+
+def _runtime(millis: int) -> str:
+    """Return a time as RocketMQ writes it."""
+    seconds = max(0, millis) // 1000
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

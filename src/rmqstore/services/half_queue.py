@@ -1,0 +1,220 @@
+"""One queue of half messages: which of them have no end.
+
+Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java fillOpRemoveMap``,
+``calculateOpOffset``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from rmqstore._core import Message
+from rmqstore.services.base import ServicedEngine
+from rmqstore.services.schedule_search import record_at, waiting
+from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
+from rmqstore.warn import log_warning
+
+__all__ = ["Half", "HalfQueue", "checks_of", "copy_key", "named_halves", "number_of"]
+
+_REMOVE = "d"  # the tag of an op message
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A half message without an end."""
+
+    queue_offset: int
+    physical_offset: int
+    key: tuple[object, ...]  # the same in its copies
+
+
+class HalfQueue:
+    """The half messages of a queue from the committed offset on, and what ended them.
+
+    An op message of the same queue names the half messages that have ended.  A half message that
+    is put back for a check has a new place, and its older copy counts no more.
+
+    Parameters
+    ----------
+    store : ServicedEngine
+    queue_id : int
+    half_offset, op_offset : int or None
+        Where to begin, ``None`` for the first.
+
+    Attributes
+    ----------
+    pending : dict of int to Half
+        Those without an end, by queue offset and in its order.
+    first : int
+        The first queue offset that retention has left.
+    """
+
+    def __init__(
+        self, store: ServicedEngine, queue_id: int, half_offset: int | None, op_offset: int | None
+    ) -> None:
+        self.queue_id = queue_id
+        self.pending: dict[int, Half] = {}
+        self.first = 0
+        self._store = store
+        self._half_next = half_offset or 0
+        self._op_next = op_offset or 0
+        self._ended_ahead: set[int] = set()  # named by an op, not read yet
+        self._known: set[int] = set()  # put back by us, not read yet
+        self._renewed: dict[int, int] = {}  # older copy to newer one
+        self._older: dict[int, list[int]] = {}  # a pending copy to all its older ones
+        self._copies: dict[tuple[object, ...], list[int]] = {}  # pending, oldest first
+        self._ops: deque[tuple[int, int]] = deque()  # queue offset, the last half it names
+
+    def read(self) -> None:
+        """Read what was stored since the last time."""
+        first, stop = self._store._bounds(HALF_TOPIC, self.queue_id) or (0, 0)
+        self._pass_removed(first)
+        ops_first, ops_stop = self._store._bounds(OP_TOPIC, self.queue_id) or (0, 0)
+        start = max(self._half_next, first)
+        for unit in waiting(self._store, HALF_TOPIC, self.queue_id, start, stop):
+            offset = unit.queue_offset
+            if offset in self._known:
+                self._known.discard(offset)
+                continue
+            message = record_at(self._store, unit.physical_offset)
+            if message is not None:
+                self._add(offset, message)
+        self._half_next = max(self._half_next, stop)
+        start = max(self._op_next, ops_first)
+        for unit in waiting(self._store, OP_TOPIC, self.queue_id, start, ops_stop):
+            message = record_at(self._store, unit.physical_offset)
+            named = named_halves(message)
+            for offset in named:
+                if offset >= self._half_next:
+                    self._ended_ahead.add(offset)
+                else:
+                    self.end(self._prepared(offset))
+            self._ops.append((unit.queue_offset, max(named, default=-1)))
+        self._op_next = max(self._op_next, ops_stop)
+
+    def _pass_removed(self, first: int) -> None:
+        """End what retention has removed: it is before the queue's first offset."""
+        self.first = max(self.first, first)
+        gone = [offset for offset in self.pending if offset < first]
+        for offset in gone:
+            self.end(offset)
+        if gone:
+            log_warning(
+                "%s: retention has removed %s half messages of %s/%s that nobody had ended, "
+                "the last at queue offset %s",
+                self._store.path, len(gone), HALF_TOPIC, self.queue_id, max(gone),
+            )  # fmt: skip
+
+    def _add(self, offset: int, message: Message) -> None:
+        """Enter a half message that was read."""
+        properties = message.properties
+        key = copy_key(message, properties)
+        older = None
+        if "TRANSACTION_CHECK_TIMES" in properties or "TRAN_PREPARED_QUEUE_OFFSET" in properties:
+            copies = self._copies.get(key)
+            older = copies[0] if copies else None
+        if offset in self._ended_ahead:
+            self._ended_ahead.discard(offset)
+            if older is not None:
+                self.end(older)
+            return
+        self._enter(Half(offset, message.physical_offset, key), older)
+
+    def _enter(self, half: Half, older: int | None) -> None:
+        olds: list[int] = []
+        if older is not None:
+            olds = [*self._older.get(older, ()), older]
+            self.end(older)
+            self._renewed.update(dict.fromkeys(olds, half.queue_offset))
+            self._older[half.queue_offset] = olds
+        self.pending[half.queue_offset] = half
+        self._copies.setdefault(half.key, []).append(half.queue_offset)
+
+    def _prepared(self, offset: int) -> int:
+        """Return the half that an op means: the broker's producers may name an older copy.
+
+        Only of copies made within CHECK_IMMUNITY_TIME_IN_SECONDS does 4.9.3 let the older name
+        stand; those know the offset of the first.
+        """
+        if offset in self.pending or offset not in self._renewed:
+            return offset
+        newest = self.newest(offset)
+        half = self.pending.get(newest)
+        message = None if half is None else record_at(self._store, half.physical_offset)
+        if message is None:
+            return offset
+        prepared = message.properties.get("TRAN_PREPARED_QUEUE_OFFSET")
+        return newest if prepared == str(offset) else offset
+
+    def renew(self, offset: int, newer: int, physical_offset: int) -> None:
+        """Note that a half message was put back at a new place."""
+        half = self.pending[offset]
+        if newer >= self._half_next:
+            self._known.add(newer)
+        self._enter(Half(newer, physical_offset, half.key), offset)
+
+    def newest(self, offset: int) -> int:
+        """Return where the newest copy of a half message is."""
+        return self._renewed.get(offset, offset)
+
+    def copies(self, key: tuple[object, ...]) -> list[int]:
+        """Return the half messages without an end that have this key, the oldest first."""
+        return list(self._copies.get(key, ()))
+
+    def end(self, offset: int) -> None:
+        """Note that a half message has ended; nothing if it has."""
+        half = self.pending.pop(offset, None)
+        if half is None:
+            return
+        copies = self._copies[half.key]
+        copies.remove(offset)
+        if not copies:
+            del self._copies[half.key]
+        for old in self._older.pop(offset, ()):
+            del self._renewed[old]
+
+    def unread(self, stop: int) -> int:
+        """Return how many half messages were stored since the last time, if they end there."""
+        return max(0, stop - self._half_next)
+
+    def progress(self) -> tuple[int, int]:
+        """Return the offsets before which all half messages, and all op messages, are done."""
+        half = min(self.pending, default=self._half_next)
+        while self._ops and self._ops[0][1] < half:
+            self._ops.popleft()
+        return half, self._ops[0][0] if self._ops else self._op_next
+
+
+def copy_key(message: Message, properties: dict[str, str]) -> tuple[object, ...]:
+    """Return what the copies of a half message have in common."""
+    return (
+        message.uniq_key or (message.body_crc, len(message.raw_body)),
+        message.born_timestamp,
+        properties.get("REAL_TOPIC"),
+        properties.get("REAL_QID"),
+        properties.get("PGROUP"),
+    )
+
+
+def named_halves(message: Message | None) -> list[int]:
+    """Return the queue offsets that an op message names; RocketMQ 5 names several."""
+    if message is None or message.tags != _REMOVE:
+        return []
+    words = bytes(message.raw_body).decode("ascii", "replace").split(",")
+    digits = [word for word in words if word.isascii() and word.isdigit()]
+    return [int(word) for word in digits if len(word) <= _MOST_DIGITS]
+
+
+def number_of(text: str | None, default: int) -> int:
+    """Return a whole number, the default if there is none; -1 for a text that is none."""
+    if text is None:
+        return default
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else -1
+
+
+def checks_of(properties: dict[str, str]) -> int:
+    """Return how often somebody was asked for the end of a half message."""
+    return number_of(properties.get("TRANSACTION_CHECK_TIMES"), 0)

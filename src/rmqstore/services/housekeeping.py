@@ -1,0 +1,152 @@
+"""One thread a store for what is done every few seconds: retention, progress of groups, checks.
+
+Source: ``store/DefaultMessageStore.java addScheduleTask``, ``broker/BrokerController.java``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreFailedError
+from rmqstore.warn import log_warning
+
+__all__ = ["Housekeeper"]
+
+_LONGEST_SLEEP = 1.0  # seconds: the clock of the store may be put forward by others
+_EXIT_SECONDS = 5.0  # how long the interpreter's exit waits for a task
+
+
+@dataclass
+class _Task:
+    """What is done every so often, and when it is due next by the store's clock."""
+
+    name: str
+    method: weakref.WeakMethod[Callable[[], object]]
+    interval: int  # ms
+    due: int  # ms since the epoch
+
+
+class Housekeeper:
+    """Runs methods of a store every so often, one after the other, in a thread of its own.
+
+    The thread starts with the first task, and keeps the store from nothing: it holds no reference
+    to it while no task runs, and ends with it.
+
+    Parameters
+    ----------
+    now : callable
+        The store's clock, a method of it: milliseconds since the epoch.
+    name : str
+        Of the thread.
+    """
+
+    def __init__(self, now: Callable[[], int], name: str = "rmq-housekeeping") -> None:
+        self._now = weakref.WeakMethod(now)
+        self._name = name
+        self._tasks: list[_Task] = []
+        self._changed = threading.Condition()
+        self._running = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._process = os.getpid()
+
+    def every(self, seconds: float, method: Callable[[], object], name: str) -> None:
+        """Run a method every so many seconds of the store's clock, first after that time.
+
+        Parameters
+        ----------
+        seconds : float
+            Above 0.
+        method : bound method
+            Of the store, or of an object that the store keeps; it is held weakly.
+        name : str
+            For the log, if it fails: that is logged, and the next time it is tried again.
+        """
+        interval = max(1, round(seconds * 1000))
+        with self._changed:
+            due = self._time() + interval
+            self._tasks.append(_Task(name, weakref.WeakMethod(method), interval, due))
+            if self._thread is None and not self._stopping:
+                atexit.register(self.stop)
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Look again at what is due: the clock was moved."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def run_due(self) -> int:
+        """Run what is due, in the calling thread.
+
+        Returns
+        -------
+        int
+            How many tasks were run.
+        """
+        with self._running:
+            done = 0
+            for task in self._due():
+                method = task.method()
+                if method is not None and not self._stopping:
+                    self._run_task(task, method)
+                    done += 1
+            return done
+
+    def stop(self) -> None:
+        """Stop the thread, and wait for a task that runs; nothing runs from then on."""
+        if self._process != os.getpid():
+            return  # a forked child has no thread, and the lock may be held
+        with self._changed:
+            self._stopping = True
+            thread, self._thread = self._thread, None
+            self._changed.notify_all()
+        atexit.unregister(self.stop)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_EXIT_SECONDS)
+
+    def _time(self) -> int:
+        now: Any = self._now()
+        return int(now()) if now is not None else 0
+
+    def _due(self) -> list[_Task]:
+        """Return the tasks that are due, each with its next time set."""
+        with self._changed:
+            now = self._time()
+            due = []
+            for task in self._tasks:
+                if task.due <= now:
+                    due.append(task)
+                # Also where the clock was put back: no later than an interval from now.
+                if task.due <= now or task.due > now + task.interval:
+                    task.due = now + task.interval
+            return due
+
+    def _run_task(self, task: _Task, method: Callable[[], object]) -> None:
+        try:
+            method()
+        except (StoreClosedError, StoreFailedError, ForkedStoreError):
+            pass  # the store's own calls say so
+        except Exception as error:
+            log_warning("%s failed, and will be tried again: %s", task.name, error)
+
+    def _run(self) -> None:
+        """Run tasks until the store is gone or stopped."""
+        while True:
+            with self._changed:
+                if self._stopping or self._now() is None:
+                    return
+                soonest = min(task.due for task in self._tasks)
+                sleep = min(_LONGEST_SLEEP, max(0.0, (soonest - self._time()) / 1000))
+                if sleep > 0:
+                    self._changed.wait(sleep)
+                if self._stopping or self._now() is None:
+                    return
+            self.run_due()

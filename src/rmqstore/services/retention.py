@@ -1,0 +1,294 @@
+"""Retention: which files of the log are deleted, and when; topics that nothing uses any more.
+
+Nothing is deleted unless told: by hand with ``delete_expired``, or all the time with
+``StoreConfig.file_reserved_time``.
+
+Source: ``store/DefaultMessageStore.java CleanCommitLogService``, ``CleanConsumeQueueService``,
+``cleanUnusedTopic``, ``cleanExpiredConsumerQueue``; ``common/UtilAll.java isItTimeToDo``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqstore.config import StoreConfig
+from rmqstore.services.base import ServicedEngine
+from rmqstore.times import TimeLike, to_millis
+from rmqstore.types import Deleted
+from rmqstore.warn import log_warning
+
+__all__ = ["RetainingStore", "SteadyClock"]
+
+_HOUR = 3_600_000  # ms
+_FILES_A_ROUND = 10  # of the log, as in 4.9.3
+_STEP = 60_000  # ms: a clock that moves by more within a moment was set
+
+
+class SteadyClock:
+    """The time that ages are reckoned by: the wall clock's, but not where that was set forward.
+
+    Where it was set back, messages are only deleted later.  Where it was set forward, those stored
+    before would be deleted too early: so the step counts only once ``patience`` has passed, as by
+    then every message stored before it is as old as that.
+
+    Parameters
+    ----------
+    patience : int
+        In ms.
+    wall, elapsed : callable
+        ms since the epoch, and ms that pass steadily, also while the machine sleeps.
+    """
+
+    def __init__(
+        self,
+        patience: int,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        elapsed: Callable[[], int] = lambda: (
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+        ),
+    ) -> None:
+        self._patience = patience
+        self._wall = wall
+        self._elapsed = elapsed
+        self._advanced = 0
+        self._offset = wall() - elapsed()  # what is added to the time elapsed
+        self._doubted = self._offset  # the offset after a step forward,
+        self._doubted_since = 0  # and when it was seen first
+
+    def advance(self, millis: int) -> None:
+        """Put the clock forward, or back: on purpose, so this counts at once."""
+        self._advanced += millis
+
+    def now(self) -> int:
+        """Return the time in milliseconds since the epoch."""
+        elapsed = self._elapsed()
+        offset = self._wall() - elapsed
+        passed = elapsed + self._advanced
+        if offset - self._offset > _STEP:
+            if abs(offset - self._doubted) > _STEP:
+                self._doubted, self._doubted_since = offset, passed
+            if passed - self._doubted_since >= self._patience:
+                self._offset = offset
+        else:
+            self._offset = self._doubted = offset
+        return passed + self._offset
+
+
+class _LogFile(NamedTuple):
+    """A file of the log that may be removed, and what removing it takes away."""
+
+    start: int
+    messages: int
+
+
+class RetainingStore(ServicedEngine):
+    """The deletion of what is old."""
+
+    _in_force: StoreConfig
+
+    def _start_services(self) -> None:
+        super()._start_services()
+        self._deleting = threading.Lock()
+        # By the first byte of a file: when its newest message was stored, and how many it has.
+        self._log_contents: dict[int, tuple[int, int]] = {}
+        config = self._in_force
+        self._steady_clock = SteadyClock((config.file_reserved_time or 0) * _HOUR)
+        self._steady_clock.advance(self._now() - time.time_ns() // 1_000_000)
+        if self.mode != "r" and config.file_reserved_time is not None:
+            self._housekeeper.every(
+                config.clean_resource_interval / 1000, self._clean_expired, "retention"
+            )
+
+    def _advance_clock(self, millis: int) -> None:
+        super()._advance_clock(millis)
+        self._steady_clock.advance(millis)
+
+    def delete_expired(self, *, before: TimeLike | None = None, dry_run: bool = False) -> Deleted:
+        """Delete old messages: whole files of the log, from its beginning.
+
+        A file goes if its newest message is older than ``before``, and those before it do; never
+        the last one, nor that of the newest message.  Files of queues and of the index that point
+        only before the log go after it, as do the queues of :meth:`clean_unused_topics`.  Messages
+        that somebody holds stay good, and hold the space of their files until they are let go of:
+        ``stats()["held_deleted_bytes"]``.
+
+        Parameters
+        ----------
+        before : int, datetime or str, optional
+            By default now less ``file_reserved_time``.  With ``retention_clock="mtime"`` it is
+            compared with the times of the files.
+        dry_run : bool, optional
+            Only say what would be deleted; works in mode ``"r"`` too.
+
+        Returns
+        -------
+        Deleted
+
+        Raises
+        ------
+        ValueError
+            ``before`` is no point in time, or is left out and ``file_reserved_time`` is None.
+        OSError
+            A file cannot be read or removed.
+        StoreFailedError
+            What was removed cannot be forced to the disk.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``store/CommitLog.java deleteExpiredFile``.
+        """
+        if not dry_run:
+            self._check_writable()
+        reserved = self._in_force.file_reserved_time
+        if before is not None:
+            limit = to_millis(before, name="before")
+        elif reserved is not None:
+            limit = self._steady_clock.now() - reserved * _HOUR + 1
+        else:
+            raise ValueError(
+                "before must be given, as file_reserved_time is None: messages are kept forever"
+            )
+        with self._deleting:
+            return self._delete(self._expired(limit), dry_run=dry_run)
+
+    def clean_unused_topics(self, *, dry_run: bool = False) -> list[str]:
+        """Remove the queues of topics that nothing uses any more.
+
+        Those are topics that ``topics.json`` does not name, that brokers do not make for
+        themselves, and all of whose messages were deleted.  Queues of any other topic stay where
+        they are empty, and go on counting.
+
+        Parameters
+        ----------
+        dry_run : bool, optional
+            Only say which.
+
+        Returns
+        -------
+        list of str
+            Their names, in order.
+
+        Raises
+        ------
+        OSError
+            A file cannot be removed.
+        StoreFailedError
+            What was removed cannot be forced to the disk.
+        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            The store is not open for writing here.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java cleanUnusedTopic``, ``cleanExpiredConsumerQueue``.
+        """
+        with self._deleting:
+            return self._unused_topics(not dry_run)
+
+    def _clean_expired(self) -> None:
+        """Delete what is due to be deleted now; called every few seconds."""
+        config = self._in_force
+        reserved = config.file_reserved_time
+        use = max(self._disk_use())
+        forced = self._deletion_is_forced(use)
+        hour = time.localtime(self._now() / 1000).tm_hour
+        due = hour in {int(each) for each in config.delete_when.split(";") if each.strip()}
+        if reserved is None or not (due or forced or use > config.disk_max_used_space_ratio):
+            return
+        with self._deleting:
+            limit = self._steady_clock.now() - reserved * _HOUR + 1
+            chosen = self._expired(limit, most=_FILES_A_ROUND)
+            expired = len(chosen)
+            if forced:
+                chosen = self._expired(None, most=_FILES_A_ROUND)
+            self._delete_slowly(chosen, expired)
+
+    def _deletion_is_forced(self, use: int) -> bool:
+        """Tell whether messages that are not yet old have to go, as the disk is that full."""
+        config = self._in_force
+        return config.clean_file_forcibly_enable and use > config.disk_space_clean_forcibly_ratio
+
+    def _delete_slowly(self, chosen: list[_LogFile], expired: int) -> None:
+        """Delete files one after the other; behind those expired only while the disk is full."""
+        pause = self._in_force.delete_commit_log_files_interval / 1000
+        done = Deleted()
+        for number, file in enumerate(chosen):
+            if number:
+                time.sleep(pause)
+            if number >= expired and not self._deletion_is_forced(max(self._disk_use())):
+                break
+            one = self._delete([file], dry_run=False, dangling=False)
+            done = Deleted(
+                files=done.files + one.files,
+                bytes=done.bytes + one.bytes,
+                messages=done.messages + one.messages,
+                until=one.until,
+                queues=done.queues + one.queues,
+            )
+            if number >= expired and one.files:
+                log_warning(
+                    "%s: messages up to offset %d were deleted before they were old enough, as a "
+                    "disk is more than %d %% full",
+                    self.path,
+                    one.until,
+                    self._in_force.disk_space_clean_forcibly_ratio,
+                )
+        if done.files:
+            self._remove_dangling()
+            self._unused_topics(True)
+
+    def _delete(self, chosen: list[_LogFile], *, dry_run: bool, dangling: bool = True) -> Deleted:
+        """Delete the first files of the log, and with ``dangling`` what pointed into them."""
+        first, _, size = self._removable_files()
+        until = chosen[-1].start + size if chosen else first
+        queues = self._emptied_queues(until) if chosen else 0
+        count = len(chosen)
+        if not dry_run:
+            if chosen:
+                count = self._remove_log_files(until)
+                until = first + count * size
+            if dangling:
+                self._remove_dangling()
+                self._unused_topics(True)
+        return Deleted(
+            files=count,
+            bytes=count * size,
+            messages=sum(file.messages for file in chosen[:count]),
+            until=until,
+            queues=queues if count == len(chosen) else 0,
+        )
+
+    def _expired(self, limit: int | None, most: int | None = None) -> list[_LogFile]:
+        """Return the first files whose newest message is older than ``limit``; None: any age."""
+        first, stop, size = self._removable_files()
+        for start in [start for start in self._log_contents if start < first]:
+            del self._log_contents[start]
+        found: list[_LogFile] = []
+        by_mtime = self._in_force.retention_clock == "mtime"
+        for start in range(first, stop, size):
+            if len(found) == most:
+                break
+            if limit is not None and by_mtime and self._log_changed_at(start) >= limit:
+                break
+            newest, messages = self._content(start)
+            if limit is not None and not by_mtime and newest >= limit:
+                break
+            found.append(_LogFile(start, messages))
+        return found
+
+    def _content(self, start: int) -> tuple[int, int]:
+        """Return when the newest message of a log file was stored, and how many it has.
+
+        Where that cannot be read, the file is as old as its last change.
+        """
+        known = self._log_contents.get(start)
+        if known is None:
+            newest, messages, whole = self._log_content(start)
+            if not whole or not messages:
+                newest = max(newest, self._log_changed_at(start))
+            known = self._log_contents[start] = newest, messages
+        return known

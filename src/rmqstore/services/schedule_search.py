@@ -1,0 +1,295 @@
+"""Delayed messages that wait, and those of them that were delivered without a note of it.
+
+A broker's ``delayOffset.json`` is behind what it delivered, and so is ours after a kill.  What was
+delivered is known by its record in the real topic: it has the same properties, among them
+``DELAY`` and ``REAL_TOPIC``.
+
+Source: ``store/schedule/ScheduleMessageService.java``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from rmqstore import _core
+from rmqstore._core import Message
+from rmqstore.config import StoreConfig
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
+from rmqstore.services.base import ServicedEngine
+from rmqstore.services.stored import SCHEDULE_TOPIC, Place, identity, real_place
+
+__all__ = [
+    "Waiting",
+    "due_of",
+    "find_delivered",
+    "first_behind",
+    "level_millis",
+    "record_at",
+    "waiting",
+]
+
+_UNIT = struct.Struct(">qiq")
+_BLANK_SIZE = (1 << 31) - 1
+_EARLIEST = 1 << 31  # ms: tags codes below are hashes, or addresses in consumequeue_ext
+_EXT_ADDRESS = -2147483649
+_UNKNOWN_LEVEL = 1000  # ms, as 4.9.3
+_CHUNK = 1024  # units read at a time
+_MOST = 100_000  # messages of a level that are looked for at a time
+_TAIL = 1000  # if none of so many was delivered, none behind them was
+_BACK = 4096  # units that are looked at whatever their time: the clock may have stepped
+_NEVER = (1 << 63) - 1
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Waiting(NamedTuple):
+    """A unit of the schedule topic."""
+
+    queue_offset: int
+    physical_offset: int
+    tags_code: int
+
+
+@dataclass
+class _Candidate:
+    """A message that is due, and may have been delivered."""
+
+    level: int
+    queue_offset: int
+    physical_offset: int
+    tags_code: int  # of the delivered record
+
+
+@dataclass
+class _Sought:
+    """Candidates with the same real queue."""
+
+    due: int  # the earliest
+    behind: dict[tuple[int, bool], int] = field(default_factory=dict)
+    """Of each level, and whether not due: where in the log its first record may be, or is."""
+    found: dict[tuple[object, ...], list[_Candidate]] = field(default_factory=dict)
+    codes: set[int] = field(default_factory=set)
+
+
+def level_millis(config: StoreConfig) -> list[int]:
+    """Return the delay of each level, in milliseconds; level 1 is the first."""
+    return [int(text[:-1]) * _UNITS[text[-1]] for text in config.message_delay_level.split()]
+
+
+def record_at(store: ServicedEngine, physical_offset: int) -> Message | None:
+    """Return a message by its place in the log, ``None`` if it is gone or damaged."""
+    try:
+        return store.at(physical_offset)
+    except (MessageNotFoundError, StoreCorruptError, ValueError):
+        return None
+
+
+def due_of(store: ServicedEngine, unit: Waiting, millis: int | None) -> int:
+    """Return when a message is due; ``millis`` is its level's delay, ``None`` if it has none.
+
+    A tags code that is no time, as a recovery of 4.9.3 leaves, is replaced by the store time and
+    the delay.  A message whose record is gone is due at once.
+    """
+    if unit.tags_code >= _EARLIEST:
+        return unit.tags_code
+    message = record_at(store, unit.physical_offset)
+    if message is None:
+        return 0
+    return message.store_timestamp + (_UNKNOWN_LEVEL if millis is None else millis)
+
+
+def waiting(
+    store: ServicedEngine, topic: str, queue_id: int, start: int, stop: int
+) -> Iterator[Waiting]:
+    """Yield the units of a queue, chunk by chunk; it ends early where they are removed."""
+    while start < stop:
+        try:
+            chunk = bytes(store._units(topic, queue_id, start, min(stop, start + _CHUNK)))
+        except StoreError:
+            bounds = store._bounds(topic, queue_id) or (0, 0)
+            if bounds[0] <= start:
+                raise
+            start = bounds[0]  # retention went past it
+            continue
+        if not chunk:
+            return
+        for physical_offset, size, code in _UNIT.iter_unpack(chunk):
+            if 0 < size < _BLANK_SIZE and physical_offset >= 0:
+                yield Waiting(start, physical_offset, code)
+            start += 1
+
+
+def first_behind(
+    store: ServicedEngine, place: Place, bounds: tuple[int, int], physical_offset: int
+) -> int:
+    """Return the first queue offset within bounds whose record lies behind a place in the log.
+
+    Unlike a search by time this holds however the clock has stepped.
+    """
+    low, high = bounds
+    while low < high:
+        middle = (low + high) // 2
+        unit = next(waiting(store, *place, middle, high), None)
+        if unit is None or unit.physical_offset > physical_offset:
+            high = middle
+        else:
+            low = unit.queue_offset + 1
+    return low
+
+
+def find_delivered(
+    store: ServicedEngine, levels: Sequence[int], offsets: Mapping[int, int], now: int
+) -> dict[int, set[int]]:
+    """Find which messages that wait behind the given offsets were delivered all the same.
+
+    Parameters
+    ----------
+    store : ServicedEngine
+    levels : sequence of int
+        The delay of each level in ms.
+    offsets : mapping of int to int
+        Level to the queue offset from which on messages wait.
+    now : int
+        The time, in ms since the epoch.
+
+    Returns
+    -------
+    dict of int to set of int
+        Level to queue offsets; levels without any are left out.
+
+    Notes
+    -----
+    What is due is looked for in the real queues, among the messages stored since the earliest of
+    it was due.  A broker whose clock is behind a message's store time delivers it at once, with a
+    store time before that of the message: so the first ones behind it in the log are looked at
+    too, or from where the index knows it, and the last ones of the queue.
+
+    Of those that are not due, this is done for one message a level, the first; for more only if it
+    was delivered.
+    """
+    found: dict[int, set[int]] = {}
+    starts = dict(offsets)
+    while starts:
+        sought: dict[Place, _Sought] = {}
+        asked = {}
+        for level, start in starts.items():
+            asked[level] = _gather(store, level, start, (levels[level - 1], now), sought)
+        for place, one in sought.items():
+            for level, offset in _search(store, place, one):
+                found.setdefault(level, set()).add(offset)
+        # Delivery goes in order: behind many that were not delivered there is none that was.
+        starts = {
+            level: stop
+            for level, (stop, more) in asked.items()
+            if more and any(stop - _TAIL <= offset for offset in found.get(level, ()))
+        }
+    return found
+
+
+def _gather(
+    store: ServicedEngine,
+    level: int,
+    start: int,
+    times: tuple[int, int],
+    sought: dict[Place, _Sought],
+) -> tuple[int, bool]:
+    """Note the messages of a level that are due; where it ended, and whether more follow.
+
+    ``times``: the level's delay, and now.
+    """
+    millis, now = times
+    stop = (store._bounds(SCHEDULE_TOPIC, level - 1) or (0, 0))[1]
+    ahead = asked = known = False  # not due any more; the first of those is known by the index
+    for count, unit in enumerate(waiting(store, SCHEDULE_TOPIC, level - 1, start, stop)):
+        if count >= _MOST:
+            return unit.queue_offset, True
+        due = due_of(store, unit, millis)
+        ahead = ahead or due > now
+        message = record_at(store, unit.physical_offset)
+        if message is None:
+            continue
+        properties = message.properties
+        place = real_place(properties)
+        if place is None:
+            continue
+        one = sought.get(place) or _Sought(due)
+        behind = one.behind.get((level, ahead))
+        if behind is None or known:
+            indexed = _indexed_at(store, message, properties, place)
+            if known and indexed is None and message.uniq_key is not None:
+                return unit.queue_offset, False
+            if behind is None:
+                behind = unit.physical_offset if indexed is None else indexed - 1
+        same = identity(message, properties)
+        code = _core.string_hash(properties["TAGS"]) if "TAGS" in properties else 0
+        candidate = _Candidate(level, unit.queue_offset, unit.physical_offset, code)
+        if ahead and not asked:
+            asked, known = True, indexed is not None
+            probe = _Sought(_NEVER, {(level, True): behind}, {same: [candidate]}, {code})
+            if not known and not any(_search(store, place, probe)):
+                return unit.queue_offset, False
+        sought[place] = one
+        one.due = min(one.due, message.store_timestamp if ahead else due)
+        one.behind[level, ahead] = behind
+        one.codes.add(code)
+        one.found.setdefault(same, []).append(candidate)
+    return stop, False
+
+
+def _indexed_at(
+    store: ServicedEngine, message: Message, properties: dict[str, str], place: Place
+) -> int | None:
+    """Return where the index knows the first record that was made of a delayed message."""
+    key = message.uniq_key
+    if key is None:
+        return None
+    try:
+        hits = store.query(place.topic, key, index_only=True)
+    except StoreCorruptError:
+        return None
+    wanted = identity(message, properties)
+    return min(
+        (
+            hit.physical_offset
+            for hit in hits
+            if hit.physical_offset > message.physical_offset
+            and hit.queue_id == place.queue_id
+            and identity(hit, hit.properties) == wanted
+        ),
+        default=None,
+    )
+
+
+def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tuple[int, int]]:
+    """Go through a real queue, and yield level and queue offset of what was delivered to it."""
+    bounds = store._bounds(*place)
+    if bounds is None or bounds[0] >= bounds[1]:
+        return
+    starts = sorted(first_behind(store, place, bounds, one) for one in sought.behind.values())
+    begin = store._first_after(*place, max(0, sought.due - 1), None)
+    begin = max(starts[0], min(begin, bounds[1] - _BACK))
+    most = _BACK + sum(len(candidates) for candidates in sought.found.values())
+    ranges = []
+    passed = 0
+    for start in starts:
+        ranges.append((max(start, passed), min(start + most, begin)))
+        passed = ranges[-1][1]
+    ranges.append((begin, bounds[1]))
+    for unit in chain.from_iterable(waiting(store, *place, *one) for one in ranges):
+        if unit.tags_code not in sought.codes and unit.tags_code > _EXT_ADDRESS:
+            continue
+        message = record_at(store, unit.physical_offset)
+        if message is None:
+            continue
+        properties = message.properties
+        if "DELAY" not in properties or real_place(properties) != place:
+            continue
+        candidates = sought.found.get(identity(message, properties), [])
+        for candidate in candidates:
+            if candidate.physical_offset < unit.physical_offset:
+                candidates.remove(candidate)
+                yield candidate.level, candidate.queue_offset
+                break

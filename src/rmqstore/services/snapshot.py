@@ -1,0 +1,388 @@
+"""A copy of a store in use, which opens clean.
+
+The log is copied up to an offset at which it, the queues and the index are on the disk, and the
+rest as it lies. Then the copy is opened as after a crash, which takes back what was written behind
+that offset meanwhile, and closed. Until it has its name, its log has another one, so that nothing
+takes what a crash left for a store.
+
+Source: ``store/DefaultMessageStore.java`` ``load``, ``recover``; RocketMQ has no snapshots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore._core import crc32
+from rmqstore.arguments import wrong_value
+from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
+from rmqstore.layout import LogPath, log_directories, without_paths
+from rmqstore.services.base import ServicedEngine
+from rmqstore.syncing import make_directories, sync_file, sync_path
+from rmqstore.types import Snapshot
+
+if TYPE_CHECKING:
+    from rmqstore.registry import TopicRegistry
+
+__all__ = ["SnapshotEngine"]
+
+_UNFINISHED = ".unfinished"
+_MAKING_LOG = f"{paths.COMMIT_LOG}{_UNFINISHED}"
+_FICLONE = 0x40049409
+_NO_CLONE = frozenset(
+    (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EPERM, errno.ENOSYS)
+)
+_PIECE = 8 << 20
+_TRIES = 5
+_CHECKPOINT_BYTES = 4096
+_WATERMARK = struct.Struct(">ii8xq64xI")
+_WATERMARK_AT = 2048
+_WATERMARK_MAGIC = 0x524D5157
+_INDEX_HEAD = struct.Struct(">16xq")  # beginPhyOffset
+_TRY_SECONDS = 0.01
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+Progressed = Callable[[int, int], None]  # bytes so far, bytes in all
+
+
+class SnapshotEngine(ServicedEngine):
+    """The part of a store that copies it."""
+
+    _registry: TopicRegistry
+
+    def snapshot(self, directory: str | os.PathLike[str]) -> Snapshot:
+        """Copy the store into a directory, while it is used; the copy opens clean.
+
+        The copy has every message that was acknowledged before the call, and may have some of
+        those put meanwhile. It is on the disk when this returns. Puts and reads go on; only a put
+        that makes a topic waits, until the log is on the disk. Files are shared with the store
+        where the file system can do that (reflinks), else copied.
+
+        With mode ``"r"`` the copy has what a reader sees: of a store that a crash left, what
+        opening it would recover; beside a live owner, all that has come into the log by then. What
+        the owner holds in memory, as the progress of consumers, it has as far as the owner has
+        written it.
+
+        Parameters
+        ----------
+        directory : path-like
+            Of the copy. It is made, and must not exist or be empty. Until it is complete it is
+            named ``<directory>.unfinished``, which an error removes and a kill leaves; that does
+            not open as a store.
+
+        Returns
+        -------
+        Snapshot
+            ``path``, ``bytes`` and ``until``.
+
+        Raises
+        ------
+        FileExistsError
+            ``directory`` has something in it, or ``<directory>.unfinished`` is there.
+        ValueError
+            ``directory`` lies in the store, or is a mount point.
+        StoreCorruptError
+            The log is damaged: it would not open for writing, and its copy would not.
+        OSError
+            The system refuses; the disk is full, say.
+        StoreClosedError, ForkedStoreError, StoreFailedError
+            The store is not open here, or has failed.
+        """
+        return self._snapshot(directory, lambda done, total: None)
+
+    def _snapshot(self, directory: str | os.PathLike[str], progressed: Progressed) -> Snapshot:
+        """As snapshot; ``progressed`` is called after each piece."""
+        self.stats()  # raises if the store is not open here
+        target = Path(os.path.abspath(os.fsdecode(directory)))  # noqa: PTH100
+        self._check_target(target)
+        making = target.with_name(target.name + _UNFINISHED)
+        make_directories(target.parent, sync_parent=False)
+        try:
+            making.mkdir()
+        except FileExistsError as error:
+            why = "a snapshot that was not finished, or is under way"
+            raise FileExistsError(errno.EEXIST, why, str(making)) from error
+        try:
+            copy = _Copy(making, progressed)
+            until = self._copy(copy)
+            try:
+                self._complete(making)
+            except IncompatibleStoreError as error:
+                why = str(error).replace(str(making), self.path)
+                raise IncompatibleStoreError(
+                    f"{why}; no snapshot is made of such a store"
+                ) from None
+            copy.name(target)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+        return Snapshot(str(target), copy.done, until)
+
+    def _check_target(self, target: Path) -> None:
+        """Raise unless a snapshot can be put there."""
+        if target.is_relative_to(self.path):
+            raise wrong_value("directory", "outside the store", str(target))
+        if os.path.lexists(target):
+            if os.path.ismount(target):
+                raise wrong_value("directory", "no mount point, but may be in one", str(target))
+            if next(target.iterdir(), None) is not None:  # NotADirectoryError, if it is none
+                raise FileExistsError(errno.EEXIST, "is not empty", str(target))
+
+    def _copy(self, copy: _Copy) -> int:
+        """Copy every file of the store, of the log up to the offset returned."""
+        self._save_services()
+        root = Path(self.path)
+        directories = log_directories(self.path, self.config)
+        copy.expect([*directories, root / paths.CONSUME_QUEUE, root / paths.INDEX])
+        # First of all the progress of consumers: it must not be ahead of the log.
+        if self.mode == "r":
+            copy.tree(root, paths.CONFIG)
+            page = _read_page(root)
+            until: int = self._recovery()["log_end"]
+            copy.tree(root, paths.CONFIG, only=paths.TOPICS_JSON)  # with the log's newest topics
+        else:
+            with self._registry.lock:  # no topic is made whose messages come before the cut
+                copy.tree(root, paths.CONFIG)
+                self.flush()
+                page, until = _watermark(root)
+        copy.file(root / paths.DELETED_TOPICS, copy.making / paths.DELETED_TOPICS)
+        copy.write(paths.CHECKPOINT, page)
+        copy.write(paths.ABORT, b"")
+        # What is ahead of the log is taken back: the less, the sooner it is copied.
+        for name in (paths.INDEX, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT):
+            copy.tree(root, name)
+        copy.drop_index_from(until)
+        copy.log(directories, until, self._sizes()[0])
+        return until
+
+    def _complete(self, making: Path) -> None:
+        """Open the copy, which takes back what it has behind the log's end, and close it."""
+        from rmqstore.store import MessageStore
+
+        has_index = next((making / paths.INDEX).glob("*"), None) is not None
+        config = without_paths(self.config).replace(
+            message_index_enable=has_index or self.config.message_index_enable,
+            flush_disk_type="ASYNC_FLUSH",
+        )
+        with MessageStore(
+            str(making),
+            "r+",
+            config=config,
+            on_corruption="raise",
+            verify="tail",
+            timeout=0.0,
+            infer_sizes=False,
+            places=[LogPath(str(making / _MAKING_LOG), False)],
+            services=False,
+        ):
+            pass
+        # Index files that were entered anew: of the copy nobody has a use for the old ones.
+        shutil.rmtree(making / paths.QUARANTINE / paths.INDEX, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (making / paths.QUARANTINE).rmdir()
+
+
+class _Copy:
+    """Copies files into the directory that is being made."""
+
+    def __init__(self, making: Path, progressed: Progressed) -> None:
+        self.making = making
+        self.done = 0
+        self._total = 0
+        self._progressed = progressed
+        self._clones = True
+
+    def expect(self, directories: list[Path]) -> None:
+        """Add up what there is to be copied."""
+        for directory in directories:
+            for path in _files(directory):
+                with contextlib.suppress(OSError):
+                    status = path.stat()
+                    self._total += min(status.st_size, status.st_blocks * 512)
+
+    def tree(self, root: Path, name: str, only: str = "") -> None:
+        """Copy the files of one of the store's directories, those whose names begin with ``only``.
+
+        A file that is gone, of the oldest part of a queue, is left out, and so are those before it.
+        """
+        made: dict[Path, list[Path]] = {}
+        for path in _files(root / name):
+            if not path.name.startswith(only) or path.name.endswith(".tmp"):
+                continue
+            target = self.making / path.relative_to(root)
+            if self.file(path, target):
+                made.setdefault(target.parent, []).append(target)
+            elif paths.parse_offset_file_name(path.name) is not None:
+                for before in made.pop(target.parent, []):
+                    before.unlink()
+
+    def drop_index_from(self, until: int) -> None:
+        """Remove index files all of whose entries are behind ``until``."""
+        for path in _files(self.making / paths.INDEX):
+            with path.open("rb") as file:
+                head = file.read(_INDEX_HEAD.size)
+            if len(head) == _INDEX_HEAD.size and _INDEX_HEAD.unpack(head)[0] >= until:
+                path.unlink()
+
+    def log(self, directories: list[Path], until: int, file_size: int) -> None:
+        """Copy the log below ``until``; each file has its full length, with zeros behind that.
+
+        Retention removes files from the log's front meanwhile: those before one that is gone are
+        not in the copy.
+        """
+        into = self.making / _MAKING_LOG
+        into.mkdir()
+        found: dict[int, Path] = {}
+        for directory in directories:
+            for path in _files(directory):
+                start = paths.parse_offset_file_name(path.name)
+                if start is not None and start < until:
+                    found.setdefault(start, path)
+        made: list[Path] = []
+        for start in sorted(found):
+            target = into / paths.offset_file_name(start)
+            if self.file(found[start], target, stop=until - start, size=file_size):
+                made.append(target)
+                continue
+            while made:
+                made.pop().unlink()
+        if until % file_size == 0:  # else 4.9.3 would go on before the blank that ends a file
+            with (into / paths.offset_file_name(until)).open("wb", buffering=0) as file:
+                file.truncate(file_size)
+                sync_file(file.fileno(), file.name)
+
+    def file(self, source: Path, target: Path, *, stop: int | None = None, size: int = 0) -> bool:
+        """Copy a file with its holes and its time; ``False`` if it is gone.
+
+        With ``stop`` only what lies before it; then the file is given ``size`` bytes.
+        """
+        try:
+            fd = os.open(source, _OPEN_FLAGS)
+        except FileNotFoundError:
+            return False
+        with contextlib.closing(os.fdopen(fd, "rb", 0)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb", buffering=0) as into:
+                status = os.fstat(fd)
+                end = status.st_size if stop is None else min(stop, status.st_size)
+                if not self._cloned(fd, into.fileno()):
+                    self._copied(fd, into.fileno(), end)
+                else:
+                    self._more(min(end, status.st_blocks * 512))
+                into.truncate(end)
+                into.truncate(max(end, size))
+                os.utime(into.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+                sync_file(into.fileno(), target)
+        return True
+
+    def _cloned(self, fd: int, into: int) -> bool:
+        """Let the file system share the file's blocks; ``False`` if it cannot."""
+        if not self._clones:
+            return False
+        try:
+            fcntl.ioctl(into, _FICLONE, fd)
+        except OSError as error:
+            if error.errno not in _NO_CLONE:
+                raise
+            self._clones = False
+        return self._clones
+
+    def _copied(self, fd: int, into: int, end: int) -> None:
+        """Copy the data of a file below ``end``."""
+        for start, stop in _data(fd, end):
+            at = start
+            while at < stop:
+                count = _copy_piece(fd, into, at, min(_PIECE, stop - at))
+                if count == 0:
+                    return
+                at += count
+                self._more(count)
+
+    def _more(self, count: int) -> None:
+        self.done += count
+        self._progressed(self.done, max(self.done, self._total))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Make a small file."""
+        with (self.making / name).open("wb") as file:
+            file.write(data)
+            file.flush()
+            sync_file(file.fileno(), file.name)
+
+    def name(self, target: Path) -> None:
+        """Give log and directory their names, once all names in it are on the disk."""
+        (self.making / _MAKING_LOG).rename(self.making / paths.COMMIT_LOG)
+        for directory, _, _ in os.walk(self.making):
+            sync_path(directory)
+        self.making.rename(target)
+        sync_path(target.parent)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """Yield the files below a directory in the order of their names; none if it is not there."""
+    for within, directories, names in os.walk(directory):
+        directories.sort()
+        for name in sorted(names):
+            yield Path(within, name)
+
+
+def _data(fd: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield where data begins and ends below ``end``; all of it where holes are not told."""
+    at = 0
+    while at < end:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+            stop = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a hole up to the end
+                return
+            start, stop = at, end
+        if start >= end:
+            return
+        yield start, min(stop, end)
+        at = stop
+
+
+def _copy_piece(fd: int, into: int, at: int, count: int) -> int:
+    """Copy some bytes to the same place, in the kernel where it can; the number of them."""
+    try:
+        return os.copy_file_range(fd, into, count, at, at)
+    except OSError as error:
+        if error.errno not in _NO_CLONE:
+            raise
+    return os.pwrite(into, os.pread(fd, count, at), at)
+
+
+def _read_page(root: Path) -> bytes:
+    """Return the checkpoint, empty if there is none."""
+    try:
+        with (root / paths.CHECKPOINT).open("rb") as file:
+            return file.read(_CHECKPOINT_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+def _watermark(root: Path) -> tuple[bytes, int]:
+    """Return the checkpoint, and the offset below which it has everything on the disk.
+
+    It may be read while it is written.
+    """
+    for _ in range(_TRIES):
+        page = _read_page(root)
+        mark = page[_WATERMARK_AT : _WATERMARK_AT + _WATERMARK.size]
+        if len(mark) == _WATERMARK.size:
+            magic, version, dispatched, checksum = _WATERMARK.unpack(mark)
+            if (magic, version) == (_WATERMARK_MAGIC, 1) and checksum == crc32(mark[:-4]):
+                assert isinstance(dispatched, int)
+                return page, dispatched
+        time.sleep(_TRY_SECONDS)
+    raise StoreCorruptError(str(root / paths.CHECKPOINT), _WATERMARK_AT, "holds no watermark")

@@ -1,0 +1,144 @@
+"""Records that stand for a message of another topic: delayed ones, and half messages.
+
+Source: ``store/schedule/ScheduleMessageService.java messageTimeup``,
+``broker/transaction/queue/TransactionalMessageBridge.java``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqstore import _core
+from rmqstore._core import Message, PutResult
+from rmqstore.paths import is_topic_name
+
+__all__ = [
+    "HALF_TOPIC",
+    "MAX_TIME_TOPIC",
+    "OP_TOPIC",
+    "SCHEDULE_TOPIC",
+    "Place",
+    "has_one_queue",
+    "identity",
+    "properties_text",
+    "put_again",
+    "real_message",
+    "real_place",
+    "real_record",
+]
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+_CHECKSUM = "__CRC32#"  # of the record, made anew for each
+_ONE_QUEUE = frozenset((HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
+_ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
+# What the store itself changes as it writes a record.
+_CHANGING = frozenset((_CHECKSUM, "WAIT", "INNER_MULTI_QUEUE_OFFSET"))
+_INT_MAX = (1 << 31) - 1
+
+
+class Place(NamedTuple):
+    """A topic and a queue of it."""
+
+    topic: str
+    queue_id: int
+
+
+def has_one_queue(topic: str) -> bool:
+    """Tell whether a broker makes a topic of this name with a single queue."""
+    return topic in _ONE_QUEUE or topic.startswith(_ONE_QUEUE_PREFIXES)
+
+
+def real_place(properties: dict[str, str]) -> Place | None:
+    """Return where a message is meant for, ``None`` if its properties do not say so."""
+    topic = properties.get("REAL_TOPIC")
+    number = properties.get("REAL_QID", "")
+    if topic is None or not is_topic_name(topic) or not (number.isascii() and number.isdigit()):
+        return None
+    queue_id = int(number[:11])
+    return Place(topic, queue_id) if queue_id <= _INT_MAX else None
+
+
+def properties_text(properties: dict[str, str]) -> str:
+    """Return the properties string of a record that has them."""
+    return "\2".join(f"{name}\1{value}" for name, value in properties.items() if name != _CHECKSUM)
+
+
+def put_again(
+    store: _core.Engine,
+    place: Place,
+    message: Message,
+    properties: dict[str, str],
+    *,
+    sys_flag: int | None = None,
+    reconsume_times: int | None = None,
+    prepared_transaction_offset: int = 0,
+    wait: bool = False,
+) -> PutResult:
+    """Store a message once more, at a place and with properties; the rest is its own by default.
+
+    So is its store host, as with a broker: that of the record that it is made of.
+    """
+    return store._put_stored(
+        place.topic,
+        place.queue_id,
+        bytes(message.raw_body),
+        properties_text(properties),
+        flag=message.flag,
+        sys_flag=(message.sys_flag if sys_flag is None else sys_flag) & 0x7FFFFFFF,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times if reconsume_times is None else reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+        wait=wait,
+    )
+
+
+def real_message(message: Message, place: Place | None) -> Message:
+    """Return a message as its consumer will see it: with its real topic and queue.
+
+    Its ``physical_offset`` and ``queue_offset`` are those of the record that stands for it, and
+    the checksum of the record is left out.
+    """
+    return _core.decode_record(real_record(message, place, message.properties))
+
+
+def real_record(message: Message, place: Place | None, properties: dict[str, str]) -> bytes:
+    """Return the record of :func:`real_message`, with the given properties."""
+    topic, queue_id = place if place is not None else (message.topic, message.queue_id)
+    return _core.encode_record(
+        topic,
+        message.raw_body,
+        queue_id=queue_id,
+        queue_offset=message.queue_offset,
+        physical_offset=message.physical_offset,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_timestamp=message.store_timestamp,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+        properties=properties_text(properties).encode(),
+    )
+
+
+def identity(message: Message, properties: dict[str, str]) -> tuple[object, ...]:
+    """Return what a record has in common with the records that are made of it.
+
+    Topic, queue, times and offsets of storing are left out.
+    """
+    return (
+        message.body_crc,
+        len(message.raw_body),
+        message.flag,
+        message.born_timestamp,
+        message.born_host,
+        message.reconsume_times,
+        frozenset(item for item in properties.items() if item[0] not in _CHANGING),
+    )

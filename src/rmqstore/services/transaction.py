@@ -1,0 +1,186 @@
+"""What a program holds of a transaction: one that it began, or one in doubt.
+
+Source: ``client/impl/producer/DefaultMQProducerImpl.java sendMessageInTransaction``,
+``endTransaction``.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rmqstore._core import Message, PutResult
+from rmqstore.errors import StoreError
+from rmqstore.services.half_queue import checks_of
+from rmqstore.services.stored import real_message, real_place
+
+if TYPE_CHECKING:
+    from rmqstore.services.transactions import TransactionEngine
+
+__all__ = ["InDoubt", "Transaction"]
+
+
+class Transaction:
+    """A message that is stored, and that nobody reads until it is committed.
+
+    Made by :meth:`MessageStore.begin`.  As a context manager it commits, or rolls back if the
+    block raises.
+
+    Attributes
+    ----------
+    msg_id : str
+        The store's id of the half message.
+    uniq_key : str or None
+        The client's id, which the committed message has too.
+    half_offset : int
+        Queue offset of the half message.
+    prepared_offset : int
+        Byte of the commit log at which it begins.
+    """
+
+    def __init__(self, store: TransactionEngine, half: PutResult) -> None:
+        self._store = store
+        self._half = half
+        self._ended = False
+        self._lock = threading.Lock()
+
+    @property
+    def msg_id(self) -> str:
+        """The store's id of the half message."""
+        return self._half.msg_id
+
+    @property
+    def uniq_key(self) -> str | None:
+        """The client's id, which the committed message has too."""
+        return self._half.uniq_key
+
+    @property
+    def half_offset(self) -> int:
+        """Queue offset of the half message."""
+        return self._half.queue_offset
+
+    @property
+    def prepared_offset(self) -> int:
+        """Byte of the commit log at which the half message begins."""
+        return self._half.physical_offset
+
+    def commit(self) -> PutResult:
+        """Make the message visible in its topic.
+
+        Returns
+        -------
+        PutResult
+            Of the message in its topic.
+
+        Raises
+        ------
+        StoreError
+            The transaction has ended, or retention has removed its half message.
+        PutError, StoreFailedError
+            As for ``put``; the transaction may be committed again.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+        """
+        result = self._end(commit=True)
+        assert result is not None
+        return result
+
+    def rollback(self) -> None:
+        """End the transaction without the message.
+
+        Raises
+        ------
+        StoreError, PutError, StoreFailedError, StoreClosedError, ForkedStoreError
+            As :meth:`commit`.
+        """
+        self._end(commit=False)
+
+    def _end(self, *, commit: bool) -> PutResult | None:
+        with self._lock:
+            if self._ended:
+                raise StoreError(f"{self._store.path}: the transaction {self.msg_id} has ended")
+            half = self._half
+            result = self._store._end_half(half.queue_id, half.queue_offset, commit=commit)
+            self._ended = True
+            return result
+
+    def __enter__(self) -> Self:
+        """Return the transaction."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Commit, or roll back on an exception; nothing if it has ended."""
+        if not self._ended:
+            self._end(commit=error is None)
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "open"
+        return f"<rmqstore.Transaction {self.msg_id} {state}>"
+
+
+class InDoubt:
+    """A half message without an end.
+
+    Attributes
+    ----------
+    message : Message
+        With the topic and the queue that it is meant for; ``physical_offset`` and
+        ``queue_offset`` are those of the half message.
+    producer_group : str
+    checks : int
+        How often somebody was asked for its end.
+    age : timedelta
+        Since it was born, when this was made.
+    """
+
+    def __init__(self, store: TransactionEngine, half: Message, now: int) -> None:
+        properties = half.properties
+        self._store = store
+        self._place = (half.queue_id, half.queue_offset)
+        self.message = real_message(half, real_place(properties))
+        self.producer_group = properties.get("PGROUP", "")
+        self.checks = checks_of(properties)
+        self.age = timedelta(milliseconds=now - half.born_timestamp)
+
+    def commit(self) -> PutResult:
+        """Make the message visible in its topic; once, also if a crash came between.
+
+        Returns
+        -------
+        PutResult
+            Of the message in its topic.
+
+        Raises
+        ------
+        StoreError
+            It has ended meanwhile, or retention has removed it.
+        PutError, StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+            As for ``put``.
+        """
+        result = self._store._end_half(*self._place, commit=True)
+        assert result is not None
+        return result
+
+    def rollback(self) -> None:
+        """End the transaction without the message.
+
+        Raises
+        ------
+        StoreError, PutError, StoreFailedError, ReadOnlyStoreError, StoreClosedError, \
+ForkedStoreError
+            As :meth:`commit`.
+        """
+        self._store._end_half(*self._place, commit=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"<rmqstore.InDoubt {self.message!r} of {self.producer_group!r}, "
+            f"{self.checks} checks, {self.age}>"
+        )

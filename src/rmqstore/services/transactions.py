@@ -1,0 +1,442 @@
+"""Transactions: half messages, and their ends.
+
+Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java``,
+``TransactionalMessageBridge.java``,
+``broker/processor/EndTransactionProcessor.java``,
+``client/impl/producer/DefaultMQProducerImpl.java sendMessageInTransaction``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, SupportsIndex
+
+from rmqstore import _core
+from rmqstore._core import Message, PutResult
+from rmqstore.arguments import wrong_value
+from rmqstore.consume.groups import group_name
+from rmqstore.consume.progress import SAVE_SECONDS, ProgressEngine
+from rmqstore.errors import (
+    ForkedStoreError,
+    MessageIllegalError,
+    StoreClosedError,
+    StoreError,
+    StoreFailedError,
+)
+from rmqstore.services.base import ServicedEngine
+from rmqstore.services.half_queue import (
+    Half,
+    HalfQueue,
+    copy_key,
+    named_halves,
+)
+from rmqstore.services.schedule_search import first_behind, record_at, waiting
+from rmqstore.services.stored import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    Place,
+    properties_text,
+    put_again,
+    real_place,
+)
+from rmqstore.services.transaction import InDoubt, Transaction
+from rmqstore.types import PutStatus
+from rmqstore.warn import log_warning
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from rmqstore.times import TimeLike
+
+__all__ = ["InDoubt", "Transaction", "TransactionEngine"]
+
+_NO_REAL_TOPICS = frozenset((HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC))
+_GROUP = "CID_RMQ_SYS_TRANS"
+_OP_PROPERTIES = "WAIT\1true\2TAGS\1d"
+_TRANSACTION_BITS = 0xC
+_COMMIT = 0x8
+_EXT_ADDRESS = -2147483649
+_READ_AT_ONCE = 64  # half messages
+
+
+class TransactionEngine(ProgressEngine, ServicedEngine):
+    """A store with transactions."""
+
+    _half_queues: dict[int, HalfQueue] | None = None
+    _ends_noted = False
+
+    def _start_services(self) -> None:
+        """Begin with no half queue read."""
+        super()._start_services()
+        self._half_lock = threading.RLock()
+        self._half_queues = {}
+        self._fresh_halves: set[tuple[int, int]] = set()
+
+    def _stop_services(self) -> None:
+        """Note how far all transactions have ended."""
+        if self.mode != "r" and self._half_queues:
+            try:
+                self._note_ended()
+            except (StoreClosedError, StoreFailedError, ForkedStoreError):
+                pass  # as the close itself says
+            except (StoreError, OSError) as error:
+                log_warning("%s: progress of transactions is not noted: %s", self.path, error)
+        super()._stop_services()
+
+    def _save_services(self) -> None:
+        """Note how far all transactions have ended, before the progress is written."""
+        if self.mode != "r" and self._half_queues:
+            self._note_ended()
+        super()._save_services()
+
+    def begin(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        producer_group: str = "rmqstore",
+        queue_id: SupportsIndex | None = None,
+        queue_key: str | SupportsIndex | Buffer | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: SupportsIndex = 0,
+        delay_level: SupportsIndex = 0,
+        born_timestamp: TimeLike | None = None,
+        born_host: str | None = None,
+        uniq_key: bool | str = True,
+        lite_topics: None = None,
+        wait: bool = True,
+    ) -> Transaction:
+        """Store a message that nobody reads until its transaction is committed.
+
+        Parameters
+        ----------
+        topic, body, queue_id, queue_key, tags, keys, properties, flag, born_timestamp
+            As for ``put``.
+        producer_group : str, optional
+            Who can tell how the transaction ends; a broker asks producers of this group.
+        delay_level : int, optional
+            0: RocketMQ has no delayed transactions.
+        lite_topics : None, optional
+            A transaction's message is in no light queues.
+        born_host, uniq_key, wait
+            As for ``put``.
+
+        Returns
+        -------
+        Transaction
+
+        Raises
+        ------
+        ValueError
+            ``producer_group`` is no name of a group, 1 to 120 of ``[%|a-zA-Z0-9_-]``,
+            ``delay_level`` is not 0, or ``lite_topics`` are given.
+        MessageIllegalError
+            ``topic`` is one in which delayed messages or half messages wait; and as for ``put``.
+        TypeError, PutError, StoreFailedError, ReadOnlyStoreError, \
+StoreClosedError, ForkedStoreError
+            As for ``put``.
+
+        Notes
+        -----
+        Source: ``broker/transaction/queue/TransactionalMessageBridge.java putHalfMessage``.
+        """
+        if delay_level != 0:
+            raise wrong_value("delay_level", "0 in a transaction", delay_level)
+        if lite_topics is not None:
+            raise wrong_value("lite_topics", "None in a transaction", lite_topics)
+        group_name(producer_group, "producer_group")
+        if isinstance(topic, str) and topic in _NO_REAL_TOPICS:
+            raise MessageIllegalError(
+                f"topic of a transaction must not be that of messages that wait, got {topic!r}",
+                status=PutStatus.MESSAGE_ILLEGAL,
+            )
+        self._keep_noting()
+        half = self._put_half(
+            topic, body, queue_id, queue_key, tags, keys, properties, flag, born_timestamp,
+            born_host, uniq_key, producer_group, wait,
+        )  # fmt: skip
+        self._fresh_halves.add((half.queue_id, half.queue_offset))
+        return Transaction(self, half)
+
+    def _put_half_of(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: Mapping[str, str],
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        reconsume_times: int = 0,
+    ) -> PutResult:
+        """Store the half message of a producer that is a client, which will tell its end.
+
+        The result is that of the half message.  The disk is not waited for.  ``DELAY`` is left
+        out, as the Java producer does itself: a broker would throw the message away.
+        """
+        if topic in _NO_REAL_TOPICS:
+            raise MessageIllegalError(
+                f"topic of a transaction must not be that of messages that wait, got {topic!r}",
+                status=PutStatus.MESSAGE_ILLEGAL,
+            )
+        self._keep_noting()
+        stored = dict(properties)
+        stored.pop("DELAY", None)
+        stored["REAL_TOPIC"], stored["REAL_QID"] = topic, str(queue_id)
+        half = self._put_stored(
+            HALF_TOPIC,
+            0,
+            body,
+            properties_text(stored),
+            flag=flag,
+            sys_flag=sys_flag & 0x7FFFFFFF & ~_TRANSACTION_BITS,
+            born_timestamp=born_timestamp,
+            born_host=born_host,
+            store_host=store_host,
+            reconsume_times=reconsume_times,
+            wait=False,
+        )
+        self._fresh_halves.add((half.queue_id, half.queue_offset))
+        return half
+
+    def in_doubt(self) -> list[InDoubt]:
+        """Return the half messages without an end.
+
+        Returns
+        -------
+        list of InDoubt
+            The oldest comes first. Of a half message that was put back for a check it is the
+            newest copy.
+
+        Raises
+        ------
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java check``.
+        """
+        now = self._now()
+        found = []
+        with self._half_lock:
+            for queue in self._read_halves():
+                for half in list(queue.pending.values()):
+                    message = record_at(self, half.physical_offset)
+                    if message is not None:
+                        found.append(InDoubt(self, message, now))
+        found.sort(key=lambda one: (one.message.born_timestamp, one.message.physical_offset))
+        return found
+
+    def _read_halves(self) -> list[HalfQueue]:
+        """Return the half queues, read up to their ends; of a reader they are read anew."""
+        made = self._half_queues if self.mode != "r" else {}
+        if made is None:
+            return []
+        for queue_id in self._queue_files().get(HALF_TOPIC, ()):
+            self._read_half_queue(made, queue_id)
+        return list(made.values())
+
+    def _read_half_queue(self, made: dict[int, HalfQueue], queue_id: int) -> HalfQueue:
+        if queue_id not in made:
+            half = self._progress.get(HALF_TOPIC, _GROUP).get(queue_id)
+            op = self._progress.get(OP_TOPIC, _GROUP).get(queue_id)
+            made[queue_id] = HalfQueue(self, queue_id, half, op)
+        made[queue_id].read()
+        return made[queue_id]
+
+    def _half_queue(self, queue_id: int) -> HalfQueue:
+        made = self._half_queues
+        if made is None or self._bounds(HALF_TOPIC, queue_id) is None:
+            raise StoreError(f"{self.path}: {HALF_TOPIC} has no queue {queue_id}")
+        return self._read_half_queue(made, queue_id)
+
+    def _keep_noting(self) -> None:
+        """Note every few seconds how far transactions have ended, from the first one on.
+
+        What is noted need not be kept, nor read again after a crash.
+        """
+        if self._ends_noted or self.mode == "r":
+            return
+        with self._half_lock:
+            if not self._ends_noted:
+                self._ends_noted = True
+                self._housekeeper.every(SAVE_SECONDS, self._note_ended, "progress of transactions")
+
+    def _note_ended(self) -> None:
+        """Set the offsets of the broker's own group past what has ended."""
+        with self._half_lock:
+            for queue in self._read_halves():
+                half, op = queue.progress()
+                for topic, offset in ((HALF_TOPIC, half), (OP_TOPIC, op)):
+                    known = self._progress.get(topic, _GROUP).get(queue.queue_id)
+                    if offset != (known if known is not None else 0):
+                        self._commit_progress(topic, _GROUP, queue.queue_id, offset)
+
+    def _halves_with_state(self, *, in_doubt: bool) -> Iterator[tuple[Message, str]]:
+        """Yield the half messages in the order of their queue, each with what became of it."""
+        with self._half_lock:
+            queues = self._read_halves()
+            pending = {(queue.queue_id, offset) for queue in queues for offset in queue.pending}
+        for queue in queues:
+            bounds = self._bounds(HALF_TOPIC, queue.queue_id) or (0, 0)
+            start = min(queue.pending, default=bounds[1]) if in_doubt else bounds[0]
+            ended = set() if in_doubt else self._ended_halves(queue.queue_id)
+            halves = []
+            for unit in waiting(self, HALF_TOPIC, queue.queue_id, start, bounds[1]):
+                message = record_at(self, unit.physical_offset)
+                if message is not None:
+                    halves.append(message)
+            last = {copy_key(half, half.properties): half.queue_offset for half in halves}
+            for half in halves:
+                if (queue.queue_id, half.queue_offset) in pending:
+                    yield half, "in doubt"
+                elif in_doubt:
+                    continue
+                elif last[copy_key(half, half.properties)] != half.queue_offset:
+                    yield half, "put back"  # for a check, as the copy that follows
+                elif half.queue_offset not in ended:
+                    yield half, "given up"
+                else:
+                    place = real_place(half.properties)
+                    done = None if place is None else self._committed(half, place)
+                    yield half, "rolled back" if done is None else "committed"
+
+    def _ended_halves(self, queue_id: int) -> set[int]:
+        """Return the queue offsets that the op messages of a queue name."""
+        bounds = self._bounds(OP_TOPIC, queue_id) or (0, 0)
+        return {
+            offset
+            for unit in waiting(self, OP_TOPIC, queue_id, *bounds)
+            for offset in named_halves(record_at(self, unit.physical_offset))
+        }
+
+    # Ends
+
+    def _end_half(
+        self,
+        queue_id: int,
+        offset: int,
+        *,
+        commit: bool,
+        may_have_ended: bool = False,
+        copy_of: tuple[object, ...] | None = None,
+        wait: bool = True,
+    ) -> PutResult | None:
+        """Commit or roll back the newest copy of a half message.
+
+        ``copy_of`` is the key of a message that was put back before this opening, by which its
+        newest copy is found.
+
+        The note of the end is behind the committed message in the log: a crash may lose the note
+        alone, or both, and never the message alone, whether the disk is waited for or not.
+        """
+        self._check_writable()
+        self._keep_noting()
+        with self._half_lock:
+            queue = self._half_queue(queue_id)
+            newest = queue.newest(offset)
+            if newest not in queue.pending and copy_of is not None:
+                copies = [one for one in queue.copies(copy_of) if one > offset]
+                old = [one for one in copies if (queue_id, one) not in self._fresh_halves]
+                newest = old[0] if old else newest
+            half = queue.pending.get(newest)
+            if half is None:
+                if may_have_ended:
+                    return None
+                at = f"{HALF_TOPIC}/{queue_id}@{newest}"
+                if newest < queue.first:
+                    raise StoreError(f"{self.path}: retention has removed the half message at {at}")
+                raise StoreError(f"{self.path}: the transaction at {at} has ended")
+            fresh = (queue_id, newest) in self._fresh_halves
+            self._fresh_halves.discard((queue_id, offset))
+            self._fresh_halves.discard((queue_id, newest))
+            result = self._commit_half(half, fresh=fresh, wait=wait) if commit else None
+            self._put_op(queue_id, newest, wait=wait)
+            queue.end(newest)
+            return result
+
+    def _ends_at_once(self, queue_id: int, offset: int) -> bool:
+        """Tell whether :meth:`_end_half` takes microseconds, if called while the lock is held.
+
+        It does for a half message that was stored since the opening, as nothing is searched for
+        then, where not many were stored since the queue was read last.
+        """
+        queue = (self._half_queues or {}).get(queue_id)
+        if queue is None or (queue_id, queue.newest(offset)) not in self._fresh_halves:
+            return False
+        bounds = self._bounds(HALF_TOPIC, queue_id) or (0, 0)
+        return queue.unread(bounds[1]) <= _READ_AT_ONCE
+
+    def _put_op(self, queue_id: int, offset: int, *, wait: bool = True) -> None:
+        """Store the note that a half message has ended."""
+        body = str(offset).encode("ascii")
+        self._put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, wait=wait)
+
+    def _commit_half(self, half: Half, *, fresh: bool, wait: bool) -> PutResult:
+        """Store the message in its topic, unless it is there already."""
+        message = self.at(half.physical_offset)
+        properties = message.properties
+        place = real_place(properties)
+        if place is None:
+            raise StoreError(
+                f"{self.path}: the half message at {half.physical_offset} is meant for "
+                f"{properties.get('REAL_TOPIC')!r}, queue {properties.get('REAL_QID')!r}: "
+                "it cannot be committed"
+            )
+        known = None if fresh else self._committed(message, place)
+        if known is None:
+            done = put_again(
+                self,
+                place,
+                message,
+                properties,
+                sys_flag=message.sys_flag & ~_TRANSACTION_BITS | _COMMIT,
+                prepared_transaction_offset=message.physical_offset,
+                wait=wait,
+            )
+            known = self.at(done.physical_offset)
+        return self._result_of(known)
+
+    def _committed(self, half: Message, place: Place) -> Message | None:
+        """Return the message that was committed before a crash, before its end was noted."""
+        key = half.uniq_key
+        hits: Iterable[Message]
+        if key is not None and self._config.message_index_enable:
+            hits = self.query(place.topic, key)
+        else:
+            hits = self._stored_since(half, place)
+        for hit in hits:
+            if hit.queue_id != place.queue_id or hit.sys_flag & _TRANSACTION_BITS != _COMMIT:
+                continue
+            if hit.prepared_transaction_offset == half.physical_offset:
+                return hit
+            # Of an older copy of this half message.
+            if (
+                hit.uniq_key == key is not None
+                and hit.born_timestamp == half.born_timestamp
+                and hit.body_crc == half.body_crc
+            ):
+                return hit
+        return None
+
+    def _stored_since(self, half: Message, place: Place) -> Iterable[Message]:
+        """Yield the messages of a queue, of the same tags, since a half message was stored."""
+        bounds = self._bounds(*place)
+        if bounds is None:
+            return
+        tags = half.tags
+        code = _core.string_hash(tags) if tags is not None else 0
+        begin = first_behind(self, place, bounds, half.physical_offset)
+        for unit in waiting(self, *place, begin, bounds[1]):
+            if unit.tags_code == code or unit.tags_code <= _EXT_ADDRESS:
+                message = record_at(self, unit.physical_offset)
+                if message is not None:
+                    yield message

@@ -1,0 +1,80 @@
+"""The two servers that clients are run against: the real name server and broker, and ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import rmqstore
+from interop.broker import Broker
+from serve.killed import free_port
+from serve.recording import PROXY_HOST, Recorder
+
+# What both are told, so that scenarios need not wait: transactions are asked for after a second.
+BROKER_CONFIG = {
+    "brokerIP1": PROXY_HOST,
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 1000,
+}
+
+
+class RealServer:
+    """The real 4.9.3 name server and broker behind a recorder.  A context manager."""
+
+    name = "real"
+
+    def __init__(self, path: Path, config: dict[str, Any] | None = None) -> None:
+        self._broker = Broker()
+        try:
+            started = self._broker.start(path, config or {}, BROKER_CONFIG)
+            broker_port = int(started["store_host"].rpartition(":")[2])
+            self.ports = {
+                "names": started["names_port"],
+                "broker": broker_port,
+                "vip": broker_port - 2,
+            }
+            self.recorder = Recorder(self.ports)
+        except BaseException:
+            self._broker.close()
+            raise
+        self.pid = self._broker.pid
+        self.namesrv = f"{PROXY_HOST}:{self.ports['names']}"
+        self.broker = self._broker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.recorder.__exit__()
+        self._broker.close()
+
+    def stop(self) -> None:
+        """Close the store, and leave it to whoever reads it."""
+        assert self._broker.shutdown()
+
+
+class OurServer:
+    """``rmqstore.serve`` behind a recorder.  A context manager."""
+
+    name = "ours"
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        port = free_port()
+        config = rmqstore.StoreConfig(transaction_timeout=1000, transaction_check_interval=1000)
+        self.server = rmqstore.serve(
+            path, port=port, advertise=f"{PROXY_HOST}:{port}", config=config, **options
+        )
+        self.ports = {"broker": port, "vip": port - 2}
+        self.recorder = Recorder(self.ports)
+        self.namesrv = f"{PROXY_HOST}:{port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.recorder.__exit__()
+        self.server.close()
+
+    def stop(self) -> None:
+        """Close the store, and leave it to whoever reads it."""
+        self.server.close()

@@ -1,0 +1,51 @@
+"""What light queues must hold: a model that is a list by queue, and what a store says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+PREFIX = "%LMQ%"
+
+
+@dataclass
+class LightModel:
+    """Bodies by light queue, in order."""
+
+    queues: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def put(self, body: bytes, names: Iterable[str]) -> dict[str, int]:
+        """Take a message; return its offset in each of its queues, in their order."""
+        offsets = {}
+        for name in names:
+            full = name if name.startswith(PREFIX) else PREFIX + name
+            if full not in offsets:
+                queue = self.queues.setdefault(full, [])
+                offsets[full] = len(queue)
+                queue.append(body)
+        return offsets
+
+    def assert_holds(self, store: Any) -> None:
+        """Each queue is there with exactly its messages, and no other light queue is."""
+        light = {name for name in store.topics if name.startswith(PREFIX)}
+        assert light == self.queues.keys()
+        for name, bodies in self.queues.items():
+            queue = store[name][0]
+            assert [n for n, one in store[name].items() if one.max_offset] == [0], name
+            assert (queue.min_offset, queue.max_offset) == (0, len(bodies)), name
+            assert [message.body for message in queue] == bodies, name
+            assert [m.body for m in store.get(name, 0, 0, len(bodies) + 1).messages] == bodies
+            for offset, message in enumerate(queue):
+                own = (message.topic, message.queue_id) == (name, 0)
+                places = {name: message.queue_offset} if own else named(message)
+                assert places[name] == offset, (name, offset)
+
+
+def named(message: Any) -> dict[str, int]:
+    """The queue offset by further queue, as the message's properties say."""
+    names = message.properties.get("INNER_MULTI_DISPATCH")
+    offsets = message.properties.get("INNER_MULTI_QUEUE_OFFSET")
+    if names is None or offsets is None:
+        return {}
+    return dict(zip(names.split(","), map(int, offsets.split(",")), strict=True))

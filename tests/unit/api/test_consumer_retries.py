@@ -1,0 +1,206 @@
+"""Messages given back come again, under their topic, to the consumers of that topic."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from support.consumed import bodies, fill
+
+WAIT = 60.0
+
+
+# Retries
+
+
+def redeliver(store: rmqstore.MessageStore, level: int, queue_offset: int) -> None:
+    """Do what the schedule service does with a message that is due."""
+    message = store["SCHEDULE_TOPIC_XXXX"][level - 1][queue_offset]
+    properties = message.properties
+    store._put_stored(
+        properties["REAL_TOPIC"],
+        int(properties["REAL_QID"]),
+        message.body,
+        "\x02".join(f"{name}\x01{value}" for name, value in properties.items()),
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        reconsume_times=message.reconsume_times,
+    )
+
+
+def test_retried_messages_come_under_their_topic(store: rmqstore.MessageStore) -> None:
+    fill(store, 4)
+    store.put("payments", b"50")
+    orders = store.consumer("orders", group="billing", tags="paid")
+    payments = store.consumer("payments", group="billing")
+    for message in [*orders, *payments]:
+        assert orders.retry(message, delay_level=1).queue_id == 0
+    orders.commit()
+    payments.commit()
+    for number in range(3):
+        redeliver(store, 1, number)
+    again = list(orders)
+    assert [(message.topic, message.reconsume_times) for message in again] == [("orders", 1)] * 2
+    assert [message.body for message in again] == [b"1", b"3"]
+    copy = pickle.loads(pickle.dumps(again[0]))
+    assert (copy.topic, copy.queue_id, copy.body) == ("orders", 0, b"1")
+    assert copy == again[0]
+    orders.commit()
+    assert store.offsets["%RETRY%billing", "billing"] == {0: 2}
+    (payment,) = payments
+    assert payment.topic == "payments"
+    payments.close()
+    orders.close()
+    assert store.offsets["%RETRY%billing", "billing"] == {0: 2}
+    with store.consumer("payments", group="billing") as payments:
+        assert bodies(payments) == [50]  # it was not committed
+        payments.commit()
+    assert store.offsets["%RETRY%billing", "billing"] == {0: 3}
+
+
+def test_no_consumer_of_another_topic_passes_a_retry(store: rmqstore.MessageStore) -> None:
+    fill(store, 8)
+    store.put("payments", b"50")
+    with store.consumer("payments", group="billing") as payments:
+        payments.retry(next(iter(payments)), delay_level=1)
+        payments.commit()
+    orders = store.consumer("orders", group="billing")
+    for message in orders:
+        orders.retry(message, delay_level=1)
+    orders.commit()
+    for number in range(9):
+        redeliver(store, 1, number)
+    assert len(list(orders)) == 8
+    orders.commit()
+    assert ("%RETRY%billing", "billing") not in store.offsets
+    with store.consumer("payments", group="billing") as payments:
+        assert bodies(payments) == [50]
+        payments.commit()
+    assert store.offsets["%RETRY%billing", "billing"] == {0: 9}
+    assert list(orders) == []
+
+
+def test_two_consumers_get_each_retry_once(store: rmqstore.MessageStore) -> None:
+    fill(store, 40)
+    first = store.consumer("orders", group="billing")
+    for message in first:
+        first.retry(message, delay_level=1)
+    first.commit()
+    for number in range(40):
+        redeliver(store, 1, number)
+    second = store.consumer("orders", group="billing")
+    one, other = iter(first), iter(second)
+    of_first = bodies(next(one) for _ in range(15))
+    of_second = bodies(next(other) for _ in range(15))
+    assert not set(of_first) & set(of_second)
+    second.close()  # what it has taken comes again
+    assert sorted(of_first + bodies(first)) == list(range(40))
+
+
+def test_many_retries_that_wait_are_read_again(
+    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqstore.consume.retries._WAITING_MOST", 3)
+    fill(store, 20)
+    store.create_topic("payments", 1)
+    orders = store.consumer("orders", group="billing")
+    payments = store.consumer("payments", group="billing")
+    for message in orders:
+        orders.retry(message, delay_level=1)
+    orders.commit()
+    for number in range(20):
+        redeliver(store, 1, number)
+    assert list(payments) == []
+    seen = []
+    for message in orders:
+        seen.append(int(message.body))
+        orders.commit()
+    assert sorted(seen) == list(range(20))
+    assert store.offsets["%RETRY%billing", "billing"] == {0: 20}
+
+
+@pytest.mark.parametrize("enabled", [False, True])  # then the retry is in the light queue as well
+def test_a_retry_of_a_light_queue_comes_again_to_its_consumers(
+    tmp_path: Path, enabled: bool
+) -> None:
+    config = rmqstore.StoreConfig.small().replace(enable_lmq=enabled, enable_multi_dispatch=enabled)
+    retries = "%RETRY%g"
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        store.put("o", b"1", queue_id=0, lite_topics=["z"])
+        with store.consumer("%LMQ%z", group="g") as light:
+            first = next(iter(light))
+            light.retry(first, delay_level=1)
+            light.commit()
+        store.clock.advance(2)
+        until = time.monotonic() + WAIT
+        while not (store._bounds(retries, 0) or (0, 0))[1]:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        store.create_topic("elsewhere", 1)
+        with store.consumer("elsewhere", group="g") as other:
+            assert list(other) == []
+        light = store.consumer("%LMQ%z", group="g")
+        (again,) = light
+        assert (again.topic, again.body, again.reconsume_times) == (first.topic, b"1", 1)
+        light.close()
+        with store.consumer("o", group="g") as own:  # it was not committed, and is of this one too
+            assert {message.reconsume_times for message in own} == {0, 1}
+        with store.consumer("%LMQ%z", group="g") as light:
+            assert [message.body for message in light] == [b"1"]
+            light.commit()
+        assert store.offsets[retries, "g"] == {0: 1}
+        assert store.offsets["%LMQ%z", "g"] == {0: 1 + enabled}
+        with store.consumer("%LMQ%z", group="g") as light:
+            assert list(light) == []
+
+
+def test_a_retry_that_nobody_reads_holds_few_others_up(
+    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored again, at the end, as it is, and comes once its topic is read."""
+    monkeypatch.setattr("rmqstore.consume.retries._PASSED_MOST", 10)
+    retries = "%RETRY%billing"
+    store.create_topic(retries, 1)
+    store.put("payments", b"50", keys="k1", tags="paid", properties={"own": "x"})
+    for number in range(3):
+        store.put("payments", b"%d" % (51 + number))
+    with store.consumer("payments", group="billing") as payments:
+        for message in payments:
+            payments.retry(message, delay_level=1)
+        payments.commit()
+    for number in range(4):
+        redeliver(store, 1, number)
+    before = list(store[retries][0])
+    fields = ("body", "properties", "flag", "sys_flag", "born_timestamp", "born_host", "store_host",
+              "reconsume_times", "prepared_transaction_offset")  # fmt: skip
+    seen = []
+    store.create_topic("orders", 1)
+    for _ in range(4):
+        with store.consumer("orders", group="billing") as orders:
+            for number in range(20):
+                store._put_stored(retries, 0, b"%d" % number, "RETRY_TOPIC\x01orders")
+                for message in orders:
+                    seen.append(int(message.body))
+                    orders.commit()
+                (queue,) = orders._retries._queues.values()
+                assert len(queue.done) <= 10
+        end = store[retries][0].max_offset
+        assert end - store.offsets[retries, "billing"][0] <= 10 + 4
+    assert len(seen) <= 80 + 4 * (10 + 4)
+    assert set(seen) == set(range(20))
+    copies = [message for message in store[retries][0] if message.body in {b"50", b"51"}]
+    assert 2 < len(copies) <= 2 * (1 + 80 // 10)
+    for copy in copies:
+        (first,) = (message for message in before if message.body == copy.body)
+        assert [getattr(copy, name) for name in fields] == [getattr(first, name) for name in fields]
+    with store.consumer("payments", group="billing") as payments:
+        assert bodies(payments) == [50, 51, 52, 53]
+        payments.commit()
+    with store.consumer("payments", group="billing") as payments:
+        assert bodies(payments) == []

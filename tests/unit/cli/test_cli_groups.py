@@ -1,0 +1,120 @@
+"""``groups``, ``lag`` and ``dlq``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from support.command_line import Run
+
+pytestmark = pytest.mark.pure
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    config = rmqstore.StoreConfig.small()
+    with rmqstore.open(tmp_path / "s", "a", config=config) as store:
+        for number in range(8):
+            store.put("orders", b"%d" % number, queue_id=number % 2, keys=f"k{number}", tags="t")
+        store.create_group("audit", retry_max=0)
+        for group in ("audit", "billing"):
+            with store.consumer("orders", group=group) as orders:
+                messages = iter(orders)
+                for _ in range(3):
+                    message = next(messages)
+                    if group == "audit":
+                        orders.retry(message)
+                orders.commit()
+    return tmp_path / "s"
+
+
+def rows(run: Run, *words: object) -> list[dict[str, object]]:
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_groups(run: Run, root: Path) -> None:
+    audit, billing = rows(run, "groups", root)
+    assert audit == {
+        "group": "audit",
+        "topics": ["orders"],
+        "retry_max": 0,
+        "consume_enable": True,
+        "consume_broadcast_enable": True,
+    }
+    assert billing["retry_max"] == 16
+    assert rows(run, "groups", root, "-g", "billing") == [billing]
+
+
+def test_lag(run: Run, root: Path) -> None:
+    every = rows(run, "lag", root)
+    with rmqstore.open(root) as store:
+        expected = store.lag()
+    assert [(row["group"], row["queue_id"], row["messages"], row["bytes"]) for row in every] == [
+        (lag.group, lag.queue_id, lag.messages, lag.bytes) for lag in expected
+    ]
+    assert [row["behind"] for row in every] == [lag.behind.total_seconds() for lag in expected]
+    assert sum(row["messages"] for row in every) == 2 * 1  # 3 of 4 in queue 0
+    assert rows(run, "lag", root, "-g", "billing", "-t", "orders") == every[1:]
+    assert rows(run, "lag", root, "-t", "%DLQ%audit") == []
+
+
+def test_dead_letters(run: Run, root: Path) -> None:
+    letters = rows(run, "dlq", root)
+    assert [(row["group"], row["topic"], row["keys"], row["tags"]) for row in letters] == [
+        ("audit", "orders", [key], "t") for key in ("k0", "k2", "k4")
+    ]
+    assert [row["reconsume_times"] for row in letters] == [1, 1, 1]
+    assert rows(run, "dlq", root, "-g", "audit") == letters
+    assert rows(run, "dlq", root, "-g", "billing") == []
+    with rmqstore.open(root) as store:
+        assert store.message(str(letters[0]["origin_msg_id"])).keys == ("k0",)
+
+
+def test_tables(run: Run, root: Path) -> None:
+    shown = run("groups", root, "-o", "table").stdout.splitlines()
+    assert shown[0].split() == ["group", "topics", "retries", "consumes", "broadcasts"]
+    assert shown[2].split() == ["billing", "orders", "16", "True", "True"]
+    assert run("lag", root, "-o", "csv").stdout.splitlines()[0].startswith("group,topic,queue_id,")
+    assert "k4" in run("dlq", root, "-o", "table", "--local").stdout
+
+
+@pytest.mark.parametrize("verb", ["groups", "lag", "dlq"])
+def test_a_misspelt_group_is_told(run: Run, root: Path, verb: str) -> None:
+    result = run(verb, root, "-g", "biling")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert "no group 'biling'; did you mean 'billing'?" in result.stderr
+    assert run(verb, root, "-g", "../x").exit_code == 1
+    assert run(verb, root, "-g", "a", "-g", "b").exit_code == 2
+
+
+def test_a_misspelt_topic_is_told(run: Run, root: Path) -> None:
+    result = run("lag", root, "-t", "order")
+    assert result.exit_code == 1
+    assert "no topic 'order'; did you mean 'orders'?" in result.stderr
+
+
+def test_beside_a_real_brokers_files(
+    run: Run, tmp_path: Path, broker_copy: Callable[[str, Path], object]
+) -> None:
+    broker_copy("broker-killed", tmp_path)
+    root = tmp_path / "broker-killed"
+    assert {row["group"] for row in rows(run, "lag", root)} >= {"orders-group"}
+    assert all(row["group"] == "orders-group" for row in rows(run, "dlq", root))
+
+
+@pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
+def test_a_torn_file_is_not_taken_for_no_groups(root: Path, run: Run, name: str) -> None:
+    for file in (root / "config" / name, root / "config" / f"{name}.bak"):
+        file.write_text("{ torn")
+    for verb in ("groups", "lag"):
+        result = run(verb, root)
+        assert result.exit_code == 4
+        assert f"{name}.bak" in result.stderr
+        assert not result.stdout

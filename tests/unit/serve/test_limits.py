@@ -1,0 +1,225 @@
+"""What clients can make a gateway keep is bounded, and the others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rmqstore import StoreConfig
+from rmqstore.serve.frames import Answer
+from rmqstore.serve.server import Server
+from rmqstore.serve.settings import Limits, Settings
+from support.remoting import RemotingClient
+
+ROUTE = 105
+SMALL = StoreConfig.small()
+PARTIAL = struct.pack(">ii", 16 << 20, 100)
+
+
+def server_with(**limits: Any) -> Server:
+    return Server(None, Settings(limits=Limits(**limits)), SMALL)
+
+
+def is_served(client: RemotingClient) -> bool:
+    return client.ask(ROUTE, {"topic": "TBW102"}).code == 0
+
+
+def is_closed(client: RemotingClient) -> bool:
+    try:
+        client.socket.settimeout(10)
+        while client.socket.recv(1 << 16):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def connection_of(server: Server, client: RemotingClient) -> Any:
+    return next(one for one in server.gateway.connections if one.peer == client.name)
+
+
+def test_one_connection_too_many(wait_until: Callable[..., None]) -> None:
+    with server_with(connections=3) as server:
+        kept = [RemotingClient(server.address) for _ in range(3)]
+        assert all(is_served(one) for one in kept)
+        for _ in range(20):
+            with RemotingClient(server.address) as late:
+                assert is_closed(late)
+        assert all(is_served(one) for one in kept)
+        kept.pop().close()
+        wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections)) == 2)
+        with RemotingClient(server.address) as another:
+            assert is_served(another)
+        for one in kept:
+            one.close()
+
+
+def test_only_whole_frames_count_as_traffic(wait_until: Callable[..., None]) -> None:
+    with (
+        server_with() as server,
+        RemotingClient(server.address) as slow,
+        RemotingClient(server.address) as other,
+    ):
+        assert is_served(slow)
+        assert is_served(other)
+        connection = server.in_loop(lambda: connection_of(server, slow))
+
+        def age() -> None:
+            for one in server.gateway.connections:
+                one.last_used -= 121
+
+        server.in_loop(age)
+        before = connection.last_used
+        slow.socket.sendall(PARTIAL)
+        wait_until(lambda: connection.kept == 8)
+        slow.socket.sendall(b"x")
+        wait_until(lambda: connection.kept == 9)
+        assert connection.last_used == before
+        assert is_served(other)
+        server.in_loop(server.gateway.clients.close_silent)
+        assert is_closed(slow)
+        assert is_served(other)
+
+
+def test_a_silent_client_that_does_not_read_is_gone(wait_until: Callable[..., None]) -> None:
+    with (
+        server_with(write_buffer=1 << 16, idle_seconds=1000) as server,
+        RemotingClient(server.address) as slow,
+    ):
+        assert is_served(slow)
+        connection = server.in_loop(lambda: connection_of(server, slow))
+        answer = bytes(1 << 20)
+
+        def fill() -> bool:
+            connection.write(answer)
+            return bool(connection.is_slow)
+
+        wait_until(lambda: server.in_loop(fill))
+        connection.last_used -= 1001
+        server.in_loop(server.gateway.clients.close_silent)
+        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections))
+
+
+def test_incomplete_frames_of_all_are_bounded(
+    wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        server_with(read_buffers=1 << 20) as server,
+        RemotingClient(server.address) as large,
+        RemotingClient(server.address) as small,
+        RemotingClient(server.address) as other,
+    ):
+        large.socket.sendall(PARTIAL + bytes(700 << 10))
+        wait_until(lambda: server.gateway._kept == 8 + (700 << 10))
+        header = b'{"code":105,"extFields":{"topic":"TBW102"},"opaque":77}'
+        size = 600 << 10
+        frame = struct.pack(">ii", 4 + len(header) + size, len(header)) + header + bytes(size)
+        small.socket.sendall(frame[:-1])
+        assert is_closed(large)
+        assert "bytes of frames are not complete" in caplog.text
+        small.socket.sendall(frame[-1:])
+        assert small.answer(77).code == 0
+        assert is_served(other)
+        assert server.in_loop(lambda: server.gateway._kept) == 0
+
+
+def test_who_leaves_an_incomplete_frame_is_not_counted(wait_until: Callable[..., None]) -> None:
+    with server_with() as server:
+        for _ in range(3):
+            with RemotingClient(server.address) as client:
+                client.socket.sendall(PARTIAL + bytes(1000))
+                wait_until(lambda: server.gateway._kept == 1008)
+            wait_until(lambda: server.gateway._kept == 0)
+
+
+def test_requests_to_who_does_not_read_are_bounded(wait_until: Callable[..., None]) -> None:
+    with (
+        server_with(write_buffer=1 << 16) as server,
+        RemotingClient(server.address) as slow,
+        RemotingClient(server.address) as other,
+    ):
+        assert is_served(slow)
+        connection = server.in_loop(lambda: connection_of(server, slow))
+
+        def notify() -> bool:
+            for _ in range(1000):
+                connection.notify(40, {"consumerGroup": "g" * 100})
+            transport = connection._transport
+            assert transport is None or transport.get_write_buffer_size() < (1 << 18)
+            return not connection.is_open
+
+        wait_until(lambda: server.in_loop(notify))
+        assert is_served(other)
+        assert is_closed(slow)
+
+
+def test_requests_that_are_answered_later_are_bounded(wait_until: Callable[..., None]) -> None:
+    begun: list[int] = []
+    with (
+        server_with() as server,
+        RemotingClient(server.address) as many,
+        RemotingClient(server.address) as other,
+    ):
+        gate = server.in_loop(asyncio.Event)
+
+        async def wait(gateway: Any, connection: Any, request: Any) -> Answer:
+            begun.append(request.opaque)
+            await gate.wait()
+            return Answer()
+
+        server.in_loop(server.gateway.handlers.__setitem__, 7777, wait)
+        asked = [many.send(7777) for _ in range(500)]
+        wait_until(lambda: len(begun) == 64)
+        assert is_served(other)
+        assert len(begun) == 64
+        server.in_loop(gate.set)
+        assert all(many.answer(one).code == 0 for one in asked)
+        assert begun == asked
+
+
+def test_no_file_is_left_for_a_connection(
+    wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Accepting is not tried over and over meanwhile, and those that are connected are served."""
+    caplog.set_level(logging.WARNING, "rmqstore.serve")
+    said = "no connection is accepted for a second"
+    with server_with() as server, RemotingClient(server.address) as known:
+        assert is_served(known)
+        with socket.socket() as late:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            least = os.dup(late.fileno())
+            os.close(least)
+            begun = time.monotonic()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
+            try:
+                late.connect(("127.0.0.1", server.gateway.port))
+                wait_until(lambda: said in caplog.text)
+                for _ in range(50):
+                    assert is_served(known)
+                said_so_often = caplog.text.count(said)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert said_so_often <= 1 + time.monotonic() - begun
+            wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections)) == 2)
+
+
+@pytest.mark.parametrize("code", [25, 50, 51, 53, 54, 318])
+def test_what_is_never_done(code: int) -> None:
+    with server_with() as server, RemotingClient(server.address) as client:
+        before = server.store.config
+        body = b"rmqAddressServerDomain=x\nrocketmqHome=/tmp/x\nconfigStorePath=/tmp/x\n"
+        answer = client.ask(code, {"accessKey": "a", "secretKey": "b" * 9, "topic": "t"}, body)
+        assert (answer.code, answer.remark) == (16, f"request type {code} is not permitted")
+        assert answer.body == b""
+        assert server.store.config == before

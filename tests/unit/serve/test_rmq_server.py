@@ -1,0 +1,201 @@
+"""The fixture ``rmq_server``: trouble on demand, time, and what was sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rmqstore.testing import RmqServer
+from support.remoting import RemotingClient
+
+ROUTE = 105
+TBW = {"topic": "TBW102"}
+HEARTBEAT = 34
+
+
+def send_fields(topic: str) -> dict[str, object]:
+    return {
+        "a": "G", "b": topic, "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1795190702924",
+        "h": "0", "i": "psly\x01psly\x02", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+
+
+def test_a_code_fails_so_often(rmq_server):
+    rmq_server.fail(ROUTE, 14, times=2)
+    with RemotingClient(rmq_server.address) as client, RemotingClient(rmq_server.address) as other:
+        assert client.ask(HEARTBEAT, None, b"{}").code != 14
+        assert client.ask(ROUTE, TBW).code == 14
+        assert other.ask(ROUTE, TBW).code == 14
+        assert client.ask(ROUTE, TBW).code == 0
+
+
+def test_a_send_that_fails_is_not_stored(rmq_server):
+    rmq_server.fail(310, 2)
+    rmq_server.fail(310, 10)
+    with RemotingClient(rmq_server.address) as client:
+        first = client.ask(310, send_fields("orders"), b"1")
+        assert first.code == 2
+        assert first.fields["MSG_REGION"] == "DefaultRegion"
+        assert client.ask(310, send_fields("orders"), b"2").code == 10
+        assert client.ask(310, send_fields("orders"), b"3").code == 0
+    assert [one.body for one in rmq_server.wait_for("orders", 1)] == [b"3"]
+
+
+def test_dropped_requests_have_no_answer_and_no_effect(rmq_server):
+    rmq_server.drop(310)
+    rmq_server.drop(times=2)
+    with RemotingClient(rmq_server.address) as client:
+        sent = client.send(310, send_fields("orders"), b"1")
+        for _ in range(2):
+            client.send(ROUTE, TBW)
+        asked = client.send(ROUTE, TBW)
+        assert client.answer(asked).code == 0
+        with pytest.raises((TimeoutError, OSError)):
+            client.answer(sent, 0.05)
+    assert "orders" not in rmq_server.store
+
+
+def test_delays(rmq_server):
+    rmq_server.delay(150, ROUTE)
+    with RemotingClient(rmq_server.address) as client:
+        late = client.send(ROUTE, TBW)
+        begun = time.monotonic()
+        early = client.send(3333)
+        assert client.answer(early).code == 3
+        assert client.answer(late).code == 0
+        assert time.monotonic() - begun >= 0.1
+        rmq_server.delay(3_600_000)
+        rmq_server.delay(0)
+        assert client.ask(ROUTE, TBW).code == 0
+        rmq_server.delay(20)
+        order = [client.send(ROUTE, TBW) for _ in range(20)]
+        for opaque in order:
+            assert client.answer(opaque).code == 0
+
+
+def test_a_delayed_request_fails_late(rmq_server):
+    rmq_server.delay(30, ROUTE)
+    rmq_server.fail(ROUTE, 1)
+    with RemotingClient(rmq_server.address) as client:
+        begun = time.monotonic()
+        assert client.ask(ROUTE, TBW).code == 1
+        assert time.monotonic() - begun >= 0.025
+
+
+def test_connections_are_closed_and_come_again(rmq_server):
+    client = RemotingClient(rmq_server.address)
+    assert client.ask(ROUTE, TBW).code == 0
+    rmq_server.close_connections()
+    with suppress(ConnectionResetError):
+        assert client.socket.recv(1) == b""
+    client.socket.close()
+    with RemotingClient(rmq_server.address) as again:
+        assert again.ask(ROUTE, TBW).code == 0
+
+
+def test_the_clock_makes_delayed_messages_due(rmq_server):
+    rmq_server.store.put("later", b"1", delay_level=18)  # two hours
+    with pytest.raises(TimeoutError, match=r"topic 'later' has 0 messages after 0\.05 s, not 1"):
+        rmq_server.wait_for("later", 1, timeout=0.05)
+    before = rmq_server.clock.now()
+    rmq_server.clock.advance(7200)
+    assert rmq_server.clock.now() - before >= 7_200_000
+    assert [one.body for one in rmq_server.wait_for("later", 1)] == [b"1"]
+
+
+def test_waiting_for_what_comes(rmq_server):
+    assert rmq_server.wait_for("none", 0) == []
+
+    def put() -> None:
+        for n in range(6):
+            rmq_server.store.put("t", b"%d" % n)
+
+    putting = threading.Timer(0.05, put)
+    putting.start()
+    found = rmq_server.wait_for("t", 6)
+    putting.join()
+    assert [one.body for one in found] == [b"%d" % n for n in range(6)]
+
+
+def test_wrong_arguments(rmq_server):
+    with pytest.raises(TypeError, match="code must be int, not str"):
+        rmq_server.fail("310", 1)
+    with pytest.raises(TypeError, match="response must be int"):
+        rmq_server.fail(310, None)
+    with pytest.raises(ValueError, match="times must be 1 or more, got 0"):
+        rmq_server.fail(310, 1, times=0)
+    with pytest.raises(ValueError, match="code must be 0 to 32767"):
+        rmq_server.drop(-1)
+    with pytest.raises(ValueError, match="ms must be 0 to 3600000"):
+        rmq_server.delay(float("nan"))
+    with pytest.raises(TypeError, match="ms must be a number"):
+        rmq_server.delay("1")
+    with pytest.raises(TypeError, match="topic must be str"):
+        rmq_server.wait_for(1, 1)
+    with pytest.raises(ValueError, match="n must be 0 or more"):
+        rmq_server.wait_for("t", -1)
+
+
+def test_without_rules_sends_take_the_short_way(rmq_server):
+    assert rmq_server.gateway.hot_sends
+    rmq_server.fail(310, 1)
+    assert not rmq_server.gateway.hot_sends
+    with RemotingClient(rmq_server.address) as client:
+        client.ask(310, send_fields("t"), b"")
+    assert rmq_server.gateway.hot_sends
+    rmq_server.delay(1, 99)
+    assert not rmq_server.gateway.hot_sends
+    rmq_server.delay(0, 99)
+    assert rmq_server.gateway.hot_sends
+
+
+def test_a_closed_server_takes_no_rules():
+    with RmqServer() as server:
+        pass
+    with pytest.raises(RuntimeError, match="is closed"):
+        server.fail(310, 1)
+    assert not Path(server.store.path).exists()
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_in_a_suite_of_its_own(tmp_path, processes):
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('n', range(4))\n"
+        "def test_it(rmq_server, n):\n"
+        "    rmq_server.store.put('t', b'%d' % n)\n"
+        "    assert rmq_server.wait_for('t', 1)[0].body == b'%d' % n\n"
+    )
+    left = tmp_path / "temporary"
+    left.mkdir()
+    plugin = (
+        [] if "rmqstore.testing" in sys.modules and _installed() else ["-p", "rmqstore.testing"]
+    )
+    spread = ["-n", str(processes)] if processes else ["-p", "no:xdist"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *spread,
+         "--rootdir", tmp_path, tmp_path],
+        env={**os.environ, "TMPDIR": str(left), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "4 passed" in shown.stdout, shown.stdout + shown.stderr
+    assert [one for one in left.iterdir() if one.name.startswith("rmqstore-")] == []
+
+
+def _installed() -> bool:
+    from importlib.metadata import entry_points
+
+    return any(one.value == "rmqstore.testing" for one in entry_points(group="pytest11"))
+
+
+def test_routes_are_json(rmq_server):
+    with RemotingClient(rmq_server.address) as client:
+        assert json.loads(client.ask(ROUTE, TBW).body)["queueDatas"]

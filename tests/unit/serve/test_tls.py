@@ -1,0 +1,74 @@
+"""TLS and plain clients on one port."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore.serve.server import Server
+from support.remoting import RemotingClient
+
+DATA = Path(__file__).parents[2] / "data" / "tls"
+PAIR = (DATA / "cert.pem", DATA / "key.pem")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with rmqstore.serve(tls=PAIR) as made:
+        made.store.create_topic("t")
+        yield made
+
+
+def secured(client: RemotingClient) -> None:
+    context = ssl.create_default_context(cafile=PAIR[0])
+    client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+
+
+def route(client: RemotingClient) -> int:
+    return client.ask(105, {"topic": "t"}).code
+
+
+def test_both_on_one_port(server: Server) -> None:
+    with RemotingClient(server.address) as plain, RemotingClient(server.address) as tls:
+        secured(tls)
+        assert (route(tls), route(plain)) == (0, 0)
+        big = b"x" * 3_000_000
+        fields = {"a": "g", "b": "t", "c": "", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
+        assert tls.ask(310, fields, big).code == 0
+        assert [message.body for message in server.store.scan()] == [big]
+        pull = {
+            "consumerGroup": "g", "topic": "t", "queueId": 0, "queueOffset": 0, "maxMsgNums": 1,
+            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0,
+            "subscription": "*",
+        }  # fmt: skip
+        assert big in tls.ask(11, pull).body
+
+
+def test_no_handshake_after_all(server: Server) -> None:
+    with RemotingClient(server.address) as other:
+        host, port = server.address.split(":")
+        with socket.create_connection((host, int(port)), 10) as broken:
+            broken.sendall(b"\x16\x03\x01\x00\x05junk!")
+            while broken.recv(100):
+                pass
+        with socket.create_connection((host, int(port)), 10):
+            pass  # it says nothing
+        assert route(other) == 0
+
+
+def test_tls_to_a_plain_port() -> None:
+    with rmqstore.serve() as server, RemotingClient(server.address) as client:
+        with pytest.raises((ssl.SSLError, OSError)):
+            secured(client)
+        with RemotingClient(server.address) as other:
+            assert other.ask(105, {"topic": "TBW102"}).code == 0
+
+
+def test_a_pair_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no certificate with its key"):
+        rmqstore.serve(tls=(PAIR[0], PAIR[0]))
