@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from rmqstore.serve.under_test import RmqServer
+    from rmqstore.serve.testing.under_test import RmqServer
     from rmqstore.store import MessageStore
 
 __all__ = ["RmqServer", "rmq_server", "store"]
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 @pytest.fixture
 def rmq_server() -> Iterator[RmqServer]:
     """Give a :class:`RmqServer` on a free port, with a temporary store; nothing of it is left."""
-    from rmqstore.serve.under_test import RmqServer
+    from rmqstore.serve.testing.under_test import RmqServer
 
     with RmqServer() as server:
         yield server
@@ -39,7 +39,7 @@ def rmq_server() -> Iterator[RmqServer]:
 
 def __getattr__(name: str) -> Any:
     if name == "RmqServer":  # for annotations; it loads what a server needs
-        from rmqstore.serve.under_test import RmqServer
+        from rmqstore.serve.testing.under_test import RmqServer
 
         return RmqServer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

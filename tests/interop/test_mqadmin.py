@@ -24,10 +24,10 @@ from interop.driver import SMALL
 from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.connection import Connection
-from rmqstore.serve.frames import Request
 from rmqstore.serve.gateway import Gateway, Handled
+from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.settings import Settings
+from rmqstore.serve.wire.frames import Request
 
 pytestmark = pytest.mark.campaign
 

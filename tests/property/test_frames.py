@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore._core import FrameReader, encode_frame
-from rmqstore.serve.frames import Request
+from rmqstore.serve.wire.frames import Request
 from support import frame_oracle as oracle
 
 TEXT = st.text(max_size=12) | st.sampled_from(

@@ -16,7 +16,7 @@ from interop.broker import Broker
 from interop.driver import SMALL as SIZES
 from interop.driver import DriverError
 from rmqstore.config import StoreConfig
-from rmqstore.serve.locks import LockedQueue
+from rmqstore.serve.consuming.locks import LockedQueue
 from serve.javaclients import JavaClients
 
 pytestmark = [pytest.mark.interop, pytest.mark.campaign]

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from rmqstore.serve.frames import Request
+from rmqstore.serve.wire.frames import Request
 
 MAX_FRAME = 16_777_216
 MAX_HEADER = 256 << 10

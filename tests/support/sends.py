@@ -12,8 +12,8 @@ import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.frames import Request
 from rmqstore.serve.settings import Settings
+from rmqstore.serve.wire.frames import Request
 from support import frame_oracle
 
 if TYPE_CHECKING:

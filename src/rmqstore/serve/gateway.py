@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
-from rmqstore.serve.codes import ResponseCode
-from rmqstore.serve.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
 
 if TYPE_CHECKING:
     from rmqstore._core import PullFilter
-    from rmqstore.serve.connection import Connection
-    from rmqstore.serve.rules import RequestRules
+    from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.settings import Settings
+    from rmqstore.serve.testing.rules import RequestRules
     from rmqstore.store import MessageStore
 
 __all__ = ["Gateway", "Handled", "Handler"]
@@ -70,19 +70,19 @@ class Gateway:
     def __init__(
         self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
     ) -> None:
-        from rmqstore.serve.clients import Clients
-        from rmqstore.serve.distance import Distance
-        from rmqstore.serve.durable import DurableAnswers
+        from rmqstore.serve.consuming.clients import Clients
+        from rmqstore.serve.consuming.distance import Distance
+        from rmqstore.serve.consuming.holding import Holds
+        from rmqstore.serve.consuming.locks import Locks
+        from rmqstore.serve.consuming.newgroups import NewGroups
+        from rmqstore.serve.figures.rates import Rates
         from rmqstore.serve.handlers import HANDLERS
-        from rmqstore.serve.holding import Holds
-        from rmqstore.serve.hotsends import client_sends
-        from rmqstore.serve.locks import Locks
-        from rmqstore.serve.nameserver import NameServer
-        from rmqstore.serve.newgroups import NewGroups
-        from rmqstore.serve.rates import Rates
-        from rmqstore.serve.replies import Replies
-        from rmqstore.serve.topictable import built_in_topics
-        from rmqstore.serve.transactions import Transactions
+        from rmqstore.serve.network.durable import DurableAnswers
+        from rmqstore.serve.producing.hotsends import client_sends
+        from rmqstore.serve.producing.replies import Replies
+        from rmqstore.serve.producing.transactions import Transactions
+        from rmqstore.serve.topics.nameserver import NameServer
+        from rmqstore.serve.topics.topictable import built_in_topics
 
         self.store = store
         self.settings = settings

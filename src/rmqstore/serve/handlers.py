@@ -5,21 +5,11 @@ Source: ``broker/BrokerController.java registerProcessor``.
 
 from __future__ import annotations
 
-from rmqstore.serve import (
-    admin,
-    clients,
-    locks,
-    lookups,
-    nameserver,
-    offsets,
-    pulling,
-    replies,
-    retrying,
-    routes,
-    sending,
-    transactions,
-)
+from rmqstore.serve import admin
+from rmqstore.serve.consuming import clients, locks, lookups, offsets, pulling
 from rmqstore.serve.gateway import Handler
+from rmqstore.serve.producing import replies, retrying, sending, transactions
+from rmqstore.serve.topics import nameserver, routes
 
 __all__ = ["HANDLERS"]
 

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqstore.closing import Closing
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError, StoreFailedError
-from rmqstore.serve.connection import Connection
 from rmqstore.serve.gateway import Gateway
+from rmqstore.serve.network.connection import Connection
+from rmqstore.serve.network.sockets import BACKLOG, address_text, is_loopback, listen, own_address
+from rmqstore.serve.network.tls import HANDSHAKE_SECONDS, begins_with_tls
 from rmqstore.serve.settings import Settings
-from rmqstore.serve.sockets import BACKLOG, address_text, is_loopback, listen, own_address
-from rmqstore.serve.tls import HANDSHAKE_SECONDS, begins_with_tls
 
 if TYPE_CHECKING:
-    from rmqstore.serve.metrics import MetricsServer
+    from rmqstore.serve.figures.metrics import MetricsServer
     from rmqstore.store import MessageStore
 
 __all__ = ["Server"]
@@ -121,7 +121,7 @@ class Server(Closing):
         self.gateway = Gateway(self.store, dataclasses.replace(settings, port=port), self._loop)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
         if metrics_port is not None:
-            from rmqstore.serve.metrics import MetricsServer
+            from rmqstore.serve.figures.metrics import MetricsServer
 
             self._metrics = MetricsServer(self.gateway, metrics_port)
             self.metrics_address = self._metrics.address

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
+from rmqstore.serve.network.sockets import split_address
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
-from rmqstore.serve.sockets import split_address
 
 if TYPE_CHECKING:
-    from rmqstore.serve.acl import Acl
+    from rmqstore.serve.accounts.acl import Acl
 
 __all__ = ["AsyncServer", "aserve", "serve", "served"]
 
@@ -314,7 +314,7 @@ def _tls(tls: object) -> ssl.SSLContext | None:
 def _acl(acl: object) -> Acl | None:
     if acl is None:
         return None
-    from rmqstore.serve.acl import Acl
+    from rmqstore.serve.accounts.acl import Acl
 
     if isinstance(acl, Acl):
         return acl

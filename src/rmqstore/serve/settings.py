@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqstore.serve.acl import Acl
+    from rmqstore.serve.accounts.acl import Acl
 
 __all__ = ["Limits", "Settings"]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.serve.under_test import RmqServer
+from rmqstore.serve.testing.under_test import RmqServer
 from support.documents import Block, alike, blocks, masked, run_python
 
 pytestmark = pytest.mark.pure

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.serve.addresses import AddressRule
-from rmqstore.serve.codes import RequestCode
+from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.server import Server
+from rmqstore.serve.wire.codes import RequestCode
 from support.remoting import Frame, RemotingClient
 
 ACCOUNTS = """

@@ -10,8 +10,8 @@ import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.objecttext import MessageQueue, loads
 from rmqstore.serve.settings import Settings
+from rmqstore.serve.wire.objecttext import MessageQueue, loads
 from support.remoting import RemotingClient
 
 GROUP = {

@@ -10,8 +10,8 @@ import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.objecttext import MessageQueue, dumps, loads
 from rmqstore.serve.settings import Settings
+from rmqstore.serve.wire.objecttext import MessageQueue, dumps, loads
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 

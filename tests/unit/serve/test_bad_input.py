@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.serve.codes import RequestCode
 from rmqstore.serve.server import Server
+from rmqstore.serve.wire.codes import RequestCode
 from support.remoting import RemotingClient
 
 SMALL = rmqstore.StoreConfig.small()

@@ -13,8 +13,8 @@ import rmqstore
 from rmqstore import paths
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.frames import FAQ
 from rmqstore.serve.settings import Settings
+from rmqstore.serve.wire.frames import FAQ
 from support.remoting import Frame, RemotingClient
 
 BACK = 36

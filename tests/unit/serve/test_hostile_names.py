@@ -12,8 +12,8 @@ import pytest
 
 import rmqstore
 from rmqstore import paths
-from rmqstore.serve.codes import RequestCode
 from rmqstore.serve.server import Server
+from rmqstore.serve.wire.codes import RequestCode
 from support.remoting import Frame, RemotingClient
 
 SMALL = rmqstore.StoreConfig.small()

@@ -13,7 +13,7 @@ import pytest
 import rmqstore
 from rmqstore._core import ClientSends, FrameReader
 from rmqstore.serve import serve
-from rmqstore.serve.frames import Request, with_code
+from rmqstore.serve.wire.frames import Request, with_code
 from support import frame_oracle as oracle
 from support.remoting import RemotingClient
 

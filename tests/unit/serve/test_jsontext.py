@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from rmqstore.serve import jsontext
+from rmqstore.serve.wire import jsontext
 
 
 @pytest.fixture(params=["as installed", "standard library"])

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from rmqstore import StoreConfig
-from rmqstore.serve.frames import Answer
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
+from rmqstore.serve.wire.frames import Answer
 from support.remoting import RemotingClient
 
 ROUTE = 105

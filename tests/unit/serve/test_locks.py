@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.locks import LOCK_MILLIS, LockedQueue, Locks
+from rmqstore.serve.consuming.locks import LOCK_MILLIS, LockedQueue, Locks
 from rmqstore.serve.settings import Settings
 from support.remoting import Frame, RemotingClient
 

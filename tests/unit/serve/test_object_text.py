@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.serve.objecttext import MessageQueue, dumps, loads
+from rmqstore.serve.wire.objecttext import MessageQueue, dumps, loads
 
 QUEUE = MessageQueue("broker-a", 2, "orders")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

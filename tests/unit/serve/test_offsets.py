@@ -11,7 +11,7 @@ import pytest
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.distance import Distance
+from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient
 from support.serving import on_loop

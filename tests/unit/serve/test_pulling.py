@@ -12,8 +12,8 @@ import pytest
 import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.frames import FAQ
 from rmqstore.serve.settings import Limits, Settings
+from rmqstore.serve.wire.frames import FAQ
 from support.remoting import Frame, RemotingClient
 from support.serving import consumer, heartbeat, on_loop, wait_until
 

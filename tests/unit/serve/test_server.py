@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.serve.network.sockets import is_loopback, own_address, split_address
 from rmqstore.serve.server import Server
-from rmqstore.serve.sockets import is_loopback, own_address, split_address
 from support.remoting import RemotingClient
 
 ROUTE = 105
@@ -50,9 +50,9 @@ def temporary(tmp_path, monkeypatch) -> Path:
         "import rmqstore",
         "import rmqstore, rmqstore.serve",
         "import rmqstore.serve.gateway, rmqstore",
-        "import rmqstore; rmqstore.serve; import rmqstore.serve.codes",
+        "import rmqstore; rmqstore.serve; import rmqstore.serve.wire.codes",
         "import rmqstore; from rmqstore import serve; assert serve is rmqstore.serve",
-        "import rmqstore; from rmqstore.serve import serve; import rmqstore.serve.frames",
+        "import rmqstore; from rmqstore.serve import serve; import rmqstore.serve.wire.frames",
     ],
 )
 def test_serve_is_called_whatever_is_imported(imports):
@@ -285,7 +285,7 @@ def test_what_is_being_answered_is_answered():
     begun = threading.Event()
 
     async def slow(gateway, connection, request):
-        from rmqstore.serve.frames import Answer
+        from rmqstore.serve.wire.frames import Answer
 
         begun.set()
         await gateway.loop.run_in_executor(None, release.wait, LIMIT)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.layout import log_directories
 from rmqstore.serve.admin.brokersettings import broker_settings
-from rmqstore.serve.codes import VERSION, RequestCode, ResponseCode
-from rmqstore.serve.fields import text
-from rmqstore.serve.frames import Answer, Refusal, Request
-from rmqstore.serve.objecttext import dumps
+from rmqstore.serve.wire.codes import VERSION, RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import text
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.objecttext import dumps
 from rmqstore.services.figures import disk_used_ratio
 
 if TYPE_CHECKING:
-    from rmqstore.serve.connection import Connection
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
 
 __all__ = ["HANDLERS", "runtime_info"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.config import StoreConfig
 from rmqstore.config_fields import specs_of
-from rmqstore.serve.topictable import DEFAULT_TOPIC
+from rmqstore.serve.topics.topictable import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway

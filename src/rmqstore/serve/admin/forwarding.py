@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqstore.serve.admin import online
-from rmqstore.serve.codes import RequestCode, ResponseCode
-from rmqstore.serve.fields import text
-from rmqstore.serve.frames import Answer, Refusal, Request
-from rmqstore.serve.names import group_of
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import text
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import group_of
 
 if TYPE_CHECKING:
-    from rmqstore.serve.connection import Connection
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
 
 __all__ = ["HANDLERS"]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig
-from rmqstore.serve.codes import RequestCode, ResponseCode
-from rmqstore.serve.fields import truth
-from rmqstore.serve.frames import Answer, Refusal, Request
-from rmqstore.serve.names import checked_group, group_of
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import truth
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import checked_group, group_of
 
 if TYPE_CHECKING:
-    from rmqstore.serve.connection import Connection
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
 
 __all__ = ["BUILT_IN_GROUPS", "HANDLERS", "all_groups"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from rmqstore.serve.clients import Client
-    from rmqstore.serve.connection import Connection
+    from rmqstore.serve.consuming.clients import Client
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.connection import Connection
 
 __all__ = ["GroupMember", "consumer_group", "groups_of", "knows_no_topic", "member", "members",
            "producers", "subscription"]  # fmt: skip

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.serve.admin import online
 from rmqstore.serve.admin.groups import all_groups
 from rmqstore.serve.admin.topics import entry_of
-from rmqstore.serve.codes import RequestCode, ResponseCode
-from rmqstore.serve.fields import truth
-from rmqstore.serve.frames import Answer, Refusal, Request
-from rmqstore.serve.names import checked_group, checked_topic, group_of, topic_of
-from rmqstore.serve.objecttext import MessageQueue, dumps
-from rmqstore.serve.rates import GROUP_GET_NUMS
-from rmqstore.serve.topictable import topic_config
+from rmqstore.serve.figures.rates import GROUP_GET_NUMS
+from rmqstore.serve.topics.topictable import topic_config
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import truth
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import checked_group, checked_topic, group_of, topic_of
+from rmqstore.serve.wire.objecttext import MessageQueue, dumps
 
 if TYPE_CHECKING:
-    from rmqstore.serve.connection import Connection
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
 
 __all__ = ["HANDLERS"]
 

@@ -9,16 +9,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.admin import online
-from rmqstore.serve.codes import RequestCode, ResponseCode
-from rmqstore.serve.fields import LONG_MAX, number, truth
-from rmqstore.serve.frames import Answer, Refusal, Request
-from rmqstore.serve.names import group_of, topic_of
-from rmqstore.serve.objecttext import MessageQueue, dumps, loads
-from rmqstore.serve.topictable import topic_config
+from rmqstore.serve.topics.topictable import topic_config
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX, number, truth
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import group_of, topic_of
+from rmqstore.serve.wire.objecttext import MessageQueue, dumps, loads
 
 if TYPE_CHECKING:
-    from rmqstore.serve.connection import Connection
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
 
 __all__ = ["HANDLERS"]
 

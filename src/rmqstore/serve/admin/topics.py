@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import TopicNotFoundError
 from rmqstore.serve.admin import online
-from rmqstore.serve.codes import RequestCode, ResponseCode
-from rmqstore.serve.fields import LONG_MAX, number, optional_number
-from rmqstore.serve.frames import Answer, Refusal, Request
-from rmqstore.serve.names import checked_group, topic_of
-from rmqstore.serve.objecttext import MessageQueue, dumps
-from rmqstore.serve.topictable import is_system_topic, system_topics, topic_config
+from rmqstore.serve.topics.topictable import is_system_topic, system_topics, topic_config
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import checked_group, topic_of
+from rmqstore.serve.wire.objecttext import MessageQueue, dumps
 
 if TYPE_CHECKING:
-    from rmqstore.serve.connection import Connection
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
 
 __all__ = ["HANDLERS", "entry_of"]
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.serve.http import Reply, Resource
+from rmqstore.serve.figures.http import Reply, Resource
+from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.page.figures import overview, topic_figures
-from rmqstore.serve.sockets import address_text
 
 if TYPE_CHECKING:
+    from rmqstore.serve.figures.http import HttpServer
     from rmqstore.serve.gateway import Gateway
-    from rmqstore.serve.http import HttpServer
 
 __all__ = ["resources"]
 

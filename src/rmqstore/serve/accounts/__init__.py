@@ -1,0 +1,1 @@
+"""Accounts: who has signed a request, and what it touches."""

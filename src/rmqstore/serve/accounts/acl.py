@@ -1,0 +1,271 @@
+"""Who may do what: accounts of a ``plain_acl.yml``, and the signatures of their requests.
+
+Where 4.9.3 looks at ten kinds of requests, each kind is looked at here: also batches, and what the
+name server is asked.  A signature says nothing of when it was made: it can be sent again by those
+who hear it, which TLS prevents.
+
+Source: ``acl/plain/PlainAccessValidator.java``, ``PlainPermissionManager.java``,
+``acl/common/AclUtils.java``, ``AclSigner.java``, ``Permission.java``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqstore import paths
+from rmqstore.arguments import shown
+from rmqstore.serve.accounts.aclresources import ADMIN, resources_of
+from rmqstore.serve.accounts.addresses import AddressRule
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.frames import Refusal, Request
+from rmqstore.warn import log_warning
+
+if TYPE_CHECKING:
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["Account", "Acl"]
+
+_PUB, _SUB, _DENY = 4, 8, 1  # Permission
+_PERMISSIONS = {
+    "DENY": _DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
+}  # fmt: skip
+_LEAST_LENGTH = 6  # of access key and secret key
+_LOOK_SECONDS = 1.0  # between looks at whether the file has changed
+_NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
+_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What an access key stands for.
+
+    Attributes
+    ----------
+    access_key, secret_key : str
+    white : AddressRule
+        From where no signature is asked for.
+    admin : bool
+        Whether it may administrate.
+    default_topic, default_group : int
+        Permission where none is named.
+    named : mapping of str to int
+        Permission for topics, and for groups under the names of their retry topics.
+    """
+
+    access_key: str
+    secret_key: str
+    white: AddressRule
+    admin: bool = False
+    default_topic: int = _DENY
+    default_group: int = _DENY
+    named: Mapping[str, int] = field(default_factory=dict)
+
+
+class Acl:
+    """The accounts of a file, which is read again when it has changed.
+
+    Parameters
+    ----------
+    accounts : iterable of Account
+    white : iterable of AddressRule, optional
+        From where everything is allowed.
+    path : path, optional
+        The file that they are from.
+    """
+
+    def __init__(
+        self,
+        accounts: Iterable[Account],
+        white: Iterable[AddressRule] = (),
+        *,
+        path: Path | None = None,
+    ) -> None:
+        self._accounts = {account.access_key: account for account in accounts}
+        self._white = tuple(white)
+        self._path = path
+        self._looked = time.monotonic()
+        self._version = _version_of(path)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Acl:
+        """Read a ``plain_acl.yml``.
+
+        Raises
+        ------
+        OSError
+            It cannot be read.
+        ValueError
+            It is not YAML, or says what no account may have; the message names the file.
+        ImportError
+            There is no PyYAML: the extra ``serve`` has it.
+        """
+        return cls(*_read(Path(path)), path=Path(path))
+
+    def check(self, connection: Connection, request: Request) -> None:
+        """Return if the client may ask for this.
+
+        Raises
+        ------
+        Refusal
+            It may not; as from a broker the code is 1 and the remark begins with the name of its
+            exception.
+        """
+        self._look()
+        host = connection.peer.rpartition(":")[0].strip("[]")
+        if any(rule.matches(host) for rule in self._white):
+            return
+        key = request.fields.get("AccessKey")
+        if not key:
+            raise _refusal("No accessKey is configured")
+        account = self._accounts.get(key)
+        if account is None:
+            raise _refusal(f"No acl config for {shown(key).strip(chr(39))}")
+        if not account.white.matches(host) and not _is_signed(account.secret_key, request):
+            raise _refusal(f"Check signature failed for accessKey={key}")
+        self._check_permission(account, request)
+
+    def _check_permission(self, account: Account, request: Request) -> None:
+        if request.code in ADMIN and not account.admin:
+            raise _refusal(
+                f"Need admin permission for request code={request.code}, "
+                f"but accessKey={account.access_key} is not"
+            )
+        if account.admin and not account.named:
+            return
+        for resource in resources_of(request):
+            name = paths.retry_topic(resource.name) if resource.is_group else resource.name
+            default = account.default_group if resource.is_group else account.default_topic
+            owned = account.named.get(name, default)
+            needed = _PUB if resource.is_written else _SUB
+            if owned & _DENY or not owned & needed:
+                kind = "group" if resource.is_group else "topic"
+                raise _refusal(f"No default permission for {kind}={resource.name}")
+
+    def _look(self) -> None:
+        """Read the file again if it has changed; one that is wrong leaves the accounts as is."""
+        now = time.monotonic()
+        if self._path is None or now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        version = _version_of(self._path)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            accounts, self._white = _read(self._path)
+            self._accounts = {account.access_key: account for account in accounts}
+        except (OSError, ValueError) as error:
+            log_warning("the accounts stay as they were: %s", error)
+
+
+def _refusal(why: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, _EXCEPTION + why)
+
+
+def _is_signed(secret: str, request: Request) -> bool:
+    """Tell whether the signature is that of the fields and the body; in constant time."""
+    fields = request.fields
+    signed = "".join(fields[name] for name in sorted(fields) if name not in _NOT_SIGNED)
+    made = hmac.new(
+        secret.encode(), signed.encode("utf-8", "surrogatepass") + bytes(request.body), hashlib.sha1
+    )
+    given = fields.get("Signature", "").encode("utf-8", "surrogatepass")
+    return hmac.compare_digest(base64.b64encode(made.digest()), given)
+
+
+def _version_of(path: Path | None) -> tuple[int, int, int] | None:
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+# The file
+
+
+def _read(path: Path) -> tuple[list[Account], tuple[AddressRule, ...]]:
+    try:
+        import yaml
+    except ImportError:
+        raise ImportError(
+            f'{path}: reading it needs PyYAML: pip install "rmqstore[serve]"'
+        ) from None
+    try:
+        data = yaml.safe_load(path.read_bytes()) or {}
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
+    try:
+        if not isinstance(data, dict):
+            raise ValueError(f"it holds {type(data).__name__}, must be a mapping")
+        white = tuple(
+            AddressRule(str(rule)) for rule in _list_of(data, "globalWhiteRemoteAddresses")
+        )
+        accounts = [_account(entry) for entry in _list_of(data, "accounts")]
+        if not accounts and not white:
+            raise ValueError("it has neither accounts nor globalWhiteRemoteAddresses")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return accounts, white
+
+
+def _list_of(data: Mapping[str, Any], name: str) -> list[Any]:
+    found = data.get(name) or []
+    if not isinstance(found, list):
+        raise ValueError(f"{name} is {type(found).__name__}, must be a list")
+    return found
+
+
+def _account(entry: Any) -> Account:
+    if not isinstance(entry, dict):
+        raise ValueError(f"an account is {type(entry).__name__}, must be a mapping")
+    key, secret = (str(entry.get(name) or "") for name in ("accessKey", "secretKey"))
+    if len(key) < _LEAST_LENGTH or len(secret) < _LEAST_LENGTH:
+        raise ValueError(
+            f"accessKey {key!r} and its secretKey must each be at least {_LEAST_LENGTH} characters"
+        )
+    named = dict(_permissions(entry, "topicPerms", key))
+    groups = _permissions(entry, "groupPerms", key)
+    named.update((paths.retry_topic(name), permission) for name, permission in groups)
+    return Account(
+        key,
+        secret,
+        AddressRule(str(entry.get("whiteRemoteAddress") or "")),
+        _is_admin(entry, key),
+        _permission(entry.get("defaultTopicPerm", "DENY"), key),
+        _permission(entry.get("defaultGroupPerm", "DENY"), key),
+        named,
+    )
+
+
+def _is_admin(entry: Mapping[str, Any], key: str) -> bool:
+    admin = entry.get("admin", False)
+    if not isinstance(admin, bool):
+        raise ValueError(f"account {key!r}: admin is {admin!r}, must be true or false")
+    return admin
+
+
+def _permissions(entry: Mapping[str, Any], name: str, key: str) -> list[tuple[str, int]]:
+    found = []
+    for item in _list_of(entry, name):
+        resource, equals, permission = str(item).partition("=")
+        if not equals:
+            raise ValueError(f"account {key!r}: {name} has {item!r}, must be NAME=PERMISSION")
+        found.append((resource.strip(), _permission(permission, key)))
+    return found
+
+
+def _permission(text: object, key: str) -> int:
+    found = _PERMISSIONS.get(str(text).replace(" ", ""))
+    if found is None:
+        allowed = ", ".join(_PERMISSIONS)
+        raise ValueError(f"account {key!r}: a permission is {text!r}, must be one of {allowed}")
+    return found

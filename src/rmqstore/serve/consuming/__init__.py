@@ -1,0 +1,1 @@
+"""Consumers: who they are, what they want, pulls, offsets, locks, look-ups."""

@@ -1,0 +1,316 @@
+"""Clients: which consumers and producers there are, and telling a group that it has changed.
+
+A heartbeat enters a connection into its groups, with the topics that each consumer group has
+subscribed to. A connection that is lost, or silent for too long, leaves all of them.
+
+Source: ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``,
+``ProducerManager.java``, ``DefaultConsumerIdsChangeListener.java``,
+``broker/processor/ClientManageProcessor.java``,
+``broker/processor/ConsumerManageProcessor.java getConsumerListByGroup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.errors import FilterError
+from rmqstore.serve.consuming.heartbeats import ConsumerData, checked_subscription, heartbeat_of
+from rmqstore.serve.consuming.subscriptions import Subscription
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import text
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.jsontext import dumps
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
+
+_SCAN_SECONDS = 10.0
+_MOST_GROUPS = 100_000
+
+
+@dataclass(slots=True)
+class Client:
+    """A connection as a member of a group.
+
+    Attributes
+    ----------
+    connection : Connection
+    client_id : str
+    language : str
+    version : int
+        Ordinal of ``MQVersion``.
+    seen : float
+        Time of the loop at its last heartbeat.
+    """
+
+    connection: Connection
+    client_id: str
+    language: str
+    version: int
+    seen: float
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The consumers of a group that are connected.
+
+    Attributes
+    ----------
+    name : str
+    consume_type, message_model, consume_from_where : str
+        RocketMQ's names, of the last heartbeat.
+    clients : dict
+        Connection to ``Client``.
+    subscriptions : dict
+        Topic to ``Subscription``.
+    """
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    clients: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether each consumer gets every message."""
+        return self.message_model == "BROADCASTING"
+
+    def join(self, client: Client, data: ConsumerData) -> bool:
+        """Enter a client, or what its heartbeat says anew.
+
+        Returns
+        -------
+        bool
+            Whether the members or the topics have changed.
+        """
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        changed = client.connection not in self.clients
+        self.clients[client.connection] = client
+        before = self.subscriptions
+        after = {}
+        for one in data.subscriptions:
+            old = before.get(one.topic)
+            after[one.topic] = one if old is None or one.version > old.version else old
+        self.subscriptions = after
+        return changed or before.keys() != after.keys()
+
+
+class Clients:
+    """All clients of a gateway.
+
+    Parameters
+    ----------
+    gateway : Gateway
+
+    Attributes
+    ----------
+    groups : dict of str to ConsumerGroup
+        Those that have consumers.
+    producer_groups : dict
+        Name of a producer group to its ``Client`` by connection.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.groups: dict[str, ConsumerGroup] = {}
+        self.producer_groups: dict[str, dict[Connection, Client]] = {}
+        self._named: dict[str, Connection] = {}  # client id to the connection heard last
+        self._consumes: dict[Connection, set[str]] = {}  # its groups
+        self._produces: dict[Connection, set[str]] = {}
+        gateway.lost.append(self.lose)
+        gateway.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")
+
+    # What others ask
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """Return a group that has consumers."""
+        return self.groups.get(name)
+
+    def consumer(self, group: str, client_id: str) -> Client | None:
+        """Return a group's consumer by its client id."""
+        found = self.groups.get(group)
+        if found is None:
+            return None
+        for client in found.clients.values():
+            if client.client_id == client_id:
+                return client
+        return None
+
+    def producers(self, group: str) -> list[Connection]:
+        """Return the connections of a producer group."""
+        return list(self.producer_groups.get(group, ()))
+
+    def connection_of(self, client_id: str) -> Connection | None:
+        """Return the connection of a client, the one whose heartbeat came last."""
+        return self._named.get(client_id)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups whose consumers have subscribed to a topic."""
+        return [one.name for one in self.groups.values() if topic in one.subscriptions]
+
+    # Coming and going
+
+    def enter(
+        self, connection: Connection, client_id: str, consumers: Iterable[ConsumerData],
+        producers: Iterable[str],
+    ) -> None:  # fmt: skip
+        """Enter what a heartbeat says."""
+        now = self._gateway.loop.time()
+        client = Client(connection, client_id, connection.language, connection.version, now)
+        if connection.client_id not in (None, client_id):
+            self._forget_name(connection)
+        connection.client_id = client_id
+        self._named[client_id] = connection
+        for data in consumers:
+            group = self.groups.get(data.group)
+            if group is None:
+                self._check_room(self.groups)
+                group = self.groups[data.group] = ConsumerGroup(
+                    data.group, data.consume_type, data.message_model, data.consume_from_where
+                )
+            self._consumes.setdefault(connection, set()).add(data.group)
+            if group.join(client, data):
+                self.tell(group)
+        for name in producers:
+            members = self.producer_groups.get(name)
+            if members is None:
+                self._check_room(self.producer_groups)
+                members = self.producer_groups[name] = {}
+            members[connection] = client
+            self._produces.setdefault(connection, set()).add(name)
+
+    def leave(
+        self, connection: Connection, *, consumer: str | None = None, producer: str | None = None
+    ) -> None:
+        """Take a connection out of a group; the others are told."""
+        if producer is not None:
+            _forget(self._produces, connection, producer)
+            members = self.producer_groups.get(producer)
+            if members is not None:
+                members.pop(connection, None)
+                if not members:
+                    del self.producer_groups[producer]
+        if consumer is not None:
+            _forget(self._consumes, connection, consumer)
+            group = self.groups.get(consumer)
+            if group is not None:
+                group.clients.pop(connection, None)
+                if not group.clients:
+                    del self.groups[consumer]
+                self.tell(group)
+
+    def lose(self, connection: Connection) -> None:
+        """Take a connection that is gone out of all groups."""
+        if connection.client_id is None:
+            return  # it never had a heartbeat
+        self._forget_name(connection)
+        for name in list(self._produces.get(connection, ())):
+            self.leave(connection, producer=name)
+        for name in list(self._consumes.get(connection, ())):
+            self.leave(connection, consumer=name)
+
+    def close_silent(self) -> None:
+        """Close connections without requests, and of clients whose heartbeats have ceased."""
+        least = self._gateway.loop.time() - self._gateway.settings.limits.idle_seconds
+        silent = {
+            connection
+            for members in (
+                *(group.clients for group in self.groups.values()),
+                *self.producer_groups.values(),
+            )
+            for connection, client in members.items()
+            if client.seen < least
+        }
+        silent.update(one for one in self._gateway.connections if one.last_used < least)
+        for connection in silent:
+            self._gateway.log.warning("%s: closed: it was silent for too long", connection.peer)
+            self.lose(connection)
+            connection.abort()  # one that does not read would stay, were its answers sent first
+
+    def tell(self, group: ConsumerGroup) -> None:
+        """Tell the consumers of a group that members or topics have changed."""
+        config = self._gateway.store._groups.get(group.name)
+        if config is not None and config.other.get("notifyConsumerIdsChangedEnable") is False:
+            return
+        for connection in list(group.clients):
+            connection.notify(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}
+            )
+
+    def _forget_name(self, connection: Connection) -> None:
+        name = connection.client_id
+        if name is not None and self._named.get(name) is connection:
+            del self._named[name]
+
+    def _check_room(self, groups: dict[str, Any]) -> None:
+        if len(groups) >= _MOST_GROUPS:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {len(groups)} groups already")
+
+
+def _forget(groups: dict[Connection, set[str]], connection: Connection, name: str) -> None:
+    names = groups.get(connection)
+    if names is not None:
+        names.discard(name)
+        if not names:
+            del groups[connection]
+
+
+def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer HEART_BEAT."""
+    data = heartbeat_of(request.body, gateway.settings.limits.subscriptions)
+    for one in data.consumers:
+        entry = gateway.new_groups.config(one.group)
+        if entry is not None:
+            gateway.new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
+    gateway.clients.enter(connection, data.client_id, data.consumers, data.producers)
+    return Answer()
+
+
+def unregister(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer UNREGISTER_CLIENT."""
+    gateway.clients.leave(
+        connection,
+        consumer=request.fields.get("consumerGroup"),
+        producer=request.fields.get("producerGroup"),
+    )
+    return Answer(fields={})
+
+
+def check_client(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer CHECK_CLIENT_CONFIG: whether a subscription that is no tags can be read."""
+    subscription = checked_subscription(request.body)
+    if subscription is not None and not subscription.is_tags:
+        try:
+            _ = subscription.filter
+        except FilterError as error:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    return Answer()
+
+
+def consumer_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_CONSUMER_LIST_BY_GROUP."""
+    name = text(request, "consumerGroup")
+    group = gateway.clients.group(name)
+    if group is None:
+        refusal = Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        refusal.answer.fields = {}
+        raise refusal
+    ids = [client.client_id for client in group.clients.values()]
+    return Answer(fields={}, body=dumps({"consumerIdList": ids}))
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.HEART_BEAT: heartbeat,
+    RequestCode.UNREGISTER_CLIENT: unregister,
+    RequestCode.CHECK_CLIENT_CONFIG: check_client,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: consumer_list,
+}

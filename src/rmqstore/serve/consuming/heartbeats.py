@@ -1,0 +1,207 @@
+"""Heartbeats, in the dialects of all clients: enums by name or ordinal, numbers as text.
+
+Source: ``common/protocol/heartbeat/HeartbeatData.java``, ``ConsumerData.java``,
+``ProducerData.java``, ``common/protocol/body/CheckClientRequestBody.java``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rmqstore.arguments import shown
+from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX
+from rmqstore.serve.wire.frames import Refusal
+from rmqstore.serve.wire.jsontext import loads
+from rmqstore.serve.wire.names import checked_group, checked_topic
+
+__all__ = ["ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
+
+_MOST_BODY = 4 << 20
+_MOST_NAME = 255
+_MOST_EXPRESSION = 64 << 10
+_MOST_GROUPS = 1000  # of one client
+_KEPT = 2048  # heartbeats that were read last: a client sends the same one again and again
+_KEPT_BODY = 2048  # bytes of one that is kept, at most
+
+_FROM_WHERE = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
+_MODELS = ("BROADCASTING", "CLUSTERING")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerData:
+    """A consumer group of a client.
+
+    Attributes
+    ----------
+    group : str
+    consume_type, message_model, consume_from_where : str
+        RocketMQ's names.
+    subscriptions : tuple of Subscription
+    unit_mode : bool
+    """
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: tuple[Subscription, ...]
+    unit_mode: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a heartbeat says: the client, its consumer groups, and the names of producer groups."""
+
+    client_id: str
+    consumers: tuple[ConsumerData, ...]
+    producers: tuple[str, ...]
+
+
+def heartbeat_of(body: bytes, most: int) -> Heartbeat:
+    """Return what the body of a heartbeat says.
+
+    Parameters
+    ----------
+    body : bytes
+    most : int
+        Topics of all its groups.
+
+    Raises
+    ------
+    Refusal
+        It is no heartbeat, or has too much, or a name that is none.
+    """
+    return (_kept_heartbeat if len(body) <= _KEPT_BODY else _read_heartbeat)(body, most)
+
+
+def _read_heartbeat(body: bytes, most: int) -> Heartbeat:
+    data = _object(_json(body), "the body")
+    consumers = tuple(_consumer(one) for one in _list(data, "consumerDataSet"))
+    topics = sum(len(one.subscriptions) for one in consumers)
+    if topics > most:
+        raise _refused(f"a heartbeat may have {most} subscriptions", topics)
+    producers = tuple(
+        _group(_object(one, "a producer").get("groupName"))
+        for one in _list(data, "producerDataSet")
+    )
+    return Heartbeat(_client_id(data.get("clientID")), consumers, producers)
+
+
+_kept_heartbeat = lru_cache(_KEPT)(_read_heartbeat)
+
+
+def checked_subscription(body: bytes) -> Subscription | None:
+    """Return the subscription that a client wants to have checked, ``None`` if there is none."""
+    if not body:
+        return None
+    data = _object(_json(body), "the body").get("subscriptionData")
+    return None if data is None else _subscription(data)
+
+
+def _json(body: bytes) -> Any:
+    if len(body) > _MOST_BODY:
+        raise _refused(f"the body must be at most {_MOST_BODY} bytes", len(body))
+    try:
+        return loads(body)
+    except ValueError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+
+
+def _consumer(value: Any) -> ConsumerData:
+    data = _object(value, "a consumer")
+    return ConsumerData(
+        _group(data.get("groupName")),
+        _enum(data.get("consumeType"), "consumeType", _TYPES, _TYPES[1]),
+        _enum(data.get("messageModel"), "messageModel", _MODELS, _MODELS[1]),
+        _enum(data.get("consumeFromWhere"), "consumeFromWhere", _FROM_WHERE, _FROM_WHERE[0]),
+        tuple(_subscription(one) for one in _list(data, "subscriptionDataSet")),
+        data.get("unitMode") in (True, "true", 1, "1"),
+    )
+
+
+def _subscription(value: Any) -> Subscription:
+    data = _object(value, "a subscription")
+    topic = data.get("topic")
+    if not isinstance(topic, str):
+        raise _refused("topic must be a text", topic)
+    return Subscription(
+        checked_topic(topic),
+        _text(data, "subString", _MOST_EXPRESSION) or ALL,
+        _text(data, "expressionType", _MOST_NAME) or TAG,
+        _whole(data.get("subVersion")),
+        data.get("classFilterMode") in (True, "true", 1, "1"),
+    )
+
+
+def _group(name: Any) -> str:
+    if not isinstance(name, str):
+        raise _refused("groupName must be a text", name)
+    return checked_group(name)
+
+
+def _client_id(value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= _MOST_NAME:
+        raise _refused(f"clientID must be 1 to {_MOST_NAME} characters", value)
+    return value
+
+
+def _text(data: dict[str, Any], name: str, most: int) -> str:
+    value = data.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > most:
+        raise _refused(f"{name} must be a text of at most {most} characters", value)
+    return value
+
+
+def _enum(value: Any, name: str, names: tuple[str, ...], default: str) -> str:
+    if value is None:
+        return default
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 1:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        return names[value]
+    if isinstance(value, str) and value.upper() in names:
+        return value.upper()
+    raise _refused(f"{name} must be one of {', '.join(names)}", value)
+
+
+def _whole(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -LONG_MAX <= value <= LONG_MAX:
+        raise _refused("subVersion must be a whole number", value)
+    return value
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _refused(f"{what} must be an object", value)
+    return value
+
+
+def _list(data: dict[str, Any], name: str) -> list[Any]:
+    value = data.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > _MOST_GROUPS:
+        raise _refused(f"{name} must be a list of at most {_MOST_GROUPS}", value)
+    return value
+
+
+def _refused(what: str, value: object) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")

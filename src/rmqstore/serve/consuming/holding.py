@@ -1,0 +1,182 @@
+"""Pulls that are held until a message has come for them.
+
+The core notes for each of them its queue and the offset that it waits for. When the dispatch has
+put messages in their queues it makes a descriptor readable; then the pulls whose queues have what
+they wait for are read again, and those that find something are answered.
+
+Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArrivingListener.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqstore._core import QueueHolds
+from rmqstore.serve.consuming.pulling import PullRequest, answer_pull
+from rmqstore.serve.wire.frames import Refusal
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["Holds"]
+
+_NOTHING_WANTED = (1 << 63) - 1
+_READ_AT_ONCE = 256  # pulls, before other events of the loop have a turn
+_ROUNDS = 16  # reads of one pull, each past messages that it does not want
+_SLOW_SECONDS = 0.05  # until a client that does not read is looked at again
+
+
+@dataclass(slots=True)
+class _Hold:
+    connection: Connection
+    pull: PullRequest
+    timer: asyncio.TimerHandle | None = None
+
+
+class Holds:
+    """The held pulls of a gateway.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._queues = QueueHolds(gateway.store)
+        self._wakeup = gateway.store._dispatch_wakeup()
+        self._holds: dict[int, _Hold] = {}
+        self._of: dict[Connection, set[int]] = {}
+        self._looking = False  # a look is due
+        self._closed = False
+        gateway.loop.add_reader(self._wakeup.fileno(), self._ring)
+        gateway.lost.append(self.drop)
+        gateway.closing.append(self.close)
+
+    def __len__(self) -> int:
+        """Return how many pulls are held."""
+        return len(self._holds)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be held."""
+        return not self._closed and len(self._holds) < self._gateway.settings.limits.held_pulls
+
+    def add(self, connection: Connection, pull: PullRequest) -> None:
+        """Hold a pull that has found nothing."""
+        number = self._queues.add(pull.topic, pull.queue_id, pull.offset)
+        hold = self._holds[number] = _Hold(connection, pull)
+        hold.timer = self._gateway.loop.call_later(pull.suspend / 1000, self._expire, number)
+        self._of.setdefault(connection, set()).add(number)
+        if len(self._holds) == 1:
+            self._want()
+        bounds = self._gateway.store._bounds(pull.topic, pull.queue_id)
+        if bounds is not None and bounds[1] > pull.offset:  # it has come since
+            self._look_soon()
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the pulls of a connection that is gone."""
+        for number in list(self._of.get(connection, ())):
+            self._remove(number)
+
+    def close(self) -> None:
+        """Hold nothing any more; the connections are closed next."""
+        self._closed = True
+        self._gateway.loop.remove_reader(self._wakeup.fileno())
+        for number in list(self._holds):
+            self._remove(number)
+        self._wakeup.close()
+
+    def _remove(self, number: int) -> _Hold:
+        hold = self._holds.pop(number)
+        self._queues.remove(number)
+        if hold.timer is not None:
+            hold.timer.cancel()
+        numbers = self._of[hold.connection]
+        numbers.discard(number)
+        if not numbers:
+            del self._of[hold.connection]
+        return hold
+
+    # Messages have come
+
+    def _ring(self) -> None:
+        """Go on: the dispatch has moved."""
+        self._wakeup.drain()
+        if self._closed:
+            return
+        self._want()
+        self._look()
+
+    def _want(self) -> None:
+        """Have the descriptor made readable by the next message."""
+        if not self._holds:
+            self._wakeup.reached(_NOTHING_WANTED)
+            return
+        # Above what was dispatched when it is set; what came before that is looked at now.
+        reached = self._wakeup.reached(_NOTHING_WANTED)
+        if reached >= 0 and self._wakeup.reached(reached + 1) > reached:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._gateway.loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._looking = False
+        if not self._closed:
+            self._want()
+            self._look()
+
+    def _look(self) -> None:
+        """Read the pulls whose queues have moved."""
+        moved = self._queues.moved()
+        for number in moved[:_READ_AT_ONCE]:
+            if number in self._holds:
+                self._read(number)
+        if len(moved) > _READ_AT_ONCE:
+            self._look_soon()
+
+    def _read(self, number: int) -> None:
+        """Read one pull again; it stays if nothing that it wants has come."""
+        hold = self._holds[number]
+        pull = hold.pull
+        if hold.connection.is_slow:
+            self._queues.set_offset(number, _NOTHING_WANTED)
+            self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, number, hold)
+            return
+        for _ in range(_ROUNDS):
+            before = pull.offset
+            if self._answer(hold, may_hold=True):
+                self._remove(number)
+                return
+            if pull.offset == before:
+                break
+        else:
+            self._look_soon()
+        self._queues.set_offset(number, pull.offset)
+
+    def _resume(self, number: int, hold: _Hold) -> None:
+        if self._holds.get(number) is hold:
+            self._queues.set_offset(number, hold.pull.offset)
+            self._look_soon()
+
+    def _expire(self, number: int) -> None:
+        """Answer a pull that has waited long enough."""
+        self._answer(self._remove(number), may_hold=False)
+
+    def _answer(self, hold: _Hold, *, may_hold: bool) -> bool:
+        try:
+            return answer_pull(
+                self._gateway, hold.connection, hold.pull, may_hold=may_hold, woken=True
+            )
+        except Refusal as refusal:
+            answer = refusal.answer
+        except Exception as error:
+            answer = self._gateway.answer_to(hold.pull.request, error)
+        hold.connection.answer(hold.pull.request, answer)
+        return True

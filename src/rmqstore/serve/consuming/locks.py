@@ -1,0 +1,183 @@
+"""Locks of queues that are consumed in order: one client of a group has a queue at a time.
+
+A lock lives for 60 seconds from its last renewal; a client that is gone has its locks until then.
+
+Source: ``broker/client/rebalance/RebalanceLockManager.java``,
+``broker/processor/AdminBrokerProcessor.java lockBatchMQ``, ``unlockBatchMQ``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqstore import paths
+from rmqstore.arguments import shown
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import INT_MAX
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
+
+LOCK_MILLIS = 60_000
+_MOST_LOCKS = 100_000  # of all groups
+_MOST_BODY = 4 << 20
+_MOST_NAME = 255
+
+
+class LockedQueue(NamedTuple):
+    """What is locked."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class _Held:
+    client_id: str
+    renewed: int  # ms
+
+    def is_expired(self, now: int) -> bool:
+        return now - self.renewed > LOCK_MILLIS
+
+
+class Locks:
+    """Who has which queue.
+
+    Parameters
+    ----------
+    now : callable
+        The time in milliseconds.
+    most : int, optional
+        Locks at a time; beyond that no other queue is locked.
+    """
+
+    def __init__(self, now: Callable[[], int], most: int = _MOST_LOCKS) -> None:
+        self._now = now
+        self._most = most
+        self._groups: dict[str, dict[LockedQueue, _Held]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many there are, among them those that are expired and not yet forgotten."""
+        return self._count
+
+    def holder(self, group: str, queue: LockedQueue) -> str | None:
+        """Return the client that has a queue."""
+        lock = self._groups.get(group, {}).get(queue)
+        return None if lock is None or lock.is_expired(self._now()) else lock.client_id
+
+    def lock(self, group: str, queues: Iterable[LockedQueue], client_id: str) -> list[LockedQueue]:
+        """Lock what nobody else has, renew what the client has, and return these."""
+        now = self._now()
+        held = self._groups.get(group, {})
+        locked = []
+        for queue in dict.fromkeys(queues):
+            lock = held.get(queue)
+            if lock is None:
+                if self._count >= self._most and not self._forget_expired(now):
+                    continue
+                held = self._groups.setdefault(group, held)
+                held[queue] = _Held(client_id, now)
+                self._count += 1
+            elif lock.client_id == client_id or lock.is_expired(now):
+                lock.client_id, lock.renewed = client_id, now
+            else:
+                continue
+            locked.append(queue)
+        return locked
+
+    def unlock(self, group: str, queues: Iterable[LockedQueue], client_id: str) -> None:
+        """Give up what the client has of these; what others have stays theirs."""
+        held = self._groups.get(group, {})
+        for queue in queues:
+            lock = held.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                del held[queue]
+                self._count -= 1
+        if not held:
+            self._groups.pop(group, None)
+
+    def _forget_expired(self, now: int) -> bool:
+        """Forget the locks that are expired, and tell whether there were any."""
+        before = self._count
+        for group, held in list(self._groups.items()):
+            for queue in [queue for queue, lock in held.items() if lock.is_expired(now)]:
+                del held[queue]
+                self._count -= 1
+            if not held:
+                del self._groups[group]
+        return self._count < before
+
+
+def _refused(what: str, value: object) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")
+
+
+def _asked(request: Request) -> tuple[str, str, list[LockedQueue]]:
+    """Return group, client and queues of a body."""
+    if len(request.body) > _MOST_BODY:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the body must be at most {_MOST_BODY} bytes, got {len(request.body)}",
+        )
+    try:
+        body: Any = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise _refused("the body must be an object", body)
+    group, client_id = body.get("consumerGroup"), body.get("clientId")
+    if not isinstance(group, str) or not paths.is_group_name(group):
+        raise _refused("consumerGroup must be 1 to 120 of [%|a-zA-Z0-9_-]", group)
+    if not isinstance(client_id, str) or not 1 <= len(client_id) <= _MOST_NAME:
+        raise _refused(f"clientId must be 1 to {_MOST_NAME} characters", client_id)
+    queues = body.get("mqSet", [])
+    if not isinstance(queues, list):
+        raise _refused("mqSet must be a list", queues)
+    return group, client_id, [_queue(entry) for entry in queues]
+
+
+def _queue(entry: Any) -> LockedQueue:
+    if not isinstance(entry, dict):
+        raise _refused("a queue of mqSet must be an object", entry)
+    topic, broker, queue_id = (entry.get(name) for name in ("topic", "brokerName", "queueId"))
+    if not isinstance(topic, str) or not paths.is_topic_name(topic):
+        raise _refused("topic must be 1 to 127 of [%|a-zA-Z0-9_-]", topic)
+    if not isinstance(broker, str) or len(broker) > _MOST_NAME:
+        raise _refused(f"brokerName must be up to {_MOST_NAME} characters", broker)
+    if isinstance(queue_id, str) and queue_id.isascii() and queue_id.isdigit():
+        queue_id = int(queue_id[:11])  # as C++ may write it
+    if isinstance(queue_id, bool) or not isinstance(queue_id, int) or not 0 <= queue_id <= INT_MAX:
+        raise _refused(f"queueId must be 0 to {INT_MAX}", queue_id)
+    return LockedQueue(topic, broker, queue_id)
+
+
+def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer LOCK_BATCH_MQ."""
+    group, client_id, queues = _asked(request)
+    locked = [
+        {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
+        for queue in gateway.locks.lock(group, queues, client_id)
+    ]
+    return Answer(body=json.dumps({"lockOKMQSet": locked}, separators=(",", ":")).encode())
+
+
+def unlock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer UNLOCK_BATCH_MQ."""
+    group, client_id, queues = _asked(request)
+    gateway.locks.unlock(group, queues, client_id)
+    return Answer()
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.LOCK_BATCH_MQ: lock_batch,
+    RequestCode.UNLOCK_BATCH_MQ: unlock_batch,
+}

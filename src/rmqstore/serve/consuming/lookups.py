@@ -1,0 +1,102 @@
+"""Look-ups of messages: by the place in an id, and by key.
+
+Source: ``broker/processor/QueryMessageProcessor.java``,
+``store/DefaultMessageStore.java queryMessage``, ``store/index/IndexService.java queryOffset``.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX, number, text
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.services.schedule_search import record_at
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+    from rmqstore.store import MessageStore
+
+__all__ = ["HANDLERS"]
+
+_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
+_UNIQUE_MOST = 32  # defaultQueryMaxNum
+_MOST = 64  # maxMsgsNumBatch
+_MOST_BYTES = 8 << 20  # of records in an answer, so that it is a frame; always one
+_INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
+
+
+def view_message(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer VIEW_MESSAGE_BY_ID."""
+    offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+    message = record_at(gateway.store, offset) if offset >= 0 else None
+    if message is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+    return Answer(body=gateway.store._record_bytes(message))
+
+
+async def query_message(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer QUERY_MESSAGE."""
+    topic, key = text(request, "topic"), text(request, "key")
+    most = number(request, "maxNum")
+    begin = number(request, "beginTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+    end = number(request, "endTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+    if request.fields.get(_UNIQUE_KEY) == "true":
+        most = _UNIQUE_MOST
+    store = gateway.store
+    records = b""
+    if paths.is_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
+        records = await gateway.loop.run_in_executor(
+            None, _found, store, topic, key, min(most, _MOST), (max(begin, 0), end)
+        )
+    time, offset = _index_end(store)
+    fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
+    if not records:
+        fields = dict.fromkeys(fields, "0")  # as the broker, which looks no further then
+        refusal = Refusal(
+            ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
+        )
+        refusal.answer.fields = fields
+        raise refusal
+    return Answer(fields=fields, body=records)
+
+
+def _found(store: MessageStore, topic: str, key: str, most: int, times: tuple[int, int]) -> bytes:
+    """Return the newest records of a key, in the order of the log."""
+    found = store.query(topic, key, max_num=most, begin=times[0], end=times[1])
+    kept: list[bytes] = []
+    size = 0
+    for message in found:
+        size += message.store_size
+        if kept and size > _MOST_BYTES:
+            break
+        kept.append(store._record_bytes(message))
+    kept.reverse()
+    return b"".join(kept)
+
+
+def _index_end(store: MessageStore) -> tuple[int, int]:
+    """Return store time and log offset of the newest entry of the index; 0 if there is none."""
+    try:
+        names = [
+            one.name
+            for one in Path(store.path, paths.INDEX).iterdir()
+            if paths.parse_index_file_name(one.name) is not None
+        ]
+        if not names:
+            return 0, 0
+        with Path(store.path, paths.INDEX, max(names)).open("rb") as file:
+            _, time, _, offset = _INDEX_HEADER.unpack(file.read(_INDEX_HEADER.size))
+    except (OSError, struct.error):
+        return 0, 0
+    return time, offset
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.VIEW_MESSAGE_BY_ID: view_message,
+    RequestCode.QUERY_MESSAGE: query_message,
+}

@@ -1,0 +1,115 @@
+"""Groups that are made by their consumers: at once in memory, and soon in the files.
+
+A thousand consumers may come at a time, and each group is an entry in two files that are written
+whole. They are written in another thread, for all groups that have come meanwhile.
+
+Source: ``broker/subscription/SubscriptionGroupManager.java findSubscriptionGroupConfig``,
+``broker/topic/TopicConfigManager.java createTopicInSendMessageBackMethod``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.errors import StoreError
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.frames import Refusal
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["NewGroups"]
+
+_UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
+_QUEUES_MOST = 65536
+_SAVE_SECONDS = 0.05  # between two saves
+_REST = 10  # times as long as the last save took, at least
+
+
+class NewGroups:
+    """Makes groups for consumers, and their retry topics.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._unsaved = False
+        self._saving: asyncio.Task[None] | None = None
+        gateway.closing.append(self.close)
+
+    def config(self, name: str) -> GroupConfig | None:
+        """Return the entry of a group; it is made where groups are made by their consumers.
+
+        ``None`` where they are not, and there is none of this name.
+        """
+        groups = self._gateway.store._groups
+        entry = groups.get(name)
+        if entry is None and self._gateway.settings.auto_create_groups:
+            most = self._gateway.settings.limits.topics
+            if len(groups) >= most:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the group {name} is not made: there are {most} already",
+                )
+            entry = groups.enter(GroupConfig(name))
+            self._save_soon()
+        return entry
+
+    def make_retry_topic(self, group: GroupConfig, *, unit_mode: bool) -> None:
+        """Make the retry topic of a group if it is not there."""
+        topic = paths.retry_topic(group.group_name)
+        store = self._gateway.store
+        if group.retry_queue_nums <= 0 or store._registry.get(topic) is not None:
+            return
+        queues = min(group.retry_queue_nums, _QUEUES_MOST)
+        flag = _UNIT_SUB if unit_mode else 0
+        with store._registry.lock:
+            store._registry.enter(TopicConfig(topic, queues, queues, topic_sys_flag=flag))
+            store._set_topic(topic, queues)
+        self._save_soon()
+
+    def _save_soon(self) -> None:
+        self._unsaved = True
+        if self._saving is None:
+            self._saving = self._gateway.spawn(self._save())
+
+    async def _save(self) -> None:
+        """Save as long as there is something new, and not all the time."""
+        loop = self._gateway.loop
+        rest = _SAVE_SECONDS
+        try:
+            while self._unsaved:
+                await asyncio.sleep(rest)
+                self._unsaved = False
+                began = time.monotonic()
+                try:
+                    await loop.run_in_executor(None, self._save_files)
+                except (OSError, StoreError) as error:
+                    self._unsaved = True
+                    self._gateway.log.warning("groups cannot be saved: %s", error)
+                rest = max(_SAVE_SECONDS, _REST * (time.monotonic() - began))
+        finally:
+            self._saving = None
+
+    def _save_files(self) -> None:
+        store = self._gateway.store
+        store._groups.save()
+        with store._registry.lock:
+            store._registry.save()
+
+    def close(self) -> None:
+        """Save what is not saved yet."""
+        if self._unsaved or self._saving is not None:
+            self._unsaved = False
+            try:
+                self._save_files()
+            except (OSError, StoreError) as error:
+                self._gateway.log.warning("groups cannot be saved: %s", error)

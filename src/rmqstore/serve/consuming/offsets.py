@@ -1,0 +1,120 @@
+"""Offsets: how far a group has come in a queue, and where a queue begins and ends.
+
+Source: ``broker/processor/ConsumerManageProcessor.java``,
+``broker/processor/AdminBrokerProcessor.java getMaxOffset`` and its neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.errors import StoreError
+from rmqstore.serve.topics.topictable import topic_config
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX, number
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import group_of, topic_of
+from rmqstore.topic import Queue
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["HANDLERS"]
+
+
+def _long(request: Request, name: str) -> int:
+    return number(request, name, least=-LONG_MAX - 1, most=LONG_MAX)
+
+
+def _bounds(gateway: Gateway, topic: str, queue_id: int) -> tuple[int, int]:
+    """Return the first offset of a queue and the one after its last; 0 where there is none."""
+    if queue_id < 0:
+        return 0, 0
+    return gateway.store._bounds(topic, queue_id) or (0, 0)
+
+
+def query_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer QUERY_CONSUMER_OFFSET."""
+    group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
+    offset = gateway.store._progress.get(topic, group).get(queue_id, -1)
+    if offset < 0:
+        least, _ = _bounds(gateway, topic, queue_id)
+        if least > 0 or gateway.distance.is_far(topic, queue_id, 0):
+            refusal = Refusal(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
+            refusal.answer.fields = {}
+            raise refusal
+        offset = 0  # so that a new group of a small store begins at its first message
+    return Answer(fields={"offset": str(offset)})
+
+
+def update_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer UPDATE_CONSUMER_OFFSET; a negative one stands for none, and is not kept."""
+    group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
+    offset = _long(request, "commitOffset")
+    store = gateway.store
+    if topic_config(gateway, topic) is None and not store._knows_topic(topic):
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    if queue_id < 0:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
+    if offset >= 0:
+        store._commit_progress(topic, group, queue_id, offset)
+    return Answer(fields={})
+
+
+def max_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_MAX_OFFSET."""
+    _, end = _bounds(gateway, topic_of(request), number(request, "queueId"))
+    return Answer(fields={"offset": str(end)})
+
+
+def min_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_MIN_OFFSET."""
+    least, _ = _bounds(gateway, topic_of(request), number(request, "queueId"))
+    return Answer(fields={"offset": str(least)})
+
+
+def offset_by_time(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer SEARCH_OFFSET_BY_TIMESTAMP."""
+    topic, queue_id = topic_of(request), number(request, "queueId")
+    millis = _long(request, "timestamp")
+    boundary = request.fields.get("boundaryType", "").upper()
+    least, end = _bounds(gateway, topic, queue_id)
+    offset = 0
+    if end > 0:
+        queue = Queue(gateway.store, topic, queue_id)
+        # A time before the first, or after the last message, is as good as any other.
+        millis = min(max(millis, 0), LONG_MAX >> 1)
+        if boundary == "LOWER":
+            offset = queue.offset_at(millis, "lower")
+        elif boundary == "UPPER":
+            offset = max(queue.offset_at(millis, "upper"), least)
+        else:
+            offset = queue.offset_at(millis, "nearest")
+    return Answer(fields={"offset": str(offset)})
+
+
+def earliest_time(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_EARLIEST_MSG_STORETIME: that of the queue's first message, -1 if it has none."""
+    topic, queue_id = topic_of(request), number(request, "queueId")
+    least, end = _bounds(gateway, topic, queue_id)
+    millis = -1
+    if least < end:
+        try:
+            millis = gateway.store._store_time(topic, queue_id, least)
+        except StoreError:
+            millis = -1  # removed meanwhile
+    return Answer(fields={"timestamp": str(millis)})
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.QUERY_CONSUMER_OFFSET: query_offset,
+    RequestCode.UPDATE_CONSUMER_OFFSET: update_offset,
+    RequestCode.GET_MAX_OFFSET: max_offset,
+    RequestCode.GET_MIN_OFFSET: min_offset,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offset_by_time,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: earliest_time,
+}

@@ -1,0 +1,295 @@
+"""Pulls: stored records for a consumer, now or when a message has come.
+
+Source: ``broker/processor/PullMessageProcessor.java``, ``common/sysflag/PullSysFlag.java``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqstore.errors import FilterError
+from rmqstore.serve.consuming.subscriptions import TAG, Subscription
+from rmqstore.serve.topics.topictable import topic_config
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import INT_MAX, LONG_MAX, number, optional_number, text
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import group_of
+from rmqstore.types import GetStatus
+
+if TYPE_CHECKING:
+    from rmqstore._core import PullFilter
+    from rmqstore.brokerfiles.groups import GroupConfig
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["HANDLERS", "PullRequest", "answer_pull"]
+
+# Bits of sysFlag.
+_COMMIT_OFFSET = 1
+_SUSPEND = 2
+_SUBSCRIPTION = 4
+
+_READ = 4  # PermName.PERM_READ
+_MOST_EXPRESSION = 64 << 10
+_LONGEST_HOLD = 3_600_000  # ms
+_HEAD = 8  # bytes of a frame before its header
+_KEPT = 256  # filters of requests that are kept for the next one
+_KEPT_LENGTH = 4096
+
+# What the store says, as the code that a consumer gets; an answer of 19 may be held back.
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+}
+_EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
+@dataclass(slots=True)
+class PullRequest:
+    """A pull, parsed.
+
+    Attributes
+    ----------
+    request : Request
+    group, topic : str
+    queue_id, offset : int
+        ``offset`` is where the search goes on; messages before it are none of the wanted.
+    asked : int
+        The offset that the consumer has asked for.
+    most : int
+        Messages at most.
+    most_bytes : int or None
+        Of a 5.x client.
+    sys_flag, sub_version : int
+    suspend : int
+        Milliseconds that it may be held.
+    """
+
+    request: Request
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    asked: int
+    most: int
+    most_bytes: int | None
+    sys_flag: int
+    sub_version: int
+    suspend: int
+
+
+def _refused(code: int, remark: str, *, faq: bool = False) -> Refusal:
+    refusal = Refusal(code, remark, faq=faq)
+    refusal.answer.fields = {}
+    return refusal
+
+
+def _parsed(request: Request) -> PullRequest:
+    group, topic = group_of(request), text(request, "topic")
+    asked = number(request, "queueOffset", least=-LONG_MAX - 1, most=LONG_MAX)
+    sys_flag = number(request, "sysFlag")
+    pull = PullRequest(
+        request,
+        group,
+        topic,
+        number(request, "queueId"),
+        asked,
+        asked,
+        number(request, "maxMsgNums"),
+        optional_number(request, "maxMsgBytes"),
+        sys_flag,
+        number(request, "subVersion", least=-LONG_MAX - 1, most=LONG_MAX),
+        0,
+    )
+    suspend = number(request, "suspendTimeoutMillis", least=-LONG_MAX - 1, most=LONG_MAX)
+    if sys_flag & _SUSPEND:
+        pull.suspend = min(max(suspend, 0), _LONGEST_HOLD)
+    return pull
+
+
+def _checked(gateway: Gateway, connection: Connection, pull: PullRequest) -> PullFilter | None:
+    """Return the filter of a pull that is allowed, in the order of a broker's checks."""
+    config = gateway.new_groups.config(pull.group)
+    if config is None:
+        raise _refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{pull.group}] does not exist, ",
+            faq=True,
+        )
+    if not config.consume_enable:
+        raise _refused(
+            ResponseCode.NO_PERMISSION, f"subscription group no permission, {pull.group}"
+        )
+    topic = topic_config(gateway, pull.topic)
+    if topic is None:
+        raise _refused(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{pull.topic}] not exist, apply first please! ",
+            faq=True,
+        )
+    if not topic.perm & _READ:
+        raise _refused(
+            ResponseCode.NO_PERMISSION, f"the topic[{pull.topic}] pulling message is forbidden"
+        )
+    if not 0 <= pull.queue_id < topic.read_queue_nums:
+        raise _refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"queueId[{pull.queue_id}] is illegal, topic:[{pull.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.peer}]",
+        )
+    if pull.sys_flag & _SUBSCRIPTION:
+        return _own_filter(gateway, pull)
+    return _group_filter(gateway, pull, config)
+
+
+def _own_filter(gateway: Gateway, pull: PullRequest) -> PullFilter | None:
+    """Return the filter of the subscription in the request."""
+    fields = pull.request.fields
+    expression, kind = fields.get("subscription", ""), fields.get("expressionType") or TAG
+    key = (kind, expression)
+    kept = gateway.pull_filters
+    try:
+        if key in kept:
+            return kept[key]
+        if len(expression) > _MOST_EXPRESSION:
+            raise FilterError(f"an expression of {len(expression)} characters", 0)
+        found = Subscription(pull.topic, expression, kind).filter
+    except FilterError:
+        raise _refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+        ) from None
+    if len(expression) <= _KEPT_LENGTH:
+        if len(kept) >= _KEPT:
+            kept.clear()
+        kept[key] = found
+    return found
+
+
+def _group_filter(gateway: Gateway, pull: PullRequest, config: GroupConfig) -> PullFilter | None:
+    """Return the filter of what the group has subscribed to by heartbeat."""
+    group = gateway.clients.group(pull.group)
+    if group is None:
+        raise _refused(
+            ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist", faq=True
+        )
+    if group.is_broadcast and not config.consume_broadcast_enable:
+        raise _refused(
+            ResponseCode.NO_PERMISSION,
+            f"the consumer group[{pull.group}] can not consume by broadcast way",
+        )
+    subscription = group.subscriptions.get(pull.topic)
+    if subscription is None:
+        raise _refused(
+            ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist", faq=True
+        )
+    if subscription.version < pull.sub_version:
+        raise _refused(
+            ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+        )
+    try:
+        return subscription.filter
+    except FilterError:
+        raise _refused(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
+        ) from None
+
+
+def answer_pull(
+    gateway: Gateway,
+    connection: Connection,
+    pull: PullRequest,
+    *,
+    may_hold: bool,
+    woken: bool = False,
+) -> bool:
+    """Read what a pull wants and answer it, unless there is nothing and it may be held.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    connection : Connection
+    pull : PullRequest
+        Its ``offset`` moves past messages that nobody wants.
+    may_hold : bool
+    woken : bool, optional
+        It was held already: what has come and is not wanted does not end that.
+
+    Returns
+    -------
+    bool
+        Whether it was answered.
+
+    Raises
+    ------
+    Refusal
+        It is not allowed, or not any more.
+    """
+    made = _checked(gateway, connection, pull)
+    store = gateway.store
+    most, most_bytes = gateway.distance.limits(pull.topic, pull.queue_id, pull.offset)
+    most = max(1, min(pull.most, most))
+    if pull.most_bytes is not None and pull.most_bytes > 0:
+        most_bytes = min(most_bytes, pull.most_bytes)
+    opaque = pull.request.opaque
+    status, following, least, end, count, frame = store._pull(
+        pull.topic, pull.queue_id, pull.offset, most, most_bytes, made, opaque
+    )
+    if count:
+        size = len(frame) - _HEAD - int.from_bytes(frame[4:_HEAD])
+        gateway.rates.got(pull.group, pull.topic, count, size)
+        if not pull.request.oneway:
+            connection.write(frame)
+        return True
+    code = _CODES[status]
+    if status in _EMPTY and pull.asked == 0:
+        code = ResponseCode.PULL_NOT_FOUND
+    remark = status.name
+    if may_hold and code == ResponseCode.PULL_NOT_FOUND:
+        return False
+    if may_hold and woken and code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        pull.offset = following
+        return False
+    if status is GetStatus.OFFSET_OVERFLOW_ONE and pull.offset != pull.asked:
+        code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, GetStatus.NO_MATCHED_MESSAGE.name
+    connection.answer(
+        pull.request,
+        Answer(
+            code,
+            remark,
+            {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": str(following),
+                "minOffset": str(least),
+                "maxOffset": str(end),
+            },
+        ),
+    )
+    return True
+
+
+def pull_message(gateway: Gateway, connection: Connection, request: Request) -> None:
+    """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until there is something."""
+    pull = _parsed(request)
+    holds = gateway.holds
+    hold = pull.suspend > 0 and not request.oneway and holds.has_room
+    if not answer_pull(gateway, connection, pull, may_hold=hold):
+        holds.add(connection, pull)
+    if pull.sys_flag & _COMMIT_OFFSET:
+        offset = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
+        if 0 <= offset <= LONG_MAX and pull.queue_id <= INT_MAX:
+            gateway.store._commit_progress(pull.topic, pull.group, pull.queue_id, offset)
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.PULL_MESSAGE: pull_message,
+    RequestCode.LITE_PULL_MESSAGE: pull_message,
+}

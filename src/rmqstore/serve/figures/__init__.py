@@ -1,0 +1,1 @@
+"""Rates, and the metrics port with its page."""

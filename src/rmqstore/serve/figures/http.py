@@ -1,0 +1,196 @@
+"""A small HTTP server in the gateway's loop: GET alone, for this machine alone.
+
+What it serves is bounded, and closed after each answer.  A page of another site cannot reach it
+through a browser: the ``Host`` must be this machine's name, and browsers say where a request
+comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from rmqstore.serve.network.sockets import address_text, bind
+
+__all__ = ["HttpServer", "Reply", "Resource"]
+
+T = TypeVar("T")
+
+_HOST = "127.0.0.1"
+_NAMES = {"127.0.0.1", "localhost", "[::1]"}
+_HEAD_BYTES = 16 << 10  # of a request line with its headers
+_READ_SECONDS = 10.0
+_WRITE_SECONDS = 10.0
+_CONNECTIONS = 64
+_REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
+            405: "Method Not Allowed", 500: "Internal Server Error"}  # fmt: skip
+_HEADERS = (
+    "Cache-Control: no-store\r\n"
+    "Connection: close\r\n"
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'\r\n"
+    "Cross-Origin-Resource-Policy: same-origin\r\n"
+    "Referrer-Policy: no-referrer\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is sent back.
+
+    Attributes
+    ----------
+    body : bytes
+    kind : str
+        Its media type.
+    status : int
+    """
+
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+    status: int = 200
+
+
+# Of the query's fields, each with its last value.
+Resource = Callable[[Mapping[str, str]], Awaitable[Reply]]
+
+
+class HttpServer:
+    """Serves resources by their path.
+
+    Parameters
+    ----------
+    port : int
+        On 127.0.0.1; 0 takes a free one.
+    resources : dict of str to callable
+        By path.
+
+    Attributes
+    ----------
+    address : str
+        ``"127.0.0.1:PORT"``.
+
+    Raises
+    ------
+    OSError
+        The port is in use.
+    """
+
+    def __init__(self, port: int, resources: Mapping[str, Resource]) -> None:
+        self._socket: socket.socket = bind(_HOST, port)
+        self.address = address_text(_HOST, self._socket.getsockname()[1])
+        self._resources = resources
+        self._log = logging.getLogger("rmqstore.serve")
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._worker = ThreadPoolExecutor(1, "rmq-serve-page")
+
+    async def start(self) -> None:
+        """Begin to serve; called in the loop."""
+        self._server = await asyncio.start_server(
+            self._connected, sock=self._socket, limit=_HEAD_BYTES
+        )
+
+    def stop(self) -> None:
+        """End it; called in the loop."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._serving:
+            task.cancel()
+
+    def close(self) -> None:
+        """Let go of the port, also where it was never started."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        self._socket.close()
+
+    async def aside(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Call what reads the disk in a thread, one at a time; the loop goes on."""
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            if len(self._serving) > _CONNECTIONS:
+                return
+            reply = await self._answer(reader)
+            if reply is not None:
+                async with asyncio.timeout(_WRITE_SECONDS):
+                    writer.write(_head(reply) + reply.body)
+                    await writer.drain()
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            pass  # who asked is gone, slow, or it is the end
+        finally:
+            self._serving.discard(task)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> Reply | None:
+        """Read a request and return its reply; None where there was none."""
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return None
+        except asyncio.LimitOverrunError:
+            return _refused(400, "the request is too long")
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _refused(400, "this is no request of HTTP/1.1")
+        headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        reply = _check(words[0], headers) or await self._get(words[1])
+        return Reply(b"", reply.kind, reply.status) if words[0] == "HEAD" else reply
+
+    async def _get(self, address: str) -> Reply:
+        """Return what is at an address."""
+        try:
+            target = urlsplit(address)
+            query = parse_qs(target.query, max_num_fields=16, keep_blank_values=True)
+        except ValueError:
+            return _refused(400, "this is no address")
+        resource = self._resources.get(target.path)
+        if resource is None:
+            return _refused(404, "there is no such page")
+        try:
+            return await resource({name: values[-1] for name, values in query.items()})
+        except Exception as error:
+            self._log.warning("%s of the page failed: %s", target.path, error)
+            return _refused(500, f"{type(error).__name__}: {error}")
+
+
+def _check(method: str, headers: Mapping[str, str]) -> Reply | None:
+    """Return why a request is not answered, or None."""
+    if method not in {"GET", "HEAD"}:
+        return _refused(405, "only GET is answered")
+    host = headers.get("host", "").lower()
+    name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    if (name if port.isdigit() and name else host) not in _NAMES:
+        # Otherwise a name that another site has resolve to us would read what is here.
+        return _refused(403, "the Host is not this machine: ask for 127.0.0.1 or localhost")
+    if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        return _refused(403, "the request comes from another site")
+    return None
+
+
+def _refused(status: int, text: str) -> Reply:
+    return Reply(f"{text}\n".encode(), status=status)
+
+
+def _head(reply: Reply) -> bytes:
+    return (
+        f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\n"
+        f"Content-Type: {reply.kind}\r\n"
+        f"Content-Length: {len(reply.body)}\r\n{_HEADERS}\r\n"
+    ).encode("latin-1")

@@ -1,0 +1,1 @@
+"""Sockets, TLS, connections, and answers that wait for the disk."""

@@ -1,0 +1,309 @@
+"""One connection of a client: its frames, its answers, and our requests to it.
+
+Source: ``remoting/netty/NettyRemotingAbstract.java``, ``NettyRemotingServer.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from rmqstore.serve.network.durable import Outcome
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.frames import (
+    Answer,
+    FrameReader,
+    Request,
+    encode_answer,
+    encode_request,
+    with_code,
+)
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["Connection"]
+
+_MOST_UNANSWERED = 64  # requests that are answered later, until no more are read
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection; used only in the loop.
+
+    Attributes
+    ----------
+    peer : str
+        ``ip:port`` of the client, the born host of what it sends.
+    dialled : (str, int)
+        The address that the client used to reach us.
+    address : (str, int)
+        What routes and message ids say to this client.
+    store_host : str
+        The same as ``ip:port``, as records have it.
+    client_id : str or None
+        Of its last heartbeat.
+    language, version : str, int
+        Of its last request.
+    last_used : float
+        Time of the loop when a frame of it was last complete.
+    kept : int
+        Bytes of frames that are not complete, or wait until their turn comes.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.peer = ""
+        self.dialled = ("127.0.0.1", 0)
+        self.store_host = ""
+        self.client_id: str | None = None
+        self.language = "OTHER"
+        self.version = 0
+        self.last_used = 0.0
+        self.kept = 0
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(Request)
+        self._full = False  # the client reads its answers too slowly
+        self._ceased = False  # the gateway stops
+        self._paused = False
+        self._late = 0  # bytes of answers that wait for the disk
+        self._most_late = 0  # of them, until no more requests are read
+        self._unanswered = 0  # requests whose handlers wait for something
+        self._opaque = 0
+        self._asked: dict[int, asyncio.Future[Request]] = {}
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What routes and message ids say to this client."""
+        return self.gateway.settings.advertise or self.dialled
+
+    # Called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        limit = self.gateway.settings.limits.write_buffer
+        self._most_late = limit
+        self._transport.set_write_buffer_limits(high=limit)
+        peer = transport.get_extra_info("peername")
+        name = transport.get_extra_info("sockname")
+        if not peer or not name:  # it is gone again
+            self._transport.abort()
+            return
+        self.peer = _text(peer)
+        self.dialled = (str(name[0]), self.gateway.port)
+        self.store_host = self.gateway.store_host(self.dialled)
+        self._reader.set_hosts(self.peer, self.store_host)
+        self.last_used = self.gateway.loop.time()
+        self.gateway.connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return room for the next read."""
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle the frames that are complete."""
+        self._reader.received(nbytes)
+        self._handle()
+
+    def _handle(self) -> None:
+        """Handle what came; a client that never completes a frame does not count as active."""
+        reader = self._reader
+        before = reader.kept
+        self._handle_requests()
+        kept = reader.kept
+        if kept < before:
+            self.last_used = self.gateway.loop.time()
+        if kept != self.kept and self.is_open:
+            self.gateway.keeps(self, kept)
+
+    def _handle_requests(self) -> None:
+        """Handle requests as long as the client reads the answers; all plain sends in the core."""
+        gateway = self.gateway
+        reader = self._reader
+        while not self._waits:
+            sends = gateway.sends if gateway.hot_sends else None
+            try:
+                request: Request | None = reader.take(sends)
+            except ValueError as error:
+                self._write_answers()
+                gateway.log.warning("%s: closed: %s", self.peer, error)
+                self.close()
+                return
+            if request is None:
+                break
+            self._take(request)
+            if not self.is_open:
+                break
+        self._write_answers()
+
+    def _write_answers(self) -> None:
+        """Write the answers to plain sends; with SYNC_FLUSH once they are on the disk."""
+        now = self._reader.answers()
+        if now:
+            self.write(now)
+        late = self._reader.late_answers()
+        if late is not None:
+            stop, frames = late
+            self._late += len(frames)
+            self.gateway.durable.hold(stop, partial(self._durable, frames))
+            self._pace()
+        elif self.gateway.sends.unflushed:
+            self.gateway.durable.ask()
+
+    def _durable(self, frames: bytes, outcome: Outcome) -> None:
+        self._late -= len(frames)
+        if outcome == "late":
+            frames = with_code(frames, ResponseCode.FLUSH_DISK_TIMEOUT)
+        elif outcome == "failed":
+            frames = with_code(frames, ResponseCode.SERVICE_NOT_AVAILABLE)
+        self.write(frames)
+        self._pace()
+
+    def _take(self, request: Request) -> None:
+        if request.is_answer:
+            future = self._asked.pop(request.opaque, None)
+            if future is not None and not future.done():
+                future.set_result(request)
+            return
+        self.language, self.version = request.language, request.version
+        self.gateway.dispatch(self, request)
+
+    @property
+    def _waits(self) -> bool:
+        return (
+            self._full
+            or self._ceased
+            or self._unanswered >= _MOST_UNANSWERED
+            or self._late > self._most_late
+        )
+
+    def _pace(self) -> None:
+        """Read no more requests while answers pile up."""
+        if self._transport is None or self._transport.is_closing() or self._waits == self._paused:
+            return
+        self._paused = not self._paused
+        if self._paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+            if self._reader.kept:
+                self.gateway.loop.call_soon(self._handle)
+
+    def pause_writing(self) -> None:
+        """Read no more requests of a client that does not read the answers."""
+        self._full = True
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._full = False
+        self._pace()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the client."""
+        self._transport = None
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError(f"{self.peer} is gone"))
+        self._asked.clear()
+        self.gateway.disconnected(self)
+
+    # Called by handlers
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether its client reads what it is sent."""
+        return self.is_open and not self._full
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be written to."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the client does not read its answers as fast as they come."""
+        return self._full
+
+    def write(self, frames: bytes) -> None:
+        """Send frames; nothing happens if the client is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames)
+
+    def answer(self, request: Request, answer: Answer) -> None:
+        """Answer a request, now or later; one that nobody waits for is not answered."""
+        if not request.oneway:
+            self.write(encode_answer(answer, request.opaque))
+
+    def notify(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> None:
+        """Send a request that the client does not answer."""
+        self._opaque += 1
+        self.write(encode_request(code, fields, body, self._opaque, oneway=True))
+        # These come of what others do, whether this client reads them or not.
+        most = 2 * self.gateway.settings.limits.write_buffer
+        if self._full and self._transport and self._transport.get_write_buffer_size() > most:
+            self.gateway.log.warning("%s: closed: it does not read what it is sent", self.peer)
+            self.abort()
+
+    async def ask(
+        self,
+        code: int,
+        fields: Mapping[str, str] | None,
+        body: bytes = b"",
+        *,
+        seconds: float = 10.0,
+    ) -> Request:
+        """Send a request and return its answer.
+
+        Raises
+        ------
+        TimeoutError
+            There was none in time.
+        ConnectionResetError
+            The client is gone.
+        """
+        if self._transport is None:
+            raise ConnectionResetError(f"{self.peer} is gone")
+        self._opaque += 1
+        opaque = self._opaque
+        future = self._asked[opaque] = self.gateway.loop.create_future()
+        self.write(encode_request(code, fields, body, opaque, oneway=False))
+        try:
+            return await asyncio.wait_for(future, seconds)
+        finally:
+            self._asked.pop(opaque, None)
+
+    def waits_for(self, task: asyncio.Task[None]) -> None:
+        """Count a request that is answered when a task ends."""
+        self._unanswered += 1
+        task.add_done_callback(self._answered)
+        self._pace()
+
+    def _answered(self, _task: asyncio.Task[None]) -> None:
+        self._unanswered -= 1
+        self._pace()
+
+    def cease(self) -> None:
+        """Read nothing more, while what was read is still answered; our own requests fail."""
+        self._ceased = True
+        self._pace()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError("the gateway stops"))
+
+    def abort(self) -> None:
+        """Close it at once; what was written and not taken is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close it; what was written before is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _text(name: object) -> str:
+    host, port = cast("tuple[str, int]", name)[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,156 @@
+"""Replies: pushed to the client that has asked, and stored as a broker stores them.
+
+Source: ``broker/processor/ReplyMessageProcessor.java``,
+``broker/client/net/Broker2Client.java callClient``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.asyncwait import put_at_once, put_durable
+from rmqstore.errors import PutError
+from rmqstore.serve.producing.sending import Sent, parse_send, store_plain, topic_of_send
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.services.stored import Place, properties_text
+
+if TYPE_CHECKING:
+    from rmqstore._core import PutResult
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["HANDLERS", "Replies"]
+
+_PUSH_SECONDS = 10.0  # Broker2Client.callClient
+_PUSHED_MOST = 10_000  # replyThreadPoolQueueCapacity
+_PUSHED_BYTES_MOST = 64 << 20
+# MessageSysFlag.COMPRESSED_FLAG, and how. A broker leaves it out: nobody reads such a body there.
+_COMPRESSED = 0x701
+
+
+class Replies:
+    """The replies that clients were pushed and have not confirmed.
+
+    Attributes
+    ----------
+    count, size : int
+        How many, and the bytes of their bodies.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+
+    def has_room(self, size: int) -> bool:
+        """Tell whether a reply with so many bytes may be pushed."""
+        return self.count < _PUSHED_MOST and self.size + size <= _PUSHED_BYTES_MOST
+
+    async def push(
+        self, client: Connection, fields: dict[str, str], body: bytes
+    ) -> Request | Exception:
+        """Push a reply to a client; return what it answers, or why it does not."""
+        if not client.is_writable:
+            return ConnectionError(f"{client.peer} does not read what it is sent")
+        self.count += 1
+        self.size += len(body)
+        try:
+            return await client.ask(
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body, seconds=_PUSH_SECONDS
+            )
+        except (TimeoutError, ConnectionError) as error:
+            return error
+        finally:
+            self.count -= 1
+            self.size -= len(body)
+
+
+async def reply(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer SEND_REPLY_MESSAGE: with how the push went, and where the reply is stored.
+
+    It is stored whether or not there is a client to push it to, and answered as well if it cannot
+    be stored.
+    """
+    fields = {"MSG_REGION": gateway.settings.region, "TRACE_ON": "true"}
+    try:
+        if not gateway.replies.has_room(len(request.body)):
+            raise Refusal(
+                ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
+            )
+        sent = parse_send(request)
+        asked_queue = sent.asked_queue
+        topic_of_send(gateway, connection, sent)
+    except Refusal as refusal:
+        refusal.answer.fields = fields
+        raise
+    refused = await _push(gateway, connection, sent, asked_queue)
+    if refused is None:
+        fields |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}
+    try:
+        done = await _store(gateway, connection, sent)
+    except PutError as error:
+        gateway.log.warning("a reply to %s is not stored: %s", sent.topic, error)
+        done = error.result  # it is in the log if only the disk was too slow
+    if done is not None:
+        fields |= {
+            "msgId": done.msg_id,
+            "queueId": str(sent.queue_id),
+            "queueOffset": str(done.queue_offset),
+        }
+    code = ResponseCode.SUCCESS if refused is None else ResponseCode.SYSTEM_ERROR
+    return Answer(code, refused, fields)
+
+
+async def _push(
+    gateway: Gateway, connection: Connection, sent: Sent, asked_queue: int
+) -> str | None:
+    """Push a reply to the client that waits for it; return why not."""
+    client_id = sent.properties.get("REPLY_TO_CLIENT")
+    if client_id is None:
+        return "reply message properties[REPLY_TO_CLIENT] is null"
+    client = gateway.clients.connection_of(client_id)
+    if client is None:
+        return f"push reply message fail, channel of <{client_id}> not found."
+    now = str(gateway.store.clock.now())
+    fields = {
+        "producerGroup": sent.producer_group,
+        "topic": sent.topic,
+        "defaultTopic": sent.default_topic,
+        "defaultTopicQueueNums": str(sent.default_queue_nums),
+        "queueId": str(asked_queue),
+        "sysFlag": str(sent.sys_flag),
+        "bornTimestamp": str(sent.born_timestamp),
+        "flag": str(sent.flag),
+        "properties": properties_text(sent.properties | {"PUSH_REPLY_TIME": now}),
+        "reconsumeTimes": str(sent.reconsume_times),
+        "unitMode": "true" if sent.unit_mode else "false",
+        "bornHost": f"/{connection.peer}",
+        "storeHost": f"/{connection.store_host}",
+        "storeTimestamp": now,
+    }
+    answer = await gateway.replies.push(client, fields, sent.request.body)
+    if isinstance(answer, Request) and answer.code == ResponseCode.SUCCESS:
+        return None
+    why = answer.remark if isinstance(answer, Request) else answer
+    gateway.log.warning("a reply is not taken by %s: %s", client_id, why)
+    return f"push reply message to {client_id}fail."
+
+
+async def _store(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
+    """Store a reply with the properties that it came with; nothing is added."""
+    store = gateway.store
+    wait = store._config.flush_disk_type == "SYNC_FLUSH" and sent.waits
+    return await (put_durable if wait else put_at_once)(
+        store,
+        sent.topic,
+        lambda: store_plain(
+            gateway, connection, sent, Place(sent.topic, sent.queue_id), sent.properties,
+            sys_flag=sent.sys_flag & _COMPRESSED,
+        ),
+    )  # fmt: skip
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.SEND_REPLY_MESSAGE: reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: reply,
+}

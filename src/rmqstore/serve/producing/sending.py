@@ -1,0 +1,424 @@
+"""Messages of producers: checked as a broker checks them, and stored.
+
+Plain ones to known topics do not come here: the core takes them from their frames to the log, with
+the same result.
+
+Source: ``broker/processor/SendMessageProcessor.java``, ``AbstractSendMessageProcessor.java``,
+``broker/topic/TopicConfigManager.java createTopicInSendMessageMethod``,
+``broker/transaction/queue/TransactionalMessageBridge.java parseHalfMessageInner``.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
+from rmqstore.serve.network.durable import Outcome
+from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for_send
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import checked_group, checked_topic
+from rmqstore.services.stored import HALF_TOPIC, SCHEDULE_TOPIC, Place, properties_text
+from rmqstore.types import PutStatus
+
+if TYPE_CHECKING:
+    from rmqstore._core import PutResult
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["HANDLERS", "Sent", "parse_send", "refusal_of", "store_plain", "topic_of_send"]
+
+_V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
+_MOST_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
+_TRANSACTION_BITS = 0xC
+_MULTI_TAGS = 2  # MessageSysFlag.MULTI_TAGS_FLAG
+_PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of the body
+_LENGTH = struct.Struct(">h")
+_OFFSET_DIGITS = 16  # at the end of a message id
+
+_LONG_FORMS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
+# The fields of SEND_MESSAGE_V2, and what they are called in SEND_MESSAGE.
+_SHORT = {
+    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
+    "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
+    "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
+}  # fmt: skip
+_LONG = {name: name for name in _SHORT}
+
+_ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit 128k, msg properties length limit 32k."
+)
+_ANSWERS = {
+    PutStatus.CREATE_MAPEDFILE_FAILED: (
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed, server is busy or broken.",
+    ),
+    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL),
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL),
+    PutStatus.SERVICE_NOT_AVAILABLE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now. It may be caused by one of the following reasons: "
+        "the broker's disk is full, messages are put to the slave, message store has been shut "
+        "down, etc.",
+    ),
+    PutStatus.OS_PAGECACHE_BUSY: (
+        ResponseCode.SYSTEM_ERROR,
+        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    ),
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+        ResponseCode.SYSTEM_ERROR,
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq "
+        "consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w.",
+    ),
+}
+_ANSWERS[PutStatus.DISK_FULL] = _ANSWERS[PutStatus.SERVICE_NOT_AVAILABLE]
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a producer sends, parsed.
+
+    Attributes
+    ----------
+    topic : str
+        Where it is stored, which for one that was tried too often is its dead letter queue.
+    asked_queue, queue_id : int
+        That of the answer, and where it is stored.
+    properties : dict of str to str
+        Of a batch, those of its header.
+    """
+
+    request: Request
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_queue_nums: int
+    asked_queue: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: dict[str, str]
+    reconsume_times: int
+    unit_mode: bool
+    max_reconsume_times: int | None
+    batch: bool
+
+    @property
+    def waits(self) -> bool:
+        """Whether the producer wants to wait for the disk."""
+        return self.properties.get("WAIT", "true").lower() == "true"
+
+
+def parse_properties(string: str) -> dict[str, str]:
+    """Return the properties of a string as they are stored; what is none is left out."""
+    found = {}
+    for item in string.split("\2"):
+        name, _, value = item.partition("\1")
+        if name and value:
+            found[name] = value
+    return found
+
+
+def parse_send(request: Request) -> Sent:
+    """Return what a request sends; ``Refusal`` if a field is missing or wrong."""
+    names = _LONG if request.code in _LONG_FORMS else _SHORT
+    group = text(request, names["producerGroup"])
+    topic = checked_topic(text(request, names["topic"]))
+    queue_id = number(request, names["queueId"])
+    properties = names["properties"]
+    return Sent(
+        request,
+        group,
+        topic,
+        text(request, names["defaultTopic"]),
+        number(request, names["defaultTopicQueueNums"]),
+        queue_id,
+        queue_id,
+        number(request, names["sysFlag"]),
+        number(request, names["bornTimestamp"], least=-LONG_MAX - 1, most=LONG_MAX),
+        number(request, names["flag"]),
+        parse_properties(
+            text(request, properties, _MOST_PROPERTIES) if properties in request.fields else ""
+        ),
+        optional_number(request, names["reconsumeTimes"]) or 0,
+        truth(request, names["unitMode"]),
+        optional_number(request, names["maxReconsumeTimes"]),
+        truth(request, names["batch"]),
+    )
+
+
+def send(gateway: Gateway, connection: Connection, request: Request) -> Answer | None:
+    """Answer SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
+    fields = {"MSG_REGION": gateway.settings.region, "TRACE_ON": "true"}
+    try:
+        sent = parse_send(request)
+        entry = topic_of_send(gateway, connection, sent)
+        if not sent.batch:
+            entry = _past_retries(gateway, sent, entry)
+        if entry.topic_filter_type == "MULTI_TAG":
+            sent.sys_flag |= _MULTI_TAGS
+        sent.sys_flag &= 0x7FFFFFFF
+        if sent.batch:
+            done, ids = _store_batch(gateway, connection, sent)
+        else:
+            done = _store_one(gateway, connection, sent)
+            ids = done.msg_id
+    except (Refusal, StoreError) as error:
+        answer = error.answer if isinstance(error, Refusal) else refusal_of(error)
+        answer.fields = fields
+        return answer
+    return answer_when_stored(gateway, connection, sent, done=done, ids=ids, fields=fields)
+
+
+def answer_when_stored(
+    gateway: Gateway,
+    connection: Connection,
+    sent: Sent,
+    *,
+    done: PutResult,
+    ids: str,
+    fields: dict[str, str],
+) -> Answer | None:
+    """Answer with the place of a message, with synchronous flush once it is on the disk."""
+    fields |= {
+        "msgId": ids,
+        "queueId": str(sent.asked_queue),
+        "queueOffset": str(done.queue_offset),
+    }
+    answer = Answer(fields=fields)
+    if gateway.store.config.flush_disk_type != "SYNC_FLUSH":
+        return answer
+    if not sent.waits:
+        gateway.durable.ask()
+        return answer
+
+    def settled(outcome: Outcome) -> None:
+        if outcome == "late":
+            answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        elif outcome == "failed":
+            refused = refusal_of(StoreFailedError("the log cannot be forced to the disk"))
+            answer.code, answer.remark = refused.code, refused.remark
+        connection.answer(sent.request, answer)
+
+    # Of a batch the last one: the disk may have only the first records of it.
+    gateway.durable.hold(int(ids[-_OFFSET_DIGITS:], 16) + 1, settled)
+    return None
+
+
+def refusal_of(error: StoreError) -> Answer:
+    """Return the answer to a message that the store has not taken."""
+    status = error.status if isinstance(error, PutError) else None
+    if isinstance(error, (StoreClosedError, StoreFailedError)):
+        status = PutStatus.SERVICE_NOT_AVAILABLE
+    code, remark = _ANSWERS.get(
+        status if status is not None else PutStatus.UNKNOWN_ERROR,
+        (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+    )
+    return Answer(code, remark)
+
+
+# Checks
+
+
+def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> TopicConfig:
+    """Return the topic of a message, made if it may be; set the queue if the broker picks it."""
+    if sent.topic == SCHEDULE_TOPIC:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, f"Sending message to topic[{sent.topic}] is forbidden."
+        )
+    entry = topic_for_send(
+        gateway, sent.topic, sent.default_topic, sent.default_queue_nums, unit=sent.unit_mode
+    )
+    if entry is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{sent.topic}] not exist, apply first please!",
+            faq=True,
+        )
+    if sent.queue_id >= max(entry.write_queue_nums, entry.read_queue_nums):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"request queueId[{sent.queue_id}] is illegal, {config_text(entry)} "
+            f"Producer: {connection.peer}",
+        )
+    if sent.queue_id < 0:
+        if entry.write_queue_nums <= 0:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] has no queue to write to"
+            )
+        sent.asked_queue = sent.queue_id = random.randrange(entry.write_queue_nums)
+    return entered(gateway, entry)  # one that every broker has has messages now
+
+
+def _past_retries(gateway: Gateway, sent: Sent, entry: TopicConfig) -> TopicConfig:
+    """Turn a message that its group has tried too often into a dead letter."""
+    prefix = paths.retry_topic("")
+    if not sent.topic.startswith(prefix):
+        return entry
+    name = checked_group(sent.topic[len(prefix) :])
+    group = gateway.store._groups.get(name)
+    if group is None:
+        if not gateway.settings.auto_create_groups:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name} ",
+                faq=True,
+            )
+        group = GroupConfig(name)
+    most = group.retry_max_times
+    if sent.request.version >= _V3_4_9 and sent.max_reconsume_times is not None:
+        most = sent.max_reconsume_times
+    if sent.reconsume_times < most:
+        return entry
+    sent.topic, sent.queue_id = paths.dead_letter_topic(name), 0
+    if "DELAY" in sent.properties:  # dead letters do not wait
+        sent.properties["DELAY"] = "0"
+    dead = topic_for_send(gateway, sent.topic, "", 1, unit=False)
+    if dead is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] not exist")
+    return dead
+
+
+# Storing
+
+
+def _store_one(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
+    """Store one message: a plain one, one that waits for its time, or a half message."""
+    properties = sent.properties
+    properties["CLUSTER"] = gateway.settings.cluster
+    if properties.get("TRAN_MSG", "").lower() == "true":
+        return _store_half(gateway, connection, sent)
+    level = _delay_level(gateway, sent)
+    if level > 0:
+        return _store_delayed(gateway, connection, sent, level)
+    kept = {name: value for name, value in properties.items() if name != "WAIT"}
+    return store_plain(gateway, connection, sent, Place(sent.topic, sent.queue_id), kept)
+
+
+def store_plain(
+    gateway: Gateway,
+    connection: Connection,
+    sent: Sent,
+    place: Place,
+    properties: dict[str, str],
+    *,
+    sys_flag: int | None = None,
+) -> PutResult:
+    """Store a message somewhere; the disk is not waited for."""
+    return gateway.store._put_stored(
+        *place,
+        bytes(sent.request.body),
+        properties_text(properties),
+        flag=sent.flag,
+        sys_flag=sent.sys_flag if sys_flag is None else sys_flag,
+        born_timestamp=sent.born_timestamp,
+        born_host=connection.peer,
+        store_host=connection.store_host,
+        reconsume_times=sent.reconsume_times,
+        wait=False,
+    )
+
+
+def _delay_level(gateway: Gateway, sent: Sent) -> int:
+    """Return the delay level of a message, 0: it has none."""
+    value = sent.properties.get("DELAY")
+    if value is None or sent.sys_flag & _TRANSACTION_BITS in (0x4, 0xC):
+        return 0
+    digits = value[1:] if value[:1] in ("+", "-") else value
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f'For input string: "{value}"')
+    return min(int(value), len(gateway.store.config.message_delay_level.split()))
+
+
+def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: int) -> PutResult:
+    """Store a message where it waits for its time; as with a broker its WAIT stays."""
+    properties = sent.properties | {
+        "DELAY": str(level),
+        "REAL_TOPIC": sent.topic,
+        "REAL_QID": str(sent.queue_id),
+    }
+    return store_plain(gateway, connection, sent, Place(SCHEDULE_TOPIC, level - 1), properties)
+
+
+def _store_half(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
+    """Store a message that nobody reads until its transaction is committed."""
+    topic_for_send(gateway, HALF_TOPIC, "", 1, unit=False)
+    return gateway.store._put_half_of(
+        sent.topic,
+        sent.queue_id,
+        bytes(sent.request.body),
+        sent.properties,
+        flag=sent.flag,
+        sys_flag=sent.sys_flag,
+        born_timestamp=sent.born_timestamp,
+        born_host=connection.peer,
+        store_host=connection.store_host,
+        reconsume_times=sent.reconsume_times,
+    )
+
+
+def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[PutResult, str]:
+    """Store the messages of a batch side by side, or none; return their ids as well."""
+    cluster = f"CLUSTER\1{gateway.settings.cluster}"
+    rows = [
+        (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)
+        for body, own, flag in _parts(bytes(sent.request.body))
+    ]
+    done, offsets = gateway.store._put_stored_batch(
+        sent.topic,
+        sent.queue_id,
+        rows,
+        sys_flag=sent.sys_flag,
+        born_timestamp=sent.born_timestamp,
+        born_host=connection.peer,
+        store_host=connection.store_host,
+        reconsume_times=sent.reconsume_times,
+        wait=False,
+    )
+    address = done.msg_id[:-_OFFSET_DIGITS]
+    return done, ",".join(f"{address}{offset:016X}" for offset in offsets)
+
+
+def _parts(body: bytes) -> list[tuple[bytes, str, int]]:
+    """Return body, properties and flag of each message of a batch.
+
+    What a message says of its whole size and of its checksum counts for nothing, as with a broker.
+    """
+    rows = []
+    at = 0
+    try:
+        while at < len(body):
+            _, _, _, flag, length = _PART.unpack_from(body, at)
+            begin = at + _PART.size
+            if not 0 <= length <= len(body) - begin:
+                raise ValueError("a body that is longer than the batch")
+            (named,) = _LENGTH.unpack_from(body, begin + length)
+            tail = begin + length + _LENGTH.size
+            if not 0 <= named <= len(body) - tail:
+                raise ValueError("properties that are longer than the batch")
+            own = body[tail : tail + named].decode()
+            rows.append((body[begin : begin + length], own, flag))
+            at = tail + named
+    except (ValueError, struct.error) as error:
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, f"message {len(rows)} of the batch at {at}: {error}"
+        ) from None
+    if not rows:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
+    return rows
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.SEND_MESSAGE: send,
+    RequestCode.SEND_MESSAGE_V2: send,
+    RequestCode.SEND_BATCH_MESSAGE: send,
+}

@@ -1,0 +1,187 @@
+"""Transactions of producers: how they end, and asking producers that have not said so.
+
+A half message is stored by ``sending.py``; each is checked by the store's own service, which puts
+it back and has a producer of its group asked here.
+
+Source: ``broker/processor/EndTransactionProcessor.java``,
+``broker/transaction/AbstractTransactionalMessageCheckListener.java``,
+``broker/client/net/Broker2Client.java checkProducerTransactionState``,
+``broker/client/ProducerManager.java getAvailableChannel``.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rmqstore.errors import PutError
+from rmqstore.serve.producing.stored_records import message_at
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX, number, text
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.services.half_queue import copy_key
+from rmqstore.services.stored import HALF_TOPIC, real_place, real_record
+from rmqstore.types import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqstore._core import Message
+    from rmqstore.serve.gateway import Gateway, Handled, Handler
+    from rmqstore.serve.network.connection import Connection
+    from rmqstore.services.transaction import InDoubt
+
+__all__ = ["HANDLERS", "Transactions", "check_body"]
+
+_COMMIT = 8  # MessageSysFlag: TRANSACTION_COMMIT_TYPE
+_ROLLBACK = 12
+_ASKED_MOST = 64  # that wait for the loop
+_TRIES = 3  # connections of a group that are looked at for one that can be written to
+_STOP_SECONDS = 0.5
+_ENDING_MOST = 1000  # in other threads; then the next ones wait their turn here
+_ILLEGAL = (
+    "The message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit 128k, msg properties length limit 32k."
+)
+_CODES = {
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+_REMARKS = {
+    PutStatus.CREATE_MAPEDFILE_FAILED: "Create mapped file failed.",
+    PutStatus.MESSAGE_ILLEGAL: _ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: _ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: "Service not available now.",
+    PutStatus.OS_PAGECACHE_BUSY: "OS page cache busy, please try another machine",
+}
+
+
+class Transactions:
+    """Ends the transactions of producers, and asks producers for ends that they have not told.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._turn = 0
+        self._ending = 0  # in other threads
+        self._closed = False
+        self._room = threading.BoundedSemaphore(_ASKED_MOST)
+        gateway.store._ask_producers_by(self._ask)
+        gateway.closing.append(self.close)
+
+    def close(self) -> None:
+        """Ask nobody from now on."""
+        self._closed = True
+        self._gateway.store._ask_producers_by(None)
+
+    def end(self, half: Message, *, commit: bool) -> Handled:
+        """End a transaction; a second time nothing happens.
+
+        In this thread, where nothing has to be searched for and no other thread ends one.
+        """
+        store = self._gateway.store
+        queue_id, offset = half.queue_id, half.queue_offset
+        # Two messages without a key may be the same and no copies of each other.
+        key = None if half.uniq_key is None else copy_key(half, half.properties)
+        if store._half_lock.acquire(blocking=self._ending >= _ENDING_MOST):
+            try:
+                if self._ending >= _ENDING_MOST or store._ends_at_once(queue_id, offset):
+                    return self._end(queue_id, offset, key, commit)
+            finally:
+                store._half_lock.release()
+        self._ending += 1
+        return self._end_elsewhere(partial(self._end, queue_id, offset, key, commit))
+
+    async def _end_elsewhere(self, end: Callable[[], Answer]) -> Answer:
+        try:
+            return await self._gateway.loop.run_in_executor(None, end)
+        finally:
+            self._ending -= 1
+
+    def _end(
+        self, queue_id: int, offset: int, key: tuple[object, ...] | None, commit: bool
+    ) -> Answer:
+        try:
+            self._gateway.store._end_half(
+                queue_id, offset, commit=commit, may_have_ended=True, copy_of=key, wait=False
+            )
+        except PutError as error:
+            status = error.status if error.status is not None else PutStatus.UNKNOWN_ERROR
+            code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
+            raise Refusal(code, _REMARKS.get(status, status.name)) from error
+        return Answer()
+
+    def _ask(self, one: InDoubt) -> None:
+        """Have a producer asked; called in the thread of the store's housekeeping."""
+        while not self._room.acquire(timeout=_STOP_SECONDS):
+            if self._closed:
+                return
+        try:
+            self._gateway.loop.call_soon_threadsafe(self._send, one)
+        except RuntimeError:  # the loop is closed
+            self._room.release()
+
+    def _send(self, one: InDoubt) -> None:
+        self._room.release()
+        half = one.message
+        producer = self._producer(one.producer_group)
+        if producer is None:
+            self._gateway.log.info(
+                "no producer of group %s can be asked for %s", one.producer_group, half.msg_id
+            )
+            return
+        fields = {
+            "commitLogOffset": str(half.physical_offset),
+            "tranStateTableOffset": str(half.queue_offset),
+            "offsetMsgId": half.msg_id,
+        }
+        if half.uniq_key is not None:
+            fields["msgId"] = fields["transactionId"] = half.uniq_key
+        producer.notify(RequestCode.CHECK_TRANSACTION_STATE, fields, check_body(half))
+
+    def _producer(self, group: str) -> Connection | None:
+        """Return a connection of the group, the next in turn that can be written to."""
+        connections = self._gateway.clients.producers(group)
+        self._turn += 1
+        for further in range(min(_TRIES, len(connections))):
+            connection = connections[(self._turn + further) % len(connections)]
+            if connection.is_writable:
+                return connection
+        return None
+
+
+def check_body(half: Message) -> bytes:
+    """Return the record that a check carries: of the real topic and queue, and waiting for none."""
+    properties = half.properties
+    properties["WAIT"] = "false"
+    return real_record(half, real_place(properties), properties)
+
+
+def end_transaction(gateway: Gateway, connection: Connection, request: Request) -> Handled:
+    """Answer END_TRANSACTION; what is not known yet is not answered."""
+    end = number(request, "commitOrRollback")
+    if end not in (_COMMIT, _ROLLBACK):
+        return None
+    group = text(request, "producerGroup")
+    offset = number(request, "commitLogOffset", least=0, most=LONG_MAX)
+    half = message_at(gateway.store, offset)
+    if half is None or half.topic != HALF_TOPIC:
+        raise _wrong("Find prepared transaction message failed")
+    if half.properties.get("PGROUP") != group:
+        raise _wrong("The producer group wrong")
+    if half.queue_offset != number(request, "tranStateTableOffset", most=LONG_MAX):
+        raise _wrong("The transaction state table offset wrong")
+    return gateway.transactions.end(half, commit=end == _COMMIT)
+
+
+def _wrong(remark: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+
+HANDLERS: dict[int, Handler] = {RequestCode.END_TRANSACTION: end_transaction}

@@ -1,0 +1,98 @@
+"""What a test has happen to requests: errors, delays, silence.
+
+There is no such thing in RocketMQ; the names of codes are ``RequestCode``'s and ``ResponseCode``'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.serve.wire.frames import Answer
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.wire.frames import Request
+
+__all__ = ["RequestRules"]
+
+
+class RequestRules:
+    """The rules of a gateway under test; used only in its loop.
+
+    A request meets the oldest rule for its code that is not used up; one that is to fail or to be
+    dropped does so after the delay.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        # [code or None for any, response or None for silence, how many times it still holds]
+        self._faults: list[tuple[int | None, int | None, int]] = []
+        self._delays: dict[int | None, float] = {}  # seconds
+        self._hot_sends = gateway.hot_sends
+        gateway.rules = self
+
+    def _changed(self) -> None:
+        """Have sends go through the handlers while there is a rule: the core knows of none."""
+        self._gateway.hot_sends = self._hot_sends and not (self._faults or self._delays)
+
+    def fail(self, code: int, response: int, times: int) -> None:
+        """Answer the next requests of a code with an error."""
+        self._faults.append((code, response, times))
+        self._changed()
+
+    def drop(self, code: int | None, times: int) -> None:
+        """Leave the next requests without effect and answer."""
+        self._faults.append((code, None, times))
+        self._changed()
+
+    def delay(self, seconds: float, code: int | None) -> None:
+        """Let requests wait before they are handled; 0 ends it."""
+        if seconds > 0:
+            self._delays[code] = seconds
+        elif code is None:
+            self._delays.clear()
+        else:
+            self._delays.pop(code, None)
+        self._changed()
+
+    def take(self, connection: Connection, request: Request) -> bool:
+        """Do to a request what a rule says; tell whether there was one."""
+        seconds = self._delays.get(request.code, self._delays.get(None, 0.0))
+        fault = self._fault(request.code)
+        if seconds:
+            self._gateway.loop.call_later(seconds, self._go_on, connection, request, fault)
+        elif fault is not None:
+            self._go_on(connection, request, fault)
+        return bool(seconds) or fault is not None
+
+    def _fault(self, code: int) -> tuple[int | None, int | None, int] | None:
+        """Return the fault for a code, and count it."""
+        for at, fault in enumerate(self._faults):
+            wanted, response, times = fault
+            if wanted is None or wanted == code:
+                if times > 1:
+                    self._faults[at] = (wanted, response, times - 1)
+                else:
+                    del self._faults[at]
+                    self._changed()
+                return fault
+        return None
+
+    def _go_on(
+        self,
+        connection: Connection,
+        request: Request,
+        fault: tuple[int | None, int | None, int] | None,
+    ) -> None:
+        if not connection.is_open:
+            return
+        if fault is None:
+            self._gateway.handle(connection, request)
+        elif fault[1] is not None:
+            remark = f"a rule of the test: request {request.code} fails with {fault[1]}"
+            connection.answer(request, Answer(fault[1], remark, fields=_FIELDS))
+
+
+# The Java client reads the region of every answer to a send, of an error too.
+_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

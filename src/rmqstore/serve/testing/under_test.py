@@ -1,0 +1,179 @@
+"""A server under test: what a program of another language does when its broker is in trouble.
+
+There is no such thing in RocketMQ.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rmqstore.arguments import wrong_type, wrong_value
+from rmqstore.serve.server import Server
+from rmqstore.serve.serving import served
+from rmqstore.serve.testing.rules import RequestRules
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+    from rmqstore.services.clock import Clock
+
+__all__ = ["RmqServer"]
+
+_LOOK_SECONDS = 0.002
+_CODE_MAX = 32767  # of the binary header's 16 bits
+
+
+class RmqServer(Server):
+    """A server on a temporary store, and trouble on demand; the fixture ``rmq_server`` gives it.
+
+    Rules hold for requests that come after the call, from every client. A request meets the
+    oldest rule for its code that is not used up.
+
+    Attributes
+    ----------
+    address : str
+        ``"127.0.0.1:PORT"``: the name server's address for the program under test.
+    store : MessageStore
+        What it sends is here, and what is put here it receives.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(*served())
+        self._rules = self.in_loop(RequestRules, self.gateway)
+
+    @property
+    def clock(self) -> Clock:
+        """The store's clock: ``clock.advance(seconds)`` makes delayed messages due, and checks."""
+        return self.store.clock
+
+    def fail(self, code: int, response: int, times: int = 1) -> None:
+        """Answer the next requests of a code with an error, without handling them.
+
+        Parameters
+        ----------
+        code : int
+            Of ``RequestCode``: 310 and 10 are sends, 11 is a pull, 34 a heartbeat, 105 a route.
+        response : int
+            Of ``ResponseCode``: 1 is SYSTEM_ERROR, 2 SYSTEM_BUSY, 14 SERVICE_NOT_AVAILABLE.
+        times : int, optional
+            How many requests; 1 or more.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A code or the number is none; the message names it and what is allowed.
+        RuntimeError
+            The server is closed.
+        """
+        _number("code", code, 0, _CODE_MAX)
+        _number("response", response, 0, _CODE_MAX)
+        _number("times", times, 1)
+        self.in_loop(self._rules.fail, code, response, times)
+
+    def drop(self, code: int | None = None, times: int = 1) -> None:
+        """Leave the next requests without effect and without an answer: the client times out.
+
+        Parameters
+        ----------
+        code : int, optional
+            Of ``RequestCode``; without one, whatever comes.
+        times : int, optional
+            How many requests; 1 or more.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The code or the number is none; the message names it and what is allowed.
+        RuntimeError
+            The server is closed.
+        """
+        if code is not None:
+            _number("code", code, 0, _CODE_MAX)
+        _number("times", times, 1)
+        self.in_loop(self._rules.drop, code, times)
+
+    def delay(self, ms: float, code: int | None = None) -> None:
+        """Let requests wait before they are handled, from now on.
+
+        Parameters
+        ----------
+        ms : float
+            Milliseconds, up to an hour; 0 ends it.
+        code : int, optional
+            Of ``RequestCode``; without one, all for which no delay of their own was set.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The code or the time is none; the message names it and what is allowed.
+        RuntimeError
+            The server is closed.
+        """
+        if not isinstance(ms, (int, float)) or isinstance(ms, bool):
+            raise wrong_type("ms", "a number", ms)
+        if not 0 <= ms <= 3_600_000:
+            raise wrong_value("ms", "0 to 3600000", ms)
+        if code is not None:
+            _number("code", code, 0, _CODE_MAX)
+        self.in_loop(self._rules.delay, ms / 1000, code)
+
+    def close_connections(self) -> None:
+        """Close the connections of all clients, as a broker that dies does; they may come again.
+
+        Raises
+        ------
+        RuntimeError
+            The server is closed.
+        """
+
+        def abort() -> None:
+            for connection in list(self.gateway.connections):
+                connection.abort()
+
+        self.in_loop(abort)
+
+    def wait_for(self, topic: str, n: int, timeout: float = 5.0) -> list[Message]:
+        """Wait until a topic has so many messages.
+
+        Parameters
+        ----------
+        topic : str
+            It need not exist yet.
+        n : int
+            How many, in all of its queues.
+        timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        list of Message
+            All that it has then, which may be more, in the order in which they were stored.
+
+        Raises
+        ------
+        TimeoutError
+            There were not so many in time; the message says how many.
+        TypeError, ValueError
+            An argument is of a wrong type or below 0.
+        """
+        if not isinstance(topic, str):
+            raise wrong_type("topic", "str", topic)
+        _number("n", n, 0)
+        deadline = time.monotonic() + timeout
+        while True:
+            found = self.store.topics.get(topic)
+            there = sum(len(queue) for queue in found.values()) if found is not None else 0
+            if there >= n:
+                return list(found.messages()) if found is not None else []
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"topic {topic!r} has {there} messages after {timeout} s, not {n}"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+
+def _number(name: str, value: object, low: int, high: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type(name, "int", value)
+    if value < low or (high is not None and value > high):
+        raise wrong_value(name, f"{low} or more" if high is None else f"{low} to {high}", value)

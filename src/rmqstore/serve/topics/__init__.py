@@ -1,0 +1,1 @@
+"""Topics, and the name server that tells clients where they are."""

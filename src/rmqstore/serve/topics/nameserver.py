@@ -1,0 +1,266 @@
+"""What a name server answers besides routes: the cluster, lists of topics, the key-value table.
+
+The table is in memory: orderly topics are in it, for the routes.
+
+Source: ``namesrv/processor/DefaultRequestProcessor.java``,
+``namesrv/routeinfo/RouteInfoManager.java``, ``namesrv/kvconfig/KVConfigManager.java``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.admin.brokersettings import nameserver_settings
+from rmqstore.serve.topics.topictable import all_topics
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import text
+from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.names import topic_of
+from rmqstore.serve.wire.objecttext import dumps
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["HANDLERS", "ORDER_TOPICS", "NameServer"]
+
+ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG
+_WRITE = 2
+_UNIT = 1  # TopicSysFlag
+_UNIT_SUBSCRIBED = 2
+_MOST_BYTES = 4 << 20  # of the key-value table
+_VALUE_MOST = 64 << 10  # characters
+
+
+class NameServer:
+    """The state of the name server's part.
+
+    Attributes
+    ----------
+    read_only : bool
+        WIPE_WRITE_PERM_OF_BROKER was called, and ADD_WRITE_PERM_OF_BROKER was not after it:
+        routes name no queue to write to.
+    """
+
+    def __init__(self) -> None:
+        self.read_only = False
+        self._values: dict[str, dict[str, str]] = {}
+        self._bytes = 0
+
+    def perm(self, entry: TopicConfig) -> int:
+        """Return what the route of a topic allows."""
+        return entry.perm & ~_WRITE if self.read_only else entry.perm
+
+    def order(self, topic: str) -> str | None:
+        """Return how many queues an orderly topic has on which broker, ``broker-a:4``."""
+        return self.value(ORDER_TOPICS, topic)
+
+    def value(self, namespace: str, key: str) -> str | None:
+        """Return a value of the table."""
+        return self._values.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        """Return all values of a namespace."""
+        return self._values.get(namespace)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value; ``Refusal`` if the table would be too large."""
+        more = 2 * len(key) + len(value) + len(namespace)
+        if self._bytes + more > _MOST_BYTES:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"the key-value table is at most {_MOST_BYTES} bytes"
+            )
+        self.delete(namespace, key)
+        self._values.setdefault(namespace, {})[key] = value
+        self._bytes += more
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove a value; one that is not there is nothing."""
+        values = self._values.get(namespace, {})
+        value = values.pop(key, None)
+        if value is not None:
+            self._bytes -= 2 * len(key) + len(value) + len(namespace)
+            if not values:
+                del self._values[namespace]
+
+
+# The cluster and its topics
+
+
+def cluster(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_BROKER_CLUSTER_INFO."""
+    settings = gateway.settings
+    host, port = connection.address
+    broker = {
+        "brokerAddrs": {"0": f"{host}:{port}"},
+        "brokerName": settings.broker,
+        "cluster": settings.cluster,
+    }
+    return Answer(
+        body=dumps(
+            {
+                "brokerAddrTable": {settings.broker: broker},
+                "clusterAddrTable": {settings.cluster: [settings.broker]},
+            }
+        )
+    )
+
+
+def _listed(chosen: Callable[[TopicConfig], object]) -> Handler:
+    """Return a handler that answers with the names of some topics."""
+
+    def handler(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+        names = [entry.topic_name for entry in all_topics(gateway) if chosen(entry)]
+        return Answer(body=dumps({"topicList": names}))
+
+    return handler
+
+
+def topics_of_cluster(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_TOPICS_BY_CLUSTER."""
+    ours = text(request, "cluster") == gateway.settings.cluster
+    names = [entry.topic_name for entry in all_topics(gateway)] if ours else []
+    return Answer(body=dumps({"topicList": names}))
+
+
+def system_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS: the cluster and the broker, whose topics are these."""
+    settings = gateway.settings
+    host, port = connection.address
+    names = [settings.cluster, settings.broker]
+    return Answer(body=dumps({"brokerAddr": f"{host}:{port}", "topicList": names}))
+
+
+def delete_topic(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer DELETE_TOPIC_IN_NAMESRV: what the broker's part deletes has no route any more."""
+    topic_of(request)
+    return Answer()
+
+
+# Permissions in routes
+
+
+def wipe_write_perm(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer WIPE_WRITE_PERM_OF_BROKER."""
+    return Answer(fields={"wipeTopicCount": str(_set_read_only(gateway, request, True))})
+
+
+def add_write_perm(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer ADD_WRITE_PERM_OF_BROKER: topics may again what they may by their entries.
+
+    The real one sets 6, and TBW102 is inherited no longer.
+    """
+    return Answer(fields={"addTopicCount": str(_set_read_only(gateway, request, False))})
+
+
+def _set_read_only(gateway: Gateway, request: Request, value: bool) -> int:
+    """Return the number of topics that are concerned."""
+    if text(request, "brokerName") != gateway.settings.broker:
+        return 0
+    gateway.nameserver.read_only = value
+    return len(all_topics(gateway))
+
+
+# The key-value table
+
+
+async def put_value(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer PUT_KV_CONFIG."""
+    fields = request.fields
+    if "namespace" not in fields or "key" not in fields:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+    namespace, key = text(request, "namespace"), text(request, "key")
+    gateway.nameserver.put(namespace, key, text(request, "value", _VALUE_MOST))
+    await _mark_ordered(gateway, namespace, key)
+    return Answer()
+
+
+async def _mark_ordered(gateway: Gateway, namespace: str, topic: str) -> None:
+    """Note in a topic's entry whether it is an orderly one, as brokers do when they register."""
+    if namespace != ORDER_TOPICS:
+        return
+
+    def change() -> None:
+        registry = gateway.store._registry
+        with registry.lock:
+            entry = registry.get(topic)
+            order = gateway.nameserver.order(topic) is not None
+            if entry is not None and entry.order is not order:
+                gateway.store._check_writable()
+                registry.put(dataclasses.replace(entry, order=order))
+
+    await gateway.loop.run_in_executor(None, change)
+
+
+def get_value(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_KV_CONFIG."""
+    namespace, key = text(request, "namespace"), text(request, "key")
+    value = gateway.nameserver.value(namespace, key)
+    if value is None:
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}"
+        )
+    return Answer(fields={"value": value})
+
+
+async def delete_value(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer DELETE_KV_CONFIG."""
+    namespace, key = text(request, "namespace"), text(request, "key")
+    gateway.nameserver.delete(namespace, key)
+    await _mark_ordered(gateway, namespace, key)
+    return Answer()
+
+
+def list_values(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_KVLIST_BY_NAMESPACE."""
+    namespace = text(request, "namespace")
+    values = gateway.nameserver.namespace(namespace)
+    if values is None:
+        raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+    return Answer(body=dumps({"table": values}))
+
+
+# Settings
+
+
+def get_settings(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_NAMESRV_CONFIG with what there is of the real one's: nothing can be set."""
+    values = nameserver_settings(gateway)
+    return Answer(body="".join(f"{key}={value}\n" for key, value in values.items()).encode())
+
+
+def refuse(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Refuse what would change settings or accounts: ways to run code, or read secrets."""
+    raise Refusal(ResponseCode.NO_PERMISSION, f"request type {request.code} is not permitted")
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.GET_BROKER_CLUSTER_INFO: cluster,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _listed(lambda entry: True),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: system_list,
+    RequestCode.GET_TOPICS_BY_CLUSTER: topics_of_cluster,
+    RequestCode.GET_UNIT_TOPIC_LIST: _listed(lambda entry: entry.topic_sys_flag & _UNIT),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _listed(
+        lambda entry: entry.topic_sys_flag & _UNIT_SUBSCRIBED
+    ),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _listed(
+        lambda entry: entry.topic_sys_flag & (_UNIT | _UNIT_SUBSCRIBED) == _UNIT_SUBSCRIBED
+    ),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: delete_topic,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: wipe_write_perm,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
+    RequestCode.PUT_KV_CONFIG: put_value,
+    RequestCode.GET_KV_CONFIG: get_value,
+    RequestCode.DELETE_KV_CONFIG: delete_value,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: list_values,
+    RequestCode.GET_NAMESRV_CONFIG: get_settings,
+    RequestCode.UPDATE_NAMESRV_CONFIG: refuse,
+    RequestCode.UPDATE_BROKER_CONFIG: refuse,
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: refuse,
+    RequestCode.DELETE_ACL_CONFIG: refuse,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: refuse,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: refuse,
+}

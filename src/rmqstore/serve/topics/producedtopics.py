@@ -1,0 +1,91 @@
+"""Topics that are made by the first message to them.
+
+Source: ``broker/topic/TopicConfigManager.java createTopicInSendMessageMethod``,
+``createTopicInSendMessageBackMethod``, ``common/TopicConfig.java``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore import paths
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.topics.topictable import DEFAULT_TOPIC, topic_config
+from rmqstore.services.stored import has_one_queue
+
+if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
+
+__all__ = ["config_text", "entered", "topic_for_send"]
+
+_INHERIT = 1  # PermName
+_UNIT, _UNIT_SUB = 1, 2  # TopicSysFlag
+_MOST_QUEUES = 65_536
+
+
+def topic_for_send(
+    gateway: Gateway, topic: str, default_topic: str, queue_nums: int, *, unit: bool
+) -> TopicConfig | None:
+    """Return a topic's entry; if there is none, it is made where that is allowed.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    topic : str
+    default_topic : str
+        The topic that a new one is like, if its permission says that it is inherited.
+    queue_nums : int
+        As many queues as the producer wants, at most.
+    unit : bool
+        Whether the producer is one of a unit.
+    """
+    entry = topic_config(gateway, topic)
+    if entry is not None:
+        return entry
+    is_retry = topic.startswith(paths.retry_topic(""))
+    flag = (_UNIT_SUB if is_retry else _UNIT) if unit else 0
+    if has_one_queue(topic):
+        return entered(gateway, TopicConfig(topic, 1, 1, topic_sys_flag=flag))
+    model = topic_config(gateway, default_topic)
+    if model is None or not model.perm & _INHERIT:
+        return None
+    if default_topic == DEFAULT_TOPIC and not gateway.settings.auto_create:
+        return None  # a broker that made topics has left its default topic in the file
+    if gateway.topics_made >= gateway.settings.limits.topics:
+        return None
+    gateway.topics_made += 1
+    nums = max(1, min(queue_nums, model.write_queue_nums, _MOST_QUEUES))
+    return entered(
+        gateway,
+        TopicConfig(
+            topic, nums, nums, model.perm & ~_INHERIT, model.topic_filter_type, topic_sys_flag=flag
+        ),
+    )
+
+
+def entered(gateway: Gateway, entry: TopicConfig) -> TopicConfig:
+    """Write a topic to ``topics.json`` unless it is there: one of every broker's, or a new one."""
+    store = gateway.store
+    known = store._registry.get(entry.topic_name)
+    if known is not None:
+        return known
+    with store._registry.lock:
+        known = store._registry.get(entry.topic_name)
+        if known is None:
+            store._registry.put(entry)
+            known = entry
+        store._set_topic(known.topic_name, known.write_queue_nums)
+    return known
+
+
+def config_text(entry: TopicConfig) -> str:
+    """Return a topic's entry as a broker prints it in errors."""
+    perm = "".join(
+        letter if entry.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))
+    )
+    return (
+        f"TopicConfig [topicName={entry.topic_name}, readQueueNums={entry.read_queue_nums}, "
+        f"writeQueueNums={entry.write_queue_nums}, perm={perm}, "
+        f"topicFilterType={entry.topic_filter_type}, topicSysFlag={entry.topic_sys_flag}, "
+        f"order={'true' if entry.order else 'false'}]"
+    )

@@ -1,0 +1,154 @@
+"""Requests and answers, and the bytes that they are on a connection.
+
+    total   int32  length of all that follows
+    mark    int32  top byte: 0 JSON header, 1 ROCKETMQ header; low 24 bits: length of the header
+    header  and body, which may be empty
+
+Source: ``remoting/protocol/RemotingCommand.java``, ``RocketMQSerializable.java``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rmqstore._core import FrameReader, encode_frame
+from rmqstore.serve.wire.codes import ResponseCode
+
+__all__ = ["FAQ", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal", "Request",
+           "encode_answer", "encode_request", "parse_frame", "with_code"]  # fmt: skip
+
+MAX_FRAME = 16_777_216  # com.rocketmq.remoting.frameMaxLength, counted from the mark
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+_ANSWER = 1  # bits of the flag
+_ONEWAY = 2
+_HEAD = struct.Struct(">ii")
+
+
+class FrameError(Exception):
+    """What came is no frame; the connection is closed, as the real server does."""
+
+
+class Refusal(Exception):
+    """A request that is answered with an error.
+
+    Parameters
+    ----------
+    code : ResponseCode
+    remark : str
+        What a client shows; the real broker's words where it refuses the same.
+    faq : bool, optional
+        Whether the line that names the FAQ follows, as in errors of the client's own checks.
+    """
+
+    def __init__(self, code: int, remark: str, *, faq: bool = False) -> None:
+        super().__init__(remark)
+        self.answer = Answer(code, remark + FAQ if faq else remark)
+
+
+@dataclass(slots=True)
+class Request:
+    """A request, or the answer to one of ours.
+
+    Attributes
+    ----------
+    code : int
+    fields : dict of str to str
+        ``extFields``; numbers and booleans of clients that do not send text are text here.
+    body : bytes
+    opaque : int
+        The number that the answer carries.
+    flag : int
+        Bit 0: an answer, bit 1: nobody waits for one.
+    language : str
+    version : int
+        Ordinal of ``MQVersion``.
+    remark : str or None
+    """
+
+    code: int
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    language: str = "OTHER"
+    version: int = 0
+    remark: str | None = None
+
+    @property
+    def oneway(self) -> bool:
+        """Whether nobody waits for an answer: not even an error is sent."""
+        return self.flag & _ONEWAY != 0
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers a request of ours."""
+        return self.flag & _ANSWER != 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """How a request ended.
+
+    Attributes
+    ----------
+    code : int
+        Of ``ResponseCode``.
+    remark : str or None
+    fields : mapping or None
+        ``extFields``; ``None`` leaves them out.
+    body : bytes
+    """
+
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+    fields: Mapping[str, str] | None = None
+    body: bytes = b""
+
+
+def encode_answer(answer: Answer, opaque: int) -> bytes:
+    """Return the frame of an answer; the header is JSON, which every client reads."""
+    return encode_frame(
+        int(answer.code), answer.fields, answer.body, opaque, _ANSWER, answer.remark
+    )
+
+
+def encode_request(
+    code: int, fields: Mapping[str, str] | None, body: bytes, opaque: int, *, oneway: bool
+) -> bytes:
+    """Return the frame of a request to a client."""
+    return encode_frame(int(code), fields, body, opaque, _ONEWAY if oneway else 0, None)
+
+
+def with_code(frames: bytes, code: int) -> bytes:
+    """Return the frames of successful answers to sends with another code instead."""
+    changed = bytearray()
+    at = 0
+    while at < len(frames):
+        total, length = _HEAD.unpack_from(frames, at)
+        header = frames[at + 8 : at + 8 + length]
+        header = b'{"code":%d,' % code + header[len(b'{"code":0,') :]
+        changed += _HEAD.pack(4 + len(header), len(header)) + header
+        at += 4 + total
+    return bytes(changed)
+
+
+def parse_frame(frame: bytes) -> Request:
+    """Return the request of one frame, without its first four bytes; ``FrameError`` if none."""
+    reader = FrameReader(Request)
+    data = len(frame).to_bytes(4, "big") + frame
+    while data:
+        room = reader.get_buffer()
+        part = data[: len(room)]
+        room[: len(part)] = part
+        reader.received(len(part))
+        data = data[len(part) :]
+    try:
+        request: Request | None = reader.take()
+    except ValueError as error:
+        raise FrameError(str(error)) from None
+    if request is None:
+        raise FrameError(f"a frame that is cut after {len(frame)} bytes")
+    return request

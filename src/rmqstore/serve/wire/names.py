@@ -1,0 +1,56 @@
+"""Names in requests: those that are safe in paths and as keys of offsets.
+
+The real broker does not check the names of groups, and one of them in a path stops it for good.
+
+Source: ``common/topic/TopicValidator.java validateTopic``, ``client/Validators.java checkGroup``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rmqstore import paths
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.fields import text
+from rmqstore.serve.wire.frames import Refusal, Request
+
+__all__ = ["checked_group", "checked_topic", "group_of", "topic_of"]
+
+_ALLOWED = "^[%|a-zA-Z0-9_-]+$"
+_KEPT = 4096  # names that were looked at last; each request has some
+
+_is_topic = lru_cache(_KEPT)(paths.is_topic_name)
+_is_group = lru_cache(_KEPT)(paths.is_group_name)
+
+
+def topic_of(request: Request, field: str = "topic") -> str:
+    """Return the topic that a request names, if it may be one."""
+    return checked_topic(text(request, field))
+
+
+def checked_topic(name: str) -> str:
+    """Return the name of a topic if it may be one."""
+    if _is_topic(name):
+        return name
+    raise Refusal(ResponseCode.SYSTEM_ERROR, _why("topic", name, paths.TOPIC_MAX_LENGTH))
+
+
+def group_of(request: Request, field: str = "consumerGroup") -> str:
+    """Return the group that a request names, if it may be one."""
+    return checked_group(text(request, field))
+
+
+def checked_group(name: str) -> str:
+    """Return the name of a group if it may be one: its retry topic has to be a topic's."""
+    if _is_group(name):
+        return name
+    most = paths.TOPIC_MAX_LENGTH - len(paths.retry_topic(""))
+    raise Refusal(ResponseCode.SYSTEM_ERROR, _why("group", name, most))
+
+
+def _why(kind: str, name: str, most: int) -> str:
+    if not name.strip():
+        return f"The specified {kind} is blank."
+    if len(name) > most and paths.is_stored_topic_name(name[:most]):
+        return f"The specified {kind} is longer than {kind} max length."
+    return f"The specified {kind} contains illegal characters, allowing only {_ALLOWED}"
