@@ -19,6 +19,8 @@
 #                    ARGS="--rounds 5 --messages 1000000 --entries 15000000 --only query"
 #   make versus-serve rmqstore serve beside the real broker, with the real Java client; Java and Maven;
 #                    ARGS="--rounds 5 --seconds 5 --only sync"
+#   make bench-serve rmqstore serve alone: a thousand idle consumers, how soon a message arrives, start
+#                    and stop; ARGS="--only idle --consumers 5000"
 #   make serve-clients all scenarios of real clients, and mqadmin, beside the real servers; Java,
 #                    Maven and Go
 #   make serve-faults rmqstore serve killed 50 times under load of Java clients, then handed to a real
@@ -66,7 +68,8 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
 
 .PHONY: demo demo-producer demo-spark test lint asan tsan coverage wheel bench instructions \
     bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
-    pipeline bench-spark bench-spark-scale serve-clients serve-faults serve-traffic versus-serve venv clean FORCE
+    pipeline bench-spark bench-spark-scale bench-serve serve-clients serve-faults serve-traffic \
+    versus-serve venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
@@ -88,11 +91,11 @@ demo-spark: $(if $(JAVA),$(V)/spark.stamp)
 # as well: what a session leaves in its process is then nothing to the other tests.
 test: $(V)/test.stamp build/site/faults/stamp
 	scripts/need_chromium.sh || [ $$? -eq 3 ]
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh \
 	    $(V)/bin/pytest -m "not needs_debug_build and not spark and not campaign" $(ARGS) $(or_none)
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults \
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh \
 	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults \
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults scripts/run_tests.sh \
 	    $(V)/bin/pytest -m needs_debug_build $(ARGS) $(or_none)
 
 # ARGS may leave a pass nothing to run, which is pytest's exit code 5.
@@ -142,7 +145,7 @@ asan: $(V)/test.stamp build/site/asan/stamp
 	    RMQSTORE_SHORT=1 \
 	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    $(V)/bin/python -m pytest -n 2 --dist worksteal \
+	    scripts/run_tests.sh $(V)/bin/pytest -n 2 --dist worksteal \
 	    -m "not interop and not slow and not spark and not pure" $(ARGS)
 
 # polars, which other tests import, does not load under it.
@@ -190,6 +193,9 @@ versus: $(V)/test.stamp build/limits
 
 versus-serve: $(V)/test.stamp
 	PYTHONPATH=bench:tests $(V)/bin/python bench/versus_serve.py $(ARGS)
+
+bench-serve: $(V)/test.stamp
+	PYTHONPATH=bench:tests $(V)/bin/python bench/serve_idle.py $(ARGS)
 
 serve-clients: $(V)/test.stamp
 	$(V)/bin/pytest -m campaign $(ARGS)

@@ -146,7 +146,7 @@ def test_what_fails_in_the_background_is_seen_by_the_next_caller(tmp_path, monke
     with pytest.raises(rmqstore.StoreFailedError):  # noqa: PT012 - one of many
         for _ in range(1000):
             store.put("Topic1", b"?", queue_id=0)
-            store.wait_durable(timeout=5)
+            store.wait_durable(timeout=60)
     with pytest.raises(rmqstore.StoreFailedError):
         store.put("Topic1", b"?", queue_id=0)
     assert store.query("Topic1", "good")[0].body == b"good"  # reading goes on

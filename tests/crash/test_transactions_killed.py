@@ -25,7 +25,9 @@ from support.remoting import RemotingClient
 
 root, life, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 chance = random.Random(seed)
-config = StoreConfig.small().replace(transaction_timeout=0, transaction_check_interval=20)
+config = StoreConfig.small().replace(
+    transaction_timeout=0, transaction_check_interval=20, transaction_check_max=10_000
+)
 say = lambda *words: print(*words, flush=True)
 
 with Server(root, Settings(), config) as server, RemotingClient(server.address) as client:
@@ -70,20 +72,22 @@ PYTHON_PATH = [path for path in [os.environ.get("PYTHONPATH")] if path]
 
 def run(root: Path, life: int, seconds: float) -> list[list[str]]:
     """Run the program for some time, kill it, and return what it said."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, root, str(life), str(life)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *PYTHON_PATH])},
-    )
-    assert child.stdout is not None
-    first = child.stdout.readline()
+    said = root.with_name(f"said-{life}")
+    with said.open("wb") as out:
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, root, str(life), str(life)],
+            stdout=out,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *PYTHON_PATH])},
+        )
+    deadline = time.monotonic() + 60
+    while not said.stat().st_size and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
     time.sleep(seconds)
     child.send_signal(signal.SIGKILL)
-    rest, _ = child.communicate(timeout=30)
-    assert child.returncode == -signal.SIGKILL
-    assert first == "ready\n"
-    return [line.split() for line in rest.splitlines(keepends=True) if line.endswith("\n")]
+    assert child.wait(30) == -signal.SIGKILL
+    lines = [line for line in said.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    assert lines[0] == "ready\n"
+    return [line.split() for line in lines[1:]]
 
 
 def test_no_half_message_is_lost_and_none_is_committed_twice(tmp_path: Path) -> None:

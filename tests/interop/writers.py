@@ -300,7 +300,7 @@ class Writer:
             self.many(1, "orders")
             self.many(200, self.random.choice(TOPICS))
             self.many(100)
-            self.store.wait_durable(timeout=30)
+            self.store.wait_durable(timeout=60)
 
 
 def main(directory: str, kind: str, end: str, result: str) -> None:

@@ -181,7 +181,7 @@ def campaign(scratch: Path, *, kills: int, seed: str, hand_overs: int = 0) -> di
             server.kill()
             time.sleep(chance.uniform(0, 0.2))
             server = ServeProcess(path, port, *options)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while len(seen.acknowledged) <= before + 10 and time.monotonic() < deadline:
                 time.sleep(0.1)
                 for process, name in loads:

@@ -42,7 +42,7 @@ class RemotingClient:
         Requests of the server that were read and not taken.
     """
 
-    def __init__(self, address: str, seconds: float = 10.0) -> None:
+    def __init__(self, address: str, seconds: float = 60.0) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), seconds)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -88,7 +88,7 @@ class RemotingClient:
         fields: dict[str, object] | None = None,
         body: bytes = b"",
         *,
-        seconds: float = 10.0,
+        seconds: float = 60.0,
         **header: Any,
     ) -> Frame:
         """Send a request and return its answer."""
@@ -100,14 +100,14 @@ class RemotingClient:
         """Send a request that is not answered."""
         self.send(code, fields, body, flag=2, **header)
 
-    def answer(self, opaque: int, seconds: float = 10.0) -> Frame:
+    def answer(self, opaque: int, seconds: float = 60.0) -> Frame:
         """Return the answer to a request that was sent."""
         until = time.monotonic() + seconds
         while opaque not in self._answers:
             self._take(until)
         return self._answers.pop(opaque)
 
-    def next_request(self, code: int, seconds: float = 10.0) -> Frame:
+    def next_request(self, code: int, seconds: float = 60.0) -> Frame:
         """Return the next request of the server with this code; others stay."""
         until = time.monotonic() + seconds
         while True:

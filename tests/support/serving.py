@@ -58,7 +58,7 @@ def on_loop(server: Server, ask: Callable[[Any], Any]) -> Any:
     return found[0]
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something holds."""
     until = time.monotonic() + seconds
     while not holds():

@@ -89,7 +89,7 @@ def test_sync_flush_acknowledges_only_what_is_flushed(tmp_path):
 
         in_threads(8, work)
         late = [store.put("Topic1", b"x", queue_id=0, wait=False) for _ in range(10)]
-        assert store.wait_durable(late[-1].physical_offset, timeout=10)
+        assert store.wait_durable(late[-1].physical_offset, timeout=60)
         assert store.stats()["flushed_position"] > late[-1].physical_offset
 
 

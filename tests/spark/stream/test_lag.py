@@ -133,7 +133,7 @@ sys.stdin.read()
         assert caplog.text.count("while another process has the store open") == 1
         assert not OffsetTable.load(path).offsets
     finally:
-        owner.communicate(timeout=30)
+        owner.communicate(timeout=60)
     query.reader.commit(json.loads(query.offsets[0]))
     assert OffsetTable.load(path).offsets["orders", "spark"] == {0: 10, 1: 10}
 

@@ -469,7 +469,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
         assert process.stderr.read() == b""
 
 
@@ -485,6 +485,6 @@ def test_follow_shows_what_comes(tmp_path: Path) -> None:
             assert following.stdout.readline() == b"last\n"
         following.send_signal(signal.SIGINT)
         try:
-            assert following.wait(timeout=30) == 0
+            assert following.wait(timeout=60) == 0
         finally:
             following.kill()

@@ -29,7 +29,7 @@ WRITE = """
     for thread in threads:
         thread.join()
     # The writer's file and the one made ahead, whichever was overtaken; once no file is being made.
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while len(list(Path("/proc/self/fd").iterdir())) > before + 2:
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -95,7 +95,7 @@ def test_bad_arguments(store):
         store._pull("orders", 0, 0, 1, 1)
 
 
-def moved(holds, seconds=5.0):
+def moved(holds, seconds=60.0):
     until = time.monotonic() + seconds
     while not (found := holds.moved()) and time.monotonic() < until:
         time.sleep(0.001)

@@ -89,7 +89,7 @@ GO_ON = """
             except rmqstore.PutError as error:
                 assert error.status == rmqstore.PutStatus.DISK_FULL, error
         (root / "consumequeue" / "rest").unlink()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while store.stats()["dispatch_behind_bytes"] and time.monotonic() < until:
             time.sleep(0.01)
         places = [store.put("orders", b"next", queue_id=n).queue_offset for n in range(3)]

@@ -13,7 +13,7 @@ def wait_until() -> Callable[[Callable[[], object]], None]:
     """Return a function that waits until something holds, and fails after 20 seconds."""
 
     def wait(holds: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not holds():
             assert time.monotonic() < deadline
             time.sleep(0.005)

@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
             for number in range(count):
                 made.store.put("orders", b"%d" % number, queue_id=queue_id)
         made.store.flush()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while made.store.queue_bounds("orders", 1) != (0, 3) and time.monotonic() < until:
             time.sleep(0.001)
         yield made
@@ -169,7 +169,7 @@ def test_tables_of_offsets(server: Server, client: RemotingClient) -> None:
     assert loads(client.ask(45).body) == {"offsetTable": {}}
     server.store.put("orders", b"later", delay_level=3)
     server.store.flush()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not server.store.delayed() and time.monotonic() < until:
         time.sleep(0.001)
     assert loads(client.ask(45).body) == {"offsetTable": {3: 0}}

@@ -54,7 +54,7 @@ def test_a_delayed_message(server: Server, client: RemotingClient) -> None:
     began = time.monotonic()
     server.store.put("t", b"later", delay_level=1)
     message = only(client.answer(held))
-    assert time.monotonic() - began >= 1
+    assert time.monotonic() - began > 0.99  # its time is a whole millisecond
     assert (message.body, message.properties["DELAY"]) == (b"later", "1")
 
 

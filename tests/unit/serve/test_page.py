@@ -32,7 +32,7 @@ def get(server: Server, path: str, **headers: str) -> tuple[int, dict[str, str],
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     asked = urllib.request.Request(f"http://{server.metrics_address}{path}", headers=names)
     try:
-        with urllib.request.urlopen(asked, timeout=30) as reply:
+        with urllib.request.urlopen(asked, timeout=60) as reply:
             return reply.status, dict(reply.headers), reply.read()
     except urllib.error.HTTPError as error:
         return error.code, dict(error.headers), error.read()

@@ -107,7 +107,7 @@ def test_files_go_to_the_paths_in_turn(tmp_path: Path, close: bool) -> None:
     else:
         del store  # its threads end; abort stays
         gc.collect()
-    with rmqstore.open(tmp_path / "root", "r+", config=chosen, timeout=5) as store:
+    with rmqstore.open(tmp_path / "root", "r+", config=chosen, timeout=60) as store:
         assert store.recovery.clean == close
         check(store, range(100))
         assert store.config.store_path_commit_log == chosen.store_path_commit_log
@@ -402,7 +402,8 @@ def cached_of_unnamed_file(directory: Path) -> int:
     """Bytes in memory of the file that is made ahead, 0 without one."""
     for one in Path("/proc/self/fd").iterdir():
         try:
-            if one.readlink().parent == directory and one.stat().st_nlink == 0:
+            found = one.stat()  # of a file that is about to be made it has no size yet
+            if one.readlink().parent == directory and not found.st_nlink and found.st_size:
                 with one.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
                     pages = (ctypes.c_char * (len(mapped) // mmap.PAGESIZE))()
                     at = ctypes.addressof(ctypes.c_char.from_buffer(mapped))

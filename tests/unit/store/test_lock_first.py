@@ -55,7 +55,7 @@ def test_who_waits_for_the_lock_sees_what_the_last_owner_did(tmp_path, end, conf
             owner.stdin.flush()
 
         threading.Thread(target=go_on).start()
-        with rmqstore.open(root, "r+", config=config, timeout=30) as store:
+        with rmqstore.open(root, "r+", config=config, timeout=60) as store:
             assert set(store) == {"kept", "made"}
             assert store["made"].write_queue_nums == 7
             assert store["made"][6][0].body == b"last"
@@ -103,7 +103,7 @@ def test_a_child_that_was_forked_before_the_lock_was_free(tmp_path):
     root = tmp_path / "store"
     first = rmqstore.open(root, "a", config=CONFIG)
     opened = []
-    opener = threading.Thread(target=lambda: opened.append(rmqstore.open(root, "r+", timeout=30)))
+    opener = threading.Thread(target=lambda: opened.append(rmqstore.open(root, "r+", timeout=60)))
     opener.start()
     time.sleep(0.3)  # it waits by then
     waiting, end = os.pipe()

@@ -22,6 +22,7 @@ cdef extern from *:
         LOCK_FLUSH_QUEUES,   /* one flush of queues, index and checkpoint */
         LOCK_FLUSH_LOG,      /* one flush of the log */
         LOCK_PUT,            /* an append: current, last_store_timestamp, each next_offset, room */
+        LOCK_REPUT,          /* the turn of the thread that dispatches */
         LOCK_DISPATCH,       /* a batch of dispatch, or the deletion of a topic */
         LOCK_PREPARE,        /* next_file, and the blocks of the log's files */
         LOCK_INDEXES,        /* which index files there are */
@@ -79,8 +80,8 @@ cdef extern from *:
     }
     """
     int LOCK_OPEN_STORES, LOCK_OBJECT, LOCK_DERIVE, LOCK_INDEX_CHECK, LOCK_QUEUED, LOCK_REFRESH
-    int LOCK_FLUSH_QUEUES, LOCK_FLUSH_LOG, LOCK_PUT, LOCK_DISPATCH, LOCK_PREPARE, LOCK_INDEXES
-    int LOCK_TOPICS, LOCK_KEYLESS, LOCK_FILES, LOCK_OPEN_FILES, LOCK_FAILURE, LOCK_GATE
+    int LOCK_FLUSH_QUEUES, LOCK_FLUSH_LOG, LOCK_PUT, LOCK_REPUT, LOCK_DISPATCH, LOCK_PREPARE
+    int LOCK_INDEXES, LOCK_TOPICS, LOCK_KEYLESS, LOCK_FILES, LOCK_OPEN_FILES, LOCK_FAILURE, LOCK_GATE
     int LOCK_WAKEUPS, LOCK_WORKER
     ctypedef struct Lock "rmq_lock":
         pthread_mutex_t mutex

@@ -5,6 +5,7 @@
 cdef enum:
     APPEND_WHOLE = 1             # all messages or none, in one file, visible together
     APPEND_AT_ONCE = 2           # neither waits nor makes system calls: the caller has the GIL
+    APPEND_QUIET = 4             # the caller dispatches it itself: reput_here
 
 # Where a message went.
 cdef struct AppendResult:
@@ -189,10 +190,11 @@ cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexc
     return 0
 
 
-cdef inline void log_appended(Store *store, int64_t wrote) noexcept nogil:
+cdef inline void log_appended(Store *store, int64_t wrote, int64_t how) noexcept nogil:
     """Wake the threads that process new records."""
     if not store.settings.sync_flush:
-        worker_wake(&store.dispatch.worker)
+        if not how & APPEND_QUIET:
+            worker_wake(&store.dispatch.worker)
         if unlikely(store.settings.flush_on_put):
             worker_wake(&store.flush.log_worker)
     if unlikely(wrote >= atomic_peek(&store.writer.prepare_at)):
@@ -290,5 +292,5 @@ cdef inline int64_t log_append(
     status[0] = rc
     if likely(done > 0):
         KILL_POINT("after-append")
-        log_appended(store, physical_offset)
+        log_appended(store, physical_offset, how)
     return done

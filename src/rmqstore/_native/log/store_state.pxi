@@ -102,6 +102,7 @@ cdef struct Dispatch:
     atomic_i64 dispatched        # log offset
     int64_t last_record          # offset of the last one dispatched, -1: none
     atomic_i64 logics_timestamp  # its store time
+    Lock turn                    # held while records are dispatched: one thread at a time
     Lock lock
     atomic_i64 lock_wanted       # callers that wait for ``lock``: dispatch lets them go first
     Pending *pending

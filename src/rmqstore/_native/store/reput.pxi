@@ -7,8 +7,12 @@ cdef enum:
 
 
 cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
-    """As dispatch_until; also retries index files that waited for space for their repair."""
+    """As dispatch_until; also retries index files that waited for space for their repair.
+
+    REQUIRES: the turn of the dispatch.
+    """
     cdef int64_t rc = 0
+    note_most(&store.figures.behind_most, limit - atomic_get(&store.dispatch.dispatched))
     if unlikely(atomic_get(&store.indexes.waiting) != 0):
         lock_take(&store.dispatch.lock)
         rc = index_set_resume(store)
@@ -16,6 +20,21 @@ cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
     if rc < 0 and not lacks_space(rc):
         return rc
     return dispatch_until(store, limit)
+
+
+cdef void reput_here(Store *store) noexcept nogil:
+    """Dispatch in this thread what it has appended with APPEND_QUIET: no other has to wake for it.
+
+    The dispatch thread does so if it is at it anyway, or if something holds the dispatch up.
+    """
+    cdef int64_t rc = 0
+    if atomic_get(&store.dispatch.stalled) == 0 and lock_try(&store.dispatch.turn):
+        if atomic_get(&store.log.wrote) > atomic_get(&store.dispatch.dispatched):
+            rc = reput_until(store, atomic_get_strict(&store.log.wrote))
+        lock_give(&store.dispatch.turn)
+        if likely(rc == 0):
+            return
+    worker_wake(&store.dispatch.worker)
 
 
 cdef void *reput_run(void *argument) noexcept nogil:
@@ -27,8 +46,9 @@ cdef void *reput_run(void *argument) noexcept nogil:
         calls = atomic_get_strict(&store.dispatch.worker.calls)
         seen = atomic_get_strict(limit)
         if seen > atomic_get(&store.dispatch.dispatched):
-            note_most(&store.figures.behind_most, seen - atomic_get(&store.dispatch.dispatched))
+            lock_take(&store.dispatch.turn)
             rc = reput_until(store, seen)
+            lock_give(&store.dispatch.turn)
             if rc < 0:
                 dispatch_stalled(store, rc)
                 worker_sleep(&store.dispatch.worker, &store.stopping, 0, calls, DISPATCH_RETRY_NS)

@@ -239,16 +239,12 @@ cdef bint run_take(
     return True
 
 
-cdef int64_t run_append(Store *store, SendRun *run, bint at_once, int64_t *status) noexcept nogil:
-    """Append the run; how many of its messages are in the log, and why not more.
-
-    ``at_once``: the caller has the GIL; E_BUSY where it would have to wait.
-    """
+cdef int64_t run_append(Store *store, SendRun *run, int64_t how, int64_t *status) noexcept nogil:
+    """Append the run; how many of its messages are in the log, and why not more."""
     cdef int64_t i
-    cdef int64_t how = APPEND_WHOLE if run.whole else 0
     for i in range(run.count):
         run.messages[i].properties = run.text.data + <int64_t>run.messages[i].properties
-    return run_append_from(store, run, 0, how | (APPEND_AT_ONCE if at_once else 0), status)
+    return run_append_from(store, run, 0, how, status)
 
 
 cdef int64_t run_append_from(

@@ -55,10 +55,16 @@ cdef class FrameReader:
         self.hosts.known = True
 
     def get_buffer(self, hint=-1):
-        """Room for a read, of which ``received`` tells how much was filled."""
+        """Room for a read, of which ``received`` tells how much was filled.
+
+        Where clients of this machine wait for the processor they go first: their next requests come
+        with this read, and their answers with one write.  Nothing is lost where none waits.
+        """
         cdef int64_t kept = self.stop - self.start
         cdef int64_t room = kept + READ_BYTES
         cdef Memory larger
+        with nogil:
+            sched_yield()
         if self.block is None or self.block.length - self.stop < READ_LEAST:
             # A frame's length is believed only as its bytes come.
             if self.frame.size > room:
@@ -94,6 +100,10 @@ cdef class FrameReader:
         try:
             return self.take_next(sends)
         finally:
+            if sends.undispatched:
+                sends.undispatched = False
+                with nogil:
+                    reput_here(store)
             store_leave(store)
 
     cdef object take_next(self, ClientSends sends):

@@ -2,6 +2,10 @@
 #
 # Source: broker/processor/SendMessageProcessor.java; broker/topic/TopicConfigManager.java
 
+cdef enum:
+    QUIET_MOST = 64 << 10        # bytes of a run that the loop dispatches itself
+
+
 @cython.final
 cdef class ClientSends:
     """What sends of all connections of a gateway share; used by its loop's thread.
@@ -17,6 +21,8 @@ cdef class ClientSends:
     ----------
     unflushed : bool
         With synchronous flush: something was stored since ``flush``.
+    undispatched : bool
+        Something was stored of which the dispatch thread was not told.
     """
 
     cdef OpenStore engine
@@ -25,6 +31,7 @@ cdef class ClientSends:
     cdef bytes cluster
     cdef bytes region
     cdef public bint unflushed
+    cdef bint undispatched
 
     def __cinit__(self, OpenStore engine not None, str cluster not None, str region not None):
         cdef Text quoted
@@ -96,6 +103,7 @@ cdef int64_t sends_store(ClientSends sends) except -1:
     cdef int64_t done = 0
     cdef int64_t good = 0
     cdef int64_t first, i
+    cdef int64_t how = APPEND_WHOLE if run.whole else 0
     cdef int64_t started = coarse_ns()
     cdef Topic *topic
     if store == NULL or store_enter(store) < 0:
@@ -104,15 +112,17 @@ cdef int64_t sends_store(ClientSends sends) except -1:
         if not store.writable or atomic_get(&store.failed) != 0 \
                 or atomic_get(&store.dispatch.stalled) != 0:
             return 0
+        if run.size <= QUIET_MOST and not store.settings.sync_flush:
+            how |= APPEND_QUIET
+            sends.undispatched = True
         if run.size <= SMALL_BODY:
-            done = run_append(store, run, True, &status)
+            done = run_append(store, run, how | APPEND_AT_ONCE, &status)
         if done < run.count and status == E_BUSY:
             with nogil:
                 if run.size <= SMALL_BODY:
-                    done = run_append_from(
-                        store, run, done, APPEND_WHOLE if run.whole else 0, &status)
+                    done = run_append_from(store, run, done, how, &status)
                 else:
-                    done = run_append(store, run, False, &status)
+                    done = run_append(store, run, how, &status)
         while good < run.send_count \
                 and run.sends[good].first + run.sends[good].count <= done:
             first = run.sends[good].first
