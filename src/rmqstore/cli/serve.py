@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -20,11 +21,12 @@ from rmqstore.cli.completion import complete_file
 from rmqstore.cli.failures import USAGE, CliError
 
 if TYPE_CHECKING:
-    from rmqstore.serve.server import Server
+    from rmqstore.serve.server import Server as RunningServer
 
 __all__ = ["serve"]
 
 _FORCED = 1  # exit code at the second signal
+_PORT = 9876  # of a name server
 
 
 class _JsonLines(logging.Formatter):
@@ -60,9 +62,8 @@ def _json_line(level: str, message: str, *, when: float, **fields: object) -> st
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=9876,
-    show_default=True,
-    help="Of name server and broker; 0 takes a free one. The VIP channel has the port minus two.",
+    help="Of name server and broker; 0 takes a free one. The VIP channel has the port minus two.  "
+    "[default: the configuration's listenPort, else 9876]",
 )
 @click.option(
     "--listen",
@@ -83,8 +84,9 @@ def _json_line(level: str, message: str, *, when: float, **fields: object) -> st
 )
 @click.option(
     "--auto-create/--no-auto-create",
-    default=True,
-    help="Whether a message to an unknown topic makes it.  [default: auto-create]",
+    default=None,
+    help="Whether a message to an unknown topic makes it.  [default: as the configuration says, "
+    "else auto-create]",
 )
 @click.option(
     "--tls-cert", metavar="FILE", shell_complete=complete_file, help="PEM, its chain too."
@@ -104,11 +106,11 @@ def serve(
     *,
     store: str,
     config: str | None,
-    port: int,
+    port: int | None,
     listen: str,
     advertise: str | None,
     flush: str | None,
-    auto_create: bool,
+    auto_create: bool | None,
     tls_cert: str | None,
     tls_key: str | None,
     acl: str | None,
@@ -126,20 +128,32 @@ def serve(
     _log_to_standard_error()
     stop = threading.Event()
     _stop_on_signals(stop)
-    from rmqstore.serve.serving import serve as start
+    from rmqstore.serve.conf import BrokerConf
+    from rmqstore.serve.server import Server
+    from rmqstore.serve.serving import served
 
     try:
-        server = start(
-            store,
-            port=port,
-            listen=listen,
-            advertise=advertise,
-            flush=flush,  # type: ignore[arg-type]
-            auto_create=auto_create,
-            tls=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
-            acl=acl,
-            metrics_port=metrics_port,
-            config=settings,
+        conf = BrokerConf.from_file(config) if config is not None else BrokerConf()
+        if port is None:
+            port = conf.port or _PORT
+        server = Server(
+            *served(
+                store,
+                port=port,
+                listen=listen,
+                advertise=advertise,
+                flush=flush,
+                tls=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+                acl=acl,
+                metrics_port=metrics_port,
+                config=settings,
+                # What is said here wins over the file.
+                conf=dataclasses.replace(
+                    conf,
+                    port=port or None,
+                    auto_create=conf.auto_create if auto_create is None else auto_create,
+                ),
+            )
         )
     except (ValueError, TypeError, ImportError) as error:
         raise CliError(str(error), USAGE) from None
@@ -148,7 +162,7 @@ def serve(
         stop.wait()
 
 
-def _say_where(server: Server) -> None:
+def _say_where(server: RunningServer) -> None:
     """Write the line that says where clients connect, to standard output."""
     log = logging.getLogger("rmqstore.serve")
     for mended in server.store.recovery.ranges:

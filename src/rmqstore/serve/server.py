@@ -109,6 +109,9 @@ class Server(Closing):
             _LOG.warning(
                 "port %d is in use or none: clients whose VIP channel is on cannot send", port - 2
             )
+        settings = dataclasses.replace(settings, port=port)
+        if settings.own_host is not None:
+            settings = dataclasses.replace(settings, advertise=(settings.own_host, port))
         named = settings.advertise or (own_address(host), port)
         self.address = address_text(*named)
         if path is None:
@@ -118,7 +121,7 @@ class Server(Closing):
         make_directories(root, sync_parent=False)
         self.store = open_store(root, "a", config, infer_sizes=infer_sizes)
         self._loop = _new_loop()
-        self.gateway = Gateway(self.store, dataclasses.replace(settings, port=port), self._loop)
+        self.gateway = Gateway(self.store, settings, self._loop)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
         if metrics_port is not None:
             from rmqstore.serve.figures.metrics import MetricsServer

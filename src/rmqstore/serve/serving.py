@@ -6,6 +6,7 @@ Source: ``broker/BrokerStartup.java createBrokerController``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 import threading
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
-from rmqstore.serve.network.sockets import split_address
+from rmqstore.serve.conf import BrokerConf
+from rmqstore.serve.network.sockets import is_loopback, split_address
 from rmqstore.serve.server import Server
-from rmqstore.serve.settings import Settings
+from rmqstore.serve.settings import Limits, Settings
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Acl
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncServer", "aserve", "serve", "served"]
 
 StrPath = str | os.PathLike[str]
+
+_LOG = logging.getLogger("rmqstore.serve")
 
 RESERVED_HOURS = 72  # fileReservedTime of a broker: a server runs for months
 
@@ -50,19 +54,22 @@ def serve(
         The directory of the store, made if it is missing. Without one a temporary store of small
         files, which is removed at the end.
     port : int, optional
-        Of both roles; 0, the default, takes a free one. Clients whose VIP channel is on send to
-        the port minus two: that one is listened on as well where it is free.
+        Of both roles; 0, the default, takes ``listenPort`` of a broker.conf, else a free one.
+        Clients whose VIP channel is on send to the port minus two: that one is listened on as well
+        where it is free.
     listen : str, optional
         The address to listen on: one of this machine's, ``"0.0.0.0"`` for all of IPv4. Only
         this machine reaches the default.
     advertise : str, optional
         ``"HOST:PORT"`` in routes and message ids. Without it each client is given the address
-        that it dialled, which is right but behind a port mapping.
+        that it dialled, which is right but behind a port mapping; or ``brokerIP1`` of a
+        broker.conf with the port, where others than this machine can connect.
     flush : str, optional
         ``"sync"`` answers once a message is on the disk, ``"async"`` once it is in the log;
         by default as the configuration says, which is asynchronous without one.
     auto_create : bool, optional
-        Whether a message to an unknown topic makes it.
+        Whether a message to an unknown topic makes it; ``autoCreateTopicEnable=false`` in a
+        broker.conf is as good as False.
     tls : SSLContext or (certificate, key), optional
         For clients that begin with TLS, on the same port; others go on in plain text.
     acl : path of a plain_acl.yml, optional
@@ -72,7 +79,8 @@ def serve(
         takes a free port. By default there is neither.
     config : StoreConfig or path of a broker.conf, optional
         As :func:`rmqstore.open` takes it. Without one, messages are deleted after 72 hours, as a
-        broker does; a ``StoreConfig`` is taken as it is.
+        broker does; a ``StoreConfig`` is taken as it is. Of a broker.conf the server follows
+        its own keys as well: names of cluster, broker and region, and those of docs/serve.md.
 
     Returns
     -------
@@ -236,8 +244,12 @@ def served(
     acl: object = None,
     metrics_port: int | None = None,
     config: StoreConfig | StrPath | None = None,
+    conf: BrokerConf | None = None,
 ) -> tuple[StrPath | None, Settings, StoreConfig, bool, int | None]:
-    """Check the arguments of :func:`serve`, and return those of :class:`Server`."""
+    """Check the arguments of :func:`serve`, and return those of :class:`Server`.
+
+    ``conf`` is what a broker.conf says of the gateway, where ``config`` is not its path.
+    """
     _of_type("path", path, (str, os.PathLike, NoneType), "a path or None")
     _port("port", port)
     if metrics_port is not None:
@@ -247,15 +259,32 @@ def served(
     _of_type("auto_create", auto_create, (bool,), "bool")
     if not listen:
         raise wrong_value("listen", "an address of this machine", "")
+    chosen = _config(config, flush, small=path is None)
+    if conf is None:
+        conf = (
+            BrokerConf()
+            if config is None or isinstance(config, StoreConfig)
+            else BrokerConf.from_file(config)
+        )
     settings = Settings(
         host=listen,
-        port=port,
+        port=port or conf.port or 0,
         advertise=split_address("advertise", advertise) if advertise is not None else None,
-        auto_create=auto_create,
+        own_host=_own_host(conf.host, listen) if advertise is None else None,
+        auto_create=auto_create and conf.auto_create,
+        auto_create_groups=conf.auto_create_groups,
+        default_queue_nums=conf.default_queue_nums,
+        trace_topic=conf.trace_topic if conf.trace else None,
+        property_filter=conf.property_filter,
         tls=_tls(tls),
         acl=_acl(acl),
+        cluster=conf.cluster,
+        broker=conf.broker,
+        region=conf.region,
+        limits=Limits(idle_seconds=conf.idle_seconds),
     )
-    chosen = _config(config, flush, small=path is None)
+    if conf.acl and settings.acl is None:
+        _LOG.warning("aclEnable has no effect without the file of the accounts (acl)")
     return path, settings, chosen, config is None and path is not None, metrics_port
 
 
@@ -289,6 +318,16 @@ def _config(config: object, flush: object, *, small: bool) -> StoreConfig:
         raise wrong_type("flush", "'async' or 'sync'", flush)
     kind = one_of("flush", flush, ("async", "sync")).upper()
     return made.replace(flush_disk_type=f"{kind}_FLUSH")
+
+
+def _own_host(host: str | None, listen: str) -> str | None:
+    """Return the address of a broker.conf that clients are told: one that they can reach."""
+    if host is None or host == listen:
+        return host
+    if is_loopback(listen) and not (is_loopback(host) or host == "localhost"):
+        _LOG.warning("brokerIP1 is not told to clients: only %s is listened on (listen)", listen)
+        return None
+    return host
 
 
 def _tls(tls: object) -> ssl.SSLContext | None:

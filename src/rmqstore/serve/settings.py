@@ -56,10 +56,18 @@ class Settings:
         Where it listens.
     advertise : (str, int) or None
         The address in routes and message ids; None: what the client dialled.
+    own_host : str or None
+        The same with the port that is listened on, whichever that is.
     auto_create : bool
         Whether a message to an unknown topic makes it.
     auto_create_groups : bool
         Whether a consumer group is made by its first consumer.
+    default_queue_nums : int
+        Of TBW102, after which topics are made.
+    trace_topic : str or None
+        The topic of traces, if it is there from the start.
+    property_filter : bool
+        Whether consumers may filter by SQL92.
     tls : ssl.SSLContext or None
     acl : Acl or None
     cluster, broker, region : str
@@ -70,8 +78,12 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0
     advertise: tuple[str, int] | None = None
+    own_host: str | None = None
     auto_create: bool = True
     auto_create_groups: bool = True
+    default_queue_nums: int = 8
+    trace_topic: str | None = None
+    property_filter: bool = True
     tls: ssl.SSLContext | None = None
     acl: Acl | None = None
     cluster: str = "DefaultCluster"

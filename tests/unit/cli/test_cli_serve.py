@@ -99,6 +99,29 @@ def test_options_reach_the_server(serve, tmp_path):
     assert "mappedFileSizeCommitLgo" in output
 
 
+def test_a_broker_conf_rules_what_is_not_said(serve, tmp_path):
+    conf = tmp_path / "broker.conf"
+    with rmqstore.serve() as other:
+        names = f"brokerName=shop-a\nlistenPort={other.gateway.port}\n"
+        conf.write_text(names + "autoCreateTopicEnable=false\n")
+        code, output, _ = serve(tmp_path / "store", "-c", conf).end()
+        assert (code, output) == (4, f"rmqstore: {other.address}: Address already in use\n")
+        for option, perm in (((), None), (("--auto-create",), 7)):
+            served = serve(tmp_path / "store", "-c", conf, "--port", 0, *option)
+            with RemotingClient(served.first_line()["address"]) as client:
+                answer = client.ask(105, {"topic": "TBW102"})
+                assert answer.code == (17 if perm is None else 0)
+                if perm is not None:
+                    (queues,) = answer.json["queueDatas"]
+                    assert (queues["brokerName"], queues["perm"]) == ("shop-a", perm)
+            assert served.stop()[0] == 0
+    conf.write_text("brokerName=a b\n")
+    code, output, _ = serve(tmp_path / "store", "-c", conf).end()
+    assert code == 2
+    assert output.startswith(f"rmqstore: {conf}, line 1: brokerName is 'a b', must be")
+    assert output.count("\n") == 1
+
+
 def test_a_warning_where_others_can_connect(serve, tmp_path):
     served = serve(tmp_path / "store", "--port", 0, "--listen", "0.0.0.0")
     served.first_line()

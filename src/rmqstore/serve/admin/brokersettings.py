@@ -20,7 +20,7 @@ __all__ = ["broker_settings", "nameserver_settings"]
 # Of threads, pools and services that this broker does not have, as 4.9.3 has them by default:
 # tools look for the keys.
 _DEFAULTS = """
-    adminBrokerThreadPoolNums=16 autoCreateSubscriptionGroup=true autoDeleteUnusedStats=false
+    adminBrokerThreadPoolNums=16 autoDeleteUnusedStats=false
     brokerId=0 brokerPermission=6 brokerTopicEnable=true channelNotActiveInterval=60000
     clientAsyncSemaphoreValue=65535 clientCallbackExecutorThreads=2
     clientChannelMaxIdleTimeSeconds=120 clientCloseSocketIfTimeout=true
@@ -50,7 +50,7 @@ _DEFAULTS = """
     serverPooledByteBufAllocatorEnable=true serverSelectorThreads=3 serverSocketBacklog=1024
     serverSocketRcvBufSize=0 serverSocketSndBufSize=0 serverWorkerThreads=8
     shortPollingTimeMills=1000 slaveReadEnable=false startAcceptSendRequestTimeStamp=0
-    storeReplyMessageEnable=true traceOn=true traceTopicEnable=false transferMsgByHeap=true
+    storeReplyMessageEnable=true traceOn=true transferMsgByHeap=true
     useEpollNativeSelector=false waitTimeMillsInHeartbeatQueue=31000
     waitTimeMillsInPullQueue=5000 waitTimeMillsInSendQueue=200
     waitTimeMillsInTransactionQueue=3000 writeBufferHighWaterMark=0 writeBufferLowWaterMark=0
@@ -91,20 +91,24 @@ def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
         found["defaultTopicQueueNums"] = str(default.write_queue_nums)
     found.update(
         aclEnable=_text(settings.acl is not None),
+        autoCreateSubscriptionGroup=_text(settings.auto_create_groups),
         autoCreateTopicEnable=_text(settings.auto_create),
         brokerClusterName=settings.cluster,
         brokerFastFailureEnable="false",
         brokerIP1=host,
         brokerIP2=host,
         brokerName=settings.broker,
-        enablePropertyFilter="true",
+        enablePropertyFilter=_text(settings.property_filter),
         listenPort=str(gateway.port),
         namesrvAddr=f"{host}:{port}",
         regionId=settings.region,
         serverChannelMaxIdleTimeSeconds=str(int(settings.limits.idle_seconds)),
         storePathRootDir=gateway.store.path,
+        traceTopicEnable=_text(settings.trace_topic is not None),
         useTLS=_text(settings.tls is not None),
     )
+    if settings.trace_topic is not None:
+        found["msgTraceTopicName"] = settings.trace_topic
     return dict(sorted(found.items()))
 
 

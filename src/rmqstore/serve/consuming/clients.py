@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import FilterError
 from rmqstore.serve.consuming.heartbeats import ConsumerData, checked_subscription, heartbeat_of
-from rmqstore.serve.consuming.subscriptions import Subscription
+from rmqstore.serve.consuming.subscriptions import Subscription, unsupported
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -289,6 +289,9 @@ def check_client(gateway: Gateway, connection: Connection, request: Request) -> 
     """Answer CHECK_CLIENT_CONFIG: whether a subscription that is no tags can be read."""
     subscription = checked_subscription(request.body)
     if subscription is not None and not subscription.is_tags:
+        why = unsupported(gateway.settings, subscription.kind)
+        if why is not None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, why)
         try:
             _ = subscription.filter
         except FilterError as error:

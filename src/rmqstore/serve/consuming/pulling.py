@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import FilterError
-from rmqstore.serve.consuming.subscriptions import TAG, Subscription
+from rmqstore.serve.consuming.subscriptions import TAG, Subscription, unsupported
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import INT_MAX, LONG_MAX, number, optional_number, text
@@ -154,6 +154,7 @@ def _own_filter(gateway: Gateway, pull: PullRequest) -> PullFilter | None:
     """Return the filter of the subscription in the request."""
     fields = pull.request.fields
     expression, kind = fields.get("subscription", ""), fields.get("expressionType") or TAG
+    _check_kind(gateway, kind)
     key = (kind, expression)
     kept = gateway.pull_filters
     try:
@@ -171,6 +172,12 @@ def _own_filter(gateway: Gateway, pull: PullRequest) -> PullFilter | None:
             kept.clear()
         kept[key] = found
     return found
+
+
+def _check_kind(gateway: Gateway, kind: str) -> None:
+    why = unsupported(gateway.settings, kind)
+    if why is not None:
+        raise _refused(ResponseCode.SYSTEM_ERROR, why)
 
 
 def _group_filter(gateway: Gateway, pull: PullRequest, config: GroupConfig) -> PullFilter | None:
@@ -194,6 +201,7 @@ def _group_filter(gateway: Gateway, pull: PullRequest, config: GroupConfig) -> P
         raise _refused(
             ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
         )
+    _check_kind(gateway, subscription.kind)
     try:
         return subscription.filter
     except FilterError:

@@ -7,12 +7,15 @@ Source: ``common/protocol/heartbeat/SubscriptionData.java``, ``common/filter/Fil
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqstore._core import PullFilter
 from rmqstore.errors import FilterError
 
-__all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash"]
+if TYPE_CHECKING:
+    from rmqstore.serve.settings import Settings
+
+__all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash", "unsupported"]
 
 _NO_NAME = [" "]  # of no message: a client trims its tags
 
@@ -110,3 +113,10 @@ class Subscription:
             "tagsSet": names,
             "topic": self.topic,
         }
+
+
+def unsupported(settings: Settings, kind: str) -> str | None:
+    """Return why expressions of a kind are refused; ``None`` if they are not."""
+    if settings.property_filter or kind in ("", TAG):
+        return None
+    return f"The broker does not support consumer to filter message by {kind}"

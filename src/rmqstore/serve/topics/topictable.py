@@ -49,7 +49,9 @@ def built_in_topics(settings: Settings) -> dict[str, TopicConfig]:
         _topic(f"{settings.cluster}_REPLY_TOPIC", 1),
     ]
     if settings.auto_create:
-        made.append(_topic(DEFAULT_TOPIC, 8, _INHERITED))
+        made.append(_topic(DEFAULT_TOPIC, settings.default_queue_nums, _INHERITED))
+    if settings.trace_topic is not None:
+        made.append(_topic(settings.trace_topic, 1))
     return {topic.topic_name: topic for topic in made}
 
 
@@ -72,7 +74,10 @@ def all_topics(gateway: Gateway) -> list[TopicConfig]:
 
 def system_topics(settings: Settings) -> list[str]:
     """Return the names that nobody may make, change or delete."""
-    return [*_SYSTEM, settings.broker, settings.cluster, f"{settings.cluster}_REPLY_TOPIC"]
+    names = [*_SYSTEM, settings.broker, settings.cluster, f"{settings.cluster}_REPLY_TOPIC"]
+    if settings.trace_topic is not None and settings.trace_topic not in names:
+        names.append(settings.trace_topic)
+    return names
 
 
 def is_system_topic(settings: Settings, name: str) -> bool:
