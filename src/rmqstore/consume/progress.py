@@ -84,6 +84,7 @@ class GroupProgress:
             self._reload()
         else:
             self._table = self._load()
+        self._count = sum(map(len, self._table.offsets.values()))  # of who writes
 
     def _file_name(self) -> str:
         """Return the name of the file that is in force."""
@@ -162,6 +163,11 @@ class GroupProgress:
         with self._lock:
             return {names: dict(queues) for names, queues in self._offsets().items()}
 
+    @property
+    def count(self) -> int:
+        """How many offsets there are, of all groups in all queues; not of another's file."""
+        return self._count
+
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set the offset of a group in a queue; the file is written later.
 
@@ -176,6 +182,7 @@ class GroupProgress:
         with self._lock:
             queues = self._table.offsets.setdefault((topic, group), {})
             if queues.get(queue_id) != offset:
+                self._count += queue_id not in queues
                 queues[queue_id] = offset
                 self._changes += 1
         if self._at_once:
@@ -196,7 +203,7 @@ class GroupProgress:
                 if topic in (None, names[0]) and group in (None, names[1])
             ]
             for names in gone:
-                del self._table.offsets[names]
+                self._count -= len(self._table.offsets.pop(names))
             self._changes += bool(gone)
         return bool(gone)
 

@@ -185,7 +185,7 @@ class Gateway:
         elif handled is not None:
             task = self.spawn(self._finish(connection, request, handled))
             self._answering.add(task)
-            connection.waits_for(task)
+            connection.waits_for(task, len(request.body))
             task.add_done_callback(self._answering.discard)
 
     async def _finish(

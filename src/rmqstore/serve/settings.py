@@ -26,11 +26,19 @@ class Limits:
     write_buffer : int
         Bytes of answers that wait for a slow reader before its requests are no longer read.
     read_buffers : int
-        Bytes of incomplete frames of all connections; beyond, the one with the most is closed.
+        Bytes of incomplete frames, and of requests that are answered later, of all connections;
+        beyond, the one with the most is closed.
     held_pulls : int
         Pulls that wait for messages; one more is answered at once.
+    held_bytes : int
+        Characters of the expressions of held pulls; beyond, one more is answered at once.
     subscriptions : int
         Topics in one heartbeat.
+    subscription_bytes : int
+        Characters of the expressions of all subscriptions, each with 256 more; beyond, heartbeats
+        that add to them are refused.
+    offsets : int
+        Queues of groups that have an offset; clients make no more of them.
     topics : int
         That producers may have made by sending to them.
     idle_seconds : float
@@ -41,7 +49,10 @@ class Limits:
     write_buffer: int = 4 << 20
     read_buffers: int = 256 << 20
     held_pulls: int = 20_000
+    held_bytes: int = 64 << 20
     subscriptions: int = 1000
+    subscription_bytes: int = 64 << 20
+    offsets: int = 200_000
     topics: int = 10_000
     idle_seconds: float = 120.0
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import resource
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqstore import StoreConfig
+from rmqstore.serve.consuming.locks import LOCK_MILLIS, LockedQueue, Locks
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import Answer
@@ -25,8 +29,8 @@ SMALL = StoreConfig.small()
 PARTIAL = struct.pack(">ii", 16 << 20, 100)
 
 
-def server_with(**limits: Any) -> Server:
-    return Server(None, Settings(limits=Limits(**limits)), SMALL)
+def server_with(path: Path | None = None, **limits: Any) -> Server:
+    return Server(path, Settings(limits=Limits(**limits)), SMALL)
 
 
 def is_served(client: RemotingClient) -> bool:
@@ -223,3 +227,163 @@ def test_what_is_never_done(code: int) -> None:
         assert (answer.code, answer.remark) == (16, f"request type {code} is not permitted")
         assert answer.body == b""
         assert server.store.config == before
+
+
+def test_locks_beyond_the_most_cost_little() -> None:
+    """That some are expired is looked for once they can be, not for each queue asked for."""
+    now = [0]
+    locks = Locks(lambda: now[0], most=1000)
+    queues = [LockedQueue("t", "b", number) for number in range(3000)]
+    assert len(locks.lock("g", queues[:1000], "c")) == 1000
+    looked = locks._groups["g"] = _Counting(locks._groups["g"])
+    assert locks.lock("g", queues[1000:], "d") == []
+    assert locks.lock("other", queues[1000:], "d") == []
+    assert looked.passes == 1
+    now[0] = LOCK_MILLIS
+    assert locks.lock("other", queues[1000:], "d") == []
+    assert looked.passes == 1
+    now[0] = LOCK_MILLIS + 1
+    assert len(locks.lock("g", queues[1000:2000], "d")) == 1000
+
+
+class _Counting(dict[Any, Any]):
+    """Counts how often all of it is looked at."""
+
+    passes = 0
+
+    def items(self) -> Any:
+        self.passes += 1
+        return super().items()
+
+
+def test_a_held_pull_keeps_no_body(wait_until: Callable[..., None]) -> None:
+    with server_with(held_bytes=10_000) as server, RemotingClient(server.address) as client:
+        server.store.create_topic("orders", queue_nums=1)
+        pull = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0,
+                "maxMsgNums": 1, "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 60_000,
+                "subVersion": 0, "subscription": "paid", "other": "x" * 50_000}  # fmt: skip
+        held = client.send(11, pull, bytes(1 << 20))
+        wait_until(lambda: len(server.gateway.holds))
+        (hold,) = server.gateway.holds._holds.values()
+        request = hold.pull.request
+        assert (request.body, request.fields) == (b"", {"subscription": "paid"})
+        large = client.send(11, {**pull, "subscription": "||".join(["paid"] * 2000)})
+        wait_until(lambda: len(server.gateway.holds) == 2)
+        assert client.ask(11, pull).code == 19  # no room: answered at once
+        server.store.put("orders", b"1", tags="paid", queue_id=0)
+        for opaque in (held, large):
+            assert client.answer(opaque).code == 0
+        wait_until(lambda: not len(server.gateway.holds))
+        assert server.gateway.holds.has_room
+
+
+def test_an_answer_that_is_not_due_is_not_given_twice() -> None:
+    with server_with(offsets=1) as server, RemotingClient(server.address) as client:
+        server.store.create_topic("orders", queue_nums=2)
+        pull = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0,
+                "maxMsgNums": 1, "sysFlag": 5, "commitOffset": "one", "suspendTimeoutMillis": 0,
+                "subVersion": 0, "subscription": "*"}  # fmt: skip
+        assert client.ask(11, pull).code == 1
+        assert client.is_quiet(0.1)
+        for queue_id in range(2):  # the second offset is one too many
+            assert client.ask(11, {**pull, "commitOffset": 0, "queueId": queue_id}).code == 19
+        assert client.is_quiet(0.1)
+        assert server.store.offsets[("orders", "g")] == {0: 0}
+
+
+def test_offsets_are_bounded(tmp_path: Path) -> None:
+    commit = {"topic": "orders", "queueId": 0, "commitOffset": 1}
+    with server_with(tmp_path, offsets=3) as server, RemotingClient(server.address) as client:
+        server.store.create_topic("orders", queue_nums=2)
+        for group in "abc":
+            assert client.ask(15, {**commit, "consumerGroup": group}).code == 0
+        for other in ({"consumerGroup": "d"}, {"consumerGroup": "a", "queueId": 1}):
+            answer = client.ask(15, {**commit, **other})
+            assert (answer.code, answer.remark) == (1, "there are 3 offsets already")
+        answer = client.ask(314, {"srcGroup": "a", "destGroup": "d", "offline": "true"})
+        assert answer.code == 1
+        assert client.ask(15, {**commit, "consumerGroup": "b", "commitOffset": 2}).code == 0
+        assert server.store.offsets[("orders", "b")] == {0: 2}
+    with server_with(tmp_path, offsets=3) as server, RemotingClient(server.address) as client:
+        assert client.ask(15, {**commit, "consumerGroup": "d"}).code == 1
+        assert client.ask(207, {"groupName": "c", "removeOffset": "true"}).code == 0
+        assert client.ask(15, {**commit, "consumerGroup": "d"}).code == 0
+
+
+def heartbeat(group: str, expression: str) -> bytes:
+    one = {"topic": "orders", "subString": expression, "subVersion": len(expression)}
+    consumer = {"groupName": group, "subscriptionDataSet": [one]}
+    return json.dumps({"clientID": "c", "consumerDataSet": [consumer]}).encode()
+
+
+def test_subscriptions_of_all_are_bounded() -> None:
+    with (
+        server_with(subscription_bytes=20_000) as server,
+        RemotingClient(server.address) as client,
+        RemotingClient(server.address) as other,
+    ):
+        clients = server.gateway.clients
+        assert client.ask(34, None, heartbeat("a", "x" * 9000)).code == 0
+        assert client.ask(34, None, heartbeat("b", "x" * 9000)).code == 0
+        refused = client.ask(34, None, heartbeat("c", "x" * 9000))
+        assert (refused.code, refused.remark) == (1, "subscriptions have 18512 bytes already")
+        assert set(clients.groups) == {"a", "b"}
+        assert client.ask(34, None, heartbeat("b", "x" * 9001)).code == 0  # in place of the old
+        assert other.ask(34, None, heartbeat("b", "x" * 9001)).code == 0
+        assert client.ask(35, {"clientID": "c", "consumerGroup": "a"}).code == 0
+        assert client.ask(34, None, heartbeat("c", "x" * 9000)).code == 0
+        for one in (client, other):
+            for group in "bc":
+                one.ask(35, {"clientID": "c", "consumerGroup": group})
+        assert (clients.groups, clients._size) == ({}, 0)
+
+
+def test_bodies_of_requests_that_are_answered_later_are_bounded(
+    wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: list[int] = []
+    with (
+        server_with(write_buffer=1 << 20, read_buffers=8 << 20) as server,
+        RemotingClient(server.address) as many,
+        RemotingClient(server.address) as other,
+    ):
+        gate = server.in_loop(asyncio.Event)
+
+        async def wait(gateway: Any, connection: Any, request: Any) -> Answer:
+            begun.append(request.opaque)
+            await gate.wait()
+            return Answer()
+
+        server.in_loop(server.gateway.handlers.__setitem__, 7777, wait)
+        body = bytes(1500 << 10)
+        asked = [many.send(7777, None, body) for _ in range(3)]
+        wait_until(lambda: len(begun) == 3)
+        assert is_served(other)
+        threading.Thread(target=lambda: asked.append(many.send(7777, None, body))).start()
+        wait_until(lambda: server.gateway._kept >= 3 * len(body))
+        assert is_served(other)
+        assert len(begun) == 3  # the fourth one waits until a body is gone
+        server.in_loop(gate.set)
+        wait_until(lambda: len(begun) == 4)
+        wait_until(lambda: len(asked) == 4)
+        assert all(many.answer(one).code == 0 for one in asked)
+        wait_until(lambda: server.gateway._kept == 0)
+
+
+def test_a_message_that_waits_for_the_disk_keeps_no_body() -> None:
+    """What waits is the answer; the message is in the log."""
+    seen: list[Any] = []
+    config = SMALL.replace(flush_disk_type="SYNC_FLUSH")
+    with Server(None, Settings(), config) as server, RemotingClient(server.address) as client:
+        send = server.gateway.handlers[310]
+
+        def remember(gateway: Any, connection: Any, request: Any) -> Any:
+            seen.append(request)
+            return send(gateway, connection, request)
+
+        server.in_loop(server.gateway.handlers.__setitem__, 310, remember)
+        fields = {"a": "p", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0,
+                  "i": "DELAY\x011\x02", "j": 0, "k": "false", "m": "false"}  # fmt: skip
+        assert client.ask(310, fields, b"x" * 1000).code == 0
+        assert [one.body for one in seen] == [b""]
+        assert server.store["SCHEDULE_TOPIC_XXXX"][0][0].body == b"x" * 1000

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.serve.admin import online
 from rmqstore.serve.admin.groups import all_groups
 from rmqstore.serve.admin.topics import entry_of
+from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.figures.rates import GROUP_GET_NUMS
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -158,7 +159,7 @@ def clone(gateway: Gateway, connection: Connection, request: Request) -> Answer:
         ):
             continue
         for queue_id, offset in store._progress.get(topic, source).items():
-            store._commit_progress(topic, target, queue_id, offset)
+            commit(gateway, topic, target, queue_id, offset)
     return Answer()
 
 

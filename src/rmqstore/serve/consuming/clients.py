@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import FilterError
 from rmqstore.serve.consuming.heartbeats import ConsumerData, checked_subscription, heartbeat_of
-from rmqstore.serve.consuming.subscriptions import Subscription, unsupported
+from rmqstore.serve.consuming.subscriptions import Subscription, size_of, unsupported
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -68,6 +68,8 @@ class ConsumerGroup:
         Connection to ``Client``.
     subscriptions : dict
         Topic to ``Subscription``.
+    size : int
+        What these count for.
     """
 
     name: str
@@ -76,6 +78,7 @@ class ConsumerGroup:
     consume_from_where: str
     clients: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    size: int = 0
 
     @property
     def is_broadcast(self) -> bool:
@@ -101,6 +104,7 @@ class ConsumerGroup:
             old = before.get(one.topic)
             after[one.topic] = one if old is None or one.version > old.version else old
         self.subscriptions = after
+        self.size = size_of(after.values())
         return changed or before.keys() != after.keys()
 
 
@@ -121,6 +125,7 @@ class Clients:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._size = 0  # of all groups
         self.groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Connection, Client]] = {}
         self._named: dict[str, Connection] = {}  # client id to the connection heard last
@@ -163,7 +168,9 @@ class Clients:
         self, connection: Connection, client_id: str, consumers: Iterable[ConsumerData],
         producers: Iterable[str],
     ) -> None:  # fmt: skip
-        """Enter what a heartbeat says."""
+        """Enter what a heartbeat says; ``Refusal`` if there would be too much of it all."""
+        consumers = list(consumers)
+        self._check_size(consumers)
         now = self._gateway.loop.time()
         client = Client(connection, client_id, connection.language, connection.version, now)
         if connection.client_id not in (None, client_id):
@@ -178,7 +185,10 @@ class Clients:
                     data.group, data.consume_type, data.message_model, data.consume_from_where
                 )
             self._consumes.setdefault(connection, set()).add(data.group)
-            if group.join(client, data):
+            self._size -= group.size
+            changed = group.join(client, data)
+            self._size += group.size
+            if changed:
                 self.tell(group)
         for name in producers:
             members = self.producer_groups.get(name)
@@ -206,6 +216,7 @@ class Clients:
                 group.clients.pop(connection, None)
                 if not group.clients:
                     del self.groups[consumer]
+                    self._size -= group.size
                 self.tell(group)
 
     def lose(self, connection: Connection) -> None:
@@ -250,6 +261,16 @@ class Clients:
         name = connection.client_id
         if name is not None and self._named.get(name) is connection:
             del self._named[name]
+
+    def _check_size(self, consumers: list[ConsumerData]) -> None:
+        size = self._size + sum(
+            data.size - (self.groups[data.group].size if data.group in self.groups else 0)
+            for data in consumers
+        )
+        if size > max(self._size, self._gateway.settings.limits.subscription_bytes):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"subscriptions have {self._size} bytes already"
+            )
 
     def _check_room(self, groups: dict[str, Any]) -> None:
         if len(groups) >= _MOST_GROUPS:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from rmqstore.arguments import shown
-from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription
+from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription, size_of
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX
 from rmqstore.serve.wire.frames import Refusal
@@ -50,6 +50,8 @@ class ConsumerData:
         RocketMQ's names.
     subscriptions : tuple of Subscription
     unit_mode : bool
+    size : int
+        What the subscriptions count for.
     """
 
     group: str
@@ -58,6 +60,7 @@ class ConsumerData:
     consume_from_where: str
     subscriptions: tuple[Subscription, ...]
     unit_mode: bool
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +124,15 @@ def _json(body: bytes) -> Any:
 
 def _consumer(value: Any) -> ConsumerData:
     data = _object(value, "a consumer")
+    subscriptions = tuple(_subscription(one) for one in _list(data, "subscriptionDataSet"))
     return ConsumerData(
         _group(data.get("groupName")),
         _enum(data.get("consumeType"), "consumeType", _TYPES, _TYPES[1]),
         _enum(data.get("messageModel"), "messageModel", _MODELS, _MODELS[1]),
         _enum(data.get("consumeFromWhere"), "consumeFromWhere", _FROM_WHERE, _FROM_WHERE[0]),
-        tuple(_subscription(one) for one in _list(data, "subscriptionDataSet")),
+        subscriptions,
         data.get("unitMode") in (True, "true", 1, "1"),
+        size_of(subscriptions),
     )
 
 

@@ -33,6 +33,7 @@ _SLOW_SECONDS = 0.05  # until a client that does not read is looked at again
 class _Hold:
     connection: Connection
     pull: PullRequest
+    size: int
     timer: asyncio.TimerHandle | None = None
 
 
@@ -50,6 +51,7 @@ class Holds:
         self._wakeup = gateway.store._dispatch_wakeup()
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
+        self._size = 0  # of all of them
         self._looking = False  # a look is due
         self._closed = False
         gateway.loop.add_reader(self._wakeup.fileno(), self._ring)
@@ -63,12 +65,19 @@ class Holds:
     @property
     def has_room(self) -> bool:
         """Whether one more may be held."""
-        return not self._closed and len(self._holds) < self._gateway.settings.limits.held_pulls
+        limits = self._gateway.settings.limits
+        return (
+            not self._closed
+            and len(self._holds) < limits.held_pulls
+            and self._size < limits.held_bytes
+        )
 
     def add(self, connection: Connection, pull: PullRequest) -> None:
         """Hold a pull that has found nothing."""
         number = self._queues.add(pull.topic, pull.queue_id, pull.offset)
-        hold = self._holds[number] = _Hold(connection, pull)
+        size = sum(map(len, pull.request.fields.values()))
+        self._size += size
+        hold = self._holds[number] = _Hold(connection, pull, size)
         hold.timer = self._gateway.loop.call_later(pull.suspend / 1000, self._expire, number)
         self._of.setdefault(connection, set()).add(number)
         if len(self._holds) == 1:
@@ -92,6 +101,7 @@ class Holds:
 
     def _remove(self, number: int) -> _Hold:
         hold = self._holds.pop(number)
+        self._size -= hold.size
         self._queues.remove(number)
         if hold.timer is not None:
             hold.timer.cancel()

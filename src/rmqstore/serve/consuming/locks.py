@@ -27,6 +27,7 @@ __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
 _MOST_LOCKS = 100_000  # of all groups
+_FORGET_MILLIS = 1000  # between looks for expired ones, each at all of them
 _MOST_BODY = 4 << 20
 _MOST_NAME = 255
 
@@ -64,6 +65,7 @@ class Locks:
         self._most = most
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
         self._count = 0
+        self._forget_from = 0  # ms: before, none is expired, or that was looked for just now
 
     def __len__(self) -> int:
         """Return how many there are, among them those that are expired and not yet forgotten."""
@@ -107,13 +109,19 @@ class Locks:
 
     def _forget_expired(self, now: int) -> bool:
         """Forget the locks that are expired, and tell whether there were any."""
+        if now < self._forget_from:
+            return False
         before = self._count
+        first = now
         for group, held in list(self._groups.items()):
             for queue in [queue for queue, lock in held.items() if lock.is_expired(now)]:
                 del held[queue]
                 self._count -= 1
             if not held:
                 del self._groups[group]
+            else:
+                first = min(first, *(lock.renewed for lock in held.values()))
+        self._forget_from = max(first + LOCK_MILLIS + 1, now + _FORGET_MILLIS)
         return self._count < before
 
 

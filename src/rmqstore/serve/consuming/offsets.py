@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "commit"]
 
 
 def _long(request: Request, name: str) -> int:
@@ -61,8 +61,16 @@ def update_offset(gateway: Gateway, connection: Connection, request: Request) ->
     if queue_id < 0:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
     if offset >= 0:
-        store._commit_progress(topic, group, queue_id, offset)
+        commit(gateway, topic, group, queue_id, offset)
     return Answer(fields={})
+
+
+def commit(gateway: Gateway, topic: str, group: str, queue_id: int, offset: int) -> None:
+    """Set a group's offset in a queue; ``Refusal`` if there are too many of them."""
+    progress, most = gateway.store._progress, gateway.settings.limits.offsets
+    if progress.count >= most and queue_id not in progress.get(topic, group):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {progress.count} offsets already")
+    gateway.store._commit_progress(topic, group, queue_id, offset)
 
 
 def max_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:

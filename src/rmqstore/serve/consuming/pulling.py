@@ -5,14 +5,16 @@ Source: ``broker/processor/PullMessageProcessor.java``, ``common/sysflag/PullSys
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import FilterError
+from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.consuming.subscriptions import TAG, Subscription, unsupported
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import INT_MAX, LONG_MAX, number, optional_number, text
+from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import group_of
 from rmqstore.types import GetStatus
@@ -36,6 +38,7 @@ _LONGEST_HOLD = 3_600_000  # ms
 _HEAD = 8  # bytes of a frame before its header
 _KEPT = 256  # filters of requests that are kept for the next one
 _KEPT_LENGTH = 4096
+_HELD_FIELDS = ("subscription", "expressionType")
 
 # What the store says, as the code that a consumer gets; an answer of 19 may be held back.
 _CODES = {
@@ -289,12 +292,17 @@ def pull_message(gateway: Gateway, connection: Connection, request: Request) -> 
     pull = _parsed(request)
     holds = gateway.holds
     hold = pull.suspend > 0 and not request.oneway and holds.has_room
-    if not answer_pull(gateway, connection, pull, may_hold=hold):
-        holds.add(connection, pull)
     if pull.sys_flag & _COMMIT_OFFSET:
-        offset = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
-        if 0 <= offset <= LONG_MAX and pull.queue_id <= INT_MAX:
-            gateway.store._commit_progress(pull.topic, pull.group, pull.queue_id, offset)
+        committed = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
+    if not answer_pull(gateway, connection, pull, may_hold=hold):
+        # For as long as it is held, what it is looked at again for: a body may have 16 MiB.
+        fields = request.fields
+        request.fields = {name: fields[name] for name in _HELD_FIELDS if name in fields}
+        request.body = b""
+        holds.add(connection, pull)
+    if pull.sys_flag & _COMMIT_OFFSET and committed >= 0:
+        with suppress(Refusal):  # the pull is answered
+            commit(gateway, pull.topic, pull.group, pull.queue_id, committed)
 
 
 HANDLERS: dict[int, Handler] = {

@@ -6,6 +6,7 @@ Source: ``common/protocol/heartbeat/SubscriptionData.java``, ``common/filter/Fil
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ from rmqstore.errors import FilterError
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
 
-__all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash", "unsupported"]
+__all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash", "size_of", "unsupported"]
 
+_BYTES = 256  # of one, besides its expression
 _NO_NAME = [" "]  # of no message: a client trims its tags
 
 ALL = "*"  # SubscriptionData.SUB_ALL
@@ -113,6 +115,11 @@ class Subscription:
             "tagsSet": names,
             "topic": self.topic,
         }
+
+
+def size_of(subscriptions: Iterable[Subscription]) -> int:
+    """Return what subscriptions count for: about the memory that they take."""
+    return sum(_BYTES + len(one.expression) for one in subscriptions)
 
 
 def unsupported(settings: Settings, kind: str) -> str | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 _MOST_UNANSWERED = 64  # requests that are answered later, until no more are read
+_UNANSWERED_BUFFERS = 4  # as many write buffers as their bodies may have, as well: a whole frame
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -49,7 +50,8 @@ class Connection(asyncio.BufferedProtocol):
     last_used : float
         Time of the loop when a frame of it was last complete.
     kept : int
-        Bytes of frames that are not complete, or wait until their turn comes.
+        Bytes of frames that are not complete, or wait until their turn comes, and of requests that
+        are answered later.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -70,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._late = 0  # bytes of answers that wait for the disk
         self._most_late = 0  # of them, until no more requests are read
         self._unanswered = 0  # requests whose handlers wait for something
+        self._unanswered_bytes = 0  # of their bodies
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Request]] = {}
 
@@ -112,9 +115,12 @@ class Connection(asyncio.BufferedProtocol):
         reader = self._reader
         before = reader.kept
         self._handle_requests()
-        kept = reader.kept
-        if kept < before:
+        if reader.kept < before:
             self.last_used = self.gateway.loop.time()
+        self._note_kept()
+
+    def _note_kept(self) -> None:
+        kept = self._reader.kept + self._unanswered_bytes
         if kept != self.kept and self.is_open:
             self.gateway.keeps(self, kept)
 
@@ -176,6 +182,7 @@ class Connection(asyncio.BufferedProtocol):
             self._full
             or self._ceased
             or self._unanswered >= _MOST_UNANSWERED
+            or self._unanswered_bytes > _UNANSWERED_BUFFERS * self._most_late
             or self._late > self._most_late
         )
 
@@ -275,14 +282,17 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._asked.pop(opaque, None)
 
-    def waits_for(self, task: asyncio.Task[None]) -> None:
-        """Count a request that is answered when a task ends."""
+    def waits_for(self, task: asyncio.Task[None], size: int) -> None:
+        """Count a request, with a body of so many bytes, that is answered when a task ends."""
         self._unanswered += 1
-        task.add_done_callback(self._answered)
+        self._unanswered_bytes += size
+        task.add_done_callback(partial(self._answered, size))
         self._pace()
 
-    def _answered(self, _task: asyncio.Task[None]) -> None:
+    def _answered(self, size: int, _task: asyncio.Task[None]) -> None:
         self._unanswered -= 1
+        self._unanswered_bytes -= size
+        self._note_kept()
         self._pace()
 
     def cease(self) -> None:

@@ -201,6 +201,8 @@ def answer_when_stored(
         gateway.durable.ask()
         return answer
 
+    sent.request.body = b""  # which is stored: many wait for one disk
+
     def settled(outcome: Outcome) -> None:
         if outcome == "late":
             answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
