@@ -202,6 +202,9 @@ class Gateway:
         """Return the answer to a request that failed."""
         if isinstance(error, Refusal):
             return error.answer
+        if isinstance(error, OSError):  # of the disk: the paths are not the client's concern
+            self.log.warning("request %s failed: %s", request.code, error)
+            return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error.strerror}")
         if not isinstance(error, StoreError):
             self.log.exception("request %s failed", request.code, exc_info=error)
         return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

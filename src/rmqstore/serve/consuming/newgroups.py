@@ -29,6 +29,7 @@ _UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
 _QUEUES_MOST = 65536
 _SAVE_SECONDS = 0.05  # between two saves
 _REST = 10  # times as long as the last save took, at least
+_FAILED_SECONDS = 5.0  # after one that failed
 
 
 class NewGroups:
@@ -89,13 +90,15 @@ class NewGroups:
             while self._unsaved:
                 await asyncio.sleep(rest)
                 self._unsaved = False
+                rest = _SAVE_SECONDS
                 began = time.monotonic()
                 try:
                     await loop.run_in_executor(None, self._save_files)
                 except (OSError, StoreError) as error:
                     self._unsaved = True
+                    rest = _FAILED_SECONDS
                     self._gateway.log.warning("groups cannot be saved: %s", error)
-                rest = max(_SAVE_SECONDS, _REST * (time.monotonic() - began))
+                rest = max(rest, _REST * (time.monotonic() - began))
         finally:
             self._saving = None
 

@@ -56,6 +56,7 @@ _ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. "
     "msg body length limit 128k, msg properties length limit 32k."
 )
+_UNKNOWN = "UNKNOWN_ERROR"
 _ANSWERS = {
     PutStatus.CREATE_MAPEDFILE_FAILED: (
         ResponseCode.SYSTEM_ERROR,
@@ -174,6 +175,8 @@ def send(gateway: Gateway, connection: Connection, request: Request) -> Answer |
             ids = done.msg_id
     except (Refusal, StoreError) as error:
         answer = error.answer if isinstance(error, Refusal) else refusal_of(error)
+        if answer.remark == _UNKNOWN:
+            gateway.log.warning("a message is not stored: %s", error)
         answer.fields = fields
         return answer
     return answer_when_stored(gateway, connection, sent, done=done, ids=ids, fields=fields)
@@ -223,7 +226,7 @@ def refusal_of(error: StoreError) -> Answer:
         status = PutStatus.SERVICE_NOT_AVAILABLE
     code, remark = _ANSWERS.get(
         status if status is not None else PutStatus.UNKNOWN_ERROR,
-        (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+        (ResponseCode.SYSTEM_ERROR, _UNKNOWN),
     )
     return Answer(code, remark)
 
