@@ -1,4 +1,4 @@
-"""A store whose ``config/`` cannot be written: clients get an answer, the log a line, no traceback."""
+"""A store whose ``config/`` cannot be written: an answer for clients, a line in the log."""
 
 from __future__ import annotations
 
