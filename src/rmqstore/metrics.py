@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from rmqstore.store import MessageStore
 
-__all__ = ["StoreCollector", "collector"]
+__all__ = ["RUNTIME", "RUNTIME_LABELS", "StoreCollector", "collector", "runtime_labels"]
 
-_RUNTIME = "rocketmq_brokeruntime_"
-_RUNTIME_LABELS = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
+RUNTIME = "rocketmq_brokeruntime_"
+RUNTIME_LABELS = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
 # The class of a put's time, as the exporter names it.
 _PUT_TIMES = (
     "0ms",
@@ -103,6 +103,13 @@ def collector(
     return StoreCollector(store, cluster, broker)
 
 
+def runtime_labels(store: MessageStore, cluster: str, broker: str, boot: int) -> tuple[str, ...]:
+    """Return the values of ``RUNTIME_LABELS``."""
+    from rmqstore import __version__
+
+    return cluster, store.config.store_host, broker, "rmqstore", str(boot), __version__
+
+
 class StoreCollector:
     """What prometheus-client asks for a store's figures; made by :func:`collector`."""
 
@@ -136,15 +143,12 @@ class StoreCollector:
     def _runtime(self, store: MessageStore) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        from rmqstore import __version__
-
         stats = store.stats()
         host = store.config.store_host
-        boot = str(stats["bootTimestamp"])
-        labels = (self._cluster, host, self._broker, "rmqstore", boot, __version__)
+        labels = runtime_labels(store, self._cluster, self._broker, stats["bootTimestamp"])
 
         def gauge(name: str, text: str, value: Any) -> Metric:
-            family = GaugeMetricFamily(_RUNTIME + name, text, labels=_RUNTIME_LABELS)
+            family = GaugeMetricFamily(RUNTIME + name, text, labels=RUNTIME_LABELS)
             family.add_metric(labels, float(value))
             return family
 

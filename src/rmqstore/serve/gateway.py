@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from rmqstore.serve.testing.rules import RequestRules
     from rmqstore.store import MessageStore
 
-__all__ = ["Gateway", "Handled", "Handler"]
+__all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
 
 # None: nothing is answered now; the handler does so later, by Connection.answer.
 Handled = Answer | None | Coroutine[Any, Any, Answer | None]
 Handler = Callable[["Gateway", "Connection", Request], Handled]
+
+UNKNOWN = -1  # among the counts of requests: all codes that have no handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
 _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
@@ -55,6 +58,10 @@ class Gateway:
         What a test has happen to requests.
     closing : list
         Called when the gateway stops, before the connections are closed.
+    requests : Counter of int
+        How many there were by code, but for those that the core has handled; see ``sends``.
+    refused_connections : int
+        Closed as there were too many.
     topics_made : int
         How many topics were made because a producer has sent to them.
     hot_sends : bool
@@ -90,6 +97,8 @@ class Gateway:
         self.port = settings.port
         self.log = logging.getLogger("rmqstore.serve")
         self.connections: set[Connection] = set()
+        self.refused_connections = 0
+        self.requests: Counter[int] = Counter()
         self._kept = 0  # by all of them together
         self.handlers: dict[int, Handler] = dict(HANDLERS)
         self.rules: RequestRules | None = None
@@ -144,6 +153,11 @@ class Gateway:
         for callback in self.lost:
             callback(connection)
 
+    @property
+    def kept(self) -> int:
+        """Bytes of requests that are kept, of all connections."""
+        return self._kept
+
     def keeps(self, connection: Connection, kept: int) -> None:
         """Note what a connection keeps; of too much, the one with the most is closed."""
         self._kept += kept - connection.kept
@@ -168,10 +182,11 @@ class Gateway:
 
     def handle(self, connection: Connection, request: Request) -> None:
         """Handle a request, whatever the rules of a test say."""
+        handler = self.handlers.get(request.code)
+        self.requests[request.code if handler is not None else UNKNOWN] += 1
         try:
             if self.settings.acl is not None:
                 self.settings.acl.check(connection, request)
-            handler = self.handlers.get(request.code)
             if handler is None:
                 raise Refusal(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

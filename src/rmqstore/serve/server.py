@@ -176,6 +176,7 @@ class Server(Closing):
             taken = len(self.gateway.connections) + self._connecting
             if taken >= self.gateway.settings.limits.connections:
                 accepted.close()
+                self.gateway.refused_connections += 1
                 continue
             accepted.setblocking(False)
             with suppress(OSError):  # the client is gone already

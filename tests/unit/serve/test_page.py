@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ import pytest
 
 import rmqstore
 from rmqstore.serve.server import Server
+from rmqstore.serve.settings import Limits, Settings
+from support.remoting import RemotingClient
 
 pytestmark = pytest.mark.pure  # and the browser is no program for a preloaded sanitizer
 
@@ -138,6 +142,125 @@ def test_metrics(server):
     text = body.decode()
     assert "rocketmq_producer_offset{" in text
     assert 'rmqstore_connections{broker="broker-a",cluster="DefaultCluster"} 0.0' in text
+
+
+def samples(server: Server) -> dict[str, float]:
+    """What is scraped, by name and labels as they are written."""
+    status, _, body = get(server, "/metrics")
+    assert status == 200
+    lines = [line for line in body.decode().splitlines() if line and line[0] != "#"]
+    found = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+    assert len(found) == len(lines)  # none twice
+    return found
+
+
+def named(found: dict[str, float], name: str, **labels: str) -> float:
+    """The one sample of a name with these labels."""
+    (value,) = [
+        value
+        for key, value in found.items()
+        if key.partition("{")[0] == name
+        and all(f'{label}="{text}"' in key for label, text in labels.items())
+    ]
+    return value
+
+
+def test_what_clients_do_is_in_the_metrics(server, monkeypatch):
+    server.store.create_topic("orders", queue_nums=1)
+    send = {"a": "p", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
+            "h": "0", "i": "", "j": "0", "k": "false", "m": "false"}  # fmt: skip
+    pull = {"consumerGroup": "billing", "topic": "orders", "queueId": 0, "queueOffset": 0,
+            "maxMsgNums": 32, "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 60_000,
+            "subVersion": 0, "subscription": "*"}  # fmt: skip
+    one = {"topic": "orders", "subString": "*", "subVersion": 1}
+    beat = {
+        "clientID": "c", "producerDataSet": [{"groupName": "shop"}],
+        "consumerDataSet": [{"groupName": "billing", "subscriptionDataSet": [one]}],
+    }  # fmt: skip
+    with RemotingClient(server.address) as client:
+        assert client.ask(34, None, json.dumps(beat).encode()).code == 0
+        for number in range(3):
+            assert client.ask(310, send, b"%d" % number).code == 0
+        assert client.ask(10, {**pull}).code == 1
+        assert client.ask(11, pull).code == 0
+        assert client.ask(36, {"group": "billing", "offset": 0, "delayLevel": 3}).code == 0
+        assert client.ask(9999).code == 3
+        assert client.ask(8888).code == 3
+        client.send(11, {**pull, "queueOffset": 3})
+        client.socket.sendall(bytes([0, 0, 16, 0, 0, 0, 16]))
+        deadline = time.monotonic() + 60
+        while not (len(server.gateway.holds) and server.gateway.kept):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        size = server.store["orders"][0][0].store_size
+        rates = server.gateway.rates
+        now = server.gateway.loop.time()
+        server.in_loop(monkeypatch.setattr, rates, "_now", lambda: int(now * 1000))
+        server.in_loop(rates.sample_seconds)
+        server.gateway.refused_connections = 5
+        found = samples(server)
+    broker = {"cluster": "DefaultCluster", "broker": "broker-a"}
+    of_topic = {**broker, "topic": "orders"}
+    of_group = {**of_topic, "group": "billing"}
+    assert named(found, "rocketmq_producer_tps", **of_topic) == pytest.approx(0.3)
+    assert named(found, "rocketmq_producer_message_size", **of_topic) == pytest.approx(0.3 * size)
+    assert named(found, "rocketmq_consumer_tps", **of_group) == pytest.approx(0.3)
+    assert named(found, "rocketmq_consumer_message_size", **of_group) == pytest.approx(0.3 * size)
+    assert named(found, "rocketmq_send_back_nums", **of_group) == pytest.approx(0.1)
+    assert named(found, "rocketmq_group_count", group="billing") == 1
+    assert named(found, "rocketmq_producer_count", **broker, group="shop") == 1
+    runtime = "rocketmq_brokeruntime_"
+    assert named(found, runtime + "msg_put_total_today_now", cluster="DefaultCluster") == 4
+    assert named(found, runtime + "msg_gettotal_today_now") >= 3
+    for name in ("puttotal", "gettotal"):
+        for day in ("today", "yesterday"):
+            assert named(found, f"{runtime}msg_{name}_{day}morning") == 0
+    labels = {key[key.index("{") :] for key in found if key.startswith(runtime)}
+    assert len(labels) == 1  # the store's figures have the same
+    assert named(found, "rmqstore_connections", **broker) == 1
+    assert named(found, "rmqstore_held_pulls", **broker) == 1
+    assert named(found, "rmqstore_queue_locks", **broker) == 0
+    assert named(found, "rmqstore_read_buffer_bytes", **broker) == 7
+    assert named(found, "rmqstore_write_buffer_bytes", **broker) == 0
+    assert named(found, "rmqstore_refused_connections_total", **broker) == 5
+    counts = {"34": 1, "310": 3, "10": 1, "11": 2, "36": 1, "unknown": 2}
+    for code, count in counts.items():
+        assert named(found, "rmqstore_requests_total", **broker, code=code) == count
+
+
+def test_requests_are_counted_which_ever_way_they_go(server):
+    server.store.create_topic("orders", queue_nums=1)
+    short = {"a": "p", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
+             "h": "0", "i": "", "j": "0", "k": "false", "m": "false"}  # fmt: skip
+    names = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
+             "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
+             "batch")  # fmt: skip
+    long = dict(zip(names, short.values(), strict=True))
+    part = struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"x" + struct.pack(">h", 0)
+    with RemotingClient(server.address) as client:
+        for hot in (True, False):
+            server.gateway.hot_sends = hot
+            for code, fields, body in (
+                (310, short, b"x"), (10, long, b"x"), (10, long, b"y"),
+                (320, {**short, "m": "true"}, part * 4),
+            ):  # fmt: skip
+                assert client.ask(code, fields, body).code == 0
+            assert server.gateway.sends.requests() == {310: 1, 10: 2, 320: 1}
+    found = samples(server)
+    for code, count in {"310": 2, "10": 4, "320": 2}.items():
+        assert named(found, "rmqstore_requests_total", code=code) == count
+
+
+def test_connections_beyond_the_most_are_counted():
+    settings = Settings(limits=Limits(connections=1))
+    small = rmqstore.StoreConfig.small()
+    server = Server(None, settings, small, metrics_port=0)
+    with server, RemotingClient(server.address) as client:
+        assert client.ask(105, {"topic": "TBW102"}).code == 0
+        for _ in range(3):
+            with RemotingClient(server.address) as another:
+                assert another.socket.recv(1) == b""
+        assert named(samples(server), "rmqstore_refused_connections_total") == 3
 
 
 def test_a_port_in_use_leaves_nothing(server, tmp_path):

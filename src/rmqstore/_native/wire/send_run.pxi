@@ -13,6 +13,7 @@ cdef struct Send:
     int64_t count
     int64_t frame                # where its frame begins in what was received
     int32_t opaque
+    int32_t code
     bint oneway
     bint waits                   # for the disk
     bint batch
@@ -233,6 +234,7 @@ cdef bint run_take(
     send.count = run.count - first
     send.frame = at
     send.opaque = frame.header.opaque
+    send.code = <int32_t>frame.header.code
     send.oneway = frame.header.flag & 2 != 0
     send.waits = request.waits
     send.batch = request.batch

@@ -5,11 +5,20 @@ Source: rocketmq-exporter's ``RMQMetricsCollector.java``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from rmqstore.metrics import collector
+from rmqstore.metrics import RUNTIME, RUNTIME_LABELS, collector, runtime_labels
 from rmqstore.serve.figures.http import HttpServer, Reply, Resource
+from rmqstore.serve.figures.rates import (
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+)
+from rmqstore.serve.gateway import UNKNOWN
 from rmqstore.serve.page import resources
 
 if TYPE_CHECKING:
@@ -17,7 +26,16 @@ if TYPE_CHECKING:
 
     from rmqstore.serve.gateway import Gateway
 
-__all__ = ["MetricsServer"]
+__all__ = ["MetricsServer", "gateway_figures"]
+
+# The exporter's name of a rate: the counter it is of, and what it is.
+_RATES = {
+    "rocketmq_producer_tps": (TOPIC_PUT_NUMS, "messages put a second"),
+    "rocketmq_producer_message_size": (TOPIC_PUT_SIZE, "bytes of their records a second"),
+    "rocketmq_consumer_tps": (GROUP_GET_NUMS, "messages pulled a second"),
+    "rocketmq_consumer_message_size": (GROUP_GET_SIZE, "bytes of their records a second"),
+    "rocketmq_send_back_nums": (SNDBCK_PUT_NUMS, "messages given back a second"),
+}
 
 
 class MetricsServer(HttpServer):
@@ -42,36 +60,130 @@ class MetricsServer(HttpServer):
         of_store = collector(gateway.store, cluster=settings.cluster, broker=settings.broker)
         from prometheus_client import CollectorRegistry
 
-        self._registry = CollectorRegistry()
-        self._registry.register(of_store)
-        self._registry.register(_Collector(gateway))
+        registry = CollectorRegistry()
+        registry.register(of_store)
+        self._of_store = registry
+        self._gateway = gateway
         pages: dict[str, Resource] = {"/metrics": self._metrics}
         super().__init__(port, pages)
         pages.update(resources(gateway, self))
 
     async def _metrics(self, query: Mapping[str, str]) -> Reply:
-        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-        return Reply(await self.aside(generate_latest, self._registry), CONTENT_TYPE_LATEST)
+        # Those of the gateway are its loop's, which this is; the store's are read in a thread.
+        own = CollectorRegistry()
+        own.register(_Families(gateway_figures(self._gateway)))
+        of_store = await self.aside(generate_latest, self._of_store)
+        return Reply(of_store + generate_latest(own), CONTENT_TYPE_LATEST)
 
 
-class _Collector:
-    """The gateway's own figures."""
+class _Families:
+    """What prometheus-client asks for figures that were taken before."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
 
-    def describe(self) -> list[Metric]:
-        """Return nothing: registering reads nothing."""
-        return []
+    def collect(self) -> Iterable[Metric]:
+        """Return them."""
+        return self._families
 
-    def collect(self) -> Iterator[Any]:
-        """Yield how many connections there are."""
-        from prometheus_client.core import GaugeMetricFamily
 
-        settings = self._gateway.settings
-        family = GaugeMetricFamily(
-            "rmqstore_connections", "connections of clients", labels=("cluster", "broker")
-        )
-        family.add_metric((settings.cluster, settings.broker), len(self._gateway.connections))
+def gateway_figures(gateway: Gateway) -> Iterator[Metric]:
+    """Yield the figures of a gateway, but for those of its store; called in its loop."""
+    yield from _rates(gateway)
+    yield from _clients(gateway)
+    yield from _runtime(gateway)
+    yield from _own(gateway)
+
+
+def _rates(gateway: Gateway) -> Iterator[Metric]:
+    """Yield what comes and goes a second, over the last minute."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    settings = gateway.settings
+    broker = (settings.cluster, settings.broker)
+    for name, (counter, text) in _RATES.items():
+        of_groups = counter not in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE)
+        labels = ("cluster", "broker", "topic", *(("group",) if of_groups else ()))
+        family = GaugeMetricFamily(name, text, labels=labels)
+        for key, rate in gateway.rates.rates(counter):
+            family.add_metric((*broker, *(key.rsplit("@", 1) if of_groups else (key,))), rate)
         yield family
+
+
+def _clients(gateway: Gateway) -> Iterator[Metric]:
+    """Yield how many clients each group has; their addresses would be a new series each time."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    settings, clients = gateway.settings, gateway.clients
+    consumers = GaugeMetricFamily(
+        "rocketmq_group_count", "consumers of a group", labels=("caddr", "localaddr", "group")
+    )
+    for name, group in clients.groups.items():
+        consumers.add_metric(("", "", name), len(group.clients))
+    producers = GaugeMetricFamily(
+        "rocketmq_producer_count", "producers of a group", labels=("cluster", "broker", "group")
+    )
+    for name, members in clients.producer_groups.items():
+        producers.add_metric((settings.cluster, settings.broker, name), len(members))
+    yield from (consumers, producers)
+
+
+def _runtime(gateway: Gateway) -> Iterator[Metric]:
+    """Yield what the runtime info has of the gateway: messages put and read, by day."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    settings, rates = gateway.settings, gateway.rates
+    boot = gateway.store._figures()["opened_at"]
+    where = runtime_labels(gateway.store, settings.cluster, settings.broker, boot)
+    for name, text, value in (
+        ("msg_put_total_today_now", "messages put", rates.put_total),
+        ("msg_puttotal_todaymorning", "put until this morning", rates.put_morning[1]),
+        ("msg_puttotal_yesterdaymorning", "put until yesterday's", rates.put_morning[0]),
+        ("msg_gettotal_today_now", "messages read", rates.got_total),
+        ("msg_gettotal_todaymorning", "read until this morning", rates.got_morning[1]),
+        ("msg_gettotal_yesterdaymorning", "read until yesterday's", rates.got_morning[0]),
+    ):
+        family = GaugeMetricFamily(RUNTIME + name, text, labels=RUNTIME_LABELS)
+        family.add_metric(where, value)
+        yield family
+
+
+def _own(gateway: Gateway) -> Iterator[Metric]:
+    """Yield figures that only this gateway has."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    settings = gateway.settings
+    broker = (settings.cluster, settings.broker)
+    labels = ("cluster", "broker")
+    for name, text, value in (
+        ("rmqstore_connections", "connections of clients", len(gateway.connections)),
+        ("rmqstore_held_pulls", "pulls that wait for messages", len(gateway.holds)),
+        ("rmqstore_queue_locks", "locks of queues, also expired ones", len(gateway.locks)),
+        (
+            "rmqstore_read_buffer_bytes",
+            "of requests that are not complete or wait for their turn",
+            gateway.kept,
+        ),
+        (
+            "rmqstore_write_buffer_bytes",
+            "of answers that clients have not taken",
+            sum(one.unwritten for one in gateway.connections),
+        ),
+    ):
+        gauge = GaugeMetricFamily(name, text, labels=labels)
+        gauge.add_metric(broker, value)
+        yield gauge
+    refused = CounterMetricFamily(
+        "rmqstore_refused_connections", "closed as there were too many", labels=labels
+    )
+    refused.add_metric(broker, gateway.refused_connections)
+    yield refused
+    requests = CounterMetricFamily(
+        "rmqstore_requests", "requests of clients by their code", labels=(*labels, "code")
+    )
+    counts = gateway.requests + Counter(gateway.sends.requests())
+    for code, count in sorted(counts.items()):
+        requests.add_metric((*broker, str(code) if code != UNKNOWN else "unknown"), count)
+    yield requests

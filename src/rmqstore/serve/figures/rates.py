@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -233,6 +233,12 @@ class Rates:
         if item is None:
             return None
         return _span(item.minute), _span(item.hour), _span(item.day)
+
+    def rates(self, name: str) -> Iterator[tuple[str, float]]:
+        """Yield each key of a counter with what it had a second, over the last minute."""
+        self._read_core()
+        for key, item in self._items[name].items():
+            yield key, _span(item.minute).tps
 
     def tps(self, name: str, key: str) -> float:
         """Return what a counter had a second, over the last minute; 0.0 if nothing was counted."""

@@ -230,6 +230,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def unwritten(self) -> int:
+        """Bytes that the client has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
     def is_slow(self) -> bool:
         """Whether the client does not read its answers as fast as they come."""
         return self._full

@@ -32,6 +32,9 @@ cdef class ClientSends:
     cdef bytes region
     cdef public bint unflushed
     cdef bint undispatched
+    cdef int64_t requests_v2     # stored, by their code
+    cdef int64_t requests_long
+    cdef int64_t requests_batch
 
     def __cinit__(self, OpenStore engine not None, str cluster not None, str region not None):
         cdef Text quoted
@@ -84,6 +87,11 @@ cdef class ClientSends:
         store_leave(store)
         return found
 
+    def requests(self):
+        """How many requests were stored this way, by their code."""
+        return {CODE_SEND: self.requests_long, CODE_SEND_V2: self.requests_v2,
+                CODE_SEND_BATCH: self.requests_batch}
+
     def flush(self):
         """Have the log forced to the disk, by its own thread."""
         cdef Store *store
@@ -133,6 +141,12 @@ cdef int64_t sends_store(ClientSends sends) except -1:
             for i in range(first, first + run.sends[good].count):
                 atomic_set(&topic.client_bytes,
                            atomic_peek(&topic.client_bytes) + run.messages[i].size)
+            if run.sends[good].code == CODE_SEND_V2:
+                sends.requests_v2 += 1
+            elif run.sends[good].code == CODE_SEND:
+                sends.requests_long += 1
+            else:
+                sends.requests_batch += 1
             good += 1
             count_put_time(&store.figures, coarse_ns() - started)
         if good and store.settings.sync_flush:
