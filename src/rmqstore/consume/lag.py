@@ -7,6 +7,7 @@ Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``,
 from __future__ import annotations
 
 import struct
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ __all__ = ["Lag", "lag_of"]
 _UNIT = struct.Struct(">qiq")
 _FEW = 1024  # units that are added up faster than NumPy is imported
 _PIECE = 1 << 20  # units that are in memory at a time
-_TRIES = 3  # while retention removes files
+_TRIES = 3  # while another process removes files
+_LISTED_SECONDS = 0.1  # as often a reader lists them
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def _of_queue(store: Engine, group: str, topic: str, queue_id: int, committed: i
         except FileNotFoundError:
             if tried == _TRIES - 1:
                 raise
+            time.sleep(_LISTED_SECONDS)
     return Lag(group, topic, queue_id, committed, low, high, high - first, size, behind)
 
 

@@ -10,6 +10,7 @@ Source: ``store/schedule/ScheduleMessageService.java``.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -38,6 +39,8 @@ _EARLIEST = 1 << 31  # ms: tags codes below are hashes, or addresses in consumeq
 _EXT_ADDRESS = -2147483649
 _UNKNOWN_LEVEL = 1000  # ms, as 4.9.3
 _CHUNK = 1024  # units read at a time
+_TRIES = 3  # while another process removes files
+_LISTED_SECONDS = 0.1  # as often a reader lists them
 _MOST = 100_000  # messages of a level that are looked for at a time
 _TAIL = 1000  # if none of so many was delivered, none behind them was
 _BACK = 4096  # units that are looked at whatever their time: the clock may have stepped
@@ -105,17 +108,22 @@ def waiting(
     store: ServicedEngine, topic: str, queue_id: int, start: int, stop: int
 ) -> Iterator[Waiting]:
     """Yield the units of a queue, chunk by chunk; it ends early where they are removed."""
+    tries = 0
     while start < stop:
         try:
             chunk = bytes(store._units(topic, queue_id, start, min(stop, start + _CHUNK)))
-        except StoreError:
-            bounds = store._bounds(topic, queue_id) or (0, 0)
-            if bounds[0] <= start:
-                raise
-            start = bounds[0]  # retention went past it
+        except (StoreError, FileNotFoundError) as error:
+            low, _ = store._bounds(topic, queue_id) or (0, 0)
+            if low <= start:
+                tries += 1
+                if tries == _TRIES or not isinstance(error, FileNotFoundError):
+                    raise
+                time.sleep(_LISTED_SECONDS)
+            start = max(start, low)  # retention went past it
             continue
         if not chunk:
             return
+        tries = 0
         for physical_offset, size, code in _UNIT.iter_unpack(chunk):
             if 0 < size < _BLANK_SIZE and physical_offset >= 0:
                 yield Waiting(start, physical_offset, code)

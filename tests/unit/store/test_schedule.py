@@ -437,6 +437,29 @@ def test_beside_a_live_owner(tmp_path: Path, wait_until: Wait) -> None:
             wait_until(lambda: [one.message.body for one in reader.delayed()] == [b"second"])
 
 
+def test_files_that_the_owner_removes_meanwhile_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
+        store.put("t", b"1", delay_level=18)
+        store.flush()
+        with rmqstore.open(tmp_path / "s") as reader:
+            units = reader._units
+            gone = [2]
+
+            def removed(topic: str, queue_id: int, start: int, stop: int) -> object:
+                if gone[0] > 0:
+                    gone[0] -= 1
+                    raise FileNotFoundError(2, "the file is gone", reader.path)
+                return units(topic, queue_id, start, stop)
+
+            monkeypatch.setattr(reader, "_units", removed)
+            assert [one.message.body for one in reader.delayed()] == [b"1"]
+            gone[0] = 1 << 30
+            with pytest.raises(FileNotFoundError):
+                reader.delayed()
+
+
 def test_a_table_that_is_put_delivers_too(tmp_path: Path, wait_until: Wait) -> None:
     with rmqstore.open(tmp_path / "a", "a", config=SMALL) as one:
         one.put("t", b"x", delay_level=1)
