@@ -206,10 +206,15 @@ class StoreCollector:
 
         labels = ("cluster", "broker", "topic", "group")
         offset = GaugeMetricFamily("rocketmq_consumer_offset", "messages consumed", labels=labels)
-        behind = GaugeMetricFamily(
-            "rocketmq_group_diff",
-            "messages that a group is behind",
-            labels=("group", "topic", "countOfOnlineConsumers", "msgModel"),
+        behind, retried, given_up = (
+            GaugeMetricFamily(
+                name, text, labels=("group", "topic", "countOfOnlineConsumers", "msgModel")
+            )
+            for name, text in (
+                ("rocketmq_group_diff", "messages that a group is behind"),
+                ("rocketmq_group_retrydiff", "retries that a group is behind"),
+                ("rocketmq_group_dlqdiff", "dead letters that a group is behind"),
+            )
         )
         late = GaugeMetricFamily(
             "rocketmq_group_get_latency_by_storetime",
@@ -242,5 +247,10 @@ class StoreCollector:
             offset.add_metric(where, consumed)
             late.add_metric(where, millis)
             span.add_metric(where, seconds)
-            behind.add_metric((group, topic, "", ""), messages)
-        yield from (offset, behind, late, span)
+            if topic.startswith("%RETRY%"):
+                retried.add_metric((group, topic, "", ""), messages)
+            elif topic.startswith("%DLQ%"):
+                given_up.add_metric((group, topic, "", ""), messages)
+            else:
+                behind.add_metric((group, topic, "", ""), messages)
+        yield from (offset, behind, retried, given_up, late, span)

@@ -31,16 +31,29 @@ def test_figures_by_the_names_of_the_exporter(store: rmqstore.MessageStore) -> N
     with store.consumer("orders", group="billing", queues=[0]) as orders:
         next(iter(orders))
         orders.commit(sync=True)
+    store.put("%RETRY%billing", b"again", queue_id=0)
+    with store.consumer("%RETRY%billing", group="billing") as retries:
+        assert len(list(retries)) == 1
+        retries.commit()
+    with store.consumer("%DLQ%billing", group="mending") as dead:
+        assert len(list(dead)) == 1
+        dead.commit()
+    store.put("%DLQ%billing", b"dead too", queue_id=0)
+    store.put_many("%RETRY%billing", [b"again"] * 2)
     registry = CollectorRegistry()
     registry.register(rmqstore.metrics.collector(store))
     found = scraped(registry)
     stats = store.stats()
     assert found["rocketmq_producer_offset/orders"] == 8
-    assert found["rocketmq_topic_dlq_offset/billing"] == 1
+    assert found["rocketmq_topic_dlq_offset/billing"] == 2
+    assert found["rocketmq_topic_retry_offset/%RETRY%billing"] == 3
     assert found["rocketmq_consumer_offset/orders/billing"] == 1
     assert found["rocketmq_group_diff/orders/billing"] == 1
+    assert found["rocketmq_group_retrydiff/%RETRY%billing/billing"] == 2
+    assert found["rocketmq_group_dlqdiff/%DLQ%billing/mending"] == 1
+    assert len([name for name in found if name.startswith("rocketmq_group_diff/")]) == 1
     assert found["rocketmq_group_get_latency_by_storetime/orders/billing"] >= 0
-    assert found["rocketmq_brokeruntime_putmessage_times_total"] == 9
+    assert found["rocketmq_brokeruntime_putmessage_times_total"] == 13
     assert found["rocketmq_brokeruntime_commitlog_maxoffset"] == stats["wrote_position"]
     assert (
         found["rocketmq_brokeruntime_pmdt_0ms"]
