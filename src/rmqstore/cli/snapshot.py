@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqstore.cli.common import open_store, output_option, store_command
+from rmqstore.cli.failures import USAGE, CliError
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
 
@@ -28,6 +29,9 @@ def snapshot(*, store: str, config: str | None, directory: str, output: str | No
         def progressed(done: int, total: int) -> None:
             progress.done, progress.total = done, total
 
-        made = opened._snapshot(directory, progressed)
+        try:
+            made = opened._snapshot(directory, progressed)
+        except ValueError as error:  # the place of the copy
+            raise CliError(str(error), USAGE) from None
     with writer_for(output, _COLUMNS) as writer:
         writer.row({"path": made.path, "bytes": made.bytes, "until": made.until})

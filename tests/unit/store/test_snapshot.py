@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -498,3 +499,6 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert check(Snapshot(**said), 100) == 100
     assert again.returncode == 4
     assert b"is not empty" in again.stderr
+    inside = subprocess.run([*command, tmp_path / "store/in"], capture_output=True, check=False)
+    assert inside.returncode == 2
+    assert re.fullmatch(rb"rmqstore: directory must be outside the store, got .*\n", inside.stderr)
