@@ -11,6 +11,7 @@ import os
 import ssl
 import threading
 from collections.abc import Generator
+from pathlib import Path
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -339,6 +340,8 @@ def _tls(tls: object) -> ssl.SSLContext | None:
         and all(isinstance(one, (str, os.PathLike)) for one in tls)
     ):
         raise wrong_type("tls", "an SSLContext, or the paths of a certificate and its key", tls)
+    for one in tls:
+        Path(one).open("rb").close()  # the error of the next call would name no file
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(*tls)

@@ -72,3 +72,10 @@ def test_tls_to_a_plain_port() -> None:
 def test_a_pair_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no certificate with its key"):
         rmqstore.serve(tls=(PAIR[0], PAIR[0]))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    for pair in ((PAIR[0], tmp_path / "key.pem"), (tmp_path / "key.pem", PAIR[1])):
+        with pytest.raises(FileNotFoundError) as raised:
+            rmqstore.serve(tls=pair)
+        assert raised.value.filename == str(tmp_path / "key.pem")
