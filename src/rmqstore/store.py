@@ -377,5 +377,6 @@ class MessageStore(
             self._progress.forget(topic=name)
             self._progress.save()
             log_end = self._delete_queues(name)
+            self._forget_topic(name)
             self._flush_log()
             self._registry.note_deleted(name, log_end)

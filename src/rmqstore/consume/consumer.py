@@ -109,11 +109,14 @@ class Consumer(Closing):
         self._looked = time.monotonic()
         self._one_by_one = False  # the offsets in this queue are not those of its messages
         self._in_row = 0  # taken of such a queue in its turn
-        self._retries = store._retries_of(group)
         self._member = Member(pinned)
         self._sharing = store._sharing
-        self._share = self._sharing.join(topic, group, self._queue_ids(), self._member)
+        queue_ids = self._queue_ids()
+        with store._joining:  # of several at once all have the same retries
+            self._retries = store._retries_of(group)
+            self._share = self._sharing.join(topic, group, queue_ids, self._member)
         self._epoch = -1
+        self._generation = -1
         self._left = weakref.finalize(
             self, _left_behind, self._sharing, self._share, self._retries, self._member
         )
@@ -134,6 +137,10 @@ class Consumer(Closing):
 
         Whoever waits in :meth:`follow` ends. Closing again does nothing.
         """
+        if not self._store._is_here():  # locks may be held by threads that are not there
+            self.closed = True
+            self._left.detach()
+            return
         with self._lock:
             if self.closed:
                 return
@@ -142,15 +149,18 @@ class Consumer(Closing):
             self._sharing.leave(self._share, self._member)
             self._retries.give_back(self._member, self.topic)
             self._reading.clear()
-            self._taken.clear()
         self._member.wake()
 
     # Take
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Iterate over the messages up to the heads as of now."""
+        self._store._check_here()
         heads: dict[int, int] = {}
         retries = self._retries.heads(self._store)
+        with self._lock:
+            if not self.closed:
+                self._look_for_queues()
         while (message := self._take(heads, retries)) is not None:
             yield message
 
@@ -187,8 +197,9 @@ class Consumer(Closing):
     @property
     def queues(self) -> tuple[int, ...]:
         """The ids of the queues that are its own at present."""
+        self._store._check_here()
         self._sharing.clear()
-        return tuple(self._sharing.owned(self._share, self._member)[1])
+        return tuple(self._sharing.owned(self._share, self._member)[2])
 
     def _take(
         self, heads: dict[int, int] | None, retries: Mapping[int, int] | None
@@ -198,9 +209,9 @@ class Consumer(Closing):
         ``heads`` and ``retries``: where the queues end, noted when they are read first; without
         them wherever they end by then.
         """
+        self._store._check_here()
         with self._lock:
-            if self.closed:
-                raise StoreClosedError(f"{self!r}: it is closed")
+            self._check_open()
             self._store._check_open()
             self._sharing.clear()
             if self._share.epoch != self._epoch:
@@ -215,11 +226,15 @@ class Consumer(Closing):
                     if self._is_used_up(place):
                         self._turn = (self._turn + 1) % len(self._order)
                         if heads is None:
-                            self._look_for_queues()
+                            self._look_for_queues_at_times()
                     return message
                 self._turn = (self._turn + 1) % len(self._order)
-            self._look_for_queues()
+            self._look_for_queues_at_times()
             return None
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise StoreClosedError(f"{self!r}: it is closed")
 
     def _is_used_up(self, place: int) -> bool:
         """Tell whether a place has had its turn: what was read of it at once is taken."""
@@ -327,24 +342,30 @@ class Consumer(Closing):
         ids = set(self._store._queue_files().get(self.topic, ()))
         return ids if entry is None else ids | set(range(entry.read_queue_nums))
 
+    def _look_for_queues_at_times(self) -> None:
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self._look_for_queues()
+
     def _look_for_queues(self) -> None:
-        """Share queues that have come since, at times."""
-        now = time.monotonic()
-        if now - self._looked >= _LOOK_SECONDS:
-            self._looked = now
-            if self._store.mode == "r":
-                self._store._registry.reload()
-            self._sharing.divide(self._share, self._queue_ids())
+        """Share queues that have come since."""
+        self._looked = time.monotonic()
+        if self._store.mode == "r":
+            self._store._registry.reload()
+        self._sharing.divide(self._share, self._queue_ids())
 
     def _rebalance(self) -> None:
         """Take up the queues that are its own now, let go of the others."""
-        epoch, owned = self._sharing.owned(self._share, self._member)
+        epoch, generation, owned = self._sharing.owned(self._share, self._member)
+        if generation != self._generation:  # all of it is of a topic that was deleted
+            self._reading.clear()
+            self._taken.clear()
+            self._generation = generation
         for queue_id in self._reading.keys() - owned.keys():
             del self._reading[queue_id]
         for queue_id in owned.keys() - self._reading.keys():
             at = owned[queue_id]
             if at is None:
-                at = self._sharing.begin(self._share, queue_id, self._first(queue_id))
+                at = self._sharing.begin(self._share, generation, queue_id, self._first(queue_id))
             self._reading[queue_id] = _Reading(at)
             self._taken.pop(queue_id, None)  # taken before it went to another
         self._order = sorted(self._reading)
@@ -394,7 +415,9 @@ class Consumer(Closing):
             The store was opened with ``"r"``.
         OSError
             With ``sync``: the file cannot be written.
-        StoreFailedError, StoreClosedError, ForkedStoreError
+        StoreClosedError
+            The consumer was closed before: what it had taken and not committed comes again.
+        StoreFailedError, ForkedStoreError
             The store is not open for writing here.
 
         Notes
@@ -406,6 +429,8 @@ class Consumer(Closing):
         store = self._store
         store._check_writable()
         with self._lock:
+            if self._taken or self._retried:
+                self._check_open()
             for queue_id, offset in self._taken.items():
                 self._sharing.commit(
                     self._share,
@@ -415,6 +440,7 @@ class Consumer(Closing):
                     lambda queue_id, offset: store._commit_progress(
                         self.topic, self.group, queue_id, offset
                     ),
+                    generation=self._generation,
                 )
             self._taken.clear()
             if self._retried:

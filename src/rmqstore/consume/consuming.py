@@ -5,8 +5,10 @@ Source: ``client/consumer/DefaultMQPushConsumer.java``, ``DefaultLitePullConsume
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
 
 from rmqstore import paths
 from rmqstore.arguments import one_of, shown, wrong_type, wrong_value
@@ -33,7 +35,8 @@ class ConsumingEngine(GroupEngine):
     def __init__(self) -> None:
         super().__init__()
         self._sharing = Sharing()
-        self._retries: dict[str, Retries] = {}
+        self._retries: WeakValueDictionary[str, Retries] = WeakValueDictionary()
+        self._joining = threading.Lock()
 
     def _has_consumers(self, group: str) -> bool:
         """Tell whether consumers of a group are open."""
@@ -41,10 +44,21 @@ class ConsumingEngine(GroupEngine):
 
     def _retries_of(self, group: str) -> Retries:
         """Return what the consumers of a group share of its retry topic; new for the first one."""
-        if group not in self._retries or not self._sharing.has_group(group):
+        found = self._retries.get(group)
+        if found is None or not self._sharing.has_group(group):
             sharing = self._sharing
-            self._retries[group] = Retries(group, lambda topic: sharing.has_topic(topic, group))
-        return self._retries[group]
+            found = Retries(group, lambda topic: sharing.has_topic(topic, group))
+            self._retries[group] = found
+        return found
+
+    def _forget_topic(self, topic: str) -> None:
+        """Have the consumers of a topic that was deleted, and their groups, begin anew."""
+        with self._joining:
+            self._sharing.forget_topic(topic)
+            for retries in list(self._retries.values()):
+                if retries.topic == topic:
+                    retries.forget()
+        self._progress.forget(topic=topic)
 
     def _enter_group(self, group: str) -> GroupConfig:
         """Return the entry of a group; one that is not there is made, as a broker does."""

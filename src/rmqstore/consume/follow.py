@@ -81,6 +81,7 @@ class Follower:
     def _look(self) -> Message | None:
         """Return a message; if there is none, sleeping ends with the next one."""
         consumer = self._consumer
+        consumer._store._check_here()
         if self._polls:
             self._rung.clear()
             return self._take()

@@ -242,6 +242,12 @@ class Retries:
             del queue.held[0]
             queue.done.add(offset)
 
+    def forget(self) -> None:
+        """Begin anew: the retry topic was deleted."""
+        with self._lock:
+            self._queues.clear()
+            self._waiting.clear()
+
     def left_behind(self, member: Member) -> None:
         """Give back soon: from the finalizer of a consumer, which may take no lock."""
         self._gone.append(member)

@@ -78,6 +78,8 @@ class Share:
     ----------
     epoch : int
         Increased when owners change.
+    generation : int
+        Increased when the topic is deleted: offsets from before mean nothing any more.
     """
 
     topic: str
@@ -85,6 +87,7 @@ class Share:
     members: list[Member] = field(default_factory=list)
     queues: dict[int, SharedQueue] = field(default_factory=dict)
     epoch: int = 0
+    generation: int = 0
 
 
 class Sharing:
@@ -150,20 +153,33 @@ class Sharing:
             with self.lock:
                 self._clear()
 
-    def owned(self, share: Share, member: Member) -> tuple[int, dict[int, int | None]]:
-        """Return the share's epoch, and where the member begins each of its queues."""
+    def forget_topic(self, topic: str) -> None:
+        """Have all queues of a topic begin anew, for whoever reads it: it was deleted."""
+        with self.lock:
+            for share in self._shares.values():
+                if share.topic == topic:
+                    for queue in share.queues.values():
+                        queue.holder = queue.resume = None
+                    share.generation += 1
+                    share.epoch += 1
+                    self._wake(share)
+
+    def owned(self, share: Share, member: Member) -> tuple[int, int, dict[int, int | None]]:
+        """Return epoch and generation of the share, and where the member begins its queues."""
         with self.lock:
             queues = {
                 queue_id: queue.resume
                 for queue_id, queue in sorted(share.queues.items())
                 if queue.owner is member
             }
-            return share.epoch, queues
+            return share.epoch, share.generation, queues
 
-    def begin(self, share: Share, queue_id: int, offset: int) -> int:
+    def begin(self, share: Share, generation: int, queue_id: int, offset: int) -> int:
         """Return where a queue begins: here, unless somebody has begun it meanwhile."""
         with self.lock:
             queue = share.queues[queue_id]
+            if share.generation != generation:
+                return offset  # it is asked for again
             if queue.resume is None:
                 queue.resume = offset
             return queue.resume
@@ -190,9 +206,16 @@ class Sharing:
         member: Member,
         offset: int,
         note: Callable[[int, int], object],
+        *,
+        generation: int,
     ) -> None:
-        """Move a queue forward and let go of it; ``note`` is called where it has moved."""
+        """Move a queue forward and let go of it; ``note`` is called where it has moved.
+
+        An offset of another generation is that of a message which is in no queue any more.
+        """
         with self.lock:
+            if share.generation != generation:
+                return
             queue = share.queues[queue_id]
             if queue.resume is None or offset > queue.resume:
                 note(queue_id, offset)

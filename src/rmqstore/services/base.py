@@ -50,6 +50,15 @@ class ServicedEngine(_core.Engine):
     def _save_services(self) -> None:
         """Write to the disk what services hold in memory; called before a snapshot."""
 
+    def _is_here(self) -> bool:
+        """Tell whether it was opened in this process; if not, locks may be held for ever."""
+        return self._served_by == os.getpid()
+
+    def _check_here(self) -> None:
+        """Raise ``ForkedStoreError`` in a child, before a lock is taken."""
+        if not self._is_here():
+            self._check_open()
+
     def _clock_moved(self) -> None:
         """Look again at what is due."""
         if self._housekeeper_made is not None:
@@ -72,7 +81,6 @@ class ServicedEngine(_core.Engine):
         -----
         Source: ``store/DefaultMessageStore.java shutdown``.
         """
-        # In a forked child locks of the services may be held by threads that are not there.
-        if not self.closed and self._served_by == os.getpid():
+        if not self.closed and self._is_here():
             self._stop_services()
         super().close()

@@ -142,7 +142,9 @@ class RetainingStore(ServicedEngine):
         -----
         Source: ``store/CommitLog.java deleteExpiredFile``.
         """
-        if not dry_run:
+        if dry_run:
+            self._check_open()
+        else:
             self._check_writable()
         reserved = self._in_force.file_reserved_time
         if before is not None:
@@ -186,6 +188,10 @@ class RetainingStore(ServicedEngine):
         -----
         Source: ``store/DefaultMessageStore.java cleanUnusedTopic``, ``cleanExpiredConsumerQueue``.
         """
+        if dry_run:
+            self._check_open()
+        else:
+            self._check_writable()
         with self._deleting:
             return self._unused_topics(not dry_run)
 

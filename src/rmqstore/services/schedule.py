@@ -422,6 +422,7 @@ class ScheduleEngine(ServicedEngine):
 
         Source: ``store/schedule/ScheduleMessageService.java``.
         """
+        self._check_open()
         millis = level_millis(self._config)
         with self._delay_lock:
             progress = self._delay_progress()

@@ -224,6 +224,7 @@ StoreClosedError, ForkedStoreError
         -----
         Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java check``.
         """
+        self._check_open()
         now = self._now()
         found = []
         with self._half_lock:

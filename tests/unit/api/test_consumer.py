@@ -14,6 +14,7 @@ from rmqstore.errors import (
     ConsumeDisabledError,
     MessagesRemovedError,
     ReadOnlyStoreError,
+    StoreClosedError,
     TopicNotFoundError,
 )
 from support.consumed import QUEUES, bodies, fill
@@ -88,9 +89,8 @@ def test_where_a_consumer_begins(store: rmqstore.MessageStore, start: str) -> No
 
 
 def test_the_last_message_is_the_last_when_the_consumer_is_made(
-    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
+    store: rmqstore.MessageStore,
 ) -> None:
-    monkeypatch.setattr("rmqstore.consume.consumer._LOOK_SECONDS", 0.0)
     store.create_topic("orders", 1)
     store.put("orders", b"1", queue_id=0)
     with store.consumer("orders", group="billing", start="last") as orders:
@@ -98,8 +98,7 @@ def test_the_last_message_is_the_last_when_the_consumer_is_made(
         assert bodies(orders) == [2]
         store.create_topic("orders", 2)
         store.put("orders", b"3", queue_id=1)
-        assert bodies(orders) == []  # the new queue is found
-        assert bodies(orders) == [3]
+        assert bodies(orders) == [3]  # all of a new queue is new
 
 
 def test_a_topic_is_deleted_under_its_consumer(store: rmqstore.MessageStore) -> None:
@@ -113,6 +112,65 @@ def test_a_topic_is_deleted_under_its_consumer(store: rmqstore.MessageStore) -> 
         assert bodies(orders) == [0, 1, 2, 3]
         orders.commit()
     assert store.offsets["orders", "billing"] == dict.fromkeys(range(QUEUES), 1)
+
+
+def test_what_was_taken_of_a_deleted_topic_is_not_committed_to_the_new_one(
+    store: rmqstore.MessageStore,
+) -> None:
+    fill(store, 20)
+    with store.consumer("orders", group="billing", orderly=True) as orders:
+        assert len(list(orders)) == 20
+        store.delete_topic("orders")
+        fill(store, 4)
+        orders.commit()
+        assert ("orders", "billing") not in store.offsets
+    with store.consumer("orders", group="billing") as orders:
+        assert bodies(orders) == [0, 1, 2, 3]
+        orders.commit()
+        store.delete_topic("orders")
+        fill(store, 20)  # the queues are longer than they were
+        assert bodies(orders) == list(range(20))
+        orders.commit()
+    assert store.offsets["orders", "billing"] == dict.fromkeys(range(QUEUES), 5)
+
+
+def test_retries_of_a_deleted_retry_topic_do_not_pass_the_new_ones(
+    store: rmqstore.MessageStore,
+) -> None:
+    store.create_topic("%RETRY%billing", 1)
+    fill(store, 1)
+    retried = {"RETRY_TOPIC": "orders"}
+    with store.consumer("orders", group="billing") as orders:
+        for number in range(3):
+            store._put_stored(
+                "%RETRY%billing", 0, b"%d" % number, "RETRY_TOPIC\1orders", wait=False
+            )
+        assert len(list(orders)) == 4
+        store.delete_topic("%RETRY%billing")
+        store.create_topic("%RETRY%billing", 1)
+        for number in range(5):
+            store._put_stored(
+                "%RETRY%billing", 0, b"%d" % number, "RETRY_TOPIC\1orders", wait=False
+            )
+        orders.commit()
+        assert ("%RETRY%billing", "billing") not in store.offsets
+        again = [*orders]
+        assert [message.body for message in again] == [b"0", b"1", b"2", b"3", b"4"]
+        assert all(message.properties == retried for message in again)
+
+
+def test_a_commit_after_the_close_is_refused(store: rmqstore.MessageStore) -> None:
+    fill(store, 4)
+    with store.consumer("orders", group="billing") as orders:
+        assert len(list(orders)) == 4
+    for _ in range(2):
+        with pytest.raises(StoreClosedError, match=r"billing.*closed"):
+            orders.commit()
+    assert store.offsets == {}
+    with store.consumer("orders", group="billing") as orders:
+        assert len(list(orders)) == 4
+        orders.commit()
+    orders.commit()  # there is nothing to commit
 
 
 def test_a_consumer_that_begins_earlier_takes_the_group_back(

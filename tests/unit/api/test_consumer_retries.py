@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 import rmqstore
+from rmqstore.consume.consumer import Consumer
 from support.consumed import bodies, fill
 
 WAIT = 60.0
@@ -101,6 +103,43 @@ def test_two_consumers_get_each_retry_once(store: rmqstore.MessageStore) -> None
     assert not set(of_first) & set(of_second)
     second.close()  # what it has taken comes again
     assert sorted(of_first + bodies(first)) == list(range(40))
+
+
+def test_two_consumers_that_begin_at_once_get_each_retry_once(
+    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 4)
+    with store.consumer("orders", group="billing") as orders:
+        for message in orders:
+            orders.retry(message, delay_level=1)
+        orders.commit()
+    for number in range(4):
+        redeliver(store, 1, number)
+    both = threading.Barrier(2)
+    queue_ids = Consumer._queue_ids
+
+    def together(consumer: Consumer) -> set[int]:
+        if not hasattr(consumer, "_epoch"):  # it is being made
+            both.wait(WAIT)
+        return queue_ids(consumer)
+
+    monkeypatch.setattr(Consumer, "_queue_ids", together)
+    made: list[Consumer] = []
+
+    def make() -> None:
+        made.append(store.consumer("orders", group="billing"))
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    again = [message.body for one in made for message in one]
+    assert sorted(again) == [b"0", b"1", b"2", b"3"]
+    for one in made:
+        one.commit()
+        one.close()
+    assert store.offsets["%RETRY%billing", "billing"] == {0: 4}
 
 
 def test_many_retries_that_wait_are_read_again(

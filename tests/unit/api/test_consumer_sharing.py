@@ -90,18 +90,16 @@ def test_pinned_queues(store: rmqstore.MessageStore) -> None:
     store.consumer("orders", group="billing", queues=[2, 3]).close()
 
 
-def test_new_queues_are_found(
-    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rmqstore.consume.consumer._LOOK_SECONDS", 0.0)
+def test_new_queues_are_found_by_the_next_loop(store: rmqstore.MessageStore) -> None:
     store.create_topic("orders", 1)
     with store.consumer("orders", group="billing") as orders:
         assert list(orders) == []
         store.create_topic("orders", 3)
         store.put("orders", b"7", queue_id=2)
-        assert list(orders) == []
-        assert orders.queues == (0, 1, 2)
         assert bodies(orders) == [7]
+        assert orders.queues == (0, 1, 2)
+        store.put("orders", b"8", queue_id=9)
+        assert bodies(orders) == [8]
 
 
 # Orderly

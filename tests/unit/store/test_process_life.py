@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -59,6 +60,61 @@ def test_a_forked_child_may_not_use_it(store, call):
     assert in_child(lambda: queue[0]).startswith("ForkedStoreError: ")
     assert store.put("Topic1", b"parent", queue_id=0).queue_offset == 1
     assert [m.body for m in store["Topic1"][0]] == [b"first", b"parent"]
+
+
+def test_a_forked_child_waits_for_no_lock_that_a_thread_held(store):
+    """What takes a lock says so before it does; closing a consumer does nothing."""
+    for number in range(3):
+        store.put("Topic1", b"%d" % number, queue_id=0)
+    consumer = store.consumer("Topic1", group="G")
+    messages = iter(consumer)
+    assert next(messages).body == b"first"
+    followed = consumer.follow()
+    assert next(followed).body == b"0"
+    locks = [
+        consumer._lock,
+        consumer._retries._lock,
+        store._sharing.lock,
+        store._joining,
+        store._half_lock,
+        store._delay_lock,
+        store._deleting,
+    ]
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        for lock in locks:
+            lock.acquire()
+        held.set()
+        done.wait(PATIENCE)
+        for lock in reversed(locks):
+            lock.release()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(PATIENCE)
+        for call in (
+            lambda: next(messages),
+            lambda: next(followed),
+            lambda: list(consumer),
+            lambda: consumer.queues,
+            consumer.commit,
+            store.in_doubt,
+            store.delayed,
+            lambda: store.delete_expired(before=0, dry_run=True),
+            lambda: store.clean_unused_topics(dry_run=True),
+            lambda: store.consumer("Topic1", group="G"),
+        ):
+            assert in_child(call).startswith("ForkedStoreError: ")
+        assert in_child(consumer.close) == "None"
+    finally:
+        done.set()
+        thread.join(PATIENCE)
+    assert [next(messages).body, next(followed).body] == [b"1", b"2"]
+    consumer.commit()
+    consumer.close()
+    assert store.offsets["Topic1", "G"] == {0: 4}
 
 
 def test_the_parent_goes_on(tmp_path, store):
