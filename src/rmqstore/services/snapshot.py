@@ -154,14 +154,17 @@ class SnapshotEngine(ServicedEngine):
                 copy.tree(root, paths.CONFIG)
                 self.flush()
                 page, until = _watermark(root)
-        copy.file(root / paths.DELETED_TOPICS, copy.making / paths.DELETED_TOPICS)
-        copy.write(paths.CHECKPOINT, page)
-        copy.write(paths.ABORT, b"")
-        # What is ahead of the log is taken back: the less, the sooner it is copied.
-        for name in (paths.INDEX, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT):
-            copy.tree(root, name)
-        copy.drop_index_from(until)
-        copy.log(directories, until, self._sizes()[0])
+        file_size = self._sizes()[0]
+        # Held open: whatever retention removes meanwhile, the copy has a log.
+        with contextlib.closing(_LastFile(directories, until, file_size)) as last:
+            copy.file(root / paths.DELETED_TOPICS, copy.making / paths.DELETED_TOPICS)
+            copy.write(paths.CHECKPOINT, page)
+            copy.write(paths.ABORT, b"")
+            # What is ahead of the log is taken back: the less, the sooner it is copied.
+            for name in (paths.INDEX, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT):
+                copy.tree(root, name)
+            copy.drop_index_from(until)
+            copy.log(directories, until, file_size, last)
         return until
 
     def _complete(self, making: Path) -> None:
@@ -189,6 +192,23 @@ class SnapshotEngine(ServicedEngine):
         shutil.rmtree(making / paths.QUARANTINE / paths.INDEX, ignore_errors=True)
         with contextlib.suppress(OSError):
             (making / paths.QUARANTINE).rmdir()
+
+
+class _LastFile:
+    """The file of the log that ends at ``until`` or has it, open for as long as it is needed."""
+
+    def __init__(self, directories: list[Path], until: int, file_size: int) -> None:
+        self.start = max(0, until - 1) // file_size * file_size
+        self.fd = -1
+        for directory in directories:
+            with contextlib.suppress(FileNotFoundError):
+                self.fd = os.open(directory / paths.offset_file_name(self.start), _OPEN_FLAGS)
+                return
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 class _Copy:
@@ -233,7 +253,7 @@ class _Copy:
             if len(head) == _INDEX_HEAD.size and _INDEX_HEAD.unpack(head)[0] >= until:
                 path.unlink()
 
-    def log(self, directories: list[Path], until: int, file_size: int) -> None:
+    def log(self, directories: list[Path], until: int, file_size: int, last: _LastFile) -> None:
         """Copy the log below ``until``; each file has its full length, with zeros behind that.
 
         Retention removes files from the log's front meanwhile: those before one that is gone are
@@ -250,11 +270,16 @@ class _Copy:
         made: list[Path] = []
         for start in sorted(found):
             target = into / paths.offset_file_name(start)
+            if start == last.start and last.fd >= 0:
+                continue
             if self.file(found[start], target, stop=until - start, size=file_size):
                 made.append(target)
                 continue
             while made:
                 made.pop().unlink()
+        if last.fd >= 0 and last.start < until:
+            target = into / paths.offset_file_name(last.start)
+            self._file(last.fd, target, stop=until - last.start, size=file_size)
         if until % file_size == 0:  # else 4.9.3 would go on before the blank that ends a file
             with (into / paths.offset_file_name(until)).open("wb", buffering=0) as file:
                 file.truncate(file_size)
@@ -270,19 +295,23 @@ class _Copy:
         except FileNotFoundError:
             return False
         with contextlib.closing(os.fdopen(fd, "rb", 0)):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb", buffering=0) as into:
-                status = os.fstat(fd)
-                end = status.st_size if stop is None else min(stop, status.st_size)
-                if not self._cloned(fd, into.fileno()):
-                    self._copied(fd, into.fileno(), end)
-                else:
-                    self._more(min(end, status.st_blocks * 512))
-                into.truncate(end)
-                into.truncate(max(end, size))
-                os.utime(into.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
-                sync_file(into.fileno(), target)
+            self._file(fd, target, stop=stop, size=size)
         return True
+
+    def _file(self, fd: int, target: Path, *, stop: int | None, size: int) -> None:
+        """As :meth:`file`, of a file that is open."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb", buffering=0) as into:
+            status = os.fstat(fd)
+            end = status.st_size if stop is None else min(stop, status.st_size)
+            if not self._cloned(fd, into.fileno()):
+                self._copied(fd, into.fileno(), end)
+            else:
+                self._more(min(end, status.st_blocks * 512))
+            into.truncate(end)
+            into.truncate(max(end, size))
+            os.utime(into.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+            sync_file(into.fileno(), target)
 
     def _cloned(self, fd: int, into: int) -> bool:
         """Let the file system share the file's blocks; ``False`` if it cannot."""
