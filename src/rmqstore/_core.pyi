@@ -327,7 +327,7 @@ class Engine(ServiceEngine):
         queue_key: None = None,
         tags: str | _Column[str | None] | None = None,
         keys: str | _Column[_Keys | None] | None = None,
-        properties: Mapping[str, str] | Sequence[Mapping[str, str] | None] | None = None,
+        properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,
         uniq_key: bool | str | _Column[str | None] = True,
         wait: bool = True,
     ) -> PutResult: ...
@@ -341,7 +341,7 @@ class Engine(ServiceEngine):
         queue_key: _QueueKey,
         tags: str | _Column[str | None] | None = None,
         keys: str | _Column[_Keys | None] | None = None,
-        properties: Mapping[str, str] | Sequence[Mapping[str, str] | None] | None = None,
+        properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,
         uniq_key: bool | str | _Column[str | None] = True,
         wait: bool = True,
     ) -> PutResult: ...
@@ -355,7 +355,7 @@ class Engine(ServiceEngine):
         queue_key: None = None,
         tags: str | _Column[str | None] | None = None,
         keys: str | _Column[_Keys | None] | None = None,
-        properties: Mapping[str, str] | Sequence[Mapping[str, str] | None] | None = None,
+        properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,
         uniq_key: bool | str | _Column[str | None] = True,
         wait: bool = True,
     ) -> PutManyResult: ...
@@ -369,7 +369,7 @@ class Engine(ServiceEngine):
         queue_key: _QueueKey | _Column[str] | _Column[SupportsIndex] | _Column[Buffer],
         tags: str | _Column[str | None] | None = None,
         keys: str | _Column[_Keys | None] | None = None,
-        properties: Mapping[str, str] | Sequence[Mapping[str, str] | None] | None = None,
+        properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,
         uniq_key: bool | str | _Column[str | None] = True,
         wait: bool = True,
     ) -> PutManyResult: ...

@@ -7,6 +7,7 @@ Source: ``store/MultiPathMappedFileQueue.java``, ``store/CommitLog.java``,
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,10 +158,13 @@ def log_file(root: str, config: StoreConfig | None, start: int) -> Path:
 def find_log(root: str, config: StoreConfig | None) -> None:
     """Raise unless there is a log to open.
 
+    Queues without a log are left to the core, which refuses to write to them.
+
     Raises
     ------
     StoreNotFoundError
-        Its directory is missing; also a ``FileNotFoundError``.
+        Its directory is missing, or there is no file of it and no queue; also a
+        ``FileNotFoundError``.
     IncompatibleStoreError
         The store is one of DLedger.
     """
@@ -168,6 +172,9 @@ def find_log(root: str, config: StoreConfig | None) -> None:
     directories = log_directories(root, config)
     missing = [one for one in directories if not one.is_dir()]
     if not missing:
+        queue_files = Path(root, paths.CONSUME_QUEUE).glob("*/*/*")
+        if not _has_begun(directories) and not any(queue_files):
+            raise StoreNotFoundError(f"{directories[0]}: there is no log file")
         return
     if log_paths(root, config) is not None:
         where = "is its disk mounted?"
@@ -203,19 +210,23 @@ def prepare_log(root: str, config: StoreConfig | None) -> None:
         return
     directories = [Path(one.path) for one in found]
     missing = [one for one in directories if not one.is_dir()]
-    begun = any(
-        paths.parse_offset_file_name(name) is not None
-        for one in directories
-        if one.is_dir()
-        for name in os.listdir(one)  # noqa: PTH208
-    )
-    if missing and begun:
+    if missing and _has_begun(directories):
         raise StoreNotFoundError(
             f"{root}: the log's directory {missing[0]} is missing: is its disk mounted? "
             "A new one has to be made by hand"
         )
     for one in missing:
         make_directories(one, sync_parent=False)
+
+
+def _has_begun(directories: Iterable[Path]) -> bool:
+    """Tell whether one of the directories has a file of the log."""
+    return any(
+        paths.parse_offset_file_name(name) is not None
+        for one in directories
+        if one.is_dir()
+        for name in os.listdir(one)  # noqa: PTH208
+    )
 
 
 def _refuse_dledger(root: str) -> None:

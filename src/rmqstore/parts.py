@@ -9,30 +9,48 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from rmqstore import _core, arrays
 from rmqstore.arguments import wrong_type, wrong_value
 from rmqstore.closing import Closing
+from rmqstore.times import INT64_MAX, INT64_MIN, TimeLike, to_millis
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
     from rmqstore.store import Mode
 
 __all__ = ["CommitLog", "ConsumeQueue", "IndexFile"]
 
-_INT64_MAX, _MOST = (1 << 63) - 1, 1 << 60
+_MOST = 1 << 60
 _SLOTS, _ENTRIES = 5_000_000, 20_000_000
 _QUEUE_FILE, _LOG_FILE = 6_000_000, 1 << 30
 _FILE_MAX = 0x7FFFFFFF
 
 
-def _within(argument: str, value: int, low: int, high: int) -> int:
-    if not low <= operator.index(value) <= high:
-        raise wrong_value(argument, f"{low} to {high}", value)
-    return operator.index(value)
+def _within(argument: str, value: SupportsIndex, low: int, high: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise wrong_type(argument, f"int from {low} to {high}", value)
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise wrong_value(argument, f"{low} to {high}", number)
+    return number
+
+
+def _long(argument: str, value: SupportsIndex) -> int:
+    return _within(argument, value, INT64_MIN, INT64_MAX)
+
+
+def _buffer(argument: str, value: Buffer) -> bytes | memoryview:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return memoryview(value)
+    except TypeError:
+        raise wrong_type(argument, "an iterable of bytes-like records", value) from None
 
 
 class IndexFile(Closing):
@@ -90,14 +108,16 @@ class IndexFile(Closing):
         infer_sizes = (hash_slot_num, index_num) == (_SLOTS, _ENTRIES) and mode == "r"
         self._part = _core.IndexPart(path, hash_slot_num, index_num, mode, infer_sizes)
 
-    def put_key(self, key: str, physical_offset: int, store_timestamp: int) -> bool:
+    def put_key(self, key: str, physical_offset: int, store_timestamp: TimeLike) -> bool:
         """Enter a key.
 
         Parameters
         ----------
         key : str
-        physical_offset, store_timestamp : int
-            Bytes; milliseconds since the epoch.
+        physical_offset : int
+            Bytes.
+        store_timestamp : time
+            Milliseconds since the epoch, an aware datetime, or ISO-8601 text with a zone.
 
         Returns
         -------
@@ -106,6 +126,8 @@ class IndexFile(Closing):
 
         Raises
         ------
+        TypeError, ValueError
+            An argument has a wrong type or is out of range.
         ReadOnlyStoreError, StoreClosedError
             The file is not open for writing.
 
@@ -113,7 +135,13 @@ class IndexFile(Closing):
         -----
         Source: ``store/index/IndexFile.java putKey``.
         """
-        return self._part.put(key, physical_offset, store_timestamp)
+        if not isinstance(key, str):
+            raise wrong_type("key", "str", key)
+        return self._part.put(
+            key,
+            _long("physical_offset", physical_offset),
+            to_millis(store_timestamp, name="store_timestamp"),
+        )
 
     def put_keys(
         self, keys: Sequence[str] | Any, physical_offsets: Any, store_timestamps: Any
@@ -144,7 +172,7 @@ class IndexFile(Closing):
         return self._part.put_many(keys, physical_offsets, store_timestamps)
 
     def select_phy_offset(
-        self, key: str, max_num: int = 64, begin: int = 0, end: int | None = None
+        self, key: str, max_num: int = 64, begin: TimeLike = 0, end: TimeLike | None = None
     ) -> list[int]:
         """Return the physical offsets of the entries with the key's hash, newest first.
 
@@ -153,8 +181,8 @@ class IndexFile(Closing):
         key : str
         max_num : int, optional
             Offsets, at most.
-        begin, end : int, optional
-            Store times in ms, both inclusive, compared to the second.
+        begin, end : time, optional
+            Store times, both inclusive, compared to the second.
 
         Returns
         -------
@@ -169,8 +197,14 @@ class IndexFile(Closing):
         -----
         Source: ``store/index/IndexFile.java selectPhyOffset``.
         """
-        _within("max_num", max_num, 0, _MOST)
-        return self._part.select(key, max_num, begin, _INT64_MAX if end is None else end)
+        if not isinstance(key, str):
+            raise wrong_type("key", "str", key)
+        return self._part.select(
+            key,
+            _within("max_num", max_num, 0, _MOST),
+            to_millis(begin, name="begin"),
+            INT64_MAX if end is None else to_millis(end, name="end"),
+        )
 
     def select_many(
         self, keys: Sequence[str] | Any, max_num: int = 64
@@ -308,7 +342,12 @@ class ConsumeQueue(Closing):
         -----
         Source: ``store/ConsumeQueue.java putMessagePositionInfo``.
         """
-        return self._part.put(physical_offset, size, tags_code, queue_offset)
+        return self._part.put(
+            _long("physical_offset", physical_offset),
+            _long("size", size),
+            _long("tags_code", tags_code),
+            _long("queue_offset", queue_offset),
+        )
 
     def units(self, start: int | None = None, stop: int | None = None) -> NDArray[Any]:
         """Return units as a structured array.
@@ -426,7 +465,7 @@ class CommitLog(Closing):
         """
         if isinstance(records, (bytes, bytearray, memoryview)):
             raise wrong_type("records", "an iterable of records", records)
-        return [self._part.append(record) for record in records]
+        return [self._part.append(_buffer("records", record)) for record in records]
 
     def records(
         self, start: int | None = None, stop: int | None = None

@@ -18,6 +18,7 @@ import rmqstore
 pa = pytest.importorskip("pyarrow")
 
 BODIES = [b"ab", b"x", b"a body of more than twelve bytes", b"\xff\x00\x01"]
+MAP = pa.map_(pa.string(), pa.string())
 TEXTS = ["TagA", "\u00e9\u4e2d\U0001f600", "a tag of more than twelve bytes", "x"]
 
 
@@ -252,6 +253,38 @@ def test_properties(store: Any) -> None:
     refused((TypeError, ValueError), ".", store, properties=[one, {"a": 5}, None, None])
 
 
+PROPERTIES_COLUMNS: dict[str, Callable[[Any], Any]] = {
+    "map": lambda rows: pa.array(rows, MAP),
+    "slice": lambda rows: cut(pa.array(rows, MAP)),
+    "chunks": lambda rows: pa.chunked_array([pa.array(rows[:1], MAP), pa.array(rows[1:], MAP)]),
+    "lists": lambda rows: pa.array(
+        [row and [{"key": key, "value": value} for key, value in row] for row in rows],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", PROPERTIES_COLUMNS)
+def test_properties_of_arrow(store: Any, form: str) -> None:
+    make = PROPERTIES_COLUMNS[form]
+    one = [("psly", "psly"), ("\u00e9", "\u4e2d")]
+    rows = [one, None, [], [("z", "y" * 300)]]
+    messages = put(store, properties=make(rows), tags="t", uniq_key=False)
+    assert [dict(m.properties) for m in messages] == [
+        dict(row or ()) | {"TAGS": "t"} for row in rows
+    ]
+    for error, match, wrong in [
+        (rmqstore.MessageIllegalError, "row 2: must not have 'TAGS', a name", ("TAGS", "x")),
+        (rmqstore.MessageIllegalError, "row 2: must not have an empty name", ("a", "")),
+        (rmqstore.MessageIllegalError, "row 2: must not have .x01", ("a", "b\x01")),
+        (ValueError, "row 2: must not have a name or a value that is null", ("a", None)),
+    ]:
+        refused(error, match, store, properties=make([one, None, [wrong], one]))
+    refused(ValueError, "as many rows", store, properties=make(rows[:3]))
+    batch = store.put_batch("Topic1", BODIES, properties=make(rows), queue_id=0)
+    assert store.at(batch.physical_offset).properties["psly"] == "psly"
+
+
 QUEUES = [3, 0, 1, 2]
 
 
@@ -316,6 +349,24 @@ def test_unique_keys(store: Any) -> None:
     assert [m.uniq_key for m in put(store, uniq_key=pa.array(rows))] == rows
     for bad in (None, 1, [True] * 4):
         refused(TypeError, "uniq_key", store, uniq_key=bad)
+
+
+def test_the_result_of_a_batch_has_the_first_unique_key(store: Any) -> None:
+    for given in ("k1", ["k1", "k2"], pa.array(["k1", "k2"]), ["k1", None]):
+        assert store.put_batch("Topic1", [b"a", b"b"], uniq_key=given).uniq_key == "k1"
+    assert store.put_batch("Topic1", [b"a", b"b"], uniq_key=[None, "k2"]).uniq_key is None
+    assert store.put_batch("Topic1", [b"a"], uniq_key=False).uniq_key is None
+    made = store.put_batch("Topic1", [b"a", b"b"])
+    assert made.uniq_key == store.at(made.physical_offset).uniq_key
+
+
+def test_addresses_of_objects_are_no_body(store: Any) -> None:
+    objects = np.array([object()])
+    with pytest.raises(TypeError, match="body must be bytes or another C-contiguous buffer, not"):
+        store.put("Topic1", objects)
+    refused(TypeError, "bodies, row 1: must be", store, bodies=[b"a", objects])
+    times = np.array(["2026-01-01"], "M8[s]")  # which has no format of the buffer protocol
+    assert store.at(store.put("Topic1", times).physical_offset).body == times.tobytes()
 
 
 def spoiled(kind: Any, data: bytes, good: list[int], bad: list[int]) -> Any:

@@ -277,6 +277,17 @@ def test_several_files_are_missing(stores, tmp_path, damage, mode):
     assert_found(root, mode, None if damage != "all" else CONFIG, places)
 
 
+@pytest.mark.parametrize("name", ["small-closed", "small-killed"])
+def test_files_that_the_dispatch_makes_anew_are_counted(stores, tmp_path, name):
+    root = copy(stores, name, tmp_path)
+    for path in index_files(root):
+        path.unlink()
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        assert store.recovery.index_files_rebuilt == len(index_files(root)) > 1
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        assert store.recovery.index_files_rebuilt == 0
+
+
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("form", ["cut in its entries", "missing", "count lowered", "slots 0"])
 def test_what_a_broker_left_killed(stores, tmp_path, form, number):

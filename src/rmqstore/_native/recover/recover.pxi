@@ -244,6 +244,7 @@ cdef int64_t recover_dispatch(
     cdef int64_t first = log_first(store)
     cdef int64_t end = atomic_get(&store.log.wrote)
     cdef int64_t start = min(store.recovery.checked_from, key_start)
+    cdef int64_t index_files = store.indexes.count
     cdef int64_t rc
     if store.log.count == 0:
         return 0
@@ -280,6 +281,8 @@ cdef int64_t recover_dispatch(
                     atomic_get(&store.dispatch.dispatched), 0, 0)
     if store.indexes.enabled:
         atomic_set(&store.indexes.dispatched, end)
+    # Those that the dispatch made in place of files that were missing at the end.
+    store.recovery.index_files_rebuilt += store.indexes.count - index_files
     return 0
 
 

@@ -16,6 +16,7 @@ cdef enum:
     CONTENT_INTEGERS = 4
     CONTENT_KEYS = 8         # lists of text
     CONTENT_TIMES = 16       # timestamps, as milliseconds
+    CONTENT_MAPS = 32        # maps of text: the caller's own properties
 
 
 @cython.final

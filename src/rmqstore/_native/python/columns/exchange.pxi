@@ -94,8 +94,10 @@ cdef int take_key_lists(
 cdef int take_values(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, int accept,
 ) except -1:
-    """As ``take_array``, and lists of strings if the argument may be keys."""
+    """As ``take_array``, and lists of strings if the argument may be keys; or maps of strings."""
     cdef const char *code = schema.format if schema.release != NULL else NULL
+    if code != NULL and accept & CONTENT_MAPS:
+        return take_map(column, schema, array, True)
     if code != NULL and code[0] == c'+' and accept & CONTENT_KEYS:
         if code[1] in (c'l', c'L') and code[2] == 0:
             column.content = CONTENT_TEXT

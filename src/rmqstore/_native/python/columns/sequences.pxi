@@ -30,6 +30,11 @@ cdef object buffer_of(object value):
     return None if buffer.suboffsets != NULL else view
 
 
+cdef inline bint holds_objects(object value):
+    """Whether it is a NumPy array of Python objects: its buffer has their addresses."""
+    return getattr(getattr(value, "dtype", None), "hasobject", False) is True
+
+
 cdef tuple rows_of(ColumnInput column, object value):
     """Rows of a sequence or of a NumPy array of bytes, str or objects; None for other buffers."""
     view = buffer_of(value)
@@ -52,7 +57,7 @@ cdef int take_buffer(ColumnInput column, int64_t row, object value, Span *span) 
         return column.refuse_type(row, value)
     column.volatile = True
     buffer = PyMemoryView_GET_BUFFER(view)
-    if buffer.ndim == 0:  # NumPy's scalars
+    if buffer.ndim == 0 or holds_objects(value):  # ndim 0: NumPy's scalars
         return column.refuse_type(row, value)
     if not PyBuffer_IsContiguous(buffer, c'C'):
         return column.refuse_value(row, "a buffer that is not C-contiguous")

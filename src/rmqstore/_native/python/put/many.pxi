@@ -13,21 +13,20 @@ cdef ColumnInput bodies_column(object value):
 
 
 cdef ColumnInput properties_column(object value):
-    """``properties``: a mapping or None for all rows, or a sequence of them; encoded here."""
+    """``properties``: a mapping or None for all rows, or a column of them; encoded here."""
     cdef ColumnInput column = ColumnInput(
-        "properties", "a mapping of str to str, None, or a sequence of them", NULLABLE)
+        "properties", "a mapping of str to str, None, or a sequence or an Arrow array of them",
+        NULLABLE)
     cdef PropertiesText out = PropertiesText()
     cdef Span *spans = NULL
     cdef tuple rows
     cdef int64_t row
     cdef bint single = isinstance(value, (dict, Mapping))
-    if value is None:
+    if value is None or take_arrow(column, value, CONTENT_MAPS):
         return column
     column.owners.append(out)
     if single:
         rows = (value,)
-    elif hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__"):
-        column.refuse_type(-1, value)
     else:
         rows = rows_of(column, value)
         if rows is None:
@@ -196,6 +195,12 @@ cdef PutResult append_batch(OpenStore engine, RowInput input, bint wait):
     cdef int64_t room = min(limits.max_message_size, limits.file_size - RECORD_BLANK_BYTES)
     cdef int64_t size, rc
     cdef Chunk *chunk
+    cdef ColumnInput unique = input.columns["uniq_key"]
+    cdef Span first                          # the unique key of the first row, if it was given
+    first.length = -1
+    column_get(&unique.view, 0, &first.data, &first.length)
+    if first.length >= 0:
+        result.given_key = text_of(first.data, first.length)
     with nogil:
         size = rows_size(&limits, &input.rows)
     if size > room:

@@ -51,9 +51,12 @@ cdef bint is_named(const ArrowSchema *schema, const char *name) noexcept nogil:
 
 
 cdef int take_map(
-    ColumnInput column, const ArrowSchema *schema, const ArrowArray *array,
+    ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, bint own,
 ) except -1:
-    """Take maps of strings, or lists of structs of ``key`` and ``value``, as some producers do."""
+    """Take maps of strings, or lists of structs of ``key`` and ``value``, as some producers do.
+
+    ``own``: they are the caller's own properties, not all of a record's.
+    """
     cdef const char *code = schema.format
     cdef const ArrowSchema *entry
     cdef const uint8_t *validity = NULL
@@ -90,7 +93,7 @@ cdef int take_map(
     take_array(names, schema_child(entry, 0), &part, CONTENT_TEXT)
     take_slice(column, array_child(&entries, 1), entries.offset, entries.length, &part)
     take_array(values, schema_child(entry, 1), &part, CONTENT_TEXT)
-    return encode_maps(column, names, values, bounds, validity, array.offset)
+    return encode_maps(column, names, values, bounds, validity, array.offset, own)
 
 
 cdef int encode_map(
@@ -122,9 +125,28 @@ cdef int encode_map(
     return MAP_GOOD
 
 
+cdef int check_own_map(
+    ColumnInput column, int64_t row, const ColumnView *names, const ColumnView *values,
+    int64_t item, int64_t stop,
+) except -1:
+    """Refuse in the entries [item, stop) what ``add_properties`` refuses in a mapping."""
+    cdef const Span *name
+    cdef const Span *value
+    while item < stop:
+        name = column_span(names, item)
+        value = column_span(values, item)
+        item += 1
+        if name.length > 0 and text_of(name.data, name.length) in RESERVED_PROPERTIES:
+            raise illegal(f"{column.where(row)}: must not have "
+                          f"{text_of(name.data, name.length)!r}, a name that RocketMQ reserves")
+        if value.length > 0 and text_is_bad(value.data, value.length):
+            raise illegal(f"{column.where(row)}: must not have {SEPARATORS} in a name or a value")
+    return 0
+
+
 cdef int encode_maps(
     ColumnInput column, ColumnInput names, ColumnInput values, const int64_t *bounds,
-    const uint8_t *validity, int64_t validity_offset,
+    const uint8_t *validity, int64_t validity_offset, bint own,
 ) except -1:
     """Make this a column of properties strings."""
     cdef PropertiesText out = PropertiesText()
@@ -138,6 +160,8 @@ cdef int encode_maps(
         spans[row].length = -1
         if validity != NULL and not arrow_bit(validity, validity_offset + row):
             continue
+        if own:
+            check_own_map(column, row, &names.view, &values.view, bounds[row], bounds[row + 1])
         problem = encode_map(&names.view, &values.view, bounds[row], bounds[row + 1], &out.text)
         spans[row].length = out.text.length - <int64_t>spans[row].data
         if problem == MAP_NULL:
@@ -236,7 +260,7 @@ cdef int take_table_column(
     if name in TABLE_NUMBERS:
         return take_array(column, schema, array, CONTENT_INTEGERS)
     if name == "properties":
-        return take_map(column, schema, array)
+        return take_map(column, schema, array, False)
     if name == "body" or name == "raw_body":
         return take_array(column, schema, array, CONTENT_BYTES)
     take_values(column, schema, array, CONTENT_TEXT | (CONTENT_KEYS if name == "keys" else 0))
