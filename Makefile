@@ -21,8 +21,9 @@
 #                    ARGS="--rounds 5 --seconds 5 --only sync"
 #   make bench-serve rmqstore serve alone: a thousand idle consumers, how soon a message arrives, start
 #                    and stop; ARGS="--only idle --consumers 5000"
-#   make serve-clients all scenarios of real clients, and mqadmin, beside the real servers; Java,
-#                    Maven and Go
+#   make serve-clients all scenarios of real clients, also with accounts and TLS, and mqadmin, beside
+#                    the real servers; Java, Maven and Go
+#   make serve-nightly clients in Node and Rust; Node with npm, and cargo, which builds for minutes
 #   make serve-faults rmqstore serve killed 50 times under load of Java clients, then handed to a real
 #                    broker and back 10 times; ARGS="--kills 200"; make serve-clients has a slice
 #   make serve-traffic ten longer random programs of clients against the real servers and ours
@@ -68,8 +69,8 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
 
 .PHONY: demo demo-producer demo-spark test lint asan tsan coverage wheel bench instructions \
     bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
-    pipeline bench-spark bench-spark-scale bench-serve serve-clients serve-faults serve-traffic \
-    versus-serve venv clean FORCE
+    pipeline bench-spark bench-spark-scale bench-serve serve-clients serve-nightly serve-faults \
+    serve-traffic versus-serve venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
@@ -91,8 +92,8 @@ demo-spark: $(if $(JAVA),$(V)/spark.stamp)
 # as well: what a session leaves in its process is then nothing to the other tests.
 test: $(V)/test.stamp build/site/faults/stamp
 	scripts/need_chromium.sh || [ $$? -eq 3 ]
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh \
-	    $(V)/bin/pytest -m "not needs_debug_build and not spark and not campaign" $(ARGS) $(or_none)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh $(V)/bin/pytest \
+	    -m "not needs_debug_build and not spark and not campaign and not nightly" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh \
 	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults scripts/run_tests.sh \
@@ -102,10 +103,10 @@ test: $(V)/test.stamp build/site/faults/stamp
 or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
 
 interop: $(V)/test.stamp
-	RMQSTORE_TURNS=200 RMQSTORE_INTEROP_ROUNDS=3 $(V)/bin/pytest -m interop $(ARGS)
+	RMQSTORE_TURNS=200 RMQSTORE_INTEROP_ROUNDS=3 $(V)/bin/pytest -m "interop and not nightly" $(ARGS)
 
 parity: $(V)/test.stamp
-	RMQSTORE_COMPARED=$(CURDIR)/tests/interop/counts.json $(V)/bin/pytest -m interop $(ARGS)
+	RMQSTORE_COMPARED=$(CURDIR)/tests/interop/counts.json $(V)/bin/pytest -m "interop and not nightly" $(ARGS)
 	$(V)/bin/python scripts/make_parity_page.py
 
 DIR ?= build/scale
@@ -200,6 +201,9 @@ bench-serve: $(V)/test.stamp
 serve-clients: $(V)/test.stamp
 	$(V)/bin/pytest -m campaign $(ARGS)
 
+serve-nightly: $(V)/test.stamp
+	$(V)/bin/pytest -m nightly $(ARGS)
+
 serve-faults: $(V)/test.stamp
 	PYTHONPATH=tests $(V)/bin/python -m serve.killed $(ARGS)
 
@@ -240,7 +244,7 @@ venv: $(V)/test.stamp
 clean:
 	rm -rf build dist src/*.egg-info src/rmqstore/_core.c .benchmarks .coverage .pytest_cache \
 	    .mypy_cache .ruff_cache .hypothesis interop/target interop/five/target interop/clients/target \
-	    interop/clients/target-five
+	    interop/clients/target-five interop/node/node_modules interop/rust/target
 	find src tests bench scripts examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- environments and builds -----------------------------------------------------------------

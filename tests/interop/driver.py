@@ -156,7 +156,7 @@ class JavaProcess:
     flags: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        build(self.jar)
+        self.build()
         self._home = Path(tempfile.mkdtemp(prefix="interop-"))
         self._log = (self._home / "log").open("wb")
         self._process = subprocess.Popen(
@@ -198,6 +198,10 @@ class JavaProcess:
         return (self._home / "log").read_text(errors="replace")
 
     # ---- the process
+
+    def build(self) -> None:
+        """Make the program, unless that was done."""
+        build(self.jar)
 
     def close(self) -> None:
         """End the process, however it is, and remove what it left.  An open store is not closed."""

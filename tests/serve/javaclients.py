@@ -13,6 +13,7 @@ from interop.driver import BUILD_TIMEOUT, PROJECT, DriverError, JavaProcess
 CLIENTS = PROJECT / "clients"
 FOUR = "4.9.3"
 FIVE = "5.3.3"
+TIMEOUT = 300.0  # of a scenario, which waits for each of its steps up to a minute
 
 
 def build(version: str) -> Path:
@@ -60,10 +61,14 @@ class JavaClients(JavaProcess):
     flags = ("-Drocketmq.client.logUseSlf4j=true", "-Dio.netty.noUnsafe=false")
 
     def __init__(self, version: str = FOUR, flags: tuple[str, ...] = ()) -> None:
-        self.jar = build(version)
+        self.version = version
         self.flags = (*type(self).flags, *flags)
         super().__init__()
 
+    def build(self) -> None:
+        """Make the program with the client of the release."""
+        self.jar = build(self.version)
+
     def run(self, scenario: str, namesrv: str, **fields: Any) -> list[list[Any]]:
         """Run a scenario; return what the clients said: rows ``[kind, ...]``."""
-        return self.call("run", scenario=scenario, namesrv=namesrv, **fields)[0]
+        return self.call("run", timeout=TIMEOUT, scenario=scenario, namesrv=namesrv, **fields)[0]

@@ -31,8 +31,10 @@ import rmqstore
 from interop.broker import Broker
 from serve.javaclients import JavaClients
 
-START_TIMEOUT = 30.0
-STOP_TIMEOUT = 30.0
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 60.0
+COME_BACK_TIMEOUT = 60.0
+LEAST = 10  # acknowledged messages between one event and the next
 
 
 def free_port() -> int:
@@ -141,6 +143,18 @@ class Seen:
             consumed=str(self.scratch / f"{name}.consumed"),
         )
 
+    def more(self, loads: list[tuple[JavaClients, str]]) -> None:
+        """Wait until some messages were acknowledged that were not before this call."""
+        for process, name in loads:
+            self.take(process.call("load_rows", name=name)[0])
+        enough = len(self.acknowledged) + LEAST
+        deadline = time.monotonic() + COME_BACK_TIMEOUT
+        while len(self.acknowledged) < enough:
+            assert time.monotonic() < deadline, "clients did not come back"
+            time.sleep(0.1)
+            for process, name in loads:
+                self.take(process.call("load_rows", name=name)[0])
+
     def all_consumed(self, seconds: float) -> bool:
         """Wait until all that was acknowledged is consumed."""
         deadline = time.monotonic() + seconds
@@ -171,32 +185,30 @@ def campaign(scratch: Path, *, kills: int, seed: str, hand_overs: int = 0) -> di
     seen = Seen(scratch)
     options = ("--flush", "sync")
     server = ServeProcess(path, port, *options)
-    with JavaClients() as clients, JavaClients() as others:
-        loads = [(clients, "one"), (others, "two")]
-        for process, name in loads:
-            seen.load(process, name, port, topic, 2)
-        for _ in range(kills):
-            before = len(seen.acknowledged)
-            time.sleep(chance.uniform(0.3, 1.2))
+    try:
+        with JavaClients() as clients, JavaClients() as others:
+            loads = [(clients, "one"), (others, "two")]
+            for process, name in loads:
+                seen.load(process, name, port, topic, 2)
+            for _ in range(kills):
+                time.sleep(chance.uniform(0.3, 1.2))
+                server.kill()
+                time.sleep(chance.uniform(0, 0.2))
+                server = ServeProcess(path, port, *options)
+                seen.more(loads)
+            # One of the two dies while the other sends: its queues are taken over.
+            others.call("load_quiet", name="two")
+            seen.take(others.call("load_rows", name="two")[0])
+            others.kill()
+            seen.more([(clients, "one")])
+            clients.call("load_quiet", name="one")
+            seen.take(clients.call("load_rows", name="one")[0])
+            seen.all_consumed(60)
+            seen.take(clients.call("load_stop", name="one")[0])
+        server.stop()
+    finally:
+        if server.process.poll() is None:
             server.kill()
-            time.sleep(chance.uniform(0, 0.2))
-            server = ServeProcess(path, port, *options)
-            deadline = time.monotonic() + 60
-            while len(seen.acknowledged) <= before + 10 and time.monotonic() < deadline:
-                time.sleep(0.1)
-                for process, name in loads:
-                    seen.take(process.call("load_rows", name=name)[0])
-            assert len(seen.acknowledged) > before, "clients did not come back"
-        # One of the two dies while the other sends: its queues are taken over.
-        others.call("load_quiet", name="two")
-        seen.take(others.call("load_rows", name="two")[0])
-        others.kill()
-        time.sleep(0.5)
-        clients.call("load_quiet", name="one")
-        seen.take(clients.call("load_rows", name="one")[0])
-        seen.all_consumed(60)
-        seen.take(clients.call("load_stop", name="one")[0])
-    server.stop()
     check(path, topic, seen)
     for _ in range(hand_overs):
         hand_over(path, port, topic, seen, chance)
@@ -248,7 +260,7 @@ def hand_over(path: Path, port: int, topic: str, seen: Seen, chance: random.Rand
         assert broker.shutdown()
     with ServeProcess(path, port, "--flush", "sync") as server, JavaClients() as clients:
         seen.load(clients, name, port, topic, 1)
-        time.sleep(1)
+        seen.more([(clients, name)])
         clients.call("load_quiet", name=name)
         seen.take(clients.call("load_rows", name=name)[0])
         seen.all_consumed(60)

@@ -85,7 +85,7 @@ def program(random: Random, sends: int) -> list[dict[str, Any]]:
                 one["oneway"] = True
             steps.append(one)
     # A consumer's offset moves past what it did not ask for with the next message that it did.
-    steps.append({"do": "settle", "ms": 1600})  # what is delayed is there
+    steps.append({"do": "settle", "ms": 2500})  # what is delayed is there
     for topic in TOPICS:
         for queue in range(QUEUES):
             last = {**message(), "tag": TAGS[0], "properties": {}}

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+TLS_HANDSHAKE = b"\x16"  # what a connection with TLS begins with; a frame begins with zero
 LANGUAGES = ["JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO"]
 PROXY_HOST = "127.0.0.2"  # a loopback address of its own, so that it has the server's port numbers
 
@@ -113,6 +114,7 @@ class Recorder:
     def __init__(self, ports: dict[str, int]) -> None:
         self.frames: list[Frame] = []
         self.problems: list[str] = []
+        self.encrypted = 0  # connections of which nothing can be said
         self._listening: dict[socket.socket, tuple[str, int]] = {}
         self._pairs: dict[socket.socket, tuple[socket.socket, bool, int, str, bytearray]] = {}
         self._connections = 0
@@ -176,6 +178,13 @@ class Recorder:
             for each in (one, other):
                 self._pairs.pop(each, None)
                 each.close()
+            return
+        if received == TLS_HANDSHAKE:
+            return
+        if from_client and not received and data[:1] == TLS_HANDSHAKE:
+            self.encrypted += 1
+            for each in (one, other):
+                self._pairs[each][-1][:] = TLS_HANDSHAKE
             return
         received += data
         at = time.monotonic()

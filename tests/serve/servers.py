@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,23 +11,42 @@ from interop.broker import Broker
 from serve.killed import free_port
 from serve.recording import PROXY_HOST, Recorder
 
-# What both are told, so that scenarios need not wait: transactions are asked for after a second.
+# What both are told, so that scenarios need not wait: transactions are asked for after a second, and
+# not again before two more: a real broker commits twice what a client is slow to answer.
+CHECK_TIMEOUT, CHECK_INTERVAL = 1000, 2000
 BROKER_CONFIG = {
     "brokerIP1": PROXY_HOST,
-    "transactionTimeOut": 1000,
-    "transactionCheckInterval": 1000,
+    "transactionTimeOut": CHECK_TIMEOUT,
+    "transactionCheckInterval": CHECK_INTERVAL,
 }
 
 
 class RealServer:
-    """The real 4.9.3 name server and broker behind a recorder.  A context manager."""
+    """The real 4.9.3 name server and broker behind a recorder.  A context manager.
+
+    Parameters
+    ----------
+    path : Path
+        Of the store.
+    config, broker_config : dict, optional
+        Fields of MessageStoreConfig, and of BrokerConfig.
+    broker : callable, optional
+        Makes the process of both.
+    """
 
     name = "real"
 
-    def __init__(self, path: Path, config: dict[str, Any] | None = None) -> None:
-        self._broker = Broker()
+    def __init__(
+        self,
+        path: Path,
+        config: dict[str, Any] | None = None,
+        broker_config: dict[str, Any] | None = None,
+        broker: Callable[[], Broker] = Broker,
+    ) -> None:
+        self._broker = broker()
         try:
-            started = self._broker.start(path, config or {}, BROKER_CONFIG)
+            told = {**BROKER_CONFIG, **(broker_config or {})}
+            started = self._broker.start(path, config or {}, told)
             broker_port = int(started["store_host"].rpartition(":")[2])
             self.ports = {
                 "names": started["names_port"],
@@ -60,7 +80,9 @@ class OurServer:
 
     def __init__(self, path: Path, **options: Any) -> None:
         port = free_port()
-        config = rmqstore.StoreConfig(transaction_timeout=1000, transaction_check_interval=1000)
+        config = rmqstore.StoreConfig(
+            transaction_timeout=CHECK_TIMEOUT, transaction_check_interval=CHECK_INTERVAL
+        )
         self.server = rmqstore.serve(
             path, port=port, advertise=f"{PROXY_HOST}:{port}", config=config, **options
         )

@@ -7,16 +7,13 @@ the frames between them and the server are compared (:mod:`serve.transcripts`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from time import sleep
-from typing import Any
 
 import pytest
 
 from serve.javaclients import FIVE, JavaClients
+from serve.pair import Pair
 from serve.servers import OurServer, RealServer
-from serve.transcripts import Transcript, compared, differences, rows
+from serve.transcripts import compared, differences, rows
 
 pytestmark = [pytest.mark.interop, pytest.mark.campaign]
 
@@ -55,51 +52,12 @@ FIVE_SCENARIOS = [
 ]  # fmt: skip
 # It looks for the queue of retries at a rebalance, every 20 s where it is told nothing else.
 SOON = ("-Drocketmq.client.rebalance.waitInterval=500",)
-QUIET = 0.1  # seconds that the last frames have after a scenario's end
-
-
-class Pair:
-    """Both servers, and clients of each."""
-
-    def __init__(self, path: Path) -> None:
-        self.made: list[Any] = []
-        self.pool = ThreadPoolExecutor(2)
-        makers = (lambda: RealServer(path / "real"), lambda: OurServer(path / "ours"))
-        try:
-            self.servers = [self.keep(each) for each in self.pool.map(lambda make: make(), makers)]
-            self.clients = [self.keep(JavaClients()) for _ in self.servers]
-        except BaseException:
-            self.close()
-            raise
-
-    def keep(self, one: Any) -> Any:
-        self.made.append(one)
-        return one
-
-    def close(self) -> None:
-        for one in reversed(self.made):
-            one.__exit__()
-        self.pool.shutdown()
-
-    def run(self, scenario: str) -> tuple[list[list[list[Any]]], list[Transcript]]:
-        """What clients said, and what passed: of the real servers, and of ours."""
-
-        def one(n: int) -> tuple[list[list[Any]], Transcript]:
-            server = self.servers[n]
-            server.recorder.take()
-            said = self.clients[n].run(scenario, server.namesrv)
-            sleep(QUIET)
-            frames = server.recorder.take()
-            assert not server.recorder.problems, server.recorder.problems
-            return said, Transcript(frames)
-
-        done = list(self.pool.map(one, range(2)))
-        return [said for said, _ in done], [transcript for _, transcript in done]
 
 
 @pytest.fixture(scope="module")
 def pair(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    made = Pair(tmp_path_factory.mktemp("servers"))
+    path = tmp_path_factory.mktemp("servers")
+    made = Pair(lambda: RealServer(path / "real"), lambda: OurServer(path / "ours"))
     yield made
     made.close()
 

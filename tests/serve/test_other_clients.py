@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rmqstore
+from serve.languages import BUILT, ROOT, Said, building, kinds, run
 
-ROOT = Path(__file__).resolve().parents[2]
 GO = ROOT / "interop" / "go"
-BUILT = ROOT / "build" / "clients"
 WHEEL = "rocketmq==0.4.4"
 
 pytestmark = [pytest.mark.interop, pytest.mark.campaign]
-
-Said = list[dict[str, Any]]
-
-
-def run(*command: str, env: dict[str, str] | None = None) -> Said:
-    """Run a program that prints JSON lines."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **(env or {})},
-    )
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
-
-
-def kinds(said: Said, kind: str) -> Said:
-    """Return the lines of a kind."""
-    return [each for each in said if each["kind"] == kind]
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +31,8 @@ def server() -> Iterator[rmqstore.serve.Server]:
 def go_client(need: Callable[..., None]) -> Path:
     """The program of the Go client, built once for these sources."""
     need("go")
-    BUILT.mkdir(parents=True, exist_ok=True)
     target = BUILT / "go-client"
-    with (BUILT / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with building():
         sources = [GO / name for name in ("main.go", "go.mod", "go.sum")]
         newest = max(source.stat().st_mtime for source in sources)
         if not target.exists() or target.stat().st_mtime < newest:
@@ -111,9 +84,7 @@ def cpp_client() -> Path:
     if platform.machine() != "x86_64" or sys.platform != "linux":
         pytest.skip("the wheel has librocketmq for Linux on x86-64 alone")
     site = BUILT / "python-rocketmq"
-    BUILT.mkdir(parents=True, exist_ok=True)
-    with (BUILT / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with building():
         if not (site / "rocketmq" / "client.py").exists():
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
             done = subprocess.run(

@@ -19,6 +19,7 @@ from serve.recording import Exchange, Frame, exchanges
 LONG_ENOUGH_FOR_AN_ID = re.compile(r"\b[0-9A-F]{32}(?:[0-9A-F]{24})?\b")
 ADDRESS = re.compile(r"127\.0\.0\.[12]:\d+")
 MILLISECONDS = re.compile(r"\b1[5-9]\d{11}\b")
+PLACE = re.compile(r", org\.apache\.rocketmq\.[\w.$]+\(\w+\.java:\d+\)$")  # of what was thrown
 UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 PULL, UPDATE_OFFSET, HEARTBEAT, CHECK, NOTIFY, ROUTE = 11, 15, 34, 39, 40, 105
@@ -47,6 +48,7 @@ def clean(text: Any) -> Any:
         text = LONG_ENOUGH_FOR_AN_ID.sub("<id>", text)
         text = ADDRESS.sub("<address>", text)
         text = UUID.sub("<uuid>", text)
+        text = PLACE.sub("", text)
         return MILLISECONDS.sub("<time>", text)
     if isinstance(text, dict):
         return {clean(k): clean(v) for k, v in sorted(text.items(), key=str)}
@@ -124,6 +126,7 @@ def _part(frame: Frame, code: int) -> dict[str, Any]:
     fields = dict(frame.fields or {})
     if not frame.is_answer and code in SENDS and SENDS[code] in fields:
         fields[SENDS[code]] = properties(fields[SENDS[code]])
+    fields.pop("Signature", None)  # of times and ids as well
     for name in POSITIONS & fields.keys():
         fields[name] = "<position>"
     if code in {36, 33} and "offset" in fields:
@@ -204,14 +207,17 @@ class Transcript:
         self.orders = sorted(" ".join(map(str, kinds)) for kinds in orders.values() if kinds)
 
 
-def differences(real: Transcript, ours: Transcript) -> list[str]:
-    """Return what is not the same, a line each; nothing: the two servers were as one."""
+def differences(real: Transcript, ours: Transcript, *, ordered: bool = True) -> list[str]:
+    """Return what is not the same, a line each; nothing: the two servers were as one.
+
+    Without ``ordered`` the kinds of requests may first come in any order.
+    """
     found = []
     if real.kinds != ours.kinds:
         found.append(
             f"asked of one alone: real {real.kinds - ours.kinds}, ours {ours.kinds - real.kinds}"
         )
-    if real.orders != ours.orders:
+    if ordered and real.orders != ours.orders:
         found.append(f"orders by connection: real {real.orders}, ours {ours.orders}")
     for text in sorted(real.answers.keys() & ours.answers.keys()):
         there, here = real.answers[text], ours.answers[text]

@@ -37,7 +37,7 @@ _PUB, _SUB, _DENY = 4, 8, 1  # Permission
 _PERMISSIONS = {
     "DENY": _DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
 }  # fmt: skip
-_LEAST_LENGTH = 6  # of access key and secret key
+_LEAST_LENGTH = 7  # of access key and secret key
 _LOOK_SECONDS = 1.0  # between looks at whether the file has changed
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
@@ -147,7 +147,7 @@ class Acl:
             needed = _PUB if resource.is_written else _SUB
             if owned & _DENY or not owned & needed:
                 kind = "group" if resource.is_group else "topic"
-                raise _refusal(f"No default permission for {kind}={resource.name}")
+                raise _refusal(f"No default permission for {kind}:{resource.name}")
 
     def _look(self) -> None:
         """Read the file again if it has changed; one that is wrong leaves the accounts as is."""

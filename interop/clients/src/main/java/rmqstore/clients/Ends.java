@@ -41,7 +41,7 @@ final class Ends {
         consumer.subscribe("delayed", "*");
         consumer.registerMessageListener(session.listener("delay", got));
         session.start(consumer);
-        Session.until(() -> !got.isEmpty(), 10);
+        Session.until(() -> !got.isEmpty());
         session.say("not before", System.currentTimeMillis() - sent >= 1000);
     }
 
@@ -78,7 +78,7 @@ final class Ends {
         consumer.subscribe("tx", "*");
         consumer.registerMessageListener(session.listener("tx", got));
         session.start(consumer);
-        Session.wait(got, 2, 20);
+        Session.wait(got, 2);
     }
 
     /** A message that fails twice: once more, then among the dead letters; and one that fails once. */
@@ -98,11 +98,11 @@ final class Ends {
                 ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         session.start(consumer);
-        Session.wait(got, 2, 20); // one after the other, so that their order in the queue of retries is known
+        Session.wait(got, 2); // one after the other, so that their order in the queue of retries is known
         producer.send(Session.message("retried", "r", "once", "fails once"), new MessageQueue("retried", BROKER, 2));
-        Session.wait(got, 4, 20);
+        Session.wait(got, 4);
         MessageQueue dead = new MessageQueue("%DLQ%retry-c", BROKER, 0);
-        Session.until(() -> dead(producer, dead) > 0, 10);
+        Session.until(() -> dead(producer, dead) > 0);
         session.say("dead letters", dead(producer, dead));
     }
 
@@ -142,8 +142,10 @@ final class Ends {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         session.start(consumer);
-        Session.until(() -> !got.isEmpty(), 10);
-        Session.sleep(1300); // both have sent a heartbeat: the reply finds its way by the client's id
+        Session.until(() -> !got.isEmpty());
+        for (DefaultMQProducer each : List.of(producer, replier)) { // the reply finds its way by the client's id
+            each.getDefaultMQProducerImpl().getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
+        }
         Message answer = producer.request(Session.message("questions", "q", "k", "question"),
             new MessageQueue("questions", BROKER, 0), 8000);
         session.say("answered", Session.text(answer.getBody()));

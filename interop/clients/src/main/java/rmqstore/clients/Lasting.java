@@ -62,7 +62,7 @@ final class Lasting {
             session.sent("open", producer.sendMessageInTransaction(message,
                 n == 0 ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.UNKNOW));
         }
-        Session.wait(checked, session.request.getIntValue("checks"), 20);
+        Session.wait(checked, session.request.getIntValue("checks"));
     }
 
     /** The producer comes back, and now knows how they end: message 2 is not to be seen. */
@@ -75,8 +75,8 @@ final class Lasting {
         consumer.subscribe("opened", "*");
         consumer.registerMessageListener(session.listener("open", got));
         session.start(consumer);
-        Session.wait(got, 3, 30);
-        Session.until(() -> checked.stream().anyMatch(message -> message.getKeys().equals("open-2")), 10);
+        Session.wait(got, 3);
+        Session.until(() -> checked.stream().anyMatch(message -> message.getKeys().equals("open-2")));
         Session.sleep(300);
     }
 

@@ -7,6 +7,8 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
@@ -30,6 +32,8 @@ final class Program implements TransactionListener {
     private final JSONObject request;
     private final Map<String, DefaultMQPushConsumer> consumers = new HashMap<>();
     private final AtomicLong lastDelivery = new AtomicLong(System.nanoTime());
+    private final Set<String> open = ConcurrentHashMap.newKeySet(); // keys of what has to be asked for
+    private final Set<String> asked = ConcurrentHashMap.newKeySet();
     private Session session;
     private TransactionMQProducer producer;
 
@@ -78,8 +82,12 @@ final class Program implements TransactionListener {
             }
             case "transaction" -> {
                 producer.setDefaultTopicQueueNums(1); // else the client takes any queue
-                session.say("sent", step.getString("key"), producer.sendMessageInTransaction(message(topic, step),
-                    LocalTransactionState.valueOf(step.getString("outcome"))).getSendStatus().name());
+                LocalTransactionState outcome = LocalTransactionState.valueOf(step.getString("outcome"));
+                session.say("sent", step.getString("key"),
+                    producer.sendMessageInTransaction(message(topic, step), outcome).getSendStatus().name());
+                if (outcome == LocalTransactionState.UNKNOW) {
+                    open.add(step.getString("key"));
+                }
             }
             case "start" -> start(step);
             case "stop" -> {
@@ -133,9 +141,10 @@ final class Program implements TransactionListener {
         Session.sleep(700); // the others hear of it and share the queues
     }
 
+    /** Returns when open transactions were asked for, and nothing has come for so long. */
     private void settle(long quietMs) throws Exception {
         lastDelivery.set(System.nanoTime());
-        Session.until(() -> System.nanoTime() - lastDelivery.get() > quietMs * 1_000_000, 30);
+        Session.until(() -> asked.containsAll(open) && System.nanoTime() - lastDelivery.get() > quietMs * 1_000_000);
     }
 
     @Override
@@ -146,6 +155,7 @@ final class Program implements TransactionListener {
     @Override
     public LocalTransactionState checkLocalTransaction(MessageExt message) {
         lastDelivery.set(System.nanoTime());
+        asked.add(message.getKeys());
         return LocalTransactionState.valueOf(message.getProperty("after-check"));
     }
 }

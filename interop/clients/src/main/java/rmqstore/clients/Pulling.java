@@ -1,5 +1,6 @@
 package rmqstore.clients;
 
+import java.lang.reflect.InvocationTargetException;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
@@ -36,7 +37,7 @@ final class Pulling {
         Pushing.fill(producer, "pulled", 12);
         DefaultMQPullConsumer consumer = session.pull("pull-c");
         Set<MessageQueue> queues = new TreeSet<>(consumer.fetchSubscribeMessageQueues("pulled"));
-        Session.sleep(1300); // its first heartbeat is sent
+        Session.settled(consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory());
         for (MessageQueue queue : queues) {
             session.say("offset", queue.getQueueId(), consumer.fetchConsumeOffset(queue, true));
             say(session, "all", consumer.pull(queue, "*", 0, 2));
@@ -103,7 +104,7 @@ final class Pulling {
         SendResult sent = producer.send(Session.message("queried", "t", "the-key other", "find me"), queue);
         session.sent("query", sent);
         producer.send(Session.message("queried", "t", "the-key", "and me"), queue);
-        Session.sleep(1200); // the index
+        Session.until(() -> isFound(producer, sent.getMsgId())); // the index
         session.got("by offset id", producer.viewMessage("queried", sent.getOffsetMsgId()));
         session.got("by unique key", producer.viewMessage("queried", sent.getMsgId()));
         QueryResult found = producer.queryMessage("queried", "the-key", 32, before - 60_000, before + 60_000);
@@ -126,14 +127,24 @@ final class Pulling {
         session.say("queues", producer.fetchPublishMessageQueues("made-by-client").size());
     }
 
+    private static boolean isFound(DefaultMQProducer producer, String id) {
+        try {
+            return producer.viewMessage("queried", id) != null;
+        } catch (Exception e) {
+            return false;
+        }
+    }
+
     /** createTopic, which got another argument in 5.x. */
-    private static void create(DefaultMQProducer producer, String topic, int queues) throws Exception {
+    static void create(DefaultMQProducer producer, String topic, int queues) throws Exception {
         try {
             DefaultMQProducer.class.getMethod("createTopic", String.class, String.class, int.class)
                 .invoke(producer, "TBW102", topic, queues);
         } catch (NoSuchMethodException e) {
             DefaultMQProducer.class.getMethod("createTopic", String.class, String.class, int.class, java.util.Map.class)
                 .invoke(producer, "TBW102", topic, queues, new java.util.HashMap<String, String>());
+        } catch (InvocationTargetException e) {
+            throw (Exception) e.getCause();
         }
     }
 }

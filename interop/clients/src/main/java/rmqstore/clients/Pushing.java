@@ -47,11 +47,11 @@ final class Pushing {
         consumer.subscribe("pushed", "*");
         consumer.registerMessageListener(session.listener("first", got));
         consumer.start();
-        Session.wait(got, 12, 10);
+        Session.wait(got, 12);
         for (int i = 0; i < QUEUES; i++) {
             producer.send(Session.message("pushed", "late", "late-" + i, "late " + i), new MessageQueue("pushed", BROKER, i));
         }
-        Session.wait(got, 12 + QUEUES, 10);
+        Session.wait(got, 12 + QUEUES);
         consumer.shutdown();
         fill(producer, "pushed", QUEUES);
         List<MessageExt> again = list();
@@ -59,7 +59,7 @@ final class Pushing {
         second.subscribe("pushed", "*");
         second.registerMessageListener(session.listener("second", again));
         session.start(second);
-        Session.wait(again, QUEUES, 10);
+        Session.wait(again, QUEUES);
     }
 
     static void tags(Session session) throws Exception {
@@ -70,10 +70,10 @@ final class Pushing {
         consumer.subscribe("tagged", "paid || refunded");
         consumer.registerMessageListener(session.listener("tags", got));
         session.start(consumer);
-        Session.wait(got, 8, 10);
+        Session.wait(got, 8);
         producer.send(Session.message("tagged", "created", "k", "not for us"), new MessageQueue("tagged", BROKER, 0));
         producer.send(Session.message("tagged", "refunded", "k", "for us"), new MessageQueue("tagged", BROKER, 0));
-        Session.wait(got, 9, 10);
+        Session.wait(got, 9);
     }
 
     static void sql(Session session) throws Exception {
@@ -84,7 +84,7 @@ final class Pushing {
         consumer.subscribe("selected", MessageSelector.bySql("amount > 500 AND region = 'eu'"));
         consumer.registerMessageListener(session.listener("sql", got));
         session.start(consumer);
-        Session.wait(got, 6, 10);
+        Session.wait(got, 6);
         DefaultMQPushConsumer bad = session.push("sql-bad-c", "sql-bad-c");
         bad.subscribe("selected", MessageSelector.bySql("amount >"));
         bad.registerMessageListener(session.listener("bad", list()));
@@ -105,7 +105,7 @@ final class Pushing {
             consumer.subscribe("shouted", "*");
             consumer.registerMessageListener(session.listener(name, got));
             session.start(consumer);
-            Session.wait(got, 8, 10);
+            Session.wait(got, 8);
         }
     }
 
@@ -118,20 +118,20 @@ final class Pushing {
         DefaultMQPushConsumer one = quiet(session, "rebalance-1", first);
         DefaultMQPushConsumer two = quiet(session, "rebalance-2", second);
         session.start(one);
-        Session.until(() -> queues(one) == QUEUES && first.size() >= QUEUES, 10);
+        Session.until(() -> queues(one) == QUEUES && first.size() >= QUEUES);
         session.say("alone", queues(one), first.size() >= QUEUES);
         two.start();
-        Session.until(() -> queues(one) == 2 && queues(two) == 2, 10);
+        Session.until(() -> queues(one) == 2 && queues(two) == 2);
         session.say("shared", queues(one), queues(two));
         Session.sleep(300);
         fill(producer, "shared", QUEUES);
-        Session.until(() -> first.size() + second.size() >= 2 * QUEUES, 10);
+        Session.until(() -> first.size() + second.size() >= 2 * QUEUES);
         session.say("after", first.size() + second.size() >= 2 * QUEUES, second.size() >= 2);
         two.shutdown();
-        Session.until(() -> queues(one) == QUEUES, 10);
+        Session.until(() -> queues(one) == QUEUES);
         session.say("alone again", queues(one));
         fill(producer, "shared", QUEUES);
-        Session.until(() -> first.size() + second.size() >= 3 * QUEUES, 10);
+        Session.until(() -> first.size() + second.size() >= 3 * QUEUES);
         session.say("all", first.size() + second.size() >= 3 * QUEUES);
     }
 
@@ -170,7 +170,7 @@ final class Pushing {
             return ConsumeOrderlyStatus.SUCCESS;
         });
         session.start(consumer);
-        Session.wait(got, 12, 15);
+        Session.wait(got, 12);
         for (int queue = 0; queue < QUEUES; queue++) {
             StringBuilder order = new StringBuilder();
             synchronized (got) {

@@ -42,6 +42,8 @@ final class Scenarios {
         ALL.put("litepull", Pulling::litePull);
         ALL.put("liteassign", Pulling::liteAssign);
         ALL.put("query", Pulling::query);
+        ALL.put("accounts", Accounts::accounts);
+        ALL.put("strangers", Accounts::strangers);
     }
 
     private Scenarios() {

@@ -93,15 +93,16 @@ final class Sending {
             producer.sendOneway(Session.message("oneway", "t", "k" + i, "oneway " + i),
                 new MessageQueue("oneway", BROKER, i % 4));
         }
+        Session.until(() -> stored(producer, "oneway") >= 11);
+        session.say("stored", stored(producer, "oneway"));
+    }
+
+    private static long stored(DefaultMQProducer producer, String topic) throws Exception {
         long stored = 0;
-        for (int tries = 0; tries < 100 && stored < 11; tries++) {
-            Session.sleep(20);
-            stored = 0;
-            for (int queue = 0; queue < 4; queue++) {
-                stored += producer.maxOffset(new MessageQueue("oneway", BROKER, queue));
-            }
+        for (int queue = 0; queue < 4; queue++) {
+            stored += producer.maxOffset(new MessageQueue(topic, BROKER, queue));
         }
-        session.say("stored", stored);
+        return stored;
     }
 
     static void batch(Session session) throws Exception {
@@ -118,7 +119,7 @@ final class Sending {
         consumer.subscribe("batched", "*");
         consumer.registerMessageListener(session.listener("batch", got));
         session.start(consumer);
-        Session.wait(got, 6, 10);
+        Session.wait(got, 6);
     }
 
     /** Bodies that the client deflates and that it does not, and how they come back. */
@@ -138,7 +139,7 @@ final class Sending {
         consumer.subscribe("big", "*");
         consumer.registerMessageListener(session.listener("big", got));
         session.start(consumer);
-        Session.wait(got, 2, 10);
+        Session.wait(got, 2);
     }
 
     static void vip(Session session) throws Exception {
@@ -169,7 +170,7 @@ final class Sending {
             consumer.subscribe("binary", "*");
             consumer.registerMessageListener(session.listener("binary", got));
             session.start(consumer);
-            Session.wait(got, 3, 10);
+            Session.wait(got, 3);
         } finally {
             type.set(null, before);
         }
@@ -204,7 +205,8 @@ final class Sending {
         producer.start();
         session.atEnd(producer::shutdown);
         session.sent("idle", producer.send(Session.message("idle", "t", "k", "before"), new MessageQueue("idle", BROKER, 0)));
-        Session.sleep(2500);
+        Session.settled(producer.getDefaultMQProducerImpl().getmQClientFactory());
+        Session.sleep(600); // one more of each
         session.sent("idle", producer.send(Session.message("idle", "t", "k", "after"), new MessageQueue("idle", BROKER, 0)));
     }
 
@@ -215,6 +217,6 @@ final class Sending {
         producer.start();
         session.atEnd(producer::shutdown);
         session.sent("trace", producer.send(Session.message("traced", "t", "k", "traced"), new MessageQueue("traced", BROKER, 0)));
-        Session.sleep(1500);
+        Session.until(() -> stored(producer, "RMQ_SYS_TRACE_TOPIC") > 0);
     }
 }

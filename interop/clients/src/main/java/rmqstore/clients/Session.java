@@ -10,27 +10,34 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Clients of one scenario, what they say, and their end. */
 final class Session implements AutoCloseable {
     private static final int LONG_BODY = 200;
+    private static final long LONGEST_WAIT = 60; // seconds, on a machine that does much else
 
     final String namesrv;
     final JSONObject request;
     private final List<Runnable> ends = new ArrayList<>();
+    private RPCHook signing; // null: clients sign nothing
 
     Session(JSONObject request) {
         this.request = request;
@@ -50,18 +57,22 @@ final class Session implements AutoCloseable {
         ends.add(end);
     }
 
+    /** Lets the clients that are made from now on sign what they ask for. */
+    void sign(SessionCredentials account) {
+        signing = new AclClientRPCHook(account);
+    }
+
     // ---- clients
 
     <T extends ClientConfig> T configured(T client, String instance) {
         client.setNamesrvAddr(namesrv);
         client.setClientIP("127.0.0.1");
         client.setInstanceName(instance);
-        client.setUseTLS(request.getBooleanValue("tls"));
         return client;
     }
 
     DefaultMQProducer producer(String group) throws MQClientException {
-        DefaultMQProducer producer = configured(new DefaultMQProducer(group), group);
+        DefaultMQProducer producer = configured(new DefaultMQProducer(group, signing), group);
         producer.setSendMsgTimeout(10_000);
         producer.start();
         atEnd(producer::shutdown);
@@ -70,7 +81,8 @@ final class Session implements AutoCloseable {
 
     /** A push consumer that is not started. */
     DefaultMQPushConsumer push(String group, String instance) {
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(group), instance);
+        DefaultMQPushConsumer consumer = configured(
+            new DefaultMQPushConsumer(group, signing, new AllocateMessageQueueAveragely()), instance);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
@@ -83,17 +95,23 @@ final class Session implements AutoCloseable {
     }
 
     DefaultMQPullConsumer pull(String group) throws MQClientException {
-        DefaultMQPullConsumer consumer = configured(new DefaultMQPullConsumer(group), group);
+        DefaultMQPullConsumer consumer = configured(new DefaultMQPullConsumer(group, signing), group);
         consumer.start();
         atEnd(consumer::shutdown);
         return consumer;
     }
 
     DefaultLitePullConsumer lite(String group) {
-        DefaultLitePullConsumer consumer = configured(new DefaultLitePullConsumer(group), group);
+        DefaultLitePullConsumer consumer = configured(new DefaultLitePullConsumer(group, signing), group);
         consumer.setPullThreadNums(8);
         consumer.setAutoCommit(false);
         return consumer;
+    }
+
+    /** Returns when what a client does a second after its start is done: its first heartbeat. */
+    static void settled(MQClientInstance client) throws Exception {
+        // It does such things one after the other, in the order in which they are due.
+        client.getScheduledExecutorService().schedule(() -> { }, 1000, TimeUnit.MILLISECONDS).get();
     }
 
     /** A listener that says what it gets and accepts it. */
@@ -179,10 +197,14 @@ final class Session implements AutoCloseable {
         TimeUnit.MILLISECONDS.sleep(milliseconds);
     }
 
-    /** Waits until so much is there, and half a second more for what must not come. */
-    static void wait(List<?> got, int count, long seconds) throws InterruptedException {
-        until(() -> got.size() >= count, seconds);
+    /** Waits until so much is there, and a moment more for what must not come. */
+    static void wait(List<?> got, int count) throws InterruptedException {
+        until(() -> got.size() >= count);
         sleep(300);
+    }
+
+    static void until(Callable<Boolean> condition) throws InterruptedException {
+        until(condition, LONGEST_WAIT);
     }
 
     static void until(Callable<Boolean> condition, long seconds) throws InterruptedException {
