@@ -199,7 +199,7 @@ bench-serve: $(V)/test.stamp
 	PYTHONPATH=bench:tests $(V)/bin/python bench/serve_idle.py $(ARGS)
 
 serve-clients: $(V)/test.stamp
-	$(V)/bin/pytest -m campaign $(ARGS)
+	scripts/run_tests.sh $(V)/bin/pytest -m campaign $(ARGS) $(or_none)
 
 serve-nightly: $(V)/test.stamp
 	$(V)/bin/pytest -m nightly $(ARGS)

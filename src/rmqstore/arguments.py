@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import reprlib
+from typing import TYPE_CHECKING, SupportsIndex
 
-__all__ = ["one_of", "shown", "wrong_type", "wrong_value"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["buffer_of", "integer_within", "one_of", "shown", "wrong_type", "wrong_value"]
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 160
@@ -36,3 +41,35 @@ def one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise wrong_value(argument, f"one of {', '.join(map(repr, allowed))}", value)
     return value
+
+
+def integer_within(argument: str, value: SupportsIndex, low: int, high: int) -> int:
+    """Return an integer that is within bounds.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none, or outside of them.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise wrong_type(argument, f"int from {low} to {high}", value)
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise wrong_value(argument, f"{low} to {high}", number)
+    return number
+
+
+def buffer_of(argument: str, value: Buffer) -> bytes | memoryview:
+    """Return the bytes of one of many records, without a copy.
+
+    Raises
+    ------
+    TypeError
+        It has none.
+    """
+    if isinstance(value, bytes):
+        return value
+    try:
+        return memoryview(value)
+    except TypeError:
+        raise wrong_type(argument, "an iterable of bytes-like records", value) from None

@@ -9,17 +9,16 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core, arrays
-from rmqstore.arguments import wrong_type, wrong_value
+from rmqstore.arguments import buffer_of, integer_within, wrong_type, wrong_value
 from rmqstore.closing import Closing
 from rmqstore.times import INT64_MAX, INT64_MIN, TimeLike, to_millis
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from typing_extensions import Buffer
 
     from rmqstore.store import Mode
 
@@ -29,28 +28,6 @@ _MOST = 1 << 60
 _SLOTS, _ENTRIES = 5_000_000, 20_000_000
 _QUEUE_FILE, _LOG_FILE = 6_000_000, 1 << 30
 _FILE_MAX = 0x7FFFFFFF
-
-
-def _within(argument: str, value: SupportsIndex, low: int, high: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise wrong_type(argument, f"int from {low} to {high}", value)
-    number = operator.index(value)
-    if not low <= number <= high:
-        raise wrong_value(argument, f"{low} to {high}", number)
-    return number
-
-
-def _long(argument: str, value: SupportsIndex) -> int:
-    return _within(argument, value, INT64_MIN, INT64_MAX)
-
-
-def _buffer(argument: str, value: Buffer) -> bytes | memoryview:
-    if isinstance(value, bytes):
-        return value
-    try:
-        return memoryview(value)
-    except TypeError:
-        raise wrong_type(argument, "an iterable of bytes-like records", value) from None
 
 
 class IndexFile(Closing):
@@ -99,8 +76,8 @@ class IndexFile(Closing):
         index_num: int = _ENTRIES,
         mode: Mode = "r",
     ) -> None:
-        _within("hash_slot_num", hash_slot_num, 1, _FILE_MAX // 4)
-        _within("index_num", index_num, 2, _FILE_MAX // 20)
+        integer_within("hash_slot_num", hash_slot_num, 1, _FILE_MAX // 4)
+        integer_within("index_num", index_num, 2, _FILE_MAX // 20)
         if 40 + 4 * hash_slot_num + 20 * index_num > _FILE_MAX:
             raise ValueError(
                 f"{hash_slot_num} slots and {index_num} entries take more than {_FILE_MAX} bytes"
@@ -139,7 +116,7 @@ class IndexFile(Closing):
             raise wrong_type("key", "str", key)
         return self._part.put(
             key,
-            _long("physical_offset", physical_offset),
+            integer_within("physical_offset", physical_offset, INT64_MIN, INT64_MAX),
             to_millis(store_timestamp, name="store_timestamp"),
         )
 
@@ -201,7 +178,7 @@ class IndexFile(Closing):
             raise wrong_type("key", "str", key)
         return self._part.select(
             key,
-            _within("max_num", max_num, 0, _MOST),
+            integer_within("max_num", max_num, 0, _MOST),
             to_millis(begin, name="begin"),
             INT64_MAX if end is None else to_millis(end, name="end"),
         )
@@ -231,7 +208,7 @@ class IndexFile(Closing):
         -----
         Source: ``store/index/IndexFile.java selectPhyOffset``.
         """
-        _within("max_num", max_num, 0, _MOST)
+        integer_within("max_num", max_num, 0, _MOST)
         hits, count, starts = self._part.select_many(keys, max_num)
         return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)
 
@@ -308,7 +285,7 @@ class ConsumeQueue(Closing):
     def __init__(
         self, directory: str | os.PathLike[str], *, file_size: int = _QUEUE_FILE, mode: Mode = "r"
     ) -> None:
-        _within("file_size", file_size, 20, _FILE_MAX)
+        integer_within("file_size", file_size, 20, _FILE_MAX)
         if file_size % 20:
             raise wrong_value("file_size", "a multiple of 20", file_size)
         infer_sizes = file_size == _QUEUE_FILE
@@ -343,10 +320,10 @@ class ConsumeQueue(Closing):
         Source: ``store/ConsumeQueue.java putMessagePositionInfo``.
         """
         return self._part.put(
-            _long("physical_offset", physical_offset),
-            _long("size", size),
-            _long("tags_code", tags_code),
-            _long("queue_offset", queue_offset),
+            integer_within("physical_offset", physical_offset, INT64_MIN, INT64_MAX),
+            integer_within("size", size, INT64_MIN, INT64_MAX),
+            integer_within("tags_code", tags_code, INT64_MIN, INT64_MAX),
+            integer_within("queue_offset", queue_offset, INT64_MIN, INT64_MAX),
         )
 
     def units(self, start: int | None = None, stop: int | None = None) -> NDArray[Any]:
@@ -436,7 +413,7 @@ class CommitLog(Closing):
     def __init__(
         self, directory: str | os.PathLike[str], *, file_size: int = _LOG_FILE, mode: Mode = "r"
     ) -> None:
-        _within("file_size", file_size, 1024, _FILE_MAX)
+        integer_within("file_size", file_size, 1024, _FILE_MAX)
         self._part = _core.LogPart(directory, file_size, mode, file_size == _LOG_FILE)
 
     def append(self, records: Iterable[bytes]) -> list[int]:
@@ -465,7 +442,7 @@ class CommitLog(Closing):
         """
         if isinstance(records, (bytes, bytearray, memoryview)):
             raise wrong_type("records", "an iterable of records", records)
-        return [self._part.append(_buffer("records", record)) for record in records]
+        return [self._part.append(buffer_of("records", record)) for record in records]
 
     def records(
         self, start: int | None = None, stop: int | None = None

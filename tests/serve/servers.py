@@ -11,8 +11,8 @@ from interop.broker import Broker
 from serve.killed import free_port
 from serve.recording import PROXY_HOST, Recorder
 
-# What both are told, so that scenarios need not wait: transactions are asked for after a second, and
-# not again before two more: a real broker commits twice what a client is slow to answer.
+# What both are told, so that scenarios need not wait: transactions are asked for after a second,
+# and not again before two more: a real broker commits twice what a client is slow to answer.
 CHECK_TIMEOUT, CHECK_INTERVAL = 1000, 2000
 BROKER_CONFIG = {
     "brokerIP1": PROXY_HOST,

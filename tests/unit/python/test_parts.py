@@ -72,6 +72,6 @@ def test_append_takes_bytes_like_records_alone(tmp_path: Path) -> None:
     record = rmqstore.encode_record("T", b"x")
     with rmqstore.CommitLog(tmp_path / "commitlog", file_size=4096, mode="a") as log:
         for wrong in ("x", 10**12, None):  # bytes(10**12) would be a terabyte
-            with pytest.raises(TypeError, match="^records must be an iterable of"):
+            with pytest.raises(TypeError, match=r"^records must be an iterable of"):
                 log.append([wrong])  # type: ignore[list-item]
         assert log.append([record, bytearray(record), memoryview(record)]) == [0, 93, 186]

@@ -16,6 +16,9 @@ cdef extern from *:
     #define RMQ_BE32(v) (v)
     #define RMQ_BE64(v) (v)
     #endif
+    static inline int is_same(const char *a, int64_t length, const char *b, int64_t other) {
+        return length == other && (length == 0 || memcmp(a, b, (size_t)length) == 0);
+    }
     static inline int16_t get_i16(const char *at) {
         uint16_t v; memcpy(&v, at, 2); return (int16_t)RMQ_BE16(v);
     }
@@ -88,6 +91,8 @@ cdef extern from *:
     const char *find_byte(const char *at, char byte, int64_t length) noexcept nogil
     void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) noexcept nogil
     void touch_pages(char *base, int64_t start, int64_t stop) noexcept nogil
+    # Whether two texts are equal; the pointer of an empty one may be NULL.
+    bint is_same(const char *a, int64_t length, const char *b, int64_t other) noexcept nogil
     int16_t get_i16(const char *at) noexcept nogil
     int32_t get_i32(const char *at) noexcept nogil
     int64_t get_i64(const char *at) noexcept nogil

@@ -4,6 +4,11 @@
 
 cdef str TOPIC_RULE = "1 to 127 of [%|a-zA-Z0-9_-]"
 cdef str HOST_RULE = "'ip:port' or '[ipv6]:port'"
+cdef str SEPARATORS = f"\\x01, \\x02 or {TORN_BYTES} times \\x00 in a row"
+
+
+cdef object illegal(str problem, object status=types.PutStatus.MESSAGE_ILLEGAL):
+    return errors.MessageIllegalError(problem, status=status)
 
 
 cdef inline const char *utf8_of(str argument, object value, int64_t *length) except NULL:

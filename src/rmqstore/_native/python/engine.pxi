@@ -189,8 +189,7 @@ cdef class Engine(ServiceEngine):
         queue_id, queue_key : int; str, int or bytes; optional
             As for :meth:`put`, for the whole batch.
         tags, keys, properties, uniq_key : optional
-            As for :meth:`put`, one for all, or a column as long as ``bodies``: see
-            :meth:`put_many`.
+            As for :meth:`put_many`, one for all, or a column as long as ``bodies``.
         wait : bool, optional
             As for :meth:`put`.
 
@@ -222,8 +221,7 @@ cdef class Engine(ServiceEngine):
         bodies : column of bytes-like
             One for each row; deflated as for :meth:`put`.
         queue_id, queue_key, tags, properties, uniq_key : optional
-            As for :meth:`put`, one for all rows, or a column as long as ``bodies``; an Arrow
-            column of properties has maps of strings.
+            As for :meth:`put`, one for all rows, or a column; in Arrow, properties are maps.
         keys : str, or a column, optional
             In a column a row is a str, or a list of str.
         wait : bool, optional

@@ -340,15 +340,9 @@ cdef bint wire_is(const WireText *text, const char *word, int64_t length) noexce
     cdef char[400] memory
     cdef Text plain
     if not text.escaped:
-        return is_same_bytes(text.data, text.length, word, length)
+        return is_same(text.data, text.length, word, length)
     if text.length > 6 * length or length > 32:
         return False
     text_init(&plain, memory, 400)
     wire_text_add(&plain, text)
-    return is_same_bytes(plain.data, plain.length, word, length)
-
-
-cdef inline bint is_same_bytes(
-    const char *a, int64_t length, const char *b, int64_t other_length,
-) noexcept nogil:
-    return length == other_length and memcmp(a, b, <size_t>length) == 0
+    return is_same(plain.data, plain.length, word, length)

@@ -61,7 +61,7 @@ cdef int64_t send_field(const WireText *name, bint short_names) noexcept nogil:
         i = name.data[0] - 97 if name.length == 1 else -1
         return i if 0 <= i < SEND_FIELDS else -1
     for i in range(SEND_FIELDS):
-        if is_same_bytes(name.data, name.length, SEND_NAMES[i], <int64_t>strlen(SEND_NAMES[i])):
+        if is_same(name.data, name.length, SEND_NAMES[i], <int64_t>strlen(SEND_NAMES[i])):
             return i
     return -1
 
@@ -94,7 +94,7 @@ cdef bint send_parse(const Header *header, SendRequest *into) noexcept nogil:
     if into.fields[SEND_RECONSUMED].length >= 0 and not wire_int(
             &into.fields[SEND_RECONSUMED], INT32_MIN, INT32_MAX, &into.reconsume_times):
         return False
-    into.batch = is_same_bytes(
+    into.batch = is_same(
         into.fields[SEND_BATCH].data, into.fields[SEND_BATCH].length, b"true", 4)
     into.waits = True
     return into.batch == (header.code == CODE_SEND_BATCH)
@@ -138,17 +138,17 @@ cdef int64_t send_properties(
         if not property_is_plain(&entry) or count == SEND_PROPERTIES_MOST:
             return 0
         for i in range(count):
-            if is_same_bytes(entries[i].name, entries[i].name_length, entry.name,
-                             entry.name_length):
+            if is_same(entries[i].name, entries[i].name_length, entry.name,
+                       entry.name_length):
                 return 0
         entries[count] = entry
         count += 1
     if text_reserve(into, length + cluster_length + 32) < 0:
         return E_NO_MEMORY
     for i in range(count):
-        if is_same_bytes(entries[i].name, entries[i].name_length, b"WAIT", 4):
+        if is_same(entries[i].name, entries[i].name_length, b"WAIT", 4):
             request.waits = means_true(entries[i].value, entries[i].value_length)
-        elif not is_same_bytes(entries[i].name, entries[i].name_length, b"CLUSTER", 7):
+        elif not is_same(entries[i].name, entries[i].name_length, b"CLUSTER", 7):
             text_add_property(into, start, entries[i].name, entries[i].name_length,
                               entries[i].value, entries[i].value_length)
     text_add_property(into, start, b"CLUSTER", 7, cluster, cluster_length)
@@ -162,7 +162,7 @@ cdef bint batch_properties(const char *text, int64_t length, SendRequest *reques
     while property_next(text, length, &at, &entry):
         if not property_is_plain(&entry):
             return False
-        if is_same_bytes(entry.name, entry.name_length, b"WAIT", 4):
+        if is_same(entry.name, entry.name_length, b"WAIT", 4):
             request.waits = means_true(entry.value, entry.value_length)
     return True
 

@@ -173,7 +173,7 @@ cdef bint run_add_batch(
         inside = 0
         while property_next(item.properties, item.properties_length, &inside, &found):
             if not property_is_plain(&found) \
-                    or is_same_bytes(found.name, found.name_length, b"CLUSTER", 7):
+                    or is_same(found.name, found.name_length, b"CLUSTER", 7):
                 return False
         start = run.text.length
         if text_reserve(&run.text, item.properties_length + names.cluster_length + 32) < 0:

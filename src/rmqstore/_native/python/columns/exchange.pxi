@@ -41,23 +41,6 @@ cdef int64_t join_lists(
     return -1
 
 
-cdef int take_items(
-    ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, const char *code,
-    const uint8_t **validity, const int64_t **into, ArrowArray *part,
-) except -1:
-    """The bounds of an array's lists, starting at 0, and the range of items that they cover."""
-    cdef int64_t *bounds
-    cdef int64_t row, first
-    if array.n_children != 1 or schema.n_children != 1:
-        return refuse_arrow(column, f"a list with {array.n_children} children")
-    take_bounds(column, array, code[1] == c'L', validity, into)
-    bounds = <int64_t *>into[0]
-    first = bounds[0]
-    for row in range(array.length + 1):
-        bounds[row] -= first
-    return take_slice(column, array_child(array, 0), first, bounds[array.length], part)
-
-
 cdef int take_key_lists(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array,
 ) except -1:

@@ -1,12 +1,5 @@
 # The rows of a call on Python's side: their columns, and the errors of refused rows.
 
-cdef object illegal(str problem, object status=types.PutStatus.MESSAGE_ILLEGAL):
-    return errors.MessageIllegalError(problem, status=status)
-
-
-cdef str SEPARATORS = f"\\x01, \\x02 or {TORN_BYTES} times \\x00 in a row"
-
-
 cdef Limits limits_of(const Store *store) noexcept nogil:
     cdef Limits limits
     limits.now = store_millis(store)
@@ -95,25 +88,6 @@ cdef ColumnInput check_property(ColumnInput column):
         raise illegal(f"{column.subject(row if column.rows >= 0 else -1)} must not contain "
                       f"{SEPARATORS}")
     return column
-
-
-@cython.final
-cdef class PropertiesText:
-    """The properties strings of a column's rows, one after the other."""
-
-    cdef Text text
-
-    def __cinit__(self):
-        text_init(&self.text, NULL, 0)
-
-    def __dealloc__(self):
-        text_free(&self.text)
-
-    cdef void set_addresses(self, Span *spans, int64_t rows) noexcept:
-        """Turn offsets in the text, which moved while it grew, into addresses."""
-        cdef int64_t row
-        for row in range(rows):
-            spans[row].data = self.text.data + <int64_t>spans[row].data
 
 
 @cython.final

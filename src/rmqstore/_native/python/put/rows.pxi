@@ -98,14 +98,6 @@ NO_ROW.tags.length = NO_ROW.unique.length = NO_ROW.unique_number = NO_ROW.multi.
 NO_ROW.producer_group.length = -1
 
 
-cdef inline bint is_same(
-    const char *a, int64_t length, const char *b, int64_t other_length,
-) noexcept nogil:
-    """Whether two texts are equal; the pointer of an empty one may be NULL."""
-    return length == other_length and (
-        length == 0 or memcmp(a, b, <size_t>length) == 0)
-
-
 cdef inline void take_span(const ColumnView *column, int64_t row, Span *into) noexcept nogil:
     """Get a row of a column with rows; values of other columns are in ``Rows.same``."""
     if column.kind == COLUMN_SPANS:
