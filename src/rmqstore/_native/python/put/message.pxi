@@ -70,7 +70,7 @@ cdef int take_group(object producer_group, Row *row) except -1:
 
 cdef int take_body(object body, Py_buffer *view) except -1:
     try:
-        if holds_objects(body):
+        if not PyBytes_Check(body) and holds_objects(body):
             raise TypeError()
         PyObject_GetBuffer(body, view, PyBUF_SIMPLE)
     except TypeError:
