@@ -207,3 +207,20 @@ def test_a_message_that_is_none_is_not_consumed(client: RemotingClient) -> None:
     for msg_id in ("", "xyz", "0" * 31, "g" * 32, "0" * 16 + "f" * 16, "0" * 56):
         asked = {"consumerGroup": "g", "clientId": "c", "msgId": msg_id}
         assert client.ask(309, asked).code == 1, msg_id
+
+
+def test_an_offset_behind_the_end_of_its_queue(server: Server, client: RemotingClient) -> None:
+    """The store may have lost its end, or the topic was made anew: groups are listed all the same.
+
+    Behind the last unit the file of a queue has zeros.
+    """
+    commit(server, "ahead", 6, 1 << 62)
+    of_group = loads(client.ask(208, {"consumerGroup": "ahead"}).body)["offsetTable"]
+    assert of_group[MessageQueue("broker-a", 0, "orders")] == {
+        "brokerOffset": 5, "consumerOffset": 6, "lastTimestamp": 0,
+    }  # fmt: skip
+    body = b'{"clientID":"c","consumerDataSet":[{"groupName":"ahead"}]}'
+    assert client.ask(34, None, body).code == 0  # 317 lists groups that have an entry
+    assert client.ask(317, {"isOrder": "false"}).code == 0
+    spans = loads(client.ask(303, {"topic": "orders", "group": "ahead"}).body)
+    assert [one["consumeTimeStamp"] for one in spans["consumeTimeSpanSet"]] == [-1, -1]

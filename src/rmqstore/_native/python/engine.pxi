@@ -496,5 +496,5 @@ cdef class Engine(ServiceEngine):
         return first_after(self, topic, queue_id, millis, bounds)
 
     def _store_time(self, topic, queue_id, int64_t queue_offset):
-        """Store time of a queue's message in ms; -1 if it is gone."""
+        """Store time of a queue's message in ms; -1 if it is gone or not there yet."""
         return store_time_of(self, topic, queue_id, queue_offset)

@@ -68,7 +68,9 @@ cdef object store_time_of(OpenStore engine, object topic, object queue_id, int64
     cdef int64_t time
     try:
         queue = find_queue(store, topic, queue_id)
-        if queue == NULL:
+        # Behind the last unit the file has zeros, which are none.
+        if queue == NULL or queue_offset < 0 or (
+                store.writable and queue_offset >= atomic_get(&queue.max_offset)):
             return -1
         with nogil:
             time_search_begin(&search, store, queue)
