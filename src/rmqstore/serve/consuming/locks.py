@@ -8,7 +8,6 @@ Source: ``broker/client/rebalance/RebalanceLockManager.java``,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from rmqstore.arguments import shown
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import INT_MAX
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.jsontext import dumps, loads
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
@@ -137,8 +137,8 @@ def _asked(request: Request) -> tuple[str, str, list[LockedQueue]]:
             f"the body must be at most {_MOST_BODY} bytes, got {len(request.body)}",
         )
     try:
-        body: Any = json.loads(request.body)
-    except (ValueError, RecursionError) as error:
+        body: Any = loads(request.body)
+    except ValueError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
     if not isinstance(body, dict):
         raise _refused("the body must be an object", body)
@@ -175,7 +175,7 @@ def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> An
         {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
         for queue in gateway.locks.lock(group, queues, client_id)
     ]
-    return Answer(body=json.dumps({"lockOKMQSet": locked}, separators=(",", ":")).encode())
+    return Answer(body=dumps({"lockOKMQSet": locked}))
 
 
 def unlock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
