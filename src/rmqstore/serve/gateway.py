@@ -255,7 +255,10 @@ class Gateway:
         if self._answering:
             await asyncio.wait(set(self._answering), timeout=_DRAIN_SECONDS)
         for callback in self.closing:
-            callback()
+            try:
+                callback()
+            except Exception as error:  # of a disk that fails, say: the others still save theirs
+                self.log.exception("a part of the gateway did not stop", exc_info=error)
         for connection in list(self.connections):
             connection.close()
         for task in list(self._tasks):

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], object]], None]:
-    """Return a function that waits until something holds, and fails after 20 seconds."""
+    """Return a function that waits until something holds, and fails after a minute."""
 
     def wait(holds: Callable[[], object]) -> None:
         deadline = time.monotonic() + 60

@@ -160,3 +160,20 @@ def test_what_is_not_known_is_said_to_be_so(client: RemotingClient) -> None:
     for code in (103, 104, 322, 9999, -1):
         answer = client.ask(code, {"brokerName": "other"})
         assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+
+
+def test_addresses_of_ipv6_are_in_brackets() -> None:
+    settings = Settings(advertise=("2001:db8::1", 9876))
+    with (
+        Server(None, settings, StoreConfig.small()) as server,
+        RemotingClient(f"127.0.0.1:{server.gateway.port}") as client,
+    ):
+        cluster = client.ask(106).json
+        addresses = {
+            cluster["brokerAddrTable"]["broker-a"]["brokerAddrs"]["0"],
+            client.ask(105, {"topic": "TBW102"}).json["brokerDatas"][0]["brokerAddrs"]["0"],
+            client.ask(304).json["brokerAddr"],
+            client.ask(317, {"isOrder": "false"}).json["brokerAddr"],
+        }
+        assert addresses == {"[2001:db8::1]:9876"}
+        assert b"namesrvAddr=[2001:db8::1]:9876\n" in client.ask(26).body

@@ -318,6 +318,20 @@ def test_a_store_that_fails_while_serving(tmp_path, caplog):
     assert server.closed
 
 
+def test_a_part_that_does_not_stop(tmp_path, caplog):
+    """What the other parts have to save they save."""
+
+    def fail() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    body = b'{"clientID":"c","consumerDataSet":[{"groupName":"late"}]}'
+    with rmqstore.serve(tmp_path) as server, RemotingClient(server.address) as client:
+        server.gateway.closing.insert(0, fail)
+        assert client.ask(34, None, body).code == 0
+    assert "a part of the gateway did not stop" in caplog.text
+    assert (tmp_path / "config" / "subscriptionGroup.json").read_text().count('"late"') > 0
+
+
 def test_a_child_leaves_it_alone(tmp_path):
     code = """
 import os, sys, rmqstore

@@ -5,6 +5,7 @@
 cdef enum:
     WIRE_FIELDS_MOST = 1024      # in one header
     WIRE_LANGUAGES = 12
+    LANGUAGE_MOST = 32           # bytes of a name; a longer one is OTHER
     BINARY_HEAD_BYTES = 17       # code, language, version, opaque, flag, length of the remark
 
 cdef struct WireField:
@@ -120,7 +121,7 @@ cdef bint header_member(
     if wire_is(name, b"language", 8):
         into.language = value[0]
         into.language_number = -1
-        if kind != WIRE_IS_TEXT:
+        if kind != WIRE_IS_TEXT or value.length > LANGUAGE_MOST:
             into.language.length = -1
             into.language_number = 7
             if kind == WIRE_IS_NUMBER and wire_int(value, 0, WIRE_LANGUAGES - 1, &number):

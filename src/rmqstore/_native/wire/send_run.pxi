@@ -167,6 +167,8 @@ cdef bint run_add_batch(
     cdef int64_t at = 0
     cdef int64_t start
     cdef int64_t inside
+    if frame.body_length > store.settings.max_message_size:
+        return False
     while at < frame.body_length:
         if run.count == BATCH_MOST or not batch_next(frame.body, frame.body_length, &at, &item):
             return False

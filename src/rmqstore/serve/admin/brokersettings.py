@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.config import StoreConfig
 from rmqstore.config_fields import specs_of
+from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
         brokerName=settings.broker,
         enablePropertyFilter=_text(settings.property_filter),
         listenPort=str(gateway.port),
-        namesrvAddr=f"{host}:{port}",
+        namesrvAddr=address_text(host, port),
         regionId=settings.region,
         serverChannelMaxIdleTimeSeconds=str(int(settings.limits.idle_seconds)),
         storePathRootDir=gateway.store.path,

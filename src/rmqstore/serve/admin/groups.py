@@ -35,6 +35,7 @@ BUILT_IN_GROUPS = {
         "CID_ONSAPI_OWNER",
     )
 }
+_MOST_BODY = 64 << 10
 # What an entry of the file may have besides, written back as it is.
 _OTHER = {
     "brokerId": int,
@@ -65,6 +66,11 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
 
 def _entry_of(body: bytes) -> GroupConfig:
     """Return the entry that a body has; what is unknown in it is left out."""
+    if len(body) > _MOST_BODY:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the body must be at most {_MOST_BODY} bytes, got {len(body)}",
+        )
     try:
         data = fastjson.loads(body.decode())
         if not isinstance(data, dict):

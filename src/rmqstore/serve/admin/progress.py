@@ -6,6 +6,7 @@ Source: ``broker/processor/AdminBrokerProcessor.java``,
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.admin import online
@@ -13,6 +14,7 @@ from rmqstore.serve.admin.groups import all_groups
 from rmqstore.serve.admin.topics import entry_of
 from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.figures.rates import GROUP_GET_NUMS
+from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 _LONG_MOST = (1 << 63) - 1
+_QUEUES_MOST = 100_000  # in an answer: it has to be a frame
 
 
 def _topic_or_all(gateway: Gateway, request: Request, group: str) -> list[str]:
@@ -38,9 +41,16 @@ def _topic_or_all(gateway: Gateway, request: Request, group: str) -> list[str]:
 
 
 def _queues(
-    gateway: Gateway, group: str, topic: str, queue_nums: int
+    gateway: Gateway, group: str, topic: str, queue_nums: int, before: int
 ) -> dict[MessageQueue, dict[str, int]]:
-    """Return where each queue ends and where the group is."""
+    """Return where each queue ends and where the group is.
+
+    ``Refusal`` if the answer, which has so many queues before these, would have too many.
+    """
+    if before + queue_nums > _QUEUES_MOST:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_QUEUES_MOST} queues"
+        )
     store, broker = gateway.store, gateway.settings.broker
     committed = store._progress.get(topic, group)
     table: dict[MessageQueue, dict[str, int]] = {}
@@ -65,15 +75,15 @@ def of_group(gateway: Gateway, connection: Connection, request: Request) -> Answ
         entry = topic_config(gateway, topic)
         if entry is None or online.knows_no_topic(gateway, group, topic):
             continue
-        table.update(_queues(gateway, group, topic, entry.read_queue_nums))
+        table.update(_queues(gateway, group, topic, entry.read_queue_nums, len(table)))
         tps += gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")
     return Answer(body=dumps({"consumeTps": tps, "offsetTable": table}))
 
 
-def of_all_groups(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+async def of_all_groups(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_BROKER_CONSUME_STATS."""
     only_ordered = truth(request, "isOrder")
-    total = 0
+    queues = total = 0
     listed: list[dict[str, Any]] = []
     for group in all_groups(gateway):
         of_topics = []
@@ -85,14 +95,16 @@ def of_all_groups(gateway: Gateway, connection: Connection, request: Request) ->
                 or online.knows_no_topic(gateway, group, topic)
             ):
                 continue
-            table = _queues(gateway, group, topic, entry.write_queue_nums)
+            table = _queues(gateway, group, topic, entry.write_queue_nums, queues)
+            queues += len(table)
             total += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())
             tps = gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")
             of_topics.append({"consumeTps": tps, "offsetTable": table})
         listed.append({group: of_topics})
-    host, port = connection.address
+        await asyncio.sleep(0)  # there may be many, and other clients have their turn
+    address = address_text(*connection.address)
     return Answer(
-        body=dumps({"brokerAddr": f"{host}:{port}", "consumeStatsList": listed, "totalDiff": total})
+        body=dumps({"brokerAddr": address, "consumeStatsList": listed, "totalDiff": total})
     )
 
 

@@ -24,6 +24,7 @@ __all__ = ["HANDLERS"]
 
 _VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: from here on clients know these requests
 _STATUS_SECONDS = 5.0
+_STATUS_BYTES = 1 << 20  # of what a consumer says: some 10,000 queues
 _NEWEST = -1  # as a time: behind the last message
 
 
@@ -136,7 +137,7 @@ async def _status_of(member: online.GroupMember, fields: dict[str, str]) -> dict
         answer = await member.connection.ask(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, seconds=_STATUS_SECONDS
         )
-        if answer.code != ResponseCode.SUCCESS or not answer.body:
+        if answer.code != ResponseCode.SUCCESS or not 0 < len(answer.body) <= _STATUS_BYTES:
             return None
         table = loads(answer.body).get("messageQueueTable")
     except (TimeoutError, ConnectionError, ValueError, AttributeError):

@@ -31,6 +31,7 @@ __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
 _MOST_GROUPS = 100_000
+_MOST_MEMBERS = 500_000  # of all groups; a client counts once for each of its own
 
 
 @dataclass(slots=True)
@@ -126,6 +127,7 @@ class Clients:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._size = 0  # of all groups
+        self._members = 0
         self.groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Connection, Client]] = {}
         self._named: dict[str, Connection] = {}  # client id to the connection heard last
@@ -169,8 +171,9 @@ class Clients:
         producers: Iterable[str],
     ) -> None:  # fmt: skip
         """Enter what a heartbeat says; ``Refusal`` if there would be too much of it all."""
-        consumers = list(consumers)
+        consumers, producers = list(consumers), list(producers)
         self._check_size(consumers)
+        self._check_members(connection, consumers, producers)
         now = self._gateway.loop.time()
         client = Client(connection, client_id, connection.language, connection.version, now)
         if connection.client_id not in (None, client_id):
@@ -184,7 +187,7 @@ class Clients:
                 group = self.groups[data.group] = ConsumerGroup(
                     data.group, data.consume_type, data.message_model, data.consume_from_where
                 )
-            self._consumes.setdefault(connection, set()).add(data.group)
+            self._note(self._consumes, connection, data.group)
             self._size -= group.size
             changed = group.join(client, data)
             self._size += group.size
@@ -196,21 +199,21 @@ class Clients:
                 self._check_room(self.producer_groups)
                 members = self.producer_groups[name] = {}
             members[connection] = client
-            self._produces.setdefault(connection, set()).add(name)
+            self._note(self._produces, connection, name)
 
     def leave(
         self, connection: Connection, *, consumer: str | None = None, producer: str | None = None
     ) -> None:
         """Take a connection out of a group; the others are told."""
         if producer is not None:
-            _forget(self._produces, connection, producer)
+            self._forget(self._produces, connection, producer)
             members = self.producer_groups.get(producer)
             if members is not None:
                 members.pop(connection, None)
                 if not members:
                     del self.producer_groups[producer]
         if consumer is not None:
-            _forget(self._consumes, connection, consumer)
+            self._forget(self._consumes, connection, consumer)
             group = self.groups.get(consumer)
             if group is not None:
                 group.clients.pop(connection, None)
@@ -257,6 +260,21 @@ class Clients:
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}
             )
 
+    def _note(self, groups: dict[Connection, set[str]], connection: Connection, name: str) -> None:
+        names = groups.setdefault(connection, set())
+        self._members += name not in names
+        names.add(name)
+
+    def _forget(
+        self, groups: dict[Connection, set[str]], connection: Connection, name: str
+    ) -> None:
+        names = groups.get(connection, set())
+        if name in names:
+            self._members -= 1
+            names.remove(name)
+            if not names:
+                del groups[connection]
+
     def _forget_name(self, connection: Connection) -> None:
         name = connection.client_id
         if name is not None and self._named.get(name) is connection:
@@ -272,17 +290,18 @@ class Clients:
                 ResponseCode.SYSTEM_ERROR, f"subscriptions have {self._size} bytes already"
             )
 
+    def _check_members(
+        self, connection: Connection, consumers: list[ConsumerData], producers: list[str]
+    ) -> None:
+        consumes = self._consumes.get(connection, set())
+        new = {data.group for data in consumers} - consumes
+        more = len(new) + len(set(producers) - self._produces.get(connection, set()))
+        if more and self._members + more > _MOST_MEMBERS:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"groups have {self._members} members already")
+
     def _check_room(self, groups: dict[str, Any]) -> None:
         if len(groups) >= _MOST_GROUPS:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {len(groups)} groups already")
-
-
-def _forget(groups: dict[Connection, set[str]], connection: Connection, name: str) -> None:
-    names = groups.get(connection)
-    if names is not None:
-        names.discard(name)
-        if not names:
-            del groups[connection]
 
 
 def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> Answer:

@@ -54,15 +54,19 @@ class NewGroups:
         groups = self._gateway.store._groups
         entry = groups.get(name)
         if entry is None and self._gateway.settings.auto_create_groups:
-            most = self._gateway.settings.limits.topics
-            if len(groups) >= most:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the group {name} is not made: there are {most} already",
-                )
+            self.check_room(name)
             entry = groups.enter(GroupConfig(name))
             self._save_soon()
         return entry
+
+    def check_room(self, name: str) -> None:
+        """Refuse to make a group where there are too many."""
+        most = self._gateway.settings.limits.topics
+        if len(self._gateway.store._groups) >= most:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group {name} is not made: there are {most} already",
+            )
 
     def make_retry_topic(self, group: GroupConfig, *, unit_mode: bool) -> None:
         """Make the retry topic of a group if it is not there."""

@@ -71,11 +71,11 @@ class MetricsServer(HttpServer):
     async def _metrics(self, query: Mapping[str, str]) -> Reply:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-        # Those of the gateway are its loop's, which this is; the store's are read in a thread.
+        # Those of the gateway are read in its loop, which this is; the rest is done in a thread.
         own = CollectorRegistry()
         own.register(_Families(gateway_figures(self._gateway)))
         of_store = await self.aside(generate_latest, self._of_store)
-        return Reply(of_store + generate_latest(own), CONTENT_TYPE_LATEST)
+        return Reply(of_store + await self.aside(generate_latest, own), CONTENT_TYPE_LATEST)
 
 
 class _Families:

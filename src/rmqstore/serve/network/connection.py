@@ -246,8 +246,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer(self, request: Request, answer: Answer) -> None:
         """Answer a request, now or later; one that nobody waits for is not answered."""
-        if not request.oneway:
-            self.write(encode_answer(answer, request.opaque))
+        if request.oneway:
+            return
+        try:
+            frame = encode_answer(answer, request.opaque)
+        except ValueError as error:
+            frame = encode_answer(Answer(ResponseCode.SYSTEM_ERROR, str(error)), request.opaque)
+        self.write(frame)
 
     def notify(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> None:
         """Send a request that the client does not answer."""
@@ -273,11 +278,13 @@ class Connection(asyncio.BufferedProtocol):
         ------
         TimeoutError
             There was none in time.
-        ConnectionResetError
-            The client is gone.
+        ConnectionError
+            The client is gone, or does not read what it is sent.
         """
-        if self._transport is None:
+        if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
+        if self._full:  # what others have it asked would pile up here
+            raise ConnectionError(f"{self.peer} does not read what it is sent")
         self._opaque += 1
         opaque = self._opaque
         future = self._asked[opaque] = self.gateway.loop.create_future()

@@ -50,8 +50,6 @@ class Replies:
         self, client: Connection, fields: dict[str, str], body: bytes
     ) -> Request | Exception:
         """Push a reply to a client; return what it answers, or why it does not."""
-        if not client.is_writable:
-            return ConnectionError(f"{client.peer} does not read what it is sent")
         self.count += 1
         self.size += len(body)
         try:

@@ -54,7 +54,9 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
             f"subscription group not exist, {name} ",
             faq=True,
         )
-    if group is not None and group.retry_queue_nums <= 0:
+    if group is None:
+        gateway.new_groups.check_room(name)
+    elif group.retry_queue_nums <= 0:
         return Answer()  # nobody tries it again, as with a broker
     retry_topic = paths.retry_topic(name)
     entry = store._registry.get(retry_topic)

@@ -373,6 +373,8 @@ def _store_half(gateway: Gateway, connection: Connection, sent: Sent) -> PutResu
 
 def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[PutResult, str]:
     """Store the messages of a batch side by side, or none; return their ids as well."""
+    if len(sent.request.body) > gateway.store.config.max_message_size:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)  # the records are larger still
     cluster = f"CLUSTER\1{gateway.settings.cluster}"
     rows = [
         (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.admin.brokersettings import nameserver_settings
+from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.topics.topictable import all_topics
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
@@ -32,6 +33,7 @@ _WRITE = 2
 _UNIT = 1  # TopicSysFlag
 _UNIT_SUBSCRIBED = 2
 _MOST_BYTES = 4 << 20  # of the key-value table
+_ENTRY_BYTES = 512  # of one, besides its texts
 _VALUE_MOST = 64 << 10  # characters
 
 
@@ -68,7 +70,7 @@ class NameServer:
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value; ``Refusal`` if the table would be too large."""
-        more = 2 * len(key) + len(value) + len(namespace)
+        more = _size_of(namespace, key, value)
         if self._bytes + more > _MOST_BYTES:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"the key-value table is at most {_MOST_BYTES} bytes"
@@ -82,9 +84,14 @@ class NameServer:
         values = self._values.get(namespace, {})
         value = values.pop(key, None)
         if value is not None:
-            self._bytes -= 2 * len(key) + len(value) + len(namespace)
+            self._bytes -= _size_of(namespace, key, value)
             if not values:
                 del self._values[namespace]
+
+
+def _size_of(namespace: str, key: str, value: str) -> int:
+    """Return what an entry of the table counts for: about the memory that it takes."""
+    return _ENTRY_BYTES + len(namespace) + len(key) + len(value)
 
 
 # The cluster and its topics
@@ -93,9 +100,8 @@ class NameServer:
 def cluster(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_BROKER_CLUSTER_INFO."""
     settings = gateway.settings
-    host, port = connection.address
     broker = {
-        "brokerAddrs": {"0": f"{host}:{port}"},
+        "brokerAddrs": {"0": address_text(*connection.address)},
         "brokerName": settings.broker,
         "cluster": settings.cluster,
     }
@@ -129,9 +135,9 @@ def topics_of_cluster(gateway: Gateway, connection: Connection, request: Request
 def system_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS: the cluster and the broker, whose topics are these."""
     settings = gateway.settings
-    host, port = connection.address
     names = [settings.cluster, settings.broker]
-    return Answer(body=dumps({"brokerAddr": f"{host}:{port}", "topicList": names}))
+    address = address_text(*connection.address)
+    return Answer(body=dumps({"brokerAddr": address, "topicList": names}))
 
 
 def delete_topic(gateway: Gateway, connection: Connection, request: Request) -> Answer:

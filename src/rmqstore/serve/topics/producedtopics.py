@@ -21,6 +21,7 @@ __all__ = ["config_text", "entered", "topic_for_send"]
 _INHERIT = 1  # PermName
 _UNIT, _UNIT_SUB = 1, 2  # TopicSysFlag
 _MOST_QUEUES = 65_536
+_OF_GROUPS = (paths.retry_topic(""), paths.dead_letter_topic(""))
 
 
 def topic_for_send(
@@ -45,15 +46,18 @@ def topic_for_send(
     is_retry = topic.startswith(paths.retry_topic(""))
     flag = (_UNIT_SUB if is_retry else _UNIT) if unit else 0
     if has_one_queue(topic):
+        if topic.startswith(_OF_GROUPS) and not _may_make(gateway):
+            return None
         return entered(gateway, TopicConfig(topic, 1, 1, topic_sys_flag=flag))
     model = topic_config(gateway, default_topic)
-    if model is None or not model.perm & _INHERIT:
+    if (
+        model is None
+        or not model.perm & _INHERIT
+        # A broker that made topics has left its default topic in the file.
+        or (default_topic == DEFAULT_TOPIC and not gateway.settings.auto_create)
+        or not _may_make(gateway)
+    ):
         return None
-    if default_topic == DEFAULT_TOPIC and not gateway.settings.auto_create:
-        return None  # a broker that made topics has left its default topic in the file
-    if gateway.topics_made >= gateway.settings.limits.topics:
-        return None
-    gateway.topics_made += 1
     nums = max(1, min(queue_nums, model.write_queue_nums, _MOST_QUEUES))
     return entered(
         gateway,
@@ -61,6 +65,14 @@ def topic_for_send(
             topic, nums, nums, model.perm & ~_INHERIT, model.topic_filter_type, topic_sys_flag=flag
         ),
     )
+
+
+def _may_make(gateway: Gateway) -> bool:
+    """Count one more topic that a producer makes, and tell whether it may."""
+    if gateway.topics_made >= gateway.settings.limits.topics:
+        return False
+    gateway.topics_made += 1
+    return True
 
 
 def entered(gateway: Gateway, entry: TopicConfig) -> TopicConfig:

@@ -1,0 +1,160 @@
+"""What one request may cost: bodies, answers, names, and what others have a client asked."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rmqstore import StoreConfig
+from rmqstore.serve.admin import progress
+from rmqstore.serve.consuming import clients
+from rmqstore.serve.server import Server
+from rmqstore.serve.settings import Limits, Settings
+from rmqstore.serve.wire.frames import MAX_FRAME, Answer
+from support.remoting import RemotingClient
+from support.serving import consumer, heartbeat, wait_until
+
+SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "",
+        "j": 0, "k": "false", "m": "false"}  # fmt: skip
+BACK: dict[str, object] = {"delayLevel": 1, "originTopic": "orders", "maxReconsumeTimes": 16}
+
+
+def server_with(**limits: Any) -> Server:
+    return Server(None, Settings(limits=Limits(**limits)), StoreConfig.small())
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with server_with() as made:
+        made.store.create_topic("orders", queue_nums=2)
+        yield made
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[RemotingClient]:
+    with RemotingClient(server.address) as made:
+        yield made
+
+
+def test_an_answer_that_is_no_frame_is_an_error(server: Server, client: RemotingClient) -> None:
+    def huge(gateway: Any, connection: Any, request: Any) -> Answer:
+        return Answer(body=bytes(MAX_FRAME + 1))
+
+    async def huge_later(gateway: Any, connection: Any, request: Any) -> Answer:
+        return huge(gateway, connection, request)
+
+    server.in_loop(server.gateway.handlers.update, {7777: huge, 7778: huge_later})
+    for code in (7777, 7778):
+        answer = client.ask(code)
+        assert (answer.code, answer.body) == (1, b"")
+        assert str(MAX_FRAME) in (answer.remark or "")
+
+
+def test_progress_of_too_many_queues_is_not_listed(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_QUEUES_MOST", 4)
+    for group in "ab":
+        assert client.ask(34, None, heartbeat(f"c{group}", [consumer(group, {})], [])).code == 0
+        server.store._commit_progress("orders", group, 0, 1)
+    assert len(client.ask(317, {"isOrder": "false"}).body) > 0
+    server.store._commit_progress("orders", "a", 1, 1)
+    server.store.create_topic("other", queue_nums=1)
+    server.store._commit_progress("other", "a", 0, 1)
+    assert client.ask(208, {"consumerGroup": "a"}).code == 0
+    refused = client.ask(317, {"isOrder": "false"})
+    assert (refused.code, refused.remark) == (1, "the answer would have more than 4 queues")
+    monkeypatch.setattr(progress, "_QUEUES_MOST", 2)
+    assert client.ask(208, {"consumerGroup": "a"}).code == 1
+    assert client.ask(208, {"consumerGroup": "b"}).code == 0
+
+
+def test_what_others_have_a_client_asked_does_not_pile_up() -> None:
+    with (
+        server_with(write_buffer=1 << 20) as server,
+        RemotingClient(server.address) as slow,
+        RemotingClient(server.address) as operator,
+    ):
+        assert slow.ask(34, None, heartbeat("slow", [consumer("g", {"orders": "*"})], [])).code == 0
+        stored = server.store.put("orders", bytes(1 << 20))
+        fields: dict[str, object] = {
+            "consumerGroup": "g", "clientId": "slow", "msgId": stored.msg_id,
+        }  # fmt: skip
+        asked = [operator.send(309, fields) for _ in range(60)]
+        remarks = []
+        while not remarks:
+            answer = operator.answer(asked.pop())
+            remarks = [answer.remark] if "does not read" in (answer.remark or "") else []
+        connection = next(one for one in server.gateway.connections if one.peer == slow.name)
+        assert server.in_loop(lambda: connection.unwritten) < 4 << 20
+
+
+def test_a_language_is_a_short_name(server: Server, client: RemotingClient) -> None:
+    for language, seen in (("RUST", "RUST"), ("x" * 32, "x" * 32), ("x" * 33, "OTHER")):
+        body = heartbeat("c", [consumer("g", {"orders": "*"})], [])
+        assert client.ask(34, None, body, language=language).code == 0
+        (member,) = client.ask(203, {"consumerGroup": "g"}).json["connectionSet"]
+        assert member["language"] == seen
+
+
+def test_a_group_is_a_short_text(server: Server, client: RemotingClient) -> None:
+    body = json.dumps({"groupName": "g", "other": "x" * (64 << 10)}).encode()
+    answer = client.ask(200, None, body)
+    assert answer.code == 1
+    assert answer.remark == f"the body must be at most 65536 bytes, got {len(body)}"
+    assert client.ask(200, None, b'{"groupName":"g"}').code == 0
+    assert list(server.store.groups) == ["g"]
+
+
+def test_a_batch_that_is_too_long_is_not_looked_into(
+    server: Server, client: RemotingClient
+) -> None:
+    item = struct.pack(">iiiiih", 22, 0, 0, 0, 0, 0)
+    most = server.store.config.max_message_size
+    for properties in ("WAIT\1true", "DELAY\x011"):  # in the core, and without it
+        fields = {**SEND, "i": properties, "m": "true"}
+        assert client.ask(320, fields, item * (most // len(item) + 1)).code == 13
+        assert client.ask(320, fields, item).code == 0
+
+
+def test_topics_and_groups_that_clients_make_are_bounded() -> None:
+    with server_with(topics=3) as server, RemotingClient(server.address) as client:
+        stored = server.store.put("orders", b"1")
+        for number, code in enumerate((0, 0, 0, 17)):
+            assert client.ask(310, {**SEND, "b": f"%RETRY%g{number}"}).code == code
+        assert client.ask(310, {**SEND, "b": "%DLQ%g"}).code == 17
+        assert client.ask(310, {**SEND, "b": "other"}).code == 17
+        assert client.ask(310, {**SEND, "b": "%RETRY%g1"}).code == 0
+        back = {**BACK, "offset": stored.physical_offset}
+        for number in range(3):
+            assert client.ask(36, {**back, "group": f"b{number}"}).code == 0
+        refused = client.ask(36, {**back, "group": "b3"})
+        assert (refused.code, refused.remark) == (
+            1, "the group b3 is not made: there are 3 already",
+        )  # fmt: skip
+        assert client.ask(36, {**back, "group": "b0"}).code == 0
+        assert sorted(server.store.groups) == ["b0", "b1", "b2"]
+
+
+def test_members_of_all_groups_are_bounded(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "_MOST_MEMBERS", 4)
+    known = server.gateway.clients
+    with RemotingClient(server.address) as other:
+        for one in (client, other):
+            body = heartbeat(one.name, [consumer("g", {"orders": "*"})], ["p"])
+            for _ in range(2):
+                assert one.ask(34, None, body).code == 0
+        more = heartbeat(client.name, [consumer("g", {"orders": "*"})], ["p", "q"])
+        refused = client.ask(34, None, more)
+        assert (refused.code, refused.remark) == (1, "groups have 4 members already")
+        assert set(known.producer_groups) == {"p"}
+        assert other.ask(35, {"clientID": other.name, "producerGroup": "p"}).code == 0
+        assert other.ask(35, {"clientID": other.name, "producerGroup": "p"}).code == 0
+        assert client.ask(34, None, more).code == 0
+    wait_until(lambda: server.in_loop(lambda: known._members) == 3)
