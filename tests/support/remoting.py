@@ -128,17 +128,19 @@ class RemotingClient:
     def is_quiet(self, seconds: float) -> bool:
         """Tell whether nothing comes for so long."""
         try:
-            self._take(time.monotonic() + seconds)
+            came = self._take(time.monotonic() + seconds)
         except TimeoutError:
             return True
+        print(f"what came: {came}")
         return False
 
-    def _take(self, until: float) -> None:
+    def _take(self, until: float) -> Frame:
         frame = _parse(self._frame(until))
         if frame.flag & 1:
             self._answers[frame.opaque] = frame
         else:
             self.pushed.append(frame)
+        return frame
 
     def _frame(self, until: float) -> bytes:
         received = self._received

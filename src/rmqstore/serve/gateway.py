@@ -72,6 +72,8 @@ class Gateway:
         What those of all connections share, and their counts.
     durable : DurableAnswers
         What is answered once the log is on the disk.
+    busy_poll : BusyPoll
+        Told of all that comes.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Gateway:
         from rmqstore.serve.consuming.newgroups import NewGroups
         from rmqstore.serve.figures.rates import Rates
         from rmqstore.serve.handlers import HANDLERS
+        from rmqstore.serve.network.busypoll import BusyPoll
         from rmqstore.serve.network.durable import DurableAnswers
         from rmqstore.serve.producing.hotsends import client_sends
         from rmqstore.serve.producing.replies import Replies
@@ -111,6 +114,7 @@ class Gateway:
         self.hot_sends = settings.acl is None
         self.sends = client_sends(self)
         self.durable = DurableAnswers(self, self.sends)
+        self.busy_poll = BusyPoll(loop)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Task[None]] = set()
         self._timers: dict[int, asyncio.TimerHandle] = {}

@@ -1,0 +1,68 @@
+"""A loop that stays awake for a moment after a request, where the next one comes that soon.
+
+A client that sends one message after the other waits for each answer, and the loop for the next
+request: for some 30 us, of which much is what it costs to put a processor to sleep and to wake it.
+Net's ``busy_poll`` setting in Linux is the same idea, but knows nothing of the loopback device.
+
+Source: none in 4.9.3, whose requests go from thread to thread.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import AbstractEventLoop
+from time import perf_counter
+
+__all__ = ["BusyPoll"]
+
+_SECONDS = 50e-6  # how long the loop stays awake: a client's way from an answer to its next request
+_MOST_WORTH = 16
+_LOSS = 4  # of worth, when nothing came: it goes on while four of five times something comes
+_TRY_EACH = 32  # requests, where it was not worth it
+
+
+class BusyPoll:
+    """Keeps a loop from sleeping after requests, as long as that pays; used in the loop.
+
+    Other threads and processes go first at every turn, so only a processor that would sleep is
+    kept busy. On a single processor it does nothing.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    """
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._several = len(os.sched_getaffinity(0)) > 1
+        self._awake = False
+        self._until = 0.0
+        self._worth = 0
+        self._since = 0  # requests since the last try
+
+    def came(self) -> None:
+        """Note that requests have come, and stay awake for the next if that is worth it."""
+        if self._awake:
+            if self._worth < _MOST_WORTH:
+                self._worth += 1
+            self._until = perf_counter() + _SECONDS
+            return
+        if not self._several:
+            return
+        if not self._worth:
+            self._since += 1
+            if self._since < _TRY_EACH:
+                return
+            self._since = 0
+        self._awake = True
+        self._until = perf_counter() + _SECONDS
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Let the loop look at its sockets once more, without waiting."""
+        if perf_counter() < self._until:
+            os.sched_yield()
+            self._loop.call_soon(self._turn)
+        else:
+            self._awake = False
+            self._worth = max(0, self._worth - _LOSS)
