@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import operator
 import reprlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, SupportsIndex
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["buffer_of", "integer_within", "one_of", "shown", "wrong_type", "wrong_value"]
+__all__ = [
+    "buffer_of",
+    "did_you_mean",
+    "integer_within",
+    "one_of",
+    "shown",
+    "wrong_type",
+    "wrong_value",
+]
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 160
@@ -28,6 +37,23 @@ def wrong_type(argument: str, allowed: str, value: object) -> TypeError:
 def wrong_value(argument: str, allowed: str, value: object) -> ValueError:
     """Return the error for a value out of range: ``perm must be 0 to 15, got 16``."""
     return ValueError(f"{argument} must be {allowed}, got {shown(value)}")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the question for a name that there is not, empty if none is near.
+
+    Parameters
+    ----------
+    name : str
+        As it was given.
+    names : iterable of str
+        All that there are.
+    """
+    import difflib  # a tenth of what importing this package takes
+
+    folded = {one.casefold(): one for one in sorted(names)}
+    near = difflib.get_close_matches(name.casefold(), folded, n=3)
+    return f"did you mean {' or '.join(repr(folded[one]) for one in near)}?" if near else ""
 
 
 def one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:

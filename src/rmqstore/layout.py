@@ -7,6 +7,7 @@ Source: ``store/MultiPathMappedFileQueue.java``, ``store/CommitLog.java``,
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -24,11 +25,16 @@ __all__ = [
     "log_file",
     "log_paths",
     "prepare_log",
+    "stores_near",
     "without_paths",
 ]
 
 _SPLITTER = ","
 _MOST_PATHS = 64
+# Where a store is looked for that may have been meant.
+_LEVELS = 3
+_DIRECTORIES_LOOKED_AT = 256
+_STORES_SHOWN = 3
 _ROOT, _LOG, _READ_ONLY = (
     "store_path_root_dir",
     "store_path_commit_log",
@@ -179,14 +185,69 @@ def find_log(root: str, config: StoreConfig | None) -> None:
     if log_paths(root, config) is not None:
         where = "is its disk mounted?"
         raise StoreNotFoundError(f"{root}: the log's directory {missing[0]} is missing: {where}")
-    hint = ""
+    raise StoreNotFoundError(f"{root}: no store: {_why_none(root)}")
+
+
+def _why_none(root: str) -> str:
+    """Return why a path is that of no store, and what may be meant."""
+    try:
+        is_directory = stat.S_ISDIR(os.stat(root).st_mode)  # noqa: PTH116 - not False on any error
+    except (FileNotFoundError, NotADirectoryError):
+        return "there is no such directory"
     if any(Path(root, name).exists() for name in (paths.CONSUME_QUEUE, paths.CHECKPOINT)):
-        hint = (
-            "; a log that lies elsewhere needs config=, with store_path_commit_log "
-            "(storePathCommitLog: without it a broker of 4.9.3 has its log in $HOME/store/"
-            "commitlog)"
+        return (
+            f"there is no {paths.COMMIT_LOG}/ in it; a log that lies elsewhere needs config=, with "
+            "store_path_commit_log (storePathCommitLog: without it a broker of 4.9.3 has its log "
+            "in $HOME/store/commitlog)"
         )
-    raise StoreNotFoundError(f"{root}: no store: there is no {paths.COMMIT_LOG}/ in it{hint}")
+    why = f"there is no {paths.COMMIT_LOG}/ in it" if is_directory else "it is a file"
+    near = stores_near(root)
+    return f"{why}; did you mean {' or '.join(near)}?" if near else why
+
+
+def stores_near(path: str) -> list[str]:
+    """Return the store that a path lies in, else the first few below it.
+
+    Parameters
+    ----------
+    path : str
+        A directory or a file; neither is a store itself.
+
+    Returns
+    -------
+    list of str
+        Absolute paths, as near as possible; empty where a short search finds none.
+    """
+    path = os.path.abspath(path)  # noqa: PTH100
+    for parent in list(Path(path).parents)[:_LEVELS]:
+        if _is_store(parent):
+            return [str(parent)]
+    level = [Path(path)]
+    left = _DIRECTORIES_LOOKED_AT
+    for _ in range(_LEVELS):
+        level = sorted(inner for one in level for inner in _directories(one))[:left]
+        found = [str(one) for one in level if _is_store(one)]
+        if found:
+            return found[:_STORES_SHOWN]
+        left -= len(level)
+    return []
+
+
+def _is_store(path: Path) -> bool:
+    """Tell whether a directory has a log that can be read."""
+    try:
+        return _has_begun([path / paths.COMMIT_LOG])
+    except OSError:
+        return False
+
+
+def _directories(path: Path) -> list[Path]:
+    """Return the directories in one, links left out; none if it cannot be read."""
+    try:
+        with os.scandir(path) as entries:
+            return [Path(one) for one in entries if one.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
 
 
 def prepare_log(root: str, config: StoreConfig | None) -> None:

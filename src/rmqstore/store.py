@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
 from rmqstore import _core, paths
-from rmqstore.arguments import shown, wrong_type, wrong_value
+from rmqstore.arguments import did_you_mean, shown, wrong_type, wrong_value
 from rmqstore.asyncput import AsyncEngine
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.closing import Closing
@@ -201,10 +201,17 @@ class MessageStore(
         TopicNotFoundError
             There is none of that name; also a ``KeyError``.
         """
+        topics = self.topics
         try:
-            return self.topics[topic]
+            return topics[topic]
         except KeyError:
-            raise TopicNotFoundError(f"{self.path}: no topic {topic!r}") from None
+            raise self._no_topic(topic, topics) from None
+
+    def _no_topic(self, name: str, topics: Iterable[str]) -> TopicNotFoundError:
+        """Return the error for a topic that there is not; it names those that may be meant."""
+        near = did_you_mean(name, topics) if isinstance(name, str) else ""
+        hint = f"; {near}" if near else ""
+        return TopicNotFoundError(f"{self.path}: no topic {name!r}{hint}")
 
     def __contains__(self, topic: object) -> bool:
         """Tell whether the topic exists."""
@@ -364,8 +371,9 @@ class MessageStore(
         Source: ``store/DefaultMessageStore.java cleanUnusedTopic``.
         """
         self._check_writable()
-        if name not in self.topics:
-            raise TopicNotFoundError(f"{self.path}: no topic {name!r}")
+        topics = self.topics
+        if name not in topics:
+            raise self._no_topic(name, topics)
         with self._registry.lock:
             log_end = self._flush_log()
             self._registry.remove(name)

@@ -84,7 +84,8 @@ class Topic(Mapping[int, "Queue"]):
         return len(self._ids)
 
     def __repr__(self) -> str:
-        return f"<rmqstore.Topic {self.name!r} {len(self)} queues>"
+        noun = "queue" if len(self) == 1 else "queues"
+        return f"<rmqstore.Topic {self.name!r} {len(self)} {noun}>"
 
     def messages(self) -> Iterator[Message]:
         """Iterate over the topic's messages in log order, up to the current heads.

@@ -184,9 +184,10 @@ class RecoveredRange:
     def __str__(self) -> str:
         """Return what was done, where, why, and where the bytes are saved."""
         count = "an unknown number of" if self.records is None else f"{self.records}"
+        noun = "record" if self.records == 1 else "records"
         saved = f"saved to {self.saved_to}" if self.saved_to else "all zeros"
         return (
-            f"commit log {self.kind} from {self.start} to {self.stop} ({count} records): "
+            f"commit log {self.kind} from {self.start} to {self.stop} ({count} {noun}): "
             f"{self.reason}; {saved}"
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import logging
 import os
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.arguments import did_you_mean
 from rmqstore.cli.completion import complete_directory, complete_file
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError
 from rmqstore.cli.progress import Progress
@@ -170,14 +170,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:
         All that there are.
     """
     names = sorted(known)
-    folded = {one.casefold(): one for one in names}
-    near = difflib.get_close_matches(name.casefold(), folded, n=3)
-    if near:
-        hint = "did you mean " + " or ".join(repr(folded[one]) for one in near) + "?"
-    elif names:
+    hint = did_you_mean(name, names)
+    if not hint and names:
         hint = f"there {'is' if len(names) == 1 else 'are'} " + ", ".join(names[:_NAMES_SHOWN])
         hint += f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    else:
+    elif not hint:
         hint = f"there is no {kind} at all"
     return CliError(f"no {kind} {name!r}; {hint}", NOT_FOUND)
 
@@ -247,11 +244,13 @@ def refuse_foreign(root: Path) -> None:
     # Whoever was killed while it made a store has left no more than this.
     begun = entries <= STORE_ENTRIES and not entries.isdisjoint((LOCK, ABORT))
     if entries and not is_store and not begun:
-        raise CliError(
-            f"{root} holds something else than a store; name a directory that is empty or not "
-            "there yet",
-            USAGE,
-        )
+        from rmqstore.layout import stores_near
+
+        near = stores_near(str(root))
+        hint = "name a directory that is empty or not there yet"
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        raise CliError(f"{root} holds something else than a store; {hint}", USAGE)
 
 
 def load_config(config: str | None) -> StoreConfig | None:

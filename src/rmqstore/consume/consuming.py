@@ -16,7 +16,7 @@ from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.consume.groups import GroupEngine, group_name
 from rmqstore.consume.retries import Retries
 from rmqstore.consume.sharing import Sharing
-from rmqstore.errors import ConsumeDisabledError, TopicNotFoundError
+from rmqstore.errors import ConsumeDisabledError
 from rmqstore.times import to_millis
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class ConsumingEngine(GroupEngine):
         if pinned is not None and not pinned:
             raise wrong_value("queues", "at least one queue id", [])
         if not _has_topic(self, topic):
-            raise TopicNotFoundError(f"{self.path}: no topic {topic!r}")
+            raise self._no_topic(topic, self.topics)
         given: dict[str, Any] = {"tags": tags, "sql": sql}
         filters = {name: text for name, text in given.items() if text is not None}
         if filters:

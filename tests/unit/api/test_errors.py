@@ -2,9 +2,11 @@
 
 import io
 import pickle
+from pathlib import Path
 
 import pytest
 
+import rmqstore
 from rmqstore import errors
 from rmqstore.types import GetResult, GetStatus, PutStatus, Recovery
 
@@ -71,6 +73,27 @@ def test_corrupt_says_path_offset_and_reason() -> None:
 
 def test_topic_not_found_is_no_repr() -> None:
     assert str(errors.TopicNotFoundError("no topic 'x'")) == "no topic 'x'"
+
+
+def test_topic_not_found_names_the_nearest(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        for topic in ("orders", "borders", "payments"):
+            store.create_topic(topic)
+        said = f"{tmp_path}: no topic 'ordrs'; did you mean 'orders' or 'borders'?"
+        for look in (
+            lambda: store["ordrs"],
+            lambda: store.delete_topic("ordrs"),
+            lambda: store.consumer("ordrs", group="billing"),
+        ):
+            with pytest.raises(errors.TopicNotFoundError) as caught:
+                look()
+            assert str(caught.value) == said
+        with pytest.raises(errors.TopicNotFoundError, match=r"no topic 'x'$"):
+            store["x"]
+        with pytest.raises(KeyError, match=r"no topic 7$"):
+            store[7]  # type: ignore[index]
+        assert repr(store["orders"]) == "<rmqstore.Topic 'orders' 4 queues>"
+        assert repr(store.create_topic("one", 1) or store["one"]).endswith(" 1 queue>")
 
 
 def test_put_error_without_extras() -> None:

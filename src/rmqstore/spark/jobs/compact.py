@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import rmqstore
 from rmqstore import paths
+from rmqstore.arguments import did_you_mean
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.topics import TopicTable
 from rmqstore.config import StoreConfig
@@ -179,7 +180,9 @@ class _LookTask:
             known = set(store.topics)
             for topic in self.topics or ():
                 if topic not in known:
-                    raise TopicNotFoundError(f"{self.path}: no topic {topic!r}")
+                    near = did_you_mean(topic, known)
+                    hint = f"; {near}" if near else ""
+                    raise TopicNotFoundError(f"{self.path}: no topic {topic!r}{hint}")
             found = store.recovery
             deleted = TopicRegistry(self.path, lenient=True).deleted
             return _Look(store.config, found.log_start, found.log_end, deleted)
