@@ -119,7 +119,11 @@ def _explain(error: Exception) -> tuple[str, int]:
         (errors.TopicNotFoundError, "'rmqstore topics STORE' lists them", NOT_FOUND),
         (errors.MessageNotFoundError, "", NOT_FOUND),
         (errors.GroupNotFoundError, "'rmqstore groups STORE' lists them", NOT_FOUND),
-        (errors.StoreError, "", UNREADABLE),
+        (
+            errors.StoreError,
+            "or leave bodies out with --body none" if "rmqstore[compression]" in str(error) else "",
+            UNREADABLE,
+        ),
         (OSError, "", UNREADABLE),
     ]
     for kind, advice, code in known:
@@ -127,5 +131,7 @@ def _explain(error: Exception) -> tuple[str, int]:
             message = str(error) or type(error).__name__
             if isinstance(error, OSError) and error.filename is not None:
                 message = f"{os.fsdecode(error.filename)}: {error.strerror}"
-            return f"{message}; {advice}" if advice else message, code
+            if advice and not message.endswith("?"):  # else it asks what is meant
+                message = f"{message}; {advice}"
+            return message, code
     raise error

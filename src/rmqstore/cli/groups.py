@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from rmqstore.cli.common import (
 )
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
-from rmqstore.paths import dead_letter_topic
+from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
 
 __all__ = ["dlq", "groups", "lag"]
 
@@ -47,7 +48,7 @@ def _known(kind: str, name: str | None, names: Collection[str]) -> None:
 def groups(*, store: str, config: str | None, group: str | None, output: str | None) -> None:
     """List consumer groups with what they read."""
     columns = (
-        Column("group", width=80, least=24),
+        Column("group", "name", width=80, least=24),
         Column("topics", least=24),
         Column("retry_max", "count", heading="retries", rank=1),
         Column("consume_enable", heading="consumes", rank=2),
@@ -81,14 +82,14 @@ def lag(
 ) -> None:
     """Show how far groups are behind: messages, bytes and seconds in each queue."""
     columns = (
-        Column("group", width=80, least=16),
-        Column("topic", width=80, least=16),
+        Column("group", "name", width=80, least=16),
+        Column("topic", "name", width=80, least=16),
         Column("queue_id", "number", heading="queue"),
-        Column("committed", "count", rank=2),
+        Column("committed", "count", rank=1),
         Column("min_offset", "count", heading="min", rank=4),
         Column("max_offset", "count", heading="max", rank=3),
         Column("messages", "count"),
-        Column("bytes", "bytes", rank=1),
+        Column("bytes", "bytes", rank=2),
         Column("behind", "number", heading="behind, s"),
     )
     with (
@@ -99,6 +100,10 @@ def lag(
         offsets = opened.offsets
         _known("group", group, opened.groups)
         _known("topic", topic, {name for name, _ in offsets} | set(opened.topics))
+        if not offsets:
+            missing = not Path(opened.path, CONFIG, CONSUMER_OFFSET_JSON).exists()
+            why = f": {CONFIG}/{CONSUMER_OFFSET_JSON} is missing" if missing else ""
+            click.echo(f"rmqstore: no group has committed anything{why}", err=True)
         for one in opened.lag(group, topic):
             progress.done += 1
             row: dict[str, Any] = {
@@ -121,8 +126,8 @@ def dlq(
     "rmqstore cat STORE -t %DLQ%GROUP" shows them whole.
     """
     columns = (
-        Column("group", width=80, least=16),
-        Column("topic", width=80, least=16),
+        Column("group", "name", width=80, least=16),
+        Column("topic", "name", width=80, least=16),
         Column("queue_offset", "number", heading="offset", rank=3),
         Column("tags", rank=5, least=8),
         Column("keys", rank=1, least=12),

@@ -233,7 +233,7 @@ def _permissions(perm: int | None) -> str | None:
 def topics(*, store: str, config: str | None, output: str | None, local: bool) -> None:
     """List topics with their queues, messages and times."""
     columns = (
-        Column("topic", width=80, least=32),
+        Column("topic", "name", width=80, least=32),
         Column("perm", rank=4),
         Column("read_queue_nums", "number", heading="read", rank=5),
         Column("write_queue_nums", "number", heading="write", rank=6),
@@ -283,7 +283,7 @@ def queues(
 ) -> None:
     """List queues with their offsets and times."""
     columns = (
-        Column("topic", width=80, least=28),
+        Column("topic", "name", width=80, least=28),
         Column("queue_id", "number", heading="queue"),
         Column("min_offset", "count", heading="min", rank=2),
         Column("max_offset", "count", heading="max", rank=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,8 @@ from rmqstore.cli.common import (
 )
 from rmqstore.cli.failures import NOT_FOUND, CliError
 from rmqstore.cli.message_lines import MessageLines, formatted, json_lines
-from rmqstore.cli.output import Writer, resolve, write_bytes, writer_for
+from rmqstore.cli.output import Column, Writer, resolve, write_bytes, writer_for
+from rmqstore.cli.place import message_of, refuse_place
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
 from rmqstore.errors import StoreCorruptError
@@ -89,6 +90,7 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
 @click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue.")
 @click.option(
     "--from",
+    "--since",
     "start",
     callback=_bound_of,
     metavar="N|TIME",
@@ -142,6 +144,7 @@ def cat(
         nullcontext() if following else progress,
     ):
         if topic is not None:
+            refuse_place(opened, topic)
             found_topic = known_topic(opened, topic)
             if queue_id is not None:
                 known_queue(found_topic, queue_id)
@@ -170,9 +173,13 @@ def get(
     output: str | None,
     local: bool,
 ) -> None:
-    """Show one message: by store message id or unique key."""
+    """Show one message.
+
+    ID is its message id (%i in a format), its unique key (%u), or its place: TOPIC/QUEUE@OFFSET.
+    By any other key, "rmqstore find" finds it.
+    """
     with open_store(store, "r", config) as opened:
-        message = opened.message(id)
+        message = message_of(opened, id)
         if form is None and resolve(output) == "table":
             render.print_message(message, body, local)
             return
@@ -186,6 +193,7 @@ def get(
 @topic_option("Only this topic; all by default.")
 @click.option(
     "--from",
+    "--since",
     "begin",
     metavar="TIME",
     callback=time_of,
@@ -242,7 +250,7 @@ def find(
             when = " and was stored in that time" if (begin, end) != (None, None) else ""
             raise CliError(f"no message in {where} has the key {key!r}{when}", NOT_FOUND)
         newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
-        show = _Show(output, form, body, local)
+        show = _Show(output, form, body, local, render.FOUND_COLUMNS)
         with show.writer:
             show.all(newest_first[:number])
     damaged.check()
@@ -251,7 +259,14 @@ def find(
 class _Show:
     """Writes messages in the form that was asked for."""
 
-    def __init__(self, output: str | None, form: str | None, body: str, local: bool) -> None:
+    def __init__(
+        self,
+        output: str | None,
+        form: str | None,
+        body: str,
+        local: bool,
+        columns: Sequence[Column] = render.TABLE_COLUMNS,
+    ) -> None:
         self.body = body
         chosen = resolve(output)
         self.table: Writer | None = None
@@ -265,7 +280,7 @@ class _Show:
         elif chosen == "jsonl":
             self.lines = MessageLines(lambda rows: json_lines(rows, body, local=local))
         else:
-            self.table = writer_for("table", render.TABLE_COLUMNS, local=local)
+            self.table = writer_for("table", columns, local=local)
 
     @property
     def writer(self) -> Writer | MessageLines:

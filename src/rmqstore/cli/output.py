@@ -34,14 +34,14 @@ class Column:
     name : str
         Name in JSON and CSV, and heading of the table.
     kind : str
-        ``text``, ``path`` (whose end is kept where it is shortened), ``count``, ``bytes``,
-        ``time`` (ms) or ``number`` (no separators).
+        ``text``, ``name`` (where two are shortened they still differ), ``path`` (whose end is kept
+        where it is shortened), ``count``, ``bytes``, ``time`` (ms) or ``number`` (no separators).
     width : int
         Characters in a table that goes to a file, at most; 0 for as many as there are.
     heading : str
         Heading of the table, where it is not the name.
     rank : int
-        A terminal that is too narrow leaves out the columns of the highest rank first; those of
+        A terminal that is too narrow leaves out columns from the highest rank down; those of
         rank 0 stay.
     least : int
         Characters to which a text is shortened at most before another column is left out; 0 if it

@@ -14,6 +14,7 @@ import click
 from rmqstore.cli.common import open_store, refuse_foreign, store_command
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.text import plural
 from rmqstore.errors import MessageIllegalError, PutError
 from rmqstore.paths import is_topic_name
 
@@ -78,10 +79,11 @@ def put(
                 stored += getattr(error, "stored", 0)
                 usage = isinstance(error, MessageIllegalError) or not isinstance(error, PutError)
                 raise CliError(
-                    f"{error}; {stored:,} messages were stored before",
+                    f"{error}; {plural(stored, 'message')} "
+                    f"{'was' if stored == 1 else 'were'} stored before",
                     USAGE if usage else UNREADABLE,
                 ) from error
-    click.echo(f"rmqstore: {stored:,} messages stored in {topic}", err=True)
+    click.echo(f"rmqstore: {plural(stored, 'message')} stored in {topic}", err=True)
 
 
 def _input_size() -> int | None:

@@ -10,7 +10,7 @@ import click
 
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
-from rmqstore.cli.text import printable
+from rmqstore.cli.text import plural, printable
 from rmqstore.cli.trace_text import trace_lines
 from rmqstore.times import format_millis
 from rmqstore.traces import is_trace_topic
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BODY_MODES",
+    "FOUND_COLUMNS",
     "TABLE_COLUMNS",
     "as_row",
     "format_help",
@@ -40,12 +41,20 @@ _TIMES = frozenset(("born_timestamp", "store_timestamp"))
 
 TABLE_COLUMNS = (
     Column("store_timestamp", "time", heading="stored", rank=1),
-    Column("topic", width=40, least=8),
+    Column("topic", "name", width=40, least=8),
     Column("queue_id", "number", heading="queue"),
     Column("queue_offset", "number", heading="offset"),
     Column("tags", width=20, rank=2, least=6),
     Column("keys", width=40, rank=3, least=10),
     Column("body", width=60, least=16),
+)
+# Of messages found by key: here keys matter more than tags.
+FOUND_COLUMNS = (
+    *TABLE_COLUMNS[:4],
+    Column("tags", width=20, rank=3, least=6),
+    Column("keys", width=40, rank=2, least=10),
+    Column("msg_id", heading="id", rank=4),
+    Column("body", width=60, least=12),
 )
 
 
@@ -66,11 +75,14 @@ def body_text(body: bytes, mode: str) -> str:
 
 
 def as_row(message: Message, body: str) -> dict[str, Any]:
-    """Return what ``TABLE_COLUMNS`` show of a message."""
+    """Return what ``FOUND_COLUMNS`` show of a message."""
     row: dict[str, Any] = {}
-    for one in TABLE_COLUMNS:
+    for one in FOUND_COLUMNS:
         if one.name != "body":
             row[one.name] = getattr(message, one.name)
+            continue
+        if body == "none":  # nor is it inflated
+            row["body"] = ""
             continue
         if body == "auto" and is_trace_topic(message.topic):
             row["body"] = "; ".join(trace_lines(message.body[:_TRACE_BYTES]))
@@ -97,10 +109,11 @@ def print_message(message: Message, body: str, local: bool) -> None:
         (f"properties.{printable(name)}", printable(value))
         for name, value in dict(message.properties).items()
     ]
-    content = message.body
-    fields.append(("body", f"{len(content):,} bytes"))
+    content = message.body if body != "none" else b""
+    size = len(message.raw_body if body == "none" else content)  # the former as it is stored
+    fields.append(("body", plural(size, "byte")))
     print_fields("", fields)
-    if body != "none" and content:
+    if content:
         text = body_text(content, body)
         if body == "auto" and is_trace_topic(message.topic):
             text = "\n".join(trace_lines(content, local=local))

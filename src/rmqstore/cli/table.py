@@ -7,19 +7,22 @@ a line.  Rich, where it is installed, gives the colours.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rmqstore.cli.output import Column, Writer, stdout_is_terminal, write_bytes
-from rmqstore.cli.text import pad, printable, shorten, width_of
+from rmqstore.cli.text import CUT, pad, printable, shorten, width_of
 
 __all__ = ["TableWriter", "fit", "print_fields", "print_table", "room"]
 
 _CHUNK_ROWS = 256  # a table's widths are computed from this many rows at a time
 _GAP = "  "  # between columns
+_APART_MOST = 32  # characters that a name gets at most, to differ from others
 _LEAST_VALUE = 16  # characters beside a name; else a value has lines of its own
 
 Painter = Callable[[str, Sequence[tuple[int, int, str]]], None]
@@ -50,9 +53,12 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dic
     kept = [number for number, one in enumerate(columns) if one.rank == 0]
     left = available - sum(least[number] for number in kept) - len(_GAP) * (len(kept) - 1)
     for number in sorted(range(len(columns)), key=lambda number: columns[number].rank):
-        if columns[number].rank and least[number] + len(_GAP) <= left:
-            kept.append(number)
-            left -= least[number] + len(_GAP)
+        if columns[number].rank == 0:
+            continue
+        if least[number] + len(_GAP) > left:
+            break
+        kept.append(number)
+        left -= least[number] + len(_GAP)
     chosen = {number: least[number] for number in sorted(kept)}
     if left < 0:  # even those that stay are too wide: their texts are cut further
         for number in sorted(chosen, key=lambda number: -chosen[number]):
@@ -80,13 +86,14 @@ class TableWriter(Writer):
         self._rows: list[list[str]] = []
         self._headings: list[str] = [one.heading or one.name for one in columns]
         self._natural: list[int] = []  # widths of all rows so far, as they are
+        self._least = [one.least for one in columns]
 
     def row(self, values: Mapping[str, Any]) -> None:
         """Take one row; it is shown with those that follow it."""
         cells = [one.cell(values.get(one.name), self.local) for one in self.columns]
         if self._room is None:
             cells = [
-                shorten(cell, one.width) if one.width and one.kind == "text" else cell
+                shorten(cell, one.width) if one.width and one.kind in ("text", "name") else cell
                 for cell, one in zip(cells, self.columns, strict=True)
             ]
         self._rows.append(cells)
@@ -99,6 +106,10 @@ class TableWriter(Writer):
         if self._rows or first:
             lines = [self._headings, *self._rows]
             widths = [max(map(width_of, cells)) for cells in zip(*lines, strict=True)]
+            for number, one in enumerate(self.columns):
+                if one.kind == "name" and one.least and self._room is not None:
+                    apart = _apart({cells[number] for cells in self._rows})
+                    self._least[number] = max(self._least[number], apart)
             if first:
                 self._natural = widths
                 self._choose()
@@ -115,15 +126,19 @@ class TableWriter(Writer):
         """Set which columns are shown, and their widths."""
         if self._room is None:
             self._shown = dict(enumerate(self._natural))
-        elif not hasattr(self, "_shown"):
-            self._shown = fit(self.columns, self._natural, self._room - len(self._indent))
+            return
+        columns = [
+            replace(one, least=least) for one, least in zip(self.columns, self._least, strict=True)
+        ]
+        available = self._room - len(self._indent)
+        if not hasattr(self, "_shown"):
+            self._shown = fit(columns, self._natural, available)
         else:  # the heading stands: the columns stay the same
             kept = list(self._shown)
-            columns = [self.columns[number] for number in kept]
             again = fit(
-                [Column(one.name, one.kind, least=one.least) for one in columns],
+                [replace(columns[number], rank=0) for number in kept],
                 [self._natural[number] for number in kept],
-                self._room - len(self._indent),
+                available,
             )
             self._shown = {kept[number]: width for number, width in again.items()}
 
@@ -141,6 +156,15 @@ class TableWriter(Writer):
             if paint := style or ("cyan" if one.kind == "time" else ""):
                 spans.append((begin, len(line), paint))
         self._paint(line.rstrip(), spans)
+
+
+def _apart(names: Collection[str]) -> int:
+    """Return the width to which names can be shortened and still differ, up to a limit."""
+    most = 0
+    for one, other in itertools.pairwise(sorted(names)):
+        pairs = enumerate(zip(one, other, strict=False))
+        most = max(most, next((at for at, (a, b) in pairs if a != b), len(one)))
+    return min(most + len(CUT) + 1, _APART_MOST) if most else 0
 
 
 def print_table(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["human_bytes", "human_count", "pad", "printable", "shorten", "width_of"]
+__all__ = ["CUT", "human_bytes", "human_count", "pad", "plural", "printable", "shorten", "width_of"]
 
 _KIBI = 1024
-_CUT = "..."
+CUT = "..."  # stands where a text was shortened
 
 
 def printable(text: str) -> str:
@@ -46,7 +46,7 @@ def shorten(text: str, width: int, *, keep_end: bool = False) -> str:
         return text
     if keep_end:
         return shorten(text[::-1], width)[::-1]
-    mark = _CUT if width > len(_CUT) else ""
+    mark = CUT if width > len(CUT) else ""
     kept = text[: width - len(mark)]
     while width_of(kept) > width - len(mark):
         kept = kept[:-1]
@@ -56,6 +56,11 @@ def shorten(text: str, width: int, *, keep_end: bool = False) -> str:
 def human_count(value: int) -> str:
     """Return a count with separators."""
     return f"{value:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 file``, ``2,000 files``."""
+    return f"{human_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def human_bytes(value: int) -> str:

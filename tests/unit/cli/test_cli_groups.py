@@ -64,6 +64,22 @@ def test_lag(run: Run, root: Path) -> None:
     assert rows(run, "lag", root, "-t", "%DLQ%audit") == []
 
 
+def test_lag_says_that_nobody_has_committed(run: Run, root: Path, tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "new", "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("orders", b"x")
+        store.create_group("billing")
+    for file in (tmp_path / "new" / "config").glob("consumerOffset.json*"):
+        file.unlink()
+    result = run("lag", tmp_path / "new")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == (
+        "rmqstore: no group has committed anything: config/consumerOffset.json is missing\n"
+    )
+    (tmp_path / "new/config/consumerOffset.json").write_text('{"offsetTable":{}}')
+    assert run("lag", tmp_path / "new").stderr == "rmqstore: no group has committed anything\n"
+    assert run("lag", root).stderr == ""
+
+
 def test_dead_letters(run: Run, root: Path) -> None:
     letters = rows(run, "dlq", root)
     assert [(row["group"], row["topic"], row["keys"], row["tags"]) for row in letters] == [

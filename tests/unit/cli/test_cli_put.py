@@ -33,6 +33,14 @@ def test_put(run: Run, tmp_path: Path, conf: Path) -> None:
     assert sizes["mapped_file_size_commit_log"] == 1048576
 
 
+def test_put_counts_in_plain_english(run: Run, tmp_path: Path, conf: Path) -> None:
+    one = run("put", tmp_path / "new", "events", "-c", conf, input=b"x\n")
+    assert one.stderr == "rmqstore: 1 message stored in events\n"
+    long = b"x" * (5 << 20)
+    said = one_line(run("put", tmp_path / "new", "events", "-c", conf, input=long), 2)
+    assert said.endswith("; 0 messages were stored before\n")
+
+
 def test_put_adds_to_a_store_and_goes_round(run: Run, tmp_path: Path, conf: Path) -> None:
     root = tmp_path / "new"
     for _ in range(2):

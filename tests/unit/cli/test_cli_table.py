@@ -78,7 +78,8 @@ def headings(line: str) -> list[str]:
     [
         ("cat", 40, ["topic", "queue", "offset", "body"]),
         ("cat", 80, ["stored", "topic", "queue", "offset", "tags", "keys", "body"]),
-        ("find", 80, ["stored", "topic", "queue", "offset", "tags", "body"]),
+        ("find", 80, ["stored", "topic", "queue", "offset", "keys", "body"]),
+        ("find", 200, ["stored", "topic", "queue", "offset", "tags", "keys", "id", "body"]),
         ("cat", 200, ["stored", "topic", "queue", "offset", "tags", "keys", "body"]),
         ("topics", 40, ["topic", "messages"]),
         ("topics", 80, ["topic", "queues", "messages", "last stored"]),
@@ -165,6 +166,31 @@ def test_fit(given: list[tuple[Column, int]], available: int) -> None:
         assert used == available
     if sum(widths) + 2 * (len(widths) - 1) <= available:
         assert shown == dict(enumerate(widths))
+
+
+def test_a_column_stays_only_with_those_of_lower_rank() -> None:
+    columns = [Column("name"), Column("a", rank=1), Column("b", rank=2), Column("c", rank=3)]
+    assert list(fit(columns, [4, 4, 4, 1], 40)) == [0, 1, 2, 3]
+    assert list(fit(columns, [4, 4, 9, 1], 16)) == [0, 1]
+    assert list(fit(columns, [4, 20, 4, 1], 16)) == [0]
+
+
+def test_topics_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    topics = ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
+    with rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small()) as store:
+        for topic in topics:
+            store.put(topic, b"x", queue_id=0)
+            with store.consumer(topic, group="a-group-with-a-rather-long-name") as messages:
+                next(iter(messages))
+                messages.commit()
+    shown = on_terminal(80, "lag", tmp_path / "s").lines
+    assert headings(shown[0]) == ["group", "topic", "queue", "committed", "messages", "behind, s"]
+    first, second = (line.split()[1] for line in shown[1:])
+    assert first != second
+    assert topics[0].startswith(first.removesuffix("..."))
+    assert topics[1].startswith(second.removesuffix("..."))
+    wide = on_terminal(200, "lag", tmp_path / "s").lines
+    assert [line.split()[1] for line in wide[1:]] == topics
 
 
 @given(st.text(), st.integers(1, 30), st.booleans())

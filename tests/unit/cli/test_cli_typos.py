@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,83 @@ def test_a_queue_that_there_is_not(run: Run, shop: Path) -> None:
 def test_an_id_and_a_key_that_there_are_not(run: Run, shop: Path) -> None:
     assert "no message 'nothing'" in one_line(run("get", shop, "nothing"), 1)
     assert "has the key 'k9'" in one_line(run("find", shop, "--key", "k9"), 1)
+
+
+def test_what_an_id_is(run: Run, shop: Path) -> None:
+    said = one_line(run("get", shop, "nothing"), 1)
+    assert said.endswith(
+        "no message 'nothing'; ID is a message id (%i), a unique key (%u) or TOPIC/QUEUE@OFFSET; "
+        "'rmqstore find' finds by key\n"
+    )
+    said = one_line(run("get", shop, "7F00000100002A9F000000000000000"), 1)
+    assert said.endswith("; a message id has 32 hexadecimal digits, this has 31\n")
+
+
+def test_a_message_by_its_place(run: Run, shop: Path) -> None:
+    shown = run("get", shop, "orders/2@0", "-f", "%t/%q@%o")
+    assert (shown.exit_code, shown.stdout) == (0, "orders/2@0")
+    for place, says in {
+        "orders/2@5": "no message 'orders/2@5'; queue orders/2 has offsets 0 to 0",
+        "payments/3@0": "no message 'payments/3@0'; queue payments/3 has no messages",
+        "orders/9@0": "no queue 9 in topic 'orders'; it has queues 0 to 3",
+        "order/2@0": "no topic 'order'; did you mean 'orders'?",
+    }.items():
+        assert one_line(run("get", shop, place), 1) == f"rmqstore: {says}\n"
+
+
+def test_a_unique_key_that_looks_like_a_place(run: Run, tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small()) as store:
+        store.put("orders", b"x", uniq_key="job/1@2")
+    assert run("get", tmp_path / "s", "job/1@2", "-f", "%u").stdout == "job/1@2"
+
+
+def test_a_place_for_a_topic(run: Run, shop: Path) -> None:
+    said = one_line(run("cat", shop, "-t", "orders/3@10"), 1)
+    assert said == ("rmqstore: no topic 'orders/3@10'; did you mean -t orders -q 3 --from 10?\n")
+
+
+def test_since_is_from(run: Run, shop: Path) -> None:
+    for verb in (["cat"], ["find", "-k", "k1"]):
+        both = [
+            run(verb[0], shop, *verb[1:], name, "-1h", "-f", "%t/%q@%o\n")
+            for name in ("--from", "--since")
+        ]
+        assert both[0].exit_code == both[1].exit_code == 0
+        assert both[0].stdout == both[1].stdout != ""
+    assert "got 'soon'" in one_line(run("cat", shop, "--since", "soon"), 2)
+
+
+def test_paths_that_are_near_a_store(run: Run, shop: Path, tmp_path: Path) -> None:
+    def says(path: Path) -> str:
+        return one_line(run("info", path), 4).removeprefix(f"rmqstore: {path}: no store: ")
+
+    outer, inner = tmp_path / "outer", tmp_path / "outer/inner/store"
+    shutil.copytree(shop, inner)
+    none = "there is no commitlog/ in it"
+    advice = "give the directory that holds 'commitlog'"
+    assert says(tmp_path / "none") == f"there is no such directory; {advice}\n"
+    assert says(outer) == f"{none}; did you mean {inner}?\n"
+    assert says(inner / "commitlog") == f"{none}; did you mean {inner}?\n"
+    assert says(inner / "consumequeue/orders") == f"{none}; did you mean {inner}?\n"
+    [log] = (inner / "commitlog").iterdir()
+    assert says(log) == f"it is a file; did you mean {inner}?\n"
+    assert says(log / "x") == f"there is no such directory; {advice}\n"
+    shutil.copytree(shop, outer / "inner/other")
+    assert says(outer) == f"{none}; did you mean {outer}/inner/other or {inner}?\n"
+    (tmp_path / "file").touch()
+    assert says(tmp_path / "file") == f"it is a file; {advice}\n"
+
+
+def test_writing_above_a_store(run: Run, shop: Path, tmp_path: Path) -> None:
+    shutil.copytree(shop, tmp_path / "backup/store")
+    before = sorted(tmp_path.rglob("*"))
+    for path in (tmp_path / "backup", tmp_path / "backup/store/config"):
+        said = one_line(run("put", path, "orders", input=b"x\n"), 2)
+        assert said == (
+            f"rmqstore: {path} holds something else than a store; "
+            f"did you mean {tmp_path}/backup/store?\n"
+        )
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_store_without_topics(run: Run, tmp_path: Path) -> None:

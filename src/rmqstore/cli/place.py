@@ -1,0 +1,67 @@
+"""``TOPIC/QUEUE@OFFSET``: a message by its place, as ``-f '%t/%q@%o'`` writes it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rmqstore.cli.common import known_queue, known_topic, unknown_name
+from rmqstore.cli.failures import NOT_FOUND, CliError
+from rmqstore.errors import MessageNotFoundError
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+    from rmqstore.store import MessageStore
+
+__all__ = ["message_of", "refuse_place"]
+
+_PLACE = re.compile(r"([^/@]+)/(\d{1,10})@(\d{1,18})", re.ASCII)
+_HEX = re.compile(r"[0-9a-fA-F]{24,64}", re.ASCII)
+_ID_LENGTHS = (32, 56)  # with an IPv4, an IPv6 address
+
+
+def message_of(store: MessageStore, id: str) -> Message:
+    """Return the message that the argument of ``get`` means.
+
+    Raises
+    ------
+    CliError
+        There is none; the error says what an id may be.
+    StoreError
+        It cannot be read.
+    """
+    place = _PLACE.fullmatch(id)
+    if place is not None and place[1] in store.topics:
+        topic, queue_id, offset = known_topic(store, place[1]), int(place[2]), int(place[3])
+        known_queue(topic, queue_id)
+        queue = topic[queue_id]
+        try:
+            return queue[offset]
+        except IndexError:
+            low, high = queue.min_offset, queue.max_offset
+            there = f"has offsets {low} to {high - 1}" if low < high else "has no messages"
+            raise CliError(
+                f"no message {id!r}; queue {topic.name}/{queue_id} {there}", NOT_FOUND
+            ) from None
+    try:
+        return store.message(id)
+    except MessageNotFoundError as error:
+        if place is not None:
+            raise unknown_name("topic", place[1], store.topics) from None
+        hint = (
+            "ID is a message id (%i), a unique key (%u) or TOPIC/QUEUE@OFFSET; "
+            "'rmqstore find' finds by key"
+        )
+        if _HEX.fullmatch(id) and len(id) not in _ID_LENGTHS:
+            hint = f"a message id has {_ID_LENGTHS[0]} hexadecimal digits, this has {len(id)}"
+        raise CliError(f"{error}; {hint}", NOT_FOUND) from None
+
+
+def refuse_place(store: MessageStore, topic: str) -> None:
+    """Raise, with the options that are meant, if a place was given for a topic."""
+    place = _PLACE.fullmatch(topic)
+    if place is not None and place[1] in store.topics:
+        name, queue_id, offset = place.groups()
+        raise CliError(
+            f"no topic {topic!r}; did you mean -t {name} -q {queue_id} --from {offset}?", NOT_FOUND
+        )
