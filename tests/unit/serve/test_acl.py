@@ -153,6 +153,48 @@ def test_what_it_may(client: RemotingClient) -> None:
     assert signed(client, 17, made, key="rocketmq2").code == 0
 
 
+def stored(server: Server, topic: str, body: bytes) -> int:
+    server.store.create_topic(topic)
+    return server.store.put(topic, body).physical_offset
+
+
+def test_a_message_that_is_named_by_its_place(server: Server, client: RemotingClient) -> None:
+    """A request that does not name the topic opens no other one."""
+    denied = EXCEPTION + "No default permission for topic:topicA"
+    secret = stored(server, "topicA", b"secret")
+    own = stored(server, "topicC", b"own")
+    for code, fields in (
+        (33, {}),
+        (36, {"group": "groupB", "delayLevel": -1, "maxReconsumeTimes": 16}),
+    ):
+        answer = signed(client, code, {**fields, "offset": secret})
+        assert (answer.code, answer.remark, answer.body) == (1, denied, b"")
+        assert signed(client, code, {**fields, "offset": own}).code == 0
+    assert b"secret" in signed(client, 33, {"offset": secret}, key="rocketmq2").body
+    assert [one.body for one in server.store["%DLQ%groupB"].messages()] == [b"own"]
+    later = {**SEND, "i": "DELAY\x0118", "b": "topicA", "c": ""}
+    waiting = signed(client, 310, later, b"later", key="rocketmq2").fields
+    assert waiting is not None
+    answer = signed(client, 33, {"offset": int(waiting["msgId"][-16:], 16)})
+    assert (answer.code, answer.remark) == (1, denied)
+
+
+def test_a_transaction_is_ended_by_who_may_write(server: Server, client: RemotingClient) -> None:
+    half = {**SEND, "a": "p", "f": 4, "i": "TRAN_MSG\1true\2PGROUP\1p\2UNIQ_KEY\1k", "c": ""}
+    for topic, committed in (("topicC", 0), ("topicB", 1)):
+        stored(server, topic, b"plain")
+        sent = signed(client, 310, {**half, "b": topic}, b"half", key="rocketmq2").fields
+        assert sent is not None
+        end = {
+            "producerGroup": "p", "tranStateTableOffset": sent["queueOffset"],
+            "commitLogOffset": int(sent["msgId"][-16:], 16), "commitOrRollback": 8,
+            "fromTransactionCheck": "false", "msgId": "k", "transactionId": "k",
+        }  # fmt: skip
+        assert signed(client, 37, end).code == 1 - committed
+        bodies = [one.body for one in server.store[topic].messages()]
+        assert bodies.count(b"half") == committed
+
+
 def test_the_file_is_read_again(
     server: Server, client: RemotingClient, accounts: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore import paths
 from rmqstore.arguments import shown
-from rmqstore.serve.accounts.aclresources import ADMIN, resources_of
+from rmqstore.serve.accounts.aclresources import ADMIN, Resource, resources_of, topic_resource
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
@@ -119,9 +119,29 @@ class Acl:
             exception.
         """
         self._look()
+        account = self._account(connection, request)
+        if account is not None:
+            self._check_permission(account, request)
+
+    def check_topic(
+        self, connection: Connection, request: Request, topic: str, *, written: bool = False
+    ) -> None:
+        """Return if the client may read, or write to, a topic that its request does not name.
+
+        Raises
+        ------
+        Refusal
+            It may not.
+        """
+        account = self._account(connection, request)
+        if account is not None and not (account.admin and not account.named):
+            _check_resource(account, topic_resource(topic, written=written))
+
+    def _account(self, connection: Connection, request: Request) -> Account | None:
+        """Return the account that has signed a request, ``None`` where none is asked for."""
         host = connection.peer.rpartition(":")[0].strip("[]")
         if any(rule.matches(host) for rule in self._white):
-            return
+            return None
         key = request.fields.get("AccessKey")
         if not key:
             raise _refusal("No accessKey is configured")
@@ -130,7 +150,7 @@ class Acl:
             raise _refusal(f"No acl config for {shown(key).strip(chr(39))}")
         if not account.white.matches(host) and not _is_signed(account.secret_key, request):
             raise _refusal(f"Check signature failed for accessKey={key}")
-        self._check_permission(account, request)
+        return account
 
     def _check_permission(self, account: Account, request: Request) -> None:
         if request.code in ADMIN and not account.admin:
@@ -141,13 +161,7 @@ class Acl:
         if account.admin and not account.named:
             return
         for resource in resources_of(request):
-            name = paths.retry_topic(resource.name) if resource.is_group else resource.name
-            default = account.default_group if resource.is_group else account.default_topic
-            owned = account.named.get(name, default)
-            needed = _PUB if resource.is_written else _SUB
-            if owned & _DENY or not owned & needed:
-                kind = "group" if resource.is_group else "topic"
-                raise _refusal(f"No default permission for {kind}:{resource.name}")
+            _check_resource(account, resource)
 
     def _look(self) -> None:
         """Read the file again if it has changed; one that is wrong leaves the accounts as is."""
@@ -164,6 +178,16 @@ class Acl:
             self._accounts = {account.access_key: account for account in accounts}
         except (OSError, ValueError) as error:
             log_warning("the accounts stay as they were: %s", error)
+
+
+def _check_resource(account: Account, resource: Resource) -> None:
+    name = paths.retry_topic(resource.name) if resource.is_group else resource.name
+    default = account.default_group if resource.is_group else account.default_topic
+    owned = account.named.get(name, default)
+    needed = _PUB if resource.is_written else _SUB
+    if owned & _DENY or not owned & needed:
+        kind = "group" if resource.is_group else "topic"
+        raise _refusal(f"No default permission for {kind}:{resource.name}")
 
 
 def _refusal(why: str) -> Refusal:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from rmqstore import paths
 from rmqstore.serve.wire.codes import RequestCode
-from rmqstore.serve.wire.frames import Refusal, Request
+from rmqstore.serve.wire.frames import Request
 from rmqstore.serve.wire.jsontext import loads
 
-__all__ = ["ADMIN", "Resource", "resources_of"]
+__all__ = ["ADMIN", "Resource", "resources_of", "topic_resource"]
 
 ADMIN = frozenset((
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -36,6 +36,9 @@ ADMIN = frozenset((
 ))  # fmt: skip
 
 
+_MOST_BODY = 4 << 20  # of the requests that have their resources there
+
+
 class Resource(NamedTuple):
     """A topic or a group, and whether it is written to."""
 
@@ -44,17 +47,21 @@ class Resource(NamedTuple):
     is_written: bool = False
 
 
-def _topics_written(*fields: str) -> Callable[[Request], Iterable[Resource]]:
-    """Return what looks at fields with topics that are sent to; a retry topic is its group's."""
+def topic_resource(name: str, *, written: bool = False) -> Resource:
+    """Return what has to be allowed for a topic; a retry topic is its group's."""
+    prefix = paths.retry_topic("")
+    if name.startswith(prefix):
+        return Resource(name[len(prefix) :], is_group=True)
+    return Resource(name, is_written=written)
+
+
+def _topic_written(field: str) -> Callable[[Request], Iterable[Resource]]:
+    """Return what looks at a field with a topic that is sent to."""
 
     def look(request: Request) -> Iterable[Resource]:
-        prefix = paths.retry_topic("")
-        for field in fields:
-            name = request.fields.get(field)
-            if name is not None and name.startswith(prefix):
-                yield Resource(name[len(prefix) :], is_group=True)
-            elif name is not None:
-                yield Resource(name, is_written=True)
+        name = request.fields.get(field)
+        if name is not None:
+            yield topic_resource(name, written=True)
 
     return look
 
@@ -65,13 +72,10 @@ def _read(
     """Return what looks at fields with topics that are read, and with groups that read."""
 
     def look(request: Request) -> Iterable[Resource]:
-        prefix = paths.retry_topic("")
         for field in topics:
             name = request.fields.get(field)
-            if name is not None and name.startswith(prefix):
-                yield Resource(name[len(prefix) :], is_group=True)
-            elif name is not None:
-                yield Resource(name)
+            if name is not None:
+                yield topic_resource(name)
         for field in groups:
             name = request.fields.get(field)
             if name is not None:
@@ -88,10 +92,12 @@ def _given_back(request: Request) -> Iterable[Resource]:
 
 
 def _in_body(request: Request) -> Any:
+    if len(request.body) > _MOST_BODY:
+        return None  # the handler refuses it
     try:
         return loads(request.body)
-    except (ValueError, Refusal):
-        return None  # the handler refuses it
+    except ValueError:
+        return None  # as well
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
@@ -130,11 +136,11 @@ _TOPIC = _read(("topic",))
 _TOPIC_AND_GROUP = _read(("topic",), ("consumerGroup",))
 _GROUP = _read(groups=("consumerGroup",))
 _LOOKS: dict[int, Callable[[Request], Iterable[Resource]]] = {
-    RequestCode.SEND_MESSAGE: _topics_written("topic"),
-    RequestCode.SEND_REPLY_MESSAGE: _topics_written("topic"),
-    RequestCode.SEND_MESSAGE_V2: _topics_written("b"),
-    RequestCode.SEND_BATCH_MESSAGE: _topics_written("b"),
-    RequestCode.SEND_REPLY_MESSAGE_V2: _topics_written("b"),
+    RequestCode.SEND_MESSAGE: _topic_written("topic"),
+    RequestCode.SEND_REPLY_MESSAGE: _topic_written("topic"),
+    RequestCode.SEND_MESSAGE_V2: _topic_written("b"),
+    RequestCode.SEND_BATCH_MESSAGE: _topic_written("b"),
+    RequestCode.SEND_REPLY_MESSAGE_V2: _topic_written("b"),
     RequestCode.CONSUMER_SEND_MSG_BACK: _given_back,
     RequestCode.PULL_MESSAGE: _TOPIC_AND_GROUP,
     RequestCode.LITE_PULL_MESSAGE: _TOPIC_AND_GROUP,

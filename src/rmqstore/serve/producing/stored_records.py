@@ -8,12 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqstore.services.schedule_search import record_at, waiting
+from rmqstore.services.stored import HALF_TOPIC, SCHEDULE_TOPIC, real_place
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
     from rmqstore.store import MessageStore
 
-__all__ = ["message_at"]
+__all__ = ["message_at", "topic_of_message"]
+
+
+def topic_of_message(message: Message) -> str:
+    """Return the topic that a message is meant for: it may wait for its time, or its end."""
+    place = None
+    if message.topic in (SCHEDULE_TOPIC, HALF_TOPIC):
+        place = real_place(message.properties)
+    return message.topic if place is None else place.topic
 
 
 def message_at(store: MessageStore, physical_offset: int) -> Message | None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import PutError
-from rmqstore.serve.producing.stored_records import message_at
+from rmqstore.serve.producing.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -173,6 +173,7 @@ def end_transaction(gateway: Gateway, connection: Connection, request: Request) 
     half = message_at(gateway.store, offset)
     if half is None or half.topic != HALF_TOPIC:
         raise _wrong("Find prepared transaction message failed")
+    gateway.check_topic(connection, request, topic_of_message(half), written=True)
     if half.properties.get("PGROUP") != group:
         raise _wrong("The producer group wrong")
     if half.queue_offset != number(request, "tranStateTableOffset", most=LONG_MAX):
