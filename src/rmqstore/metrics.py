@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.consume.lag import lag_of
 from rmqstore.errors import StoreClosedError, StoreCorruptError
 from rmqstore.services.figures import RATE_SECONDS
 from rmqstore.warn import log_warning
@@ -18,6 +19,7 @@ from rmqstore.warn import log_warning
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.store import MessageStore
 
 __all__ = ["RUNTIME", "RUNTIME_LABELS", "StoreCollector", "collector", "runtime_labels"]
@@ -94,13 +96,18 @@ def collector(
     ImportError
         prometheus-client is not installed: ``pip install "rmqstore[metrics]"``.
     """
+    need_client()
+    return StoreCollector(store, cluster, broker)
+
+
+def need_client() -> None:
+    """Raise ``ImportError``, which says what to do, where prometheus-client is not installed."""
     try:
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise ImportError(
             'metrics need prometheus-client: pip install "rmqstore[metrics]"'
         ) from error
-    return StoreCollector(store, cluster, broker)
 
 
 def runtime_labels(store: MessageStore, cluster: str, broker: str, boot: int) -> tuple[str, ...]:
@@ -200,6 +207,10 @@ class StoreCollector:
                 plain.add_metric((self._cluster, self._broker, topic), end)
         yield from (plain, retry, dead)
 
+    def _offsets(self, store: MessageStore) -> Offsets:
+        """Return where each group is in each queue that is counted."""
+        return {names: dict(queues) for names, queues in store.offsets.items()}
+
     def _groups(self, store: MessageStore) -> Iterator[Metric]:
         """Yield the progress of each group in each topic, and how far it is behind."""
         from prometheus_client.core import GaugeMetricFamily
@@ -227,14 +238,15 @@ class StoreCollector:
             labels=labels,
         )
         now = store.clock.now()
-        sums: dict[tuple[str, str], list[float]] = {}
         try:
-            lags = store.lag()
+            offsets = self._offsets(store)
+            lags = lag_of(store, offsets, None, None, sizes=False)
         except StoreCorruptError as error:  # the other figures are as good as before
             log_warning("no figures of groups: %s", error)
             return
+        sums = {(topic, group): [0.0, 0.0, 0.0, 0.0] for topic, group in sorted(offsets)}
         for lag in lags:
-            one = sums.setdefault((lag.topic, lag.group), [0.0, 0.0, 0.0, 0.0])
+            one = sums[lag.topic, lag.group]
             one[0] += lag.committed
             one[1] += lag.messages
             one[2] = max(one[2], lag.behind.total_seconds())

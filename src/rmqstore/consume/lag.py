@@ -59,7 +59,9 @@ class Lag:
     behind: timedelta
 
 
-def lag_of(store: Engine, offsets: Offsets, group: str | None, topic: str | None) -> list[Lag]:
+def lag_of(
+    store: Engine, offsets: Offsets, group: str | None, topic: str | None, *, sizes: bool = True
+) -> list[Lag]:
     """Return the lag of each queue that a group has an offset for, in order.
 
     Parameters
@@ -69,22 +71,26 @@ def lag_of(store: Engine, offsets: Offsets, group: str | None, topic: str | None
         ``(topic, group)`` to ``{queue id: offset}``.
     group, topic : str, optional
         Only these.
+    sizes : bool, optional
+        Whether ``bytes`` are added up, which reads all units that are behind; else they are 0.
     """
     return [
-        _of_queue(store, of_group, of_topic, queue_id, committed)
+        _of_queue(store, of_group, of_topic, queue_id, committed, sizes=sizes)
         for of_group, of_topic in sorted((names[1], names[0]) for names in offsets)
         if group in (None, of_group) and topic in (None, of_topic)
         for queue_id, committed in sorted(offsets[of_topic, of_group].items())
     ]
 
 
-def _of_queue(store: Engine, group: str, topic: str, queue_id: int, committed: int) -> Lag:
+def _of_queue(
+    store: Engine, group: str, topic: str, queue_id: int, committed: int, *, sizes: bool
+) -> Lag:
     known = paths.is_stored_topic_name(topic)
     for tried in range(_TRIES):
         low, high = (store._bounds(topic, queue_id) if known else None) or (0, 0)
         first = min(max(committed, low), high)
         try:
-            size = _bytes(store, topic, queue_id, first, high)
+            size = _bytes(store, topic, queue_id, first, high) if sizes else 0
             behind = _behind(store, topic, queue_id, first, high)
             break
         except FileNotFoundError:

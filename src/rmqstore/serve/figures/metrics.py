@@ -9,8 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rmqstore.metrics import RUNTIME, RUNTIME_LABELS, collector, runtime_labels
+from rmqstore.metrics import (
+    RUNTIME,
+    RUNTIME_LABELS,
+    StoreCollector,
+    need_client,
+    runtime_labels,
+)
 from rmqstore.serve.figures.http import HttpServer, Reply, Resource
+from rmqstore.serve.figures.lag import counted_offsets, online_groups
 from rmqstore.serve.figures.rates import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
@@ -24,7 +31,9 @@ from rmqstore.serve.page import resources
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.store import MessageStore
 
 __all__ = ["MetricsServer", "gateway_figures"]
 
@@ -56,13 +65,7 @@ class MetricsServer(HttpServer):
     """
 
     def __init__(self, gateway: Gateway, port: int) -> None:
-        settings = gateway.settings
-        of_store = collector(gateway.store, cluster=settings.cluster, broker=settings.broker)
-        from prometheus_client import CollectorRegistry
-
-        registry = CollectorRegistry()
-        registry.register(of_store)
-        self._of_store = registry
+        need_client()
         self._gateway = gateway
         pages: dict[str, Resource] = {"/metrics": self._metrics}
         super().__init__(port, pages)
@@ -74,8 +77,23 @@ class MetricsServer(HttpServer):
         # Those of the gateway are read in its loop, which this is; the rest is done in a thread.
         own = CollectorRegistry()
         own.register(_Families(gateway_figures(self._gateway)))
-        of_store = await self.aside(generate_latest, self._of_store)
+        store_s = CollectorRegistry()
+        store_s.register(_StoreFamilies(self._gateway))
+        of_store = await self.aside(generate_latest, store_s)
         return Reply(of_store + await self.aside(generate_latest, own), CONTENT_TYPE_LATEST)
+
+
+class _StoreFamilies(StoreCollector):
+    """The figures of the gateway's store, with what the consumers that are there want."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        settings = gateway.settings
+        super().__init__(gateway.store, settings.cluster, settings.broker)
+        self._online = online_groups(gateway)
+        self._most = settings.limits.offsets
+
+    def _offsets(self, store: MessageStore) -> Offsets:
+        return counted_offsets(store, self._online, self._most)
 
 
 class _Families:

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.figures.http import Reply, Resource
+from rmqstore.serve.figures.lag import online_groups
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.page.figures import overview, topic_figures
 
@@ -33,11 +34,9 @@ def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
 
     async def whole(query: Mapping[str, str]) -> Reply:
         host, port = gateway.settings.advertise or (gateway.settings.host, gateway.port)
-        figures = await server.aside(overview, gateway.store)
+        most = gateway.settings.limits.offsets
+        figures = await server.aside(overview, gateway.store, online_groups(gateway), most)
         figures["address"] = address_text(host, port)
-        for row in figures["groups"]:
-            group = gateway.clients.groups.get(row["group"])
-            row["consumers"] = len(group.clients) if group is not None else 0
         figures["connections"] = len(gateway.connections)
         return _json(figures)
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore import __version__
 from rmqstore.errors import StoreError, StoreFailedError
+from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
+    from rmqstore.serve.figures.lag import OnlineGroup
     from rmqstore.store import MessageStore
 
 __all__ = ["overview", "topic_figures"]
@@ -27,8 +29,16 @@ _INFLATED = 256 << 10  # bytes of a compressed body up to which it is inflated
 _COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 
-def overview(store: MessageStore) -> dict[str, Any]:
-    """Return the figures of a store, its topics and its groups."""
+def overview(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> dict[str, Any]:
+    """Return the figures of a store, its topics and its groups.
+
+    Parameters
+    ----------
+    store : MessageStore
+    online : dict of str to OnlineGroup
+    most : int
+        Queues without an offset of their group that are counted.
+    """
     stats = store.stats()
     ids = store.queue_ids()
     bounds = {
@@ -36,7 +46,7 @@ def overview(store: MessageStore) -> dict[str, Any]:
         for topic, queue_ids in ids.items()
     }
     names = sorted(store.topics, key=lambda name: (_is_system(name), name))
-    groups = _groups(store)
+    groups = _groups(store, online, most)
     return {
         "version": __version__,
         "now": store.clock.now(),
@@ -84,10 +94,24 @@ def _is_system(topic: str) -> bool:
     }  # fmt: skip
 
 
-def _groups(store: MessageStore) -> list[dict[str, Any]]:
-    """Return how far each group is in each topic, those that are behind most first."""
+def _groups(
+    store: MessageStore, online: Mapping[str, OnlineGroup], most: int
+) -> list[dict[str, Any]]:
+    """Return how far each group is in each topic, those that are behind most first.
+
+    ``messages`` is None where a group consumes by broadcast: its consumers know.
+    """
     found: list[dict[str, Any]] = []
-    for (topic, group), offsets in store.offsets.items():
+
+    def add(group: str, topic: str, messages: int | None, late: int) -> None:
+        consumers = online[group].consumers if group in online else 0
+        found.append(
+            {"group": group, "topic": topic, "messages": messages, "late": late,
+             "consumers": consumers}
+        )  # fmt: skip
+
+    counted = counted_offsets(store, online, most)
+    for (topic, group), offsets in counted.items():
         messages = 0
         late = 0  # ms between the newest message of a queue and the first not consumed
         for queue_id, committed in offsets.items():
@@ -99,8 +123,13 @@ def _groups(store: MessageStore) -> list[dict[str, Any]]:
                 first = store._store_time(topic, queue_id, at)
                 if first >= 0 and newest >= 0:
                     late = max(late, newest - first)
-        found.append({"group": group, "topic": topic, "messages": messages, "late": late})
-    found.sort(key=lambda one: (-one["messages"], one["group"], one["topic"]))
+        add(group, topic, messages, late)
+    queues = store.queue_ids()
+    for name, one in online.items():
+        for topic in one.topics:
+            if (topic, name) not in counted and not is_idle_retry(topic, name, queues):
+                add(name, topic, None if one.is_broadcast else 0, 0)
+    found.sort(key=lambda one: (-(one["messages"] or 0), one["group"], one["topic"]))
     return found
 
 

@@ -75,7 +75,8 @@ function groupRow(row, group) {
   cell(row, 0, group.group);
   cell(row, 1, group.topic);
   cell(row, 2, number.format(group.consumers), "n");
-  cell(row, 3, number.format(group.messages), group.messages ? "n late" : "n");
+  const behind = group.messages === null ? "-" : number.format(group.messages); // by broadcast
+  cell(row, 3, behind, group.messages ? "n late" : "n");
   cell(row, 4, group.messages ? span(group.late) : "", "n");
 }
 
@@ -105,7 +106,7 @@ function showOverview(now) {
   trouble(now.failed ? `The store takes no messages any more: ${now.failed}` : "");
   showTopics();
   rows(byId("group_rows"), now.groups, groupRow);
-  say("groups_note", now.groups.length === 0 ? "No group has consumed anything yet."
+  say("groups_note", now.groups.length === 0 ? "No group is here, or has been."
     : now.groups_left_out ? `${number.format(now.groups_left_out)} more are not shown.` : "");
 }
 

@@ -1,0 +1,95 @@
+"""How far groups have come: as operators' tools say it, no offset means nothing consumed.
+
+``store.lag()`` has only the queues that a group has an offset for: an embedding program does not
+tell the store what it has subscribed to. Clients tell the gateway.
+
+Source: ``broker/processor/AdminBrokerProcessor.java getConsumeStats``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqstore.brokerfiles.offsets import Offsets
+    from rmqstore.serve.gateway import Gateway
+    from rmqstore.store import MessageStore
+
+__all__ = ["OnlineGroup", "counted_offsets", "is_idle_retry", "online_groups"]
+
+_RETRY = "%RETRY%"
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineGroup:
+    """A group that has consumers.
+
+    Attributes
+    ----------
+    topics : tuple of str
+        What they have subscribed to.
+    is_broadcast : bool
+        Their offsets are with them, and not here.
+    consumers : int
+    """
+
+    topics: tuple[str, ...]
+    is_broadcast: bool
+    consumers: int
+
+
+def online_groups(gateway: Gateway) -> dict[str, OnlineGroup]:
+    """Return the groups that have consumers, by name; called in the gateway's loop."""
+    return {
+        name: OnlineGroup(tuple(group.subscriptions), group.is_broadcast, len(group.clients))
+        for name, group in gateway.clients.groups.items()
+    }
+
+
+def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Offsets:
+    """Return where each group is in each queue of its topics; called in any thread.
+
+    Its topics are those that it has offsets for, and those that its consumers have subscribed to;
+    while it has consumers, a topic that none of them wants is left out. A queue with messages that
+    it has no offset for is there with 0, but for groups that consume by broadcast.
+
+    Parameters
+    ----------
+    store : MessageStore
+    online : dict of str to OnlineGroup
+    most : int
+        Of the queues without an offset that are added.
+    """
+    found: Offsets = {}
+    for (topic, name), committed in store.offsets.items():
+        group = online.get(name)
+        if group is None or not group.topics or topic in group.topics:
+            found[topic, name] = {queue: max(0, offset) for queue, offset in committed.items()}
+    topics, queues = store.topics, store.queue_ids()
+    for name, one in online.items():
+        if not one.is_broadcast:
+            for topic in one.topics:
+                if topic in topics and not is_idle_retry(topic, name, queues):
+                    found.setdefault((topic, name), {})
+    added = 0
+    for (topic, name), offsets in found.items():
+        group = online.get(name)
+        if group is not None and group.is_broadcast:
+            continue
+        entry = store._registry.get(topic)
+        for queue in queues.get(topic, ()):
+            readable = entry is None or queue < entry.read_queue_nums
+            if readable and queue not in offsets and added < most:
+                offsets[queue] = 0
+                added += 1
+    return found
+
+
+def is_idle_retry(topic: str, group: str, queues: Mapping[str, object]) -> bool:
+    """Tell whether a topic is the one for a group's retries, and there has been none.
+
+    Every consumer subscribes to it.
+    """
+    return topic == _RETRY + group and not queues.get(topic)
