@@ -5,6 +5,8 @@
 The consumers are of this process, a connection each, and ask for what a Java push consumer asks for
 while nothing comes: two pulls that are held for 15 s, its offset every 5 s, the list of its group
 every 20 s, routes and a heartbeat every 30 s. Each is a group of its own.
+
+The exit code is 1 where a goal is missed; the goals are for a thousand consumers.
 """
 
 from __future__ import annotations
@@ -23,10 +25,23 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from serve.killed import ServeProcess, free_port
-from versus_serve import MIB, resident, seconds_of_processor
+from versus_serve import resident, seconds_of_processor
 
 TOPIC = "idle"
 PULL_SECONDS = 15.0
+CORE = 0.02  # goals: of a core, of a thousand idle consumers
+MEMORY = 50  # MB of its own, with them
+ARRIVAL = 1000.0  # us, p99
+START, STOP = 150.0, 100.0  # ms, medians
+
+
+def judged(name: str, value: float, goal: float, text: str) -> bool:
+    """Print a figure beside its goal, which it has to be below; tell whether it is."""
+    met = value < goal
+    print(
+        f"{name}: {text.format(value)} (goal: below {text.format(goal)}){'' if met else ' MISSED'}"
+    )
+    return met
 
 
 class IdleConsumer(asyncio.Protocol):
@@ -164,8 +179,8 @@ async def repeat(seconds: float, act: Callable[[], None]) -> None:
         await asyncio.sleep(seconds)
 
 
-async def idle(server: ServeProcess, count: int, seconds: float) -> None:
-    """Measure what a server uses for consumers that wait."""
+async def idle(server: ServeProcess, count: int, seconds: float) -> bool:
+    """Measure what a server uses for consumers that wait; tell whether the goals are met."""
     loop = asyncio.get_running_loop()
     await make_topic(server)
     before = resident(server.process.pid)
@@ -190,18 +205,21 @@ async def idle(server: ServeProcess, count: int, seconds: float) -> None:
     share = used / (time.monotonic() - began)
     after = resident(server.process.pid)
     assert not sum(one.refused for one in consumers), "pulls were refused"
-    print(
-        f"{count:,} idle push consumers: {share:.2%} of a core, "
-        f"{after / MIB:.1f} MiB of its own memory ({before / MIB:.1f} before)"
-    )
+    who = f"{count:,} idle push consumers"
+    met = [
+        judged(f"{who}, of a core", share, CORE, "{:.2%}"),
+        judged(f"{who}, memory of its own", after / 1e6, MEMORY, "{:.1f} MB"),
+    ]
+    print(f"memory of its own before them: {before / 1e6:.1f} MB")
     for task in tasks:
         task.cancel()
     for one in consumers:
         assert one.transport is not None
         one.transport.close()
+    return all(met)
 
 
-async def arrival(server: ServeProcess, count: int, _seconds: float) -> None:
+async def arrival(server: ServeProcess, count: int, _seconds: float) -> bool:
     """Measure from a send to its message at a consumer that waits, another connection."""
     await make_topic(server)
     consumer, producer = await connect(server, 0), await connect(server, 1)
@@ -217,10 +235,11 @@ async def arrival(server: ServeProcess, count: int, _seconds: float) -> None:
         took.append(time.perf_counter() - began)
     took.sort()
     p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
-    print(f"a message at a waiting consumer: p50 {p50 * 1e6:,.0f} us, p99 {p99 * 1e6:,.0f} us")
+    print(f"a message at a waiting consumer, p50: {p50 * 1e6:,.0f} us")
+    return judged("a message at a waiting consumer, p99", p99 * 1e6, ARRIVAL, "{:,.0f} us")
 
 
-def lifetimes(scratch: Path, rounds: int = 15) -> None:
+def lifetimes(scratch: Path, rounds: int = 15) -> bool:
     """Measure a start until clients can connect, and a stop until the process is gone."""
     starts, stops, answers = [], [], []
     for number in range(rounds):
@@ -240,33 +259,35 @@ def lifetimes(scratch: Path, rounds: int = 15) -> None:
         process.stdout.close()
         answers.append(process.returncode)
     assert not any(answers), answers
-    print(
-        f"start {statistics.median(starts) * 1e3:.0f} ms ({min(starts) * 1e3:.0f} to "
-        f"{max(starts) * 1e3:.0f}), stop {statistics.median(stops) * 1e3:.0f} ms "
-        f"({min(stops) * 1e3:.0f} to {max(stops) * 1e3:.0f}), of {rounds}"
-    )
+    met = []
+    for name, taken, goal in (("start", starts, START), ("stop", stops, STOP)):
+        millis = statistics.median(taken) * 1e3
+        met.append(judged(f"{name}, median of {rounds}", millis, goal, "{:.0f} ms"))
+        print(f"{name}: {min(taken) * 1e3:.0f} to {max(taken) * 1e3:.0f} ms")
+    return all(met)
 
 
-Measured = Callable[[ServeProcess, int, float], Awaitable[None]]
+Measured = Callable[[ServeProcess, int, float], Awaitable[bool]]
 MEASURED: dict[str, Measured] = {"arrival": arrival, "idle": idle}
 
 
 def main() -> int:
-    """Measure."""
+    """Measure; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(prog="serve_idle", description=__doc__.partition("\n")[0])
     parser.add_argument("--consumers", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=40.0, help="of idling")
     parser.add_argument("--only", default="", help="part of: start, arrival, idle")
     given = parser.parse_args()
+    met = []
     with tempfile.TemporaryDirectory(prefix="serve-idle-") as scratch:
         if given.only in "start":
-            lifetimes(Path(scratch))
+            met.append(lifetimes(Path(scratch)))
         for name, act in MEASURED.items():
             if given.only in name:
                 with ServeProcess(Path(scratch, name), free_port()) as server:
-                    asyncio.run(act(server, given.consumers, given.seconds))
+                    met.append(asyncio.run(act(server, given.consumers, given.seconds)))
                     server.stop()
-    return 0
+    return int(not all(met))
 
 
 if __name__ == "__main__":
