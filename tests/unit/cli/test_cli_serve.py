@@ -2,64 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import rmqstore
 from support.remoting import RemotingClient
+from support.serve_command import LIMIT
 
 pytestmark = pytest.mark.pure
-
-LIMIT = 60  # seconds after which something counts as hung
-
-
-class Served:
-    """The command, running; its output is piped."""
-
-    def __init__(self, *arguments: object) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        environment.pop("RMQSTORE_PATH", None)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "rmqstore", "serve", *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
-
-    def first_line(self) -> dict:
-        return json.loads(self.process.stdout.readline())
-
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, list[dict]]:
-        self.process.send_signal(number)
-        return self.end()
-
-    def end(self) -> tuple[int, str, list[dict]]:
-        output, errors = self.process.communicate(timeout=LIMIT)
-        logged = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
-        for line in errors.splitlines():  # of a broker.conf, or why it does not start
-            assert line.startswith(("{", "rmqstore: ")), errors
-        return self.process.returncode, output + errors, logged
-
-
-@pytest.fixture
-def serve() -> Iterator[type[Served]]:
-    started: list[Served] = []
-
-    def start(*arguments: object) -> Served:
-        started.append(Served(*arguments))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.process.kill()
-        one.process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
