@@ -98,6 +98,25 @@ def test_members_are_told_when_members_or_topics_change(server: Server) -> None:
         wait_until(lambda: members(three, "g") is None)
 
 
+def test_a_group_that_is_not_told(server: Server) -> None:
+    def beat(who: RemotingClient, name: str) -> None:
+        assert who.ask(34, None, heartbeat(name, [consumer("quiet", {"t": "*"})])).code == 0
+
+    def configure(asker: RemotingClient, tells: bool) -> None:
+        config = {"groupName": "quiet", "notifyConsumerIdsChangedEnable": tells}
+        assert asker.ask(200, None, json.dumps(config).encode()).code == 0
+
+    with client(server) as one, client(server) as two:
+        configure(one, False)
+        beat(one, "c1")
+        beat(two, "c2")
+        assert (told(one, "quiet"), told(two, "quiet")) == (0, 0)
+        assert members(one, "quiet") == ["c1", "c2"]
+        configure(one, True)
+        two.ask(35, {"clientID": "c2", "consumerGroup": "quiet"})
+        assert told(one, "quiet") == 1
+
+
 def test_a_connection_that_is_lost_leaves_its_groups(server: Server) -> None:
     with client(server) as one:
         one.ask(34, None, heartbeat("c1", [consumer("lost", {"t": "*"})]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
+from rmqstore.serve.consuming import distance
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient
+from support.retention_stores import CONFIG as RETAINED
+from support.retention_stores import put_hours
 from support.serving import on_loop
 
 QUERY, UPDATE = 14, 15
@@ -94,12 +98,56 @@ def test_a_new_group_where_the_first_messages_are_gone(
     assert query(client, "far") == 2
 
 
+def test_a_new_group_where_the_first_files_are_deleted(tmp_path: Path) -> None:
+    with Server(tmp_path, Settings(), RETAINED) as server, RemotingClient(server.address) as client:
+        put_hours(server.store, 20)
+        assert query(client, "new", "t") == 0
+        assert server.store.delete_expired(before=server.store.clock.now()).files > 0
+        assert server.store.queue_bounds("t", 0)[0] > 0
+        answer = client.ask(QUERY, {"consumerGroup": "new", "topic": "t", "queueId": 0})
+        assert answer.code == 22
+        assert query(client, "new", "t", queue=7) == 0  # which has no messages at all
+
+
+def test_far_is_more_than_40_percent_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pull then has 8 messages at most, or those that are whole in 64 KiB."""
+    size = 20_000
+    memory = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 100 * size}
+    monkeypatch.setattr(distance, "os", SimpleNamespace(sysconf=memory.__getitem__))
+    with Server(None, Settings(), CONFIG) as server, RemotingClient(server.address) as client:
+        server.store.create_topic("orders", 2)
+        for _ in range(60):
+            server.store.put("orders", b"x" * size, queue_id=0)
+        for _ in range(20):
+            server.store.put("orders", b"x", queue_id=1)
+
+        def pulled(offset: int, queue: int = 0) -> int:
+            answer = client.ask(11, {
+                "consumerGroup": "g", "topic": "orders", "queueId": queue, "queueOffset": offset,
+                "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
+                "subscription": "*", "subVersion": 0,
+            })  # fmt: skip
+            assert answer.code == 0
+            assert answer.fields is not None
+            return int(answer.fields["nextBeginOffset"]) - offset
+
+        assert pulled(0) == 3  # 64 KiB
+        assert pulled(30) == 13  # within 40 % of the end: 256 KiB
+        assert pulled(0, queue=1) == 20
+        for _ in range(60):
+            server.store.put("orders", b"x" * size, queue_id=0)
+        server.in_loop(setattr, server.gateway.distance, "_looked", -1.0)  # the end is looked at
+        assert pulled(0, queue=1) == 8
+
+
 def test_what_is_far_is_read_in_smaller_pieces(server: Server, client: RemotingClient) -> None:
     def limits(offset: int, ratio: int) -> tuple[int, int]:
         store = server.store
-        distance = Distance(store)
-        distance._near = {0: 100, 40: 1 << 40}[ratio]
-        return distance.limits("orders", 0, offset)
+        made = Distance(store)
+        made._near = {0: 100, 40: 1 << 40}[ratio]
+        return made.limits("orders", 0, offset)
 
     assert limits(0, 40) == (32, 256 << 10)
     assert limits(0, 0) == (8, 64 << 10)

@@ -12,8 +12,10 @@ import pytest
 import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
+from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import FAQ
+from rmqstore.types import GetStatus
 from support.remoting import Frame, RemotingClient
 from support.serving import consumer, heartbeat, on_loop, wait_until
 
@@ -258,6 +260,47 @@ def test_a_held_pull_ends_in_time(client: RemotingClient, server: Server) -> Non
     server.store.put("quiet", b"no", queue_id=0, tags="t0")
     answer = client.answer(number)  # what did not match is not read again
     assert place(answer) == (20, "NO_MATCHED_MESSAGE", 1, 0, 1)
+    assert held(server) == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_held"),
+    [(GetStatus.MESSAGE_WAS_REMOVING, 20, False), (GetStatus.OFFSET_FOUND_NULL, 19, True)],
+)
+def test_files_that_go_while_they_are_read(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch,
+    status: GetStatus, code: int, is_held: bool,
+) -> None:  # fmt: skip
+    """Of a log's file the client asks again at once; of a queue's it may wait."""
+    monkeypatch.setattr(server.store, "_pull", lambda *_: (status, 17, 3, 40, 0, b""))
+    assert place(pull(client, queueOffset=5)) == (code, status.name, 17, 3, 40)
+    number = hold(client, 50, queueOffset=5)
+    if is_held:
+        wait_until(lambda: held(server) == 1)
+    assert place(client.answer(number)) == (code, status.name, 17, 3, 40)
+
+
+def test_pulls_of_a_slow_reader_wait(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what a client does not read would pile up here."""
+    server.store.create_topic("slow", 1)
+    slow = True
+    asked = []
+
+    def is_slow(connection: Connection) -> bool:
+        asked.append(connection)
+        return slow
+
+    number = hold(client, topic="slow")
+    wait_until(lambda: held(server) == 1)
+    monkeypatch.setattr(Connection, "is_slow", property(is_slow))
+    server.store.put("slow", b"1", queue_id=0)
+    wait_until(lambda: len(asked) > 3)  # it is looked at again and again
+    assert held(server) == 1
+    assert client.is_quiet(0.05)
+    slow = False
+    assert bodies(client.answer(number)) == [b"1"]
     assert held(server) == 0
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from rmqstore.config import StoreConfig
+from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
+from rmqstore.serve.wire.frames import Request
 from support.remoting import Frame, RemotingClient
 
 HEART_BEAT, ROUTE, REPLY, REPLY_V2, PUSH = 34, 105, 324, 325, 326
@@ -103,6 +105,28 @@ def test_pushed_and_stored(
     assert (message.born_timestamp, message.born_host) == (BORN, replier.name)
     assert message.store_host == server.address
     assert server.store._registry.get(TOPIC).write_queue_nums == 1  # type: ignore[union-attr]
+
+
+def test_a_client_that_does_not_answer_in_10_seconds(
+    server: Server,
+    asker: RemotingClient,
+    replier: RemotingClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    async def ask(
+        connection: Connection, code: int, fields: object, body: bytes, *, seconds: float
+    ) -> Request:
+        assert code == PUSH
+        waits.append(seconds)
+        raise TimeoutError
+
+    monkeypatch.setattr(Connection, "ask", ask)
+    answer = replier.ask(REPLY_V2, fields(), b"x")
+    assert waits == [10.0]
+    assert (answer.code, remark(answer)) == (1, "push reply message to asker@1fail.")
+    assert server.store[TOPIC][0][0].body == b"x"
 
 
 def test_a_client_that_refuses(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.serve.testing.rules import RequestRules
 from rmqstore.testing import RmqServer
 from support.remoting import RemotingClient
 
@@ -88,6 +89,20 @@ def test_a_delayed_request_fails_late(rmq_server):
         begun = time.monotonic()
         assert client.ask(ROUTE, TBW).code == 1
         assert time.monotonic() - begun >= 0.025
+
+
+def test_a_delayed_request_of_a_client_that_is_gone(rmq_server, monkeypatch, wait_until):
+    gateway, due = rmq_server.gateway, []
+    go_on = RequestRules._go_on
+    monkeypatch.setattr(RequestRules, "_go_on", lambda *all_of_it: due.append(all_of_it))
+    rmq_server.delay(1, 310)
+    with RemotingClient(rmq_server.address) as client:
+        client.send(310, send_fields("orders"), b"1")
+        wait_until(lambda: due)
+    wait_until(lambda: not gateway.connections)
+    rmq_server.in_loop(go_on, *due[0])
+    assert gateway.requests[310] == 0
+    assert "orders" not in rmq_server.store
 
 
 def test_connections_are_closed_and_come_again(rmq_server):
