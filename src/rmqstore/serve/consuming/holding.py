@@ -4,13 +4,17 @@ The core notes for each of them its queue and the offset that it waits for. When
 put messages in their queues it makes a descriptor readable; then the pulls whose queues have what
 they wait for are read again, and those that find something are answered.
 
+Pulls that have waited long enough are answered some at a time: a thousand idle consumers would
+otherwise wake the loop a hundred times a second for it, and as often for their next pulls.
+
 Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArrivingListener.java``.
 """
 
 from __future__ import annotations
 
-import asyncio
+import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rmqstore._core import QueueHolds
@@ -25,6 +29,8 @@ __all__ = ["Holds"]
 
 _NOTHING_WANTED = (1 << 63) - 1
 _READ_AT_ONCE = 256  # pulls, before other events of the loop have a turn
+_EXPIRED_AT_ONCE = 256
+_LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
 _ROUNDS = 16  # reads of one pull, each past messages that it does not want
 _SLOW_SECONDS = 0.05  # until a client that does not read is looked at again
 
@@ -34,7 +40,13 @@ class _Hold:
     connection: Connection
     pull: PullRequest
     size: int
-    timer: asyncio.TimerHandle | None = None
+    ends: float  # time of the loop
+
+
+def _end(now: float, seconds: float) -> float:
+    """Return when a pull ends that is held from now on: when others do that are held as long."""
+    step = math.ldexp(1.0, math.frexp(seconds * _LATE)[1] - 1)  # a power of two
+    return math.ceil((now + seconds) / step) * step
 
 
 class Holds:
@@ -51,6 +63,7 @@ class Holds:
         self._wakeup = gateway.store._dispatch_wakeup()
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
+        self._ending: dict[float, set[int]] = {}  # by time; each has a timer, empty or not
         self._size = 0  # of all of them
         self._looking = False  # a look is due
         self._closed = False
@@ -77,8 +90,14 @@ class Holds:
         number = self._queues.add(pull.topic, pull.queue_id, pull.offset)
         size = sum(map(len, pull.request.fields.values()))
         self._size += size
-        hold = self._holds[number] = _Hold(connection, pull, size)
-        hold.timer = self._gateway.loop.call_later(pull.suspend / 1000, self._expire, number)
+        loop = self._gateway.loop
+        ends = _end(loop.time(), pull.suspend / 1000)
+        self._holds[number] = _Hold(connection, pull, size, ends)
+        ending = self._ending.get(ends)
+        if ending is None:
+            ending = self._ending[ends] = set()
+            loop.call_at(ends, self._expire, ends)
+        ending.add(number)
         self._of.setdefault(connection, set()).add(number)
         if len(self._holds) == 1:
             self._want()
@@ -103,8 +122,7 @@ class Holds:
         hold = self._holds.pop(number)
         self._size -= hold.size
         self._queues.remove(number)
-        if hold.timer is not None:
-            hold.timer.cancel()
+        self._ending[hold.ends].remove(number)
         numbers = self._of[hold.connection]
         numbers.discard(number)
         if not numbers:
@@ -175,9 +193,15 @@ class Holds:
             self._queues.set_offset(number, hold.pull.offset)
             self._look_soon()
 
-    def _expire(self, number: int) -> None:
-        """Answer a pull that has waited long enough."""
-        self._answer(self._remove(number), may_hold=False)
+    def _expire(self, ends: float) -> None:
+        """Answer pulls that have waited long enough."""
+        numbers = self._ending[ends]
+        for number in list(islice(numbers, _EXPIRED_AT_ONCE)):
+            self._answer(self._remove(number), may_hold=False)
+        if numbers:
+            self._gateway.loop.call_soon(self._expire, ends)
+        else:
+            del self._ending[ends]
 
     def _answer(self, hold: _Hold, *, may_hold: bool) -> bool:
         try:
