@@ -164,6 +164,11 @@ class GroupProgress:
             return {names: dict(queues) for names, queues in self._offsets().items()}
 
     @property
+    def table(self) -> Offsets:
+        """The offsets as they are now, of who writes them: only to look at, by any thread."""
+        return self._table.offsets
+
+    @property
     def count(self) -> int:
         """How many offsets there are, of all groups in all queues; not of another's file."""
         return self._count

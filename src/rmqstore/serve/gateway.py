@@ -65,9 +65,10 @@ class Gateway:
     topics_made : int
         How many topics were made because a producer has sent to them.
     hot_sends : bool
-        Whether plain sends (310, 10, 320) go from their frames to the log in the core, without
-        handlers. False: every request is a ``Request`` that goes through ``dispatch``, as access
-        control and faults of tests want it. May be changed at any time.
+        Whether plain sends (310, 10, 320) go from their frames to the log in the core, and commits
+        that change nothing (oneway 15) end there, without handlers. False: every request is a
+        ``Request`` that goes through ``dispatch``, as access control and faults of tests want it.
+        May be changed at any time.
     sends : ClientSends
         What those of all connections share, and their counts.
     durable : DurableAnswers
@@ -113,6 +114,7 @@ class Gateway:
         self._advertised: str | None = None
         self.hot_sends = settings.acl is None
         self.sends = client_sends(self)
+        self.sends.offsets = store._progress.table
         self.durable = DurableAnswers(self, self.sends)
         self.busy_poll = BusyPoll(loop)
         self._tasks: set[asyncio.Task[None]] = set()

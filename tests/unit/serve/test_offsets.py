@@ -71,6 +71,42 @@ def test_what_is_committed_is_answered(server: Server, client: RemotingClient) -
     assert query(client, "g", "%RETRY%g") == 5
 
 
+def test_what_is_committed_again_ends_in_the_core(server: Server, client: RemotingClient) -> None:
+    def ended() -> int:
+        return server.gateway.sends.requests().get(UPDATE, 0)
+
+    def tell(**other: Any) -> None:
+        asked = {"consumerGroup": "again", "topic": "orders", "queueId": 0, "commitOffset": 4}
+        client.tell(UPDATE, asked | other)
+
+    before = ended()
+    handled = server.gateway.requests[UPDATE]
+    tell()
+    assert (query(client, "again"), ended() - before) == (4, 0)
+    tell()
+    tell(queueId="+0", commitOffset="004")
+    assert (query(client, "again"), ended() - before) == (4, 2)
+    tell(commitOffset=5)
+    assert (query(client, "again"), ended() - before) == (5, 2)
+    for other in ({"commitOffset": 4}, {"queueId": 1}, {"topic": "unknown"}, {"commitOffset": -1},
+                  {"consumerGroup": "others\u00e4"}, {"queueId": "x"}):  # fmt: skip
+        tell(**other)
+    assert (query(client, "again"), ended() - before) == (4, 2)
+    assert query(client, "again", queue=1) == 4
+    assert server.gateway.requests[UPDATE] - handled == 8
+    server.store._commit_progress("orders", "again", 0, 6)
+    tell()  # it is not what is there any more
+    assert (query(client, "again"), ended() - before) == (4, 2)
+    assert update(client, "again", 4).code == 0  # somebody waits for the answer
+    server.gateway.hot_sends = False
+    tell()
+    assert (query(client, "again"), ended() - before) == (4, 2)
+    server.gateway.hot_sends = True
+    server.store.delete_group("again", offsets=True)
+    tell()
+    assert (query(client, "again"), ended() - before) == (4, 2)
+
+
 @pytest.mark.parametrize(
     ("other", "code"),
     [

@@ -91,7 +91,8 @@ cdef class FrameReader:
     def take(self, ClientSends sends=None):
         """The next request that Python handles, None if what came has no more.
 
-        Plain sends before it are stored, with ``sends``; ``answers`` has theirs.  ValueError:
+        Plain sends before it are stored, with ``sends``; ``answers`` has theirs.  Commits of
+        offsets that are known already, which nobody waits for, are left out.  ValueError:
         what came is no frame.
         """
         cdef Store *store = NULL if sends is None else sends.engine.store
@@ -130,6 +131,12 @@ cdef class FrameReader:
                     continue
             if sends is not None and sends.run.count:
                 self.store_run(sends)
+                continue
+            if rc > 0 and sends is not None and sends.offsets is not None \
+                    and header.code == CODE_UPDATE_OFFSET and header.flag & 3 == FLAG_ONEWAY \
+                    and not self.long_way and is_known_offset(header, sends.offsets):
+                sends.requests_offset += 1
+                self.start += self.frame.size
                 continue
             if rc == 0:
                 if self.start == self.stop:
@@ -204,7 +211,9 @@ cdef class FrameReader:
         cdef int64_t i
         for i in range(header.field_count):
             field = &header.fields[i]
-            name = self.text(&field.name)
+            name = usual_name(&field.name)
+            if name is None:
+                name = self.text(&field.name)
             if field.value.length >= 0:
                 fields[name] = self.text(&field.value)
             else:

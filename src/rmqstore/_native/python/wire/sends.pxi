@@ -23,6 +23,8 @@ cdef class ClientSends:
         With synchronous flush: something was stored since ``flush``.
     undispatched : bool
         Something was stored of which the dispatch thread was not told.
+    offsets : dict or None
+        How far the groups have come: commits of what is in it end here.
     """
 
     cdef OpenStore engine
@@ -32,9 +34,11 @@ cdef class ClientSends:
     cdef bytes region
     cdef public bint unflushed
     cdef bint undispatched
+    cdef public dict offsets
     cdef int64_t requests_v2     # stored, by their code
     cdef int64_t requests_long
     cdef int64_t requests_batch
+    cdef int64_t requests_offset
 
     def __cinit__(self, OpenStore engine not None, str cluster not None, str region not None):
         cdef Text quoted
@@ -88,9 +92,10 @@ cdef class ClientSends:
         return found
 
     def requests(self):
-        """How many requests were stored this way, by their code."""
-        return {CODE_SEND: self.requests_long, CODE_SEND_V2: self.requests_v2,
-                CODE_SEND_BATCH: self.requests_batch}
+        """How many requests have ended here, by their code; not those of which there was none."""
+        counts = {CODE_SEND: self.requests_long, CODE_SEND_V2: self.requests_v2,
+                  CODE_SEND_BATCH: self.requests_batch, CODE_UPDATE_OFFSET: self.requests_offset}
+        return {code: count for code, count in counts.items() if count}
 
     def flush(self):
         """Have the log forced to the disk, by its own thread."""

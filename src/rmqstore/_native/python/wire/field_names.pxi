@@ -1,0 +1,35 @@
+# Names of fields that consumers send while nothing comes: texts whose hashes are known.
+
+cdef tuple USUAL_NAMES = (
+    "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset",
+    "suspendTimeoutMillis", "subscription", "subVersion", "expressionType")
+cdef enum:
+    USUAL_NAMES_COUNT = 11
+
+cdef NameText[USUAL_NAMES_COUNT] USUAL_TEXTS
+
+
+cdef str usual_name(const WireText *text):
+    """The text of a name that is among them; None: it is not."""
+    cdef const NameText *known
+    cdef int64_t i
+    if not text.escaped:
+        for i in range(USUAL_NAMES_COUNT):
+            known = &USUAL_TEXTS[i]
+            if is_same(text.data, text.length, known.name, known.length):
+                return <str>known.text
+    return None
+
+
+cdef int init_usual_names() except -1:
+    cdef Py_ssize_t length = 0
+    cdef int64_t i
+    for i in range(USUAL_NAMES_COUNT):
+        name = USUAL_NAMES[i]
+        USUAL_TEXTS[i].name = PyUnicode_AsUTF8AndSize(name, &length)
+        USUAL_TEXTS[i].length = length
+        USUAL_TEXTS[i].text = <PyObject *>name
+    return 0
+
+
+init_usual_names()

@@ -1,0 +1,46 @@
+# Offsets that a consumer commits again and again while nothing comes: there is nothing to do.
+#
+# Source: broker/processor/ConsumerManageProcessor.java updateConsumerOffset
+
+cdef enum:
+    CODE_UPDATE_OFFSET = 15
+    FLAG_ONEWAY = 2              # with the lowest bit clear: a request that nobody waits for
+
+
+cdef str plain_text(const WireText *text):
+    """A text without escapes; None: it is none, or has some."""
+    if text.length < 0 or text.escaped or utf8_error(text.data, text.length) >= 0:
+        return None
+    return PyUnicode_DecodeUTF8(text.data, text.length, NULL)
+
+
+cdef int is_known_offset(const Header *header, dict offsets) except -1:
+    """Whether a commit is of what is in ``offsets``: topic and group to queue id to offset.
+
+    Where it is, it changes nothing, whether it is allowed or not; all others are for Python.
+    """
+    cdef const WireField *field
+    cdef const WireField *group = NULL
+    cdef const WireField *topic = NULL
+    cdef int64_t queue_id = -1
+    cdef int64_t offset = -1
+    cdef int64_t i
+    for i in range(header.field_count):
+        field = &header.fields[i]
+        if wire_is(&field.name, b"consumerGroup", 13):
+            group = field
+        elif wire_is(&field.name, b"topic", 5):
+            topic = field
+        elif wire_is(&field.name, b"queueId", 7):
+            if not wire_int(&field.value, 0, INT32_MAX, &queue_id):
+                return False
+        elif wire_is(&field.name, b"commitOffset", 12):
+            if not wire_int(&field.value, 0, INT64_MAX, &offset):
+                return False
+    if group == NULL or topic == NULL or queue_id < 0 or offset < 0:
+        return False
+    group_name, topic_name = plain_text(&group.value), plain_text(&topic.value)
+    if group_name is None or topic_name is None:
+        return False
+    queues = offsets.get((topic_name, group_name))
+    return queues is not None and queues.get(queue_id) == offset
