@@ -304,6 +304,16 @@ def test_pulls_of_a_slow_reader_wait(
     assert held(server) == 0
 
 
+def test_many_held_pulls_end_in_time(client: RemotingClient, server: Server) -> None:
+    server.store.create_topic("idle", 1)
+    began = time.monotonic()
+    numbers = [hold(client, 1_000, topic="idle") for _ in range(600)]
+    for number in numbers:
+        assert client.answer(number).code == 19
+    assert time.monotonic() - began >= 0.99
+    assert held(server) == 0
+
+
 def test_a_pull_that_may_not_be_held(client: RemotingClient) -> None:
     for flag, millis in ((SUBSCRIPTION, 10_000), (SUBSCRIPTION | SUSPEND, 0)):
         answer = pull(client, queueOffset=40, sysFlag=flag, suspendTimeoutMillis=millis)
