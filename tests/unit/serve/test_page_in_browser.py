@@ -17,6 +17,7 @@ from support.serving import consumer, heartbeat
 pytestmark = pytest.mark.pure  # the browser is no program for a preloaded sanitizer
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+BODIES = "[...document.querySelectorAll('#messages .line + pre')].map((one) => one.textContent)"
 DARK, LIGHT = "rgb(20, 24, 28)", "rgb(246, 247, 248)"
 
 
@@ -61,10 +62,7 @@ def test_what_messages_say_is_text(server: Server, browse: Callable[..., Page]) 
     page = browse("orders")
     page.wait_for("document.querySelectorAll('#messages li').length === 5")
     assert page.text("#address") == server.address
-    bodies = page.run(
-        "[...document.querySelectorAll('#messages .line + pre')].map(p => p.textContent)"
-    )
-    assert bodies == [f"order {n} {HOSTILE}" for n in reversed(range(5))]
+    assert page.run(BODIES) == [f"order {n} {HOSTILE}" for n in reversed(range(5))]
     assert HOSTILE in str(page.text("#messages details pre"))
     assert page.run("document.title") == "rmqstore"
     assert page.run("document.querySelectorAll('img, #messages script').length") == 0
@@ -112,10 +110,7 @@ def test_it_stays_live(server: Server, browse: Callable[..., Page]) -> None:
         store.put("orders", b"%d" % number, queue_id=0)
         page.wait_for(f"document.querySelector('#messages pre').textContent === '{number}'")
     page.wait_for("document.querySelector('#puts').textContent === '4'")
-    assert (
-        page.run(row("topic_rows", "orders"))[:3] == ["orders", "8", "4"]
-        or page.run(row("topic_rows", "orders"))[2] == "4"
-    )
+    assert page.run(row("topic_rows", "orders"))[2] == "4"
     with RemotingClient(server.address) as client:
         client.ask(105, {"topic": "orders"})
         page.wait_for("document.querySelector('#connections').textContent === '1'")
@@ -146,17 +141,16 @@ def test_a_click_on_a_topic_shows_its_newest_messages(
     store = server.store
     for number in range(30):
         store.put("orders", b"order %d" % number, queue_id=number % 4, tags="paid")
-    store.put("a & b".replace(" & ", "-"), b"first", queue_id=0)
+    store.put("a", b"first", queue_id=0)
     page = browse()
-    page.wait_for("document.querySelector('#topic_name').textContent === 'a-b'")
+    page.wait_for("document.querySelector('#topic_name').textContent === 'a'")
     page.run(
         "[...document.querySelectorAll('#topic_rows button')]"
         ".find((one) => one.textContent === 'orders').click()"
     )
     page.wait_for("document.querySelector('#topic_name').textContent === 'orders'")
     page.wait_for("document.querySelectorAll('#messages li').length === 20")
-    bodies = "[...document.querySelectorAll('#messages .line + pre')].map((one) => one.textContent)"
-    assert page.run(bodies) == [f"order {number}" for number in range(29, 9, -1)]
+    assert page.run(BODIES) == [f"order {number}" for number in range(29, 9, -1)]
     assert page.text("#messages .tag") == "paid"
     assert page.run("location.hash") == "#orders"
     assert page.text("tr.chosen button") == "orders"
