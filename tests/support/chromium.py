@@ -56,7 +56,7 @@ class Page:
             ["bash", "-c", command, "bash", *map(str, theirs), program,
              "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              f"--user-data-dir={self._profile.name}", "--remote-debugging-pipe",
-             f"--window-size={size[0]},{size[1]}"],
+             "--hide-scrollbars"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=theirs, start_new_session=True,
         )  # fmt: skip
@@ -71,6 +71,10 @@ class Page:
             self._session = attached["sessionId"]
             scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
             self._ask("Emulation.setEmulatedMedia", features=[scheme])
+            self._ask(
+                "Emulation.setDeviceMetricsOverride", width=size[0], height=size[1],
+                deviceScaleFactor=1, mobile=False,
+            )  # fmt: skip
             self._ask("Page.navigate", url=url)
         except BaseException:
             self.close()
