@@ -85,12 +85,12 @@ def lag(
         Column("group", "name", width=80, least=16),
         Column("topic", "name", width=80, least=16),
         Column("queue_id", "number", heading="queue"),
-        Column("committed", "count", rank=1),
-        Column("min_offset", "count", heading="min", rank=4),
-        Column("max_offset", "count", heading="max", rank=3),
+        Column("committed", "count", rank=2),
+        Column("min_offset", "count", heading="min", rank=5),
+        Column("max_offset", "count", heading="max", rank=4),
         Column("messages", "count"),
-        Column("bytes", "bytes", rank=2),
-        Column("behind", "number", heading="behind, s"),
+        Column("bytes", "bytes", rank=3),
+        Column("behind", "number", heading="behind, s", rank=1),
     )
     with (
         open_store(store, "r", config) as opened,

@@ -185,6 +185,9 @@ def test_topics_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
                 messages.commit()
     shown = on_terminal(80, "lag", tmp_path / "s").lines
     assert headings(shown[0]) == ["group", "topic", "queue", "committed", "messages", "behind, s"]
+    narrow = on_terminal(60, "lag", tmp_path / "s").lines
+    assert headings(narrow[0]) == ["group", "topic", "queue", "messages"]
+    assert len({line.split()[1] for line in narrow}) == 3
     first, second = (line.split()[1] for line in shown[1:])
     assert first != second
     assert topics[0].startswith(first.removesuffix("..."))
