@@ -22,7 +22,7 @@ MILLISECONDS = re.compile(r"\b1[5-9]\d{11}\b")
 PLACE = re.compile(r", org\.apache\.rocketmq\.[\w.$]+\(\w+\.java:\d+\)$")  # of what was thrown
 UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
-PULL, UPDATE_OFFSET, HEARTBEAT, CHECK, NOTIFY, ROUTE = 11, 15, 34, 39, 40, 105
+PULL, QUERY_OFFSET, UPDATE_OFFSET, HEARTBEAT, CHECK, NOTIFY, ROUTE = 11, 14, 15, 34, 39, 40, 105
 CHECK_CLIENT = 46
 PARSE_FAILED = 23
 SENDS = {310: "i", 320: "i", 325: "i", 326: "properties", 10: "properties", 324: "properties"}
@@ -202,8 +202,8 @@ class Transcript:
                 if (part := _part(answered, asked.code)) not in self.answers[text]:
                     self.answers[text].append(part)
         for kinds in orders.values():
-            if {31, PULL} <= set(kinds):  # a lite consumer seeks while its threads pull already
-                kinds.remove(PULL)
+            if 31 in kinds:  # a lite consumer seeks while its threads ask where to pull, and pull
+                kinds[:] = [kind for kind in kinds if kind not in (PULL, QUERY_OFFSET)]
         self.orders = sorted(" ".join(map(str, kinds)) for kinds in orders.values() if kinds)
 
 
