@@ -7,12 +7,14 @@ from typing import Any
 
 TOPICS = ("traffic-a", "traffic-b")
 TRANSACTIONS = "traffic-tx"
+QUESTIONS = "traffic-q"
 QUEUES = 4
 TAGS = ("red", "green", "blue")
 EXPRESSIONS = (  # the first tag passes each of them
     "*",
     "red",
     "red || blue",
+    "sql:TAGS = 'red' OR p0 IN ('plain', '\"quoted\" \\ / {}') AND p1 IS NOT NULL",
 )
 TEXTS = ("", "plain", "K\u00f6ln \u6771\u4eac", "\U0001f680 up", '"quoted" \\ / {}', "x" * 300)
 
@@ -41,6 +43,7 @@ def program(random: Random, sends: int) -> list[dict[str, Any]]:
     steps += [
         {"do": "transaction", "topic": TRANSACTIONS, "outcome": "COMMIT_MESSAGE", **message()}
     ]
+    steps += [{"do": "send", "topic": QUESTIONS, "queue": 0, **message()}]
     groups = {
         f"traffic-g{n}": {
             **{topic: random.choice(EXPRESSIONS) for topic in TOPICS},
@@ -52,6 +55,22 @@ def program(random: Random, sends: int) -> list[dict[str, Any]]:
     for group, topics in groups.items():
         running.append(f"{group}-0")
         steps.append({"do": "start", "group": group, "instance": running[-1], "topics": topics})
+    everything = dict.fromkeys(TOPICS, "*")
+    for how, instances, topics in (
+        ("orderly", 1, everything | {TRANSACTIONS: "*"}),
+        ("broadcast", 2, {topic: random.choice(EXPRESSIONS) for topic in TOPICS}),
+        ("reply", 1, {QUESTIONS: "*"}),
+    ):
+        for n in range(instances):
+            instance = f"traffic-{how}-{n}"
+            steps.append(
+                {"do": "start", "group": f"traffic-{how}", "instance": instance, "how": how,
+                 "topics": topics}
+            )  # fmt: skip
+    steps += [  # whatever else comes
+        {"do": "request", "topic": QUESTIONS, "queue": 0, **message()},
+        {"do": "send", "topic": TOPICS[0], "queue": 0, "async": True, **message()},
+    ]
     changes = sorted(random.sample(range(sends), 2))
     for n in range(sends):
         if n in changes:
@@ -77,12 +96,16 @@ def program(random: Random, sends: int) -> list[dict[str, Any]]:
                 "after-check": random.choice(["COMMIT_MESSAGE", "ROLLBACK_MESSAGE"]),
             }
             steps.append({"do": "transaction", "topic": TRANSACTIONS, "outcome": outcome, **one})
+        elif kind < 0.3:
+            steps.append({"do": "request", "topic": QUESTIONS, "queue": queue, **message()})
         else:
             one = {"do": "send", "topic": topic, "queue": queue, **message()}
             if random.random() < 0.15:
                 one["delay"] = 1
             if random.random() < 0.15:
                 one["oneway"] = True
+            elif random.random() < 0.3:
+                one["async"] = True
             steps.append(one)
     # A consumer's offset moves past what it did not ask for with the next message that it did.
     steps.append({"do": "settle", "ms": 2500})  # what is delayed is there

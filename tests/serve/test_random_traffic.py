@@ -29,7 +29,13 @@ SENDS = int(os.environ.get("RMQSTORE_TRAFFIC_SENDS", "40"))
 ROUNDS = int(os.environ.get("RMQSTORE_TRAFFIC_ROUNDS", "1"))
 # How often a broker asks is a matter of time, and with it the copies that it asks with.
 COPIES = {"RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"}
-BY_TIME = {"TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"}
+BY_TIME = {
+    "TRANSACTION_CHECK_TIMES",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    "PUSH_REPLY_TIME",
+    "ARRIVE_TIME",
+    "REPLY_MESSAGE_ARRIVE_TIME",
+}
 
 
 def run(make: Any, path: Path, steps: list[dict[str, Any]]) -> dict[str, Any]:
@@ -37,7 +43,8 @@ def run(make: Any, path: Path, steps: list[dict[str, Any]]) -> dict[str, Any]:
     with make(path) as server, JavaClients() as clients:
         said, _ = clients.call("program", namesrv=server.namesrv, steps=steps, timeout=300)
         server.stop()
-    sent = Counter(tuple(row[1]) for row in said if row[0] == "sent")
+    kinds = ("sent", "answered", "replied")
+    sent = Counter((row[0], *row[1]) for row in said if row[0] in kinds)
     # Once is once: a consumer that goes may leave one to be delivered a second time.
     delivered = {tuple(row[1:]) for row in said if row[0] == "delivered"}
     text = (path / "config" / "consumerOffset.json").read_text()
@@ -95,6 +102,9 @@ def test_the_same_traffic(java: None, tmp_path: Path, traffic_seed: str, round_n
     seed = f"RMQSTORE_CLIENTS_SEED={traffic_seed}"
     assert sum(real["sent"].values()) > SENDS // 2
     assert len(real["delivered"]) > SENDS
+    assert {kind for kind, *_ in real["sent"]} == {"sent", "answered", "replied"}
+    consumers = {who for who, *_ in real["delivered"]}
+    assert consumers >= {"traffic-orderly", "traffic-broadcast-0", "traffic-broadcast-1"}
     for what in ("sent", "delivered", "committed", "records"):
         assert real[what], what
         if real[what] != ours[what]:
