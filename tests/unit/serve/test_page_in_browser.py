@@ -100,6 +100,20 @@ def test_how_far_groups_are_behind(server: Server, browse: Callable[..., Page]) 
         assert page.run(row("group_rows", "billing"))[4] == ""
 
 
+def test_by_how_much_groups_are_late(server: Server, browse: Callable[..., Page]) -> None:
+    """Between the first message that is not consumed and the newest, of the queue that is worst."""
+    store = server.store
+    for queue, hours in ((0, 1.5), (1, 0.5)):
+        store.put("orders", b"first", queue_id=queue)
+        store.clock.advance(int(hours * 3600))
+        store.put("orders", b"last", queue_id=queue)
+    store._commit_progress("orders", "billing", 1, 0)
+    page = browse()
+    assert page.run(row("group_rows", "billing")) == ["billing", "orders", "0", "4", "90 min"]
+    store._commit_progress("orders", "billing", 0, 1)
+    page.wait_for(f"({row('group_rows', 'billing')})?.[4] === '30 min'")
+
+
 def test_it_stays_live(server: Server, browse: Callable[..., Page]) -> None:
     store = server.store
     store.put("orders", b"first", queue_id=0)
