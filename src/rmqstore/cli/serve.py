@@ -129,9 +129,11 @@ def serve(
     stop = threading.Event()
     _stop_on_signals(stop)
     from rmqstore.serve.conf import BrokerConf
+    from rmqstore.serve.network.descriptors import raise_limit
     from rmqstore.serve.server import Server
     from rmqstore.serve.serving import served
 
+    raise_limit()
     try:
         conf = BrokerConf.from_file(config) if config is not None else BrokerConf()
         if port is None:

@@ -52,6 +52,8 @@ class Gateway:
     port : int
         Where it listens in the end.
     connections : set of Connection
+    connecting : set of Connection
+        Those that were accepted and are not among the connections yet.
     handlers : dict
         Request code to handler; those of tests may be put in.
     rules : RequestRules or None
@@ -62,6 +64,8 @@ class Gateway:
         How many there were by code, but for those that the core has handled; see ``sends``.
     refused_connections : int
         Closed as there were too many.
+    stopping : bool
+        Whether connections that come are closed at once.
     topics_made : int
         How many topics were made because a producer has sent to them.
     hot_sends : bool
@@ -101,7 +105,9 @@ class Gateway:
         self.port = settings.port
         self.log = logging.getLogger("rmqstore.serve")
         self.connections: set[Connection] = set()
+        self.connecting: set[Connection] = set()
         self.refused_connections = 0
+        self.stopping = False
         self.requests: Counter[int] = Counter()
         self._kept = 0  # by all of them together
         self.handlers: dict[int, Handler] = dict(HANDLERS)
@@ -149,6 +155,7 @@ class Gateway:
 
     def connected(self, connection: Connection) -> None:
         """Note a new connection."""
+        self.connecting.discard(connection)
         self.connections.add(connection)
 
     def disconnected(self, connection: Connection) -> None:
@@ -264,6 +271,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Take no more requests, answer those that were taken, close the connections."""
+        self.stopping = True
         for timer in self._timers.values():
             timer.cancel()
         for connection in list(self.connections):

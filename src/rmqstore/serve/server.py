@@ -24,8 +24,9 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError, StoreFailedError
 from rmqstore.serve.gateway import Gateway
 from rmqstore.serve.network.connection import Connection
+from rmqstore.serve.network.descriptors import leaves_room
 from rmqstore.serve.network.sockets import BACKLOG, address_text, is_loopback, listen, own_address
-from rmqstore.serve.network.tls import HANDSHAKE_SECONDS, begins_with_tls
+from rmqstore.serve.network.tls import begins_with_tls
 from rmqstore.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("rmqstore.serve")
 _STOP_SECONDS = 30.0  # until a loop that does not come to an end is left alone
 _WATCH_SECONDS = 1.0
+_WARN_SECONDS = 60.0  # until it is said again that there are too few file descriptors
 
 
 class Server(Closing):
@@ -73,9 +75,10 @@ class Server(Closing):
         self._closing = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._temporary: str | None = None
+        self._metrics_socket: socket.socket | None = None
         self._metrics: MetricsServer | None = None
         self._store_failed = False
-        self._connecting = 0
+        self._warn_again = 0.0
         try:
             self._open(path, settings, config, infer_sizes, metrics_port)
         except BaseException:
@@ -102,7 +105,12 @@ class Server(Closing):
         from rmqstore.opening import open_store
         from rmqstore.syncing import make_directories
 
-        # The port first: where it is in use nothing is made.
+        # The ports first: where one is in use nothing is made. That of the VIP channel, for which
+        # nobody has asked, comes last.
+        if metrics_port is not None:
+            from rmqstore.serve.figures.metrics import MetricsServer
+
+            self._metrics_socket = MetricsServer.bind(metrics_port)
         self._sockets = listen(settings.host, settings.port)
         host, port = self._sockets[0].getsockname()[:2]
         if len(self._sockets) == 1:
@@ -123,10 +131,8 @@ class Server(Closing):
         self._loop = _new_loop()
         self.gateway = Gateway(self.store, settings, self._loop)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
-        if metrics_port is not None:
-            from rmqstore.serve.figures.metrics import MetricsServer
-
-            self._metrics = MetricsServer(self.gateway, metrics_port)
+        if self._metrics_socket is not None:
+            self._metrics = MetricsServer(self.gateway, self._metrics_socket)
             self.metrics_address = self._metrics.address
         self._warn(host)
 
@@ -173,44 +179,74 @@ class Server(Closing):
                 self._loop.remove_reader(listening)
                 self._loop.call_later(1.0, self._accept_again, listening)
                 return
-            taken = len(self.gateway.connections) + self._connecting
-            if taken >= self.gateway.settings.limits.connections:
+            if not self._has_room(accepted):
                 accepted.close()
                 self.gateway.refused_connections += 1
                 continue
             accepted.setblocking(False)
             with suppress(OSError):  # the client is gone already
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connecting += 1
-            self.gateway.spawn(self._connect(accepted))
+            connection = Connection(self.gateway)
+            self.gateway.connecting.add(connection)
+            self.gateway.spawn(self._connect(accepted, connection))
+
+    def _has_room(self, accepted: socket.socket) -> bool:
+        """Tell whether there may be one more connection."""
+        taken = len(self.gateway.connections) + len(self.gateway.connecting)
+        if taken >= self.gateway.settings.limits.connections:
+            return False
+        if leaves_room(accepted.fileno()):
+            return True
+        now = self._loop.time()
+        if now >= self._warn_again:
+            self._warn_again = now + _WARN_SECONDS
+            _LOG.warning(
+                "no more than %d connections: the limit of open files (ulimit -n) is low", taken
+            )
+        return False
 
     def _accept_again(self, listening: socket.socket) -> None:
         if not self.closed:
             self._loop.add_reader(listening, self._accept, listening)
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
+        """Connect with TLS if there is a certificate and the client begins with a handshake."""
+        tls = self.gateway.settings.tls
+        seconds = self.gateway.settings.limits.handshake_seconds
+        # Once it has a transport, that closes the socket, whatever happens.
         try:
-            await self._connect_as_begun(accepted)
+            if tls is None or not await self._begins_with_tls(accepted, seconds):
+                await self._connect_plainly(accepted, connection)
+            else:
+                await self._loop.connect_accepted_socket(
+                    lambda: connection, accepted, ssl=tls, ssl_handshake_timeout=seconds
+                )
         except (OSError, TimeoutError):  # SSLError is an OSError
-            accepted.close()
+            pass
+        finally:
+            self.gateway.connecting.discard(connection)
+
+    async def _begins_with_tls(self, accepted: socket.socket, seconds: float) -> bool:
+        try:
+            return await begins_with_tls(self._loop, accepted, seconds)
         except BaseException:
             accepted.close()
             raise
-        finally:
-            self._connecting -= 1
 
-    async def _connect_as_begun(self, accepted: socket.socket) -> None:
-        """Connect with TLS if there is a certificate and the client begins with a handshake."""
-        tls = self.gateway.settings.tls
-        if tls is None or not await begins_with_tls(self._loop, accepted):
-            await self._loop.connect_accepted_socket(lambda: Connection(self.gateway), accepted)
-            return
-        await self._loop.connect_accepted_socket(
-            lambda: Connection(self.gateway),
-            accepted,
-            ssl=tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+    async def _connect_plainly(self, accepted: socket.socket, connection: Connection) -> None:
+        """Connect without TLS; a stop waits for the few turns of the loop that it takes.
+
+        Of a connection that is cancelled in between, uvloop closes the socket and never says that
+        it is lost.
+        """
+        connecting = self._loop.create_task(
+            self._loop.connect_accepted_socket(lambda: connection, accepted)
         )
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await connecting
+            raise
 
     def _watch(self) -> None:
         """Say, once, that the store takes no messages any more."""
@@ -232,6 +268,7 @@ class Server(Closing):
             listening.close()
         if self._metrics is not None:
             self._metrics.stop()
+        await asyncio.sleep(0)  # whose task is cancelled before it begins is closed by nobody
         await self.gateway.stop()
         with suppress(TimeoutError, RuntimeError):  # a query of a huge store goes on alone
             await asyncio.wait_for(self._loop.shutdown_default_executor(), 1.0)
@@ -320,6 +357,8 @@ class Server(Closing):
             listening.close()
         if self._metrics is not None:
             self._metrics.close()
+        elif self._metrics_socket is not None:
+            self._metrics_socket.close()
         try:
             store = getattr(self, "store", None)
             if store is not None:

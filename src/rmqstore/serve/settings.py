@@ -22,7 +22,8 @@ class Limits:
     Attributes
     ----------
     connections : int
-        Open at a time; one more is closed at once.
+        Open at a time; one more is closed at once, and also one that leaves too few file
+        descriptors.
     write_buffer : int
         Bytes of answers that wait for a slow reader before its requests are no longer read.
     read_buffers : int
@@ -43,6 +44,8 @@ class Limits:
         That producers may have made by sending to them.
     idle_seconds : float
         Without a complete frame, until a connection is closed.
+    handshake_seconds : float
+        Where there is a certificate: until the first byte has come, and then the handshake.
     """
 
     connections: int = 1024
@@ -55,6 +58,7 @@ class Limits:
     offsets: int = 200_000
     topics: int = 10_000
     idle_seconds: float = 120.0
+    handshake_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import random
-import resource
 import select
 import socket
 import ssl
@@ -221,43 +220,6 @@ def test_who_does_not_read_costs_little(server: Server, other: RemotingClient) -
         assert sent < len(requests)
         assert resident() - before < 64 << 20
         assert is_served(other)
-
-
-def test_ten_thousand_connections(server: Server, other: RemotingClient) -> None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 256
-    limit = server.gateway.settings.limits.connections
-    count = min(10_000, soft - used - 2 * limit - 64)
-    if count <= limit:
-        pytest.skip(f"{soft} open files are allowed, {limit} connections are not too many")
-    opened: list[socket.socket] = []
-    try:
-        for number in range(count):
-            one = socket.socket()
-            opened.append(one)
-            one.settimeout(20)
-            one.connect(("127.0.0.1", server.gateway.port))
-            if number % 500 == 0:
-                assert is_served(other)
-        assert is_served(other)
-        poll = select.poll()
-        named = {one.fileno(): one for one in opened}
-        for one in opened:
-            poll.register(one, select.POLLIN)
-        closed = 0
-        while closed < count - limit + 1:  # one is the other client's
-            ready = poll.poll(20_000)
-            assert ready, f"{closed} of {count} were closed"
-            for number, _ in ready:
-                poll.unregister(number)
-                closed += 1
-                with suppress(ConnectionError):
-                    assert named[number].recv(1) == b""
-        assert poll.poll(0) == []
-        assert server.in_loop(lambda: len(server.gateway.connections)) == limit
-    finally:
-        for one in opened:
-            one.close()
 
 
 def batch_of(bodies: list[bytes]) -> bytes:

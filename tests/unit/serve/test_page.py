@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import socket
 import struct
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,9 +16,11 @@ from collections.abc import Iterator
 import pytest
 
 import rmqstore
+from rmqstore.serve.figures import http
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from support.remoting import RemotingClient
+from support.serving import wait_until
 
 pytestmark = pytest.mark.pure  # and the browser is no program for a preloaded sanitizer
 
@@ -279,4 +283,75 @@ def test_a_port_in_use_leaves_nothing(server, tmp_path):
     port = int(server.metrics_address.split(":")[1])
     with pytest.raises(OSError, match="in use"):
         rmqstore.serve(tmp_path / "store", metrics_port=port)
-    rmqstore.serve(tmp_path / "store").close()  # its lock is free
+    assert not (tmp_path / "store").exists()
+
+
+def test_without_the_client_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ImportError, match="prometheus-client"):
+        rmqstore.serve(tmp_path / "store", metrics_port=0)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_port_that_was_asked_for_comes_before_the_vip_channel(caplog):
+    with rmqstore.serve() as server:
+        port = server.gateway.port
+    with rmqstore.serve(port=port, metrics_port=port - 2) as server:
+        assert server.metrics_address == f"127.0.0.1:{port - 2}"
+        assert get(server, "/")[0] == 200
+    assert "VIP channel" in caplog.text
+
+
+def test_a_start_that_fails_lets_go_of_the_port(server, tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for _ in range(2):
+        with pytest.raises(OSError, match="file"):
+            rmqstore.serve(tmp_path / "file", metrics_port=port)
+    with rmqstore.serve(metrics_port=port) as made:
+        assert made.metrics_address == f"127.0.0.1:{port}"
+
+
+def open_to(server: Server) -> socket.socket:
+    host, port = server.metrics_address.split(":")
+    return socket.create_connection((host, int(port)), 60)
+
+
+def test_connections_to_the_page_are_few(server):
+    """64 that say nothing; one more is closed at once, and where one ends there is room again."""
+    silent = [open_to(server) for _ in range(64)]
+    wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 64)
+    for _ in range(3):
+        with open_to(server) as late:
+            assert late.recv(1) == b""
+    readable, _, _ = select.select(silent, [], [], 0)
+    assert readable == []
+    silent.pop().close()
+    wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 63)
+    assert get(server, "/")[0] == 200
+    for one in silent:
+        one.close()
+
+
+def test_who_says_nothing_to_the_page_is_gone(server, monkeypatch):
+    assert (http._READ_SECONDS, http._WRITE_SECONDS) == (10, 10)
+    monkeypatch.setattr(http, "_READ_SECONDS", 0.05)
+    for says in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
+        with open_to(server) as silent:
+            silent.sendall(says)
+            assert silent.recv(1) == b""
+
+
+def test_who_does_not_read_the_page_is_gone(server, monkeypatch):
+    monkeypatch.setattr(http, "_WRITE_SECONDS", 0.05)
+
+    async def huge(query):
+        return http.Reply(bytes(64 << 20))
+
+    server.in_loop(server._metrics._resources.__setitem__, "/huge", huge)
+    with open_to(server) as slow:
+        slow.sendall(b"GET /huge HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert select.select([slow], [], [], 60)[0]
+        wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 0)

@@ -28,6 +28,7 @@ _HEAD_BYTES = 16 << 10  # of a request line with its headers
 _READ_SECONDS = 10.0
 _WRITE_SECONDS = 10.0
 _CONNECTIONS = 64
+_BACKLOG = 16  # all of them are accepted at once, and have a file descriptor until they are closed
 _REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
             405: "Method Not Allowed", 500: "Internal Server Error"}  # fmt: skip
 _HEADERS = (
@@ -68,8 +69,8 @@ class HttpServer:
 
     Parameters
     ----------
-    port : int
-        On 127.0.0.1; 0 takes a free one.
+    listening : socket
+        Of :meth:`bind`; it is closed with the server.
     resources : dict of str to callable
         By path.
 
@@ -77,26 +78,32 @@ class HttpServer:
     ----------
     address : str
         ``"127.0.0.1:PORT"``.
-
-    Raises
-    ------
-    OSError
-        The port is in use.
     """
 
-    def __init__(self, port: int, resources: Mapping[str, Resource]) -> None:
-        self._socket: socket.socket = bind(_HOST, port)
-        self.address = address_text(_HOST, self._socket.getsockname()[1])
+    def __init__(self, listening: socket.socket, resources: Mapping[str, Resource]) -> None:
+        self._socket = listening
+        self.address = address_text(_HOST, listening.getsockname()[1])
         self._resources = resources
         self._log = logging.getLogger("rmqstore.serve")
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
         self._worker = ThreadPoolExecutor(1, "rmq-serve-page")
 
+    @staticmethod
+    def bind(port: int) -> socket.socket:
+        """Return a socket that listens on this machine's port; 0 takes a free one.
+
+        Raises
+        ------
+        OSError
+            The port is in use.
+        """
+        return bind(_HOST, port)
+
     async def start(self) -> None:
         """Begin to serve; called in the loop."""
         self._server = await asyncio.start_server(
-            self._connected, sock=self._socket, limit=_HEAD_BYTES
+            self._connected, sock=self._socket, limit=_HEAD_BYTES, backlog=_BACKLOG
         )
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ Source: rocketmq-exporter's ``RMQMetricsCollector.java``.
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -53,22 +54,28 @@ class MetricsServer(HttpServer):
     Parameters
     ----------
     gateway : Gateway
-    port : int
-        On 127.0.0.1; 0 takes a free one.
-
-    Raises
-    ------
-    ImportError
-        prometheus-client is not installed.
-    OSError
-        The port is in use.
+    listening : socket
+        Of :meth:`bind`; it is closed with the server.
     """
 
-    def __init__(self, gateway: Gateway, port: int) -> None:
+    @staticmethod
+    def bind(port: int) -> socket.socket:
+        """Return the socket of a port, as :meth:`HttpServer.bind` does.
+
+        Raises
+        ------
+        ImportError
+            prometheus-client is not installed.
+        OSError
+            The port is in use.
+        """
         need_client()
+        return HttpServer.bind(port)
+
+    def __init__(self, gateway: Gateway, listening: socket.socket) -> None:
         self._gateway = gateway
         pages: dict[str, Resource] = {"/metrics": self._metrics}
-        super().__init__(port, pages)
+        super().__init__(listening, pages)
         pages.update(resources(gateway, self))
 
     async def _metrics(self, query: Mapping[str, str]) -> Reply:

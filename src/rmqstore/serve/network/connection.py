@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from rmqstore.serve.network.durable import Outcome
+from rmqstore.serve.network.sockets import address_text, unmapped
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import (
     Answer,
@@ -91,11 +92,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=limit)
         peer = transport.get_extra_info("peername")
         name = transport.get_extra_info("sockname")
-        if not peer or not name:  # it is gone again
+        if not peer or not name or self.gateway.stopping:  # it is gone again, or too late
             self._transport.abort()
             return
-        self.peer = _text(peer)
-        self.dialled = (str(name[0]), self.gateway.port)
+        self.peer = address_text(unmapped(str(peer[0])), peer[1])
+        self.dialled = (unmapped(str(name[0])), self.gateway.port)
         self.store_host = self.gateway.store_host(self.dialled)
         self._reader.set_hosts(self.peer, self.store_host)
         self.last_used = self.gateway.loop.time()
@@ -325,8 +326,3 @@ class Connection(asyncio.BufferedProtocol):
         """Close it; what was written before is sent."""
         if self._transport is not None:
             self._transport.close()
-
-
-def _text(name: object) -> str:
-    host, port = cast("tuple[str, int]", name)[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -21,6 +21,7 @@ __all__ = [
     "listen",
     "own_address",
     "split_address",
+    "unmapped",
 ]
 
 BACKLOG = 1024
@@ -34,6 +35,11 @@ _FAR_AWAY = ("192.0.2.1", 9)
 def address_text(host: str, port: int) -> str:
     """Return ``host:port``, ``[host]:port`` for IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def unmapped(host: str) -> str:
+    """Return an address of IPv4 as it is written, also where a socket of IPv6 says it."""
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def split_address(name: str, text: str) -> tuple[str, int]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 import asyncio
 import socket
 
-__all__ = ["HANDSHAKE_SECONDS", "begins_with_tls"]
+__all__ = ["begins_with_tls"]
 
-HANDSHAKE_SECONDS = 10.0
 _HANDSHAKE = 0x16  # ContentType of TLS; a frame begins with 0, or 1 if it is of 16 MiB
 
 
-async def begins_with_tls(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> bool:
+async def begins_with_tls(
+    loop: asyncio.AbstractEventLoop, accepted: socket.socket, seconds: float
+) -> bool:
     """Tell whether a client's first byte is that of a TLS handshake; nothing is taken.
 
     Raises
     ------
     TimeoutError
-        It says nothing.
+        It says nothing for so many seconds.
     OSError
         It is gone.
     """
@@ -32,7 +33,8 @@ async def begins_with_tls(loop: asyncio.AbstractEventLoop, accepted: socket.sock
 
     loop.add_reader(accepted, ready)
     try:
-        await asyncio.wait_for(readable, HANDSHAKE_SECONDS)
+        async with asyncio.timeout(seconds):  # wait_for may forget that it is cancelled
+            await readable
     finally:
         loop.remove_reader(accepted)
     first = accepted.recv(1, socket.MSG_PEEK)

@@ -1,0 +1,32 @@
+"""File descriptors: connections leave some for the store, the log and whatever else is opened.
+
+There is no such thing in RocketMQ: its broker leaves it to ``ulimit -n`` of its start script.
+"""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+
+__all__ = ["RESERVED", "leaves_room", "raise_limit"]
+
+# A store has few files open for long, whatever its size: what it maps it closes. The page has at
+# most 64 connections.
+RESERVED = 256
+
+
+def raise_limit() -> None:
+    """Let this process have as many files open as it may; for a process that is ours alone."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # then it stays as it is
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def leaves_room(descriptor: int) -> bool:
+    """Tell whether a connection's descriptor is none of those that are kept for files.
+
+    The system gives out the lowest number that is free. As no connection keeps one of the highest
+    numbers, these are there for everything else, whatever the process around us has opened.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft == resource.RLIM_INFINITY or descriptor < soft - min(RESERVED, soft // 2)

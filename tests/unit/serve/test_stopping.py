@@ -1,0 +1,156 @@
+"""A stop: whoever has just come is gone at once, and what was taken is answered and saved."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore.serve import gateway as gateway_module
+from rmqstore.serve import server as server_module
+from rmqstore.serve.consuming import newgroups
+from rmqstore.serve.wire.frames import Answer
+from support.remoting import RemotingClient
+
+TLS = Path(__file__).parents[2] / "data" / "tls"
+LIMIT = 60  # seconds after which something counts as hung
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    else:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a stop wait for connections that do not close until the test is hung."""
+    monkeypatch.setattr(gateway_module, "_CLOSE_SECONDS", 10.0 * LIMIT)
+    monkeypatch.setattr(server_module, "_STOP_SECONDS", 10.0 * LIMIT)
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(LIMIT)
+    with suppress(ConnectionResetError):
+        return client.recv(1) == b""
+    return True
+
+
+def closed_in_time(server: rmqstore.serve.Server) -> bool:
+    closing = threading.Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(LIMIT)
+    return not closing.is_alive()
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("says", [b"", b"\x16", b"\0"])
+@pytest.mark.parametrize("tls", [None, (TLS / "cert.pem", TLS / "key.pem")], ids=["", "tls"])
+@pytest.mark.usefixtures("loops", "patient")
+def test_a_client_that_has_just_connected(turns: int, says: bytes, tls: Any) -> None:
+    """At whichever turn of the loop: its connection is made, being made, or closed before."""
+    server = rmqstore.serve(tls=tls)
+    stop = server._stop
+    with socket.socket() as client:
+
+        async def connect_and_stop() -> None:
+            client.connect(("127.0.0.1", server.gateway.port))
+            client.sendall(says)
+            server._accept(server._sockets[0])
+            assert len(server.gateway.connecting) == 1
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await stop()
+
+        server._stop = connect_and_stop  # type: ignore[method-assign]
+        assert closed_in_time(server)
+        assert (server.gateway.connections, server.gateway.connecting) == (set(), set())
+        assert is_closed(client)
+
+
+@pytest.mark.usefixtures("loops", "patient")
+def test_clients_that_come_meanwhile() -> None:
+    """While the last requests are answered, no others are taken."""
+    release, begun = threading.Event(), threading.Event()
+
+    async def slow(gateway: Any, connection: Any, request: Any) -> Answer:
+        begun.set()
+        await gateway.loop.run_in_executor(None, release.wait, LIMIT)
+        return Answer(fields={"late": "yes"})
+
+    server = rmqstore.serve()
+    server.in_loop(server.gateway.handlers.__setitem__, 7777, slow)
+    with RemotingClient(server.address) as client, socket.socket() as other:
+        opaque = client.send(7777)
+        assert begun.wait(LIMIT)
+        stop = server._stop
+        connected = threading.Event()
+
+        async def connect_and_stop() -> None:
+            other.connect(("127.0.0.1", server.gateway.port))
+            server._accept(server._sockets[0])
+            server.gateway.stopping = True  # before it has its transport
+            connected.set()
+            await stop()
+
+        server._stop = connect_and_stop  # type: ignore[method-assign]
+        closing = threading.Thread(target=server.close, daemon=True)
+        closing.start()
+        assert connected.wait(LIMIT)
+        assert is_closed(other)
+        assert closing.is_alive()
+        release.set()
+        assert client.answer(opaque).fields == {"late": "yes"}
+        closing.join(LIMIT)
+        assert not closing.is_alive()
+
+
+def test_answers_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as long as one may wait for the disk."""
+    assert rmqstore.StoreConfig().sync_flush_timeout < 1000 * gateway_module._DRAIN_SECONDS
+    waited: list[float] = []
+    wait = asyncio.wait
+
+    async def wait_less(tasks: Any, *, timeout: float) -> Any:
+        waited.append(timeout)
+        return await wait(tasks, timeout=0.01)
+
+    async def never(gateway: Any, connection: Any, request: Any) -> Answer:
+        begun.set()
+        await asyncio.Event().wait()
+        return Answer()
+
+    begun = threading.Event()
+    server = rmqstore.serve()
+    server.in_loop(server.gateway.handlers.__setitem__, 7777, never)
+    with RemotingClient(server.address) as client:
+        client.send(7777)
+        assert begun.wait(LIMIT)
+        monkeypatch.setattr(gateway_module.asyncio, "wait", wait_less)
+        assert closed_in_time(server)
+        assert waited == [gateway_module._DRAIN_SECONDS]
+        assert client.socket.recv(1) == b""
+
+
+def test_groups_are_saved_at_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newgroups, "_SAVE_SECONDS", 3600.0)
+    beat = {"clientID": "c", "consumerDataSet": [{"groupName": "late", "subscriptionDataSet": []}]}
+    saved = tmp_path / "config" / "subscriptionGroup.json"
+    with rmqstore.serve(tmp_path) as server, RemotingClient(server.address) as client:
+        assert client.ask(34, None, json.dumps(beat).encode()).code == 0
+        assert not saved.exists() or "late" not in saved.read_text()
+    assert "late" in json.loads(saved.read_text())["subscriptionGroupTable"]
+    assert (
+        "%RETRY%late"
+        in json.loads((tmp_path / "config" / "topics.json").read_text())["topicConfigTable"]
+    )
