@@ -41,7 +41,7 @@ class TopicRegistry:
         Deleted topics, and the log's end at that time. Records below it do not bring the queues
         back when a recovery completes them from the log.
     lock : threading.Lock
-        Held while either file is changed.
+        Held while an entry of either file is changed.
     watcher : callable or None
         Called with a topic's name and its entry after a change, ``None`` for one that is gone.
     """
@@ -78,6 +78,10 @@ class TopicRegistry:
         for entry in self._table:
             if paths.is_stored_topic_name(entry.topic_name):
                 yield entry
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._table)
 
     def listed(self) -> list[str] | None:
         """Return the names in ``topics.json``; ``None`` if it is missing or was torn."""
@@ -116,7 +120,7 @@ class TopicRegistry:
             self._table.put(entry)
 
     def save(self) -> None:
-        """Write ``topics.json``; if that fails, the entries stay."""
+        """Write ``topics.json`` without the lock; if that fails, the entries stay."""
         self._save(self._table.save, lambda: None)
 
     def remove(self, name: str) -> None:

@@ -7,6 +7,7 @@ Source: ``common/ConfigManager.java``, ``broker/topic/TopicConfigManager.java``,
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -61,6 +62,7 @@ class EntryTable(Generic[_EntryT]):
         self.version = DataVersion()
         self._entries: dict[str, _EntryT] = {}
         self._other: dict[str, Any] = {}
+        self._saving = threading.Lock()
 
     @classmethod
     def load(cls, root: str | os.PathLike[str]) -> Self:
@@ -88,19 +90,22 @@ class EntryTable(Generic[_EntryT]):
     def save(self) -> None:
         """Write the file; creates the ``config`` directory if it is missing.
 
+        One thread at a time writes; entries may come meanwhile, and are in the next one.
+
         Raises
         ------
         OSError
             It cannot be written; the file is unchanged.
         """
-        self.file.path.parent.mkdir(exist_ok=True)
-        self.file.save(self.to_json())
+        with self._saving:
+            self.file.path.parent.mkdir(exist_ok=True)
+            self.file.save(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON to write."""
         return {
             "dataVersion": self.version.to_json(),
-            self._TABLE: {name: one.to_json() for name, one in self._entries.items()},
+            self._TABLE: {name: one.to_json() for name, one in list(self._entries.items())},
             **self._other,
         }
 

@@ -115,24 +115,24 @@ class GroupRegistry:
                 raise  # that nothing can be read does not mean that there is nothing
             log_warning("%s", error)
 
+    def _current(self) -> GroupTable:
+        """Return the table; its owner reads it without the lock, which is held by who saves."""
+        if self._reading:
+            with self.lock:
+                self._reload()
+        return self._table
+
     def get(self, name: str) -> GroupConfig | None:
         """Return the entry of a group."""
-        with self.lock:
-            if self._reading:
-                self._reload()
-            return self._table.get(name)
+        return self._current().get(name)
 
     def __iter__(self) -> Iterator[GroupConfig]:
         """Iterate over the entries as they are now."""
-        with self.lock:
-            if self._reading:
-                self._reload()
-            return iter(self._table)
+        return iter(self._current())
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of the file."""
-        with self.lock:
-            return self._table.to_json()
+        return self._table.to_json()
 
     def __len__(self) -> int:
         """Return the number of entries, as last read."""
@@ -147,14 +147,13 @@ class GroupRegistry:
             return there or entry
 
     def save(self) -> None:
-        """Write the file; if that fails, the entries stay."""
-        with self.lock:
-            try:
-                self._table.save()
-            except SyncError as error:
-                if self._sync_failed is not None:
-                    self._sync_failed(error)
-                raise
+        """Write the file, without the lock: others go on; if that fails, the entries stay."""
+        try:
+            self._table.save()
+        except SyncError as error:
+            if self._sync_failed is not None:
+                self._sync_failed(error)
+            raise
 
     def put(self, entry: GroupConfig) -> None:
         """Enter a group and save; if that fails, nothing has changed."""

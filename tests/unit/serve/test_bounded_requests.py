@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqstore import StoreConfig
-from rmqstore.serve.admin import progress
+from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.serve.admin import groups, progress, topics
 from rmqstore.serve.consuming import clients
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
@@ -158,3 +161,67 @@ def test_members_of_all_groups_are_bounded(
         assert other.ask(35, {"clientID": other.name, "producerGroup": "p"}).code == 0
         assert client.ask(34, None, more).code == 0
     wait_until(lambda: server.in_loop(lambda: known._members) == 3)
+
+
+def test_topics_and_groups_that_operators_make_are_bounded(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_TOPICS_MOST", 2)
+    monkeypatch.setattr(groups, "_GROUPS_MOST", 1)
+    made: dict[str, object] = {
+        "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+    }  # fmt: skip
+    for name, code in (("t1", 0), ("t2", 1), ("t1", 0)):
+        assert client.ask(17, {**made, "topic": name}).code == code
+    for name, code in (("g1", 0), ("g2", 1), ("g1", 0)):
+        assert client.ask(200, None, b'{"groupName":"%s"}' % name.encode()).code == code
+
+
+def test_who_comes_while_the_files_are_written_does_not_wait(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may take its time: the loop goes on, for members and for new groups."""
+    begun, go_on = threading.Event(), threading.Event()
+    save = ConfigFile.save
+
+    def slow(self: ConfigFile, value: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        save(self, value)
+
+    monkeypatch.setattr(ConfigFile, "save", slow)
+    try:
+        for name in "abc":
+            body = heartbeat(name, [consumer(name, {"orders": "*"})], [])
+            assert client.ask(34, None, body, seconds=20).code == 0
+            assert begun.wait(60)
+    finally:
+        go_on.set()
+    wait_until(lambda: server.gateway.new_groups._saving is None)
+    file = Path(server.store.path, "config", "subscriptionGroup.json")
+    assert sorted(json.loads(file.read_text())["subscriptionGroupTable"]) == ["a", "b", "c"]
+
+
+def test_pulls_of_a_client_that_does_not_read_cost_nothing() -> None:
+    with (
+        server_with(write_buffer=1 << 16) as server,
+        RemotingClient(server.address) as slow,
+    ):
+        server.store.create_topic("orders", queue_nums=1)
+        pull: dict[str, object] = {
+            "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0,
+            "maxMsgNums": 1, "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 60_000,
+            "subVersion": 0, "subscription": "*",
+        }  # fmt: skip
+        asked = [slow.send(11, pull) for _ in range(200)]
+        wait_until(lambda: len(server.gateway.holds) == 200)
+        server.store.put("orders", bytes(200 << 10), queue_id=0)
+        holds = server.gateway.holds
+        wait_until(lambda: server.in_loop(lambda: sum(map(len, holds._slow.values()))))
+        held = server.in_loop(lambda: len(holds))
+        wait_until(lambda: server.in_loop(lambda: [len(one) for one in holds._slow.values()])
+                   == [held])  # fmt: skip
+        assert held > 0
+        assert all(slow.answer(one).code == 0 for one in asked)
+        wait_until(lambda: not server.in_loop(lambda: len(holds) + len(holds._slow)))

@@ -36,6 +36,7 @@ BUILT_IN_GROUPS = {
     )
 }
 _MOST_BODY = 64 << 10
+_GROUPS_MOST = 100_000
 # What an entry of the file may have besides, written back as it is.
 _OTHER = {
     "brokerId": int,
@@ -57,8 +58,15 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
     entry = _entry_of(request.body)
 
     def change() -> None:
+        groups = gateway.store._groups
         gateway.store._check_writable()
-        gateway.store._groups.put(entry)
+        with groups.lock:
+            if len(groups) >= _GROUPS_MOST and groups.get(entry.group_name) is None:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the group {entry.group_name} is not made: there are {_GROUPS_MOST} already",
+                )
+            groups.put(entry)
 
     await gateway.loop.run_in_executor(None, change)
     return Answer()

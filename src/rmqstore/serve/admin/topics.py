@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "entry_of"]
 
+_TOPICS_MOST = 100_000
 _QUEUES_MOST = 65_536
 _UNITS_MOST = 16_384  # of a queue, in one answer
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
@@ -73,6 +74,11 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         store = gateway.store
         store._check_writable()
         with store._registry.lock:
+            if len(store._registry) >= _TOPICS_MOST and store._registry.get(name) is None:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the topic {name} is not made: there are {_TOPICS_MOST} already",
+                )
             store._registry.put(
                 TopicConfig(
                     topic_name=name,

@@ -64,6 +64,7 @@ class Holds:
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
         self._ending: dict[float, set[int]] = {}  # by time; each has a timer, empty or not
+        self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # that do not read
         self._size = 0  # of all of them
         self._looking = False  # a look is due
         self._closed = False
@@ -175,7 +176,11 @@ class Holds:
         pull = hold.pull
         if hold.connection.is_slow:
             self._queues.set_offset(number, _NOTHING_WANTED)
-            self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, number, hold)
+            waiting = self._slow.get(hold.connection)
+            if waiting is None:
+                waiting = self._slow[hold.connection] = []
+                self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, hold.connection)
+            waiting.append((number, hold))
             return
         for _ in range(_ROUNDS):
             before = pull.offset
@@ -188,10 +193,15 @@ class Holds:
             self._look_soon()
         self._queues.set_offset(number, pull.offset)
 
-    def _resume(self, number: int, hold: _Hold) -> None:
-        if self._holds.get(number) is hold:
-            self._queues.set_offset(number, hold.pull.offset)
-            self._look_soon()
+    def _resume(self, connection: Connection) -> None:
+        """Go on with the pulls of a client that has read what it was sent."""
+        if connection.is_open and connection.is_slow:
+            self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, connection)
+            return
+        for number, hold in self._slow.pop(connection):
+            if self._holds.get(number) is hold:
+                self._queues.set_offset(number, hold.pull.offset)
+        self._look_soon()
 
     def _expire(self, ends: float) -> None:
         """Answer pulls that have waited long enough."""

@@ -109,8 +109,7 @@ class NewGroups:
     def _save_files(self) -> None:
         store = self._gateway.store
         store._groups.save()
-        with store._registry.lock:
-            store._registry.save()
+        store._registry.save()
 
     def close(self) -> None:
         """Save what is not saved yet."""
