@@ -259,7 +259,7 @@ class Engine(ServiceEngine):
         timeout: float,
         read_topics: Callable[[], tuple[dict[str, int], list[str] | None]],
         *,
-        infer_sizes: bool = False,
+        infer_sizes: int = 0,
         fill: bool = False,
         full: bool = False,
         log_only: bool = False,

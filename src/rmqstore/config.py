@@ -27,6 +27,7 @@ from rmqstore.config_fields import (
     specs_of,
     text,
 )
+from rmqstore.open_sizes import note_open
 
 if TYPE_CHECKING:
     from rmqstore.services.transaction import InDoubt
@@ -403,7 +404,7 @@ class StoreConfig:
 
     def replace(self, **changes: Any) -> StoreConfig:
         """Return a copy with some fields changed; it is checked as a new one is."""
-        return dataclasses.replace(self, **changes)
+        return note_open(dataclasses.replace(self, **changes), changes, like=self)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> StoreConfig:
@@ -423,7 +424,8 @@ class StoreConfig:
         -------
         StoreConfig
             Fields that are not in the file have their defaults, but
-            ``file_reserved_time`` has 4.9.3's, which is 72.
+            ``file_reserved_time`` has 4.9.3's, which is 72. File sizes that are
+            not in it are inferred from the files of a store that is there.
 
         Raises
         ------
@@ -455,7 +457,7 @@ class StoreConfig:
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None
         try:
-            return cls(**fields)
+            return note_open(cls(**fields), fields)
         except ValueError as error:
             raise ValueError(f"{shown}: {error}") from None
 

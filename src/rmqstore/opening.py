@@ -45,11 +45,11 @@ def open(
         a store that is there. ``"a"`` does so too, and makes the store if there is none.
         Writing modes lock, recover, and start the activities.
     config : StoreConfig or path of a broker.conf, optional
-        Without one, file sizes are inferred from the files, else RocketMQ's defaults apply. A
-        log that lies elsewhere, in one directory or several, is found by its
-        ``store_path_commit_log`` and ``read_only_commit_log_store_paths``. The directory opened
-        is ``path``, whatever ``store_path_root_dir`` names: of a log below that one, the part
-        below ``path`` is meant.
+        Without one, file sizes are inferred from the files, else RocketMQ's defaults apply; so
+        are those that a broker.conf does not name. A log that lies elsewhere, in one directory
+        or several, is found by its ``store_path_commit_log`` and
+        ``read_only_commit_log_store_paths``. The directory opened is ``path``, whatever
+        ``store_path_root_dir`` names: of a log below that one, the part below ``path`` is meant.
     on_corruption : str, optional
         ``"raise"``, or in writing modes ``"fill"``: damage below the durable end becomes one
         filler record, and its bytes are saved.
@@ -129,7 +129,7 @@ def open_store(
         As :func:`open` has them.
     infer_sizes : bool, optional
         Infer the file sizes from the files in spite of the configuration, whose other fields
-        hold; without a configuration they always are.
+        hold; without a configuration they always are, and those that a broker.conf leaves out.
     """
     if config is not None and config.unsupported():
         log_warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
@@ -167,6 +167,8 @@ def _with_owner(message: str, root: str) -> str:
         owner = lock_owner(root)
     except OSError:
         return message
+    if owner is not None and owner.pid == os.getpid():
+        return f"{root}: the store is already open for writing in this process"
     if owner is None or owner.pid is None or f"process {owner.pid}" in message:
         return message
     return f"{message} by {owner}"

@@ -28,6 +28,7 @@ from rmqstore.errors import (
 from rmqstore.finding import FindingEngine
 from rmqstore.layout import LogPath
 from rmqstore.newer import find_newer, refuse_newer
+from rmqstore.open_sizes import EVERY_SIZE, open_sizes
 from rmqstore.recovery import describe_recovery, describe_verification
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
@@ -112,7 +113,7 @@ class MessageStore(
             chosen,
             timeout,
             self._read_topics,
-            infer_sizes=infer_sizes,
+            infer_sizes=EVERY_SIZE if infer_sizes else open_sizes(chosen),
             fill=on_corruption == "fill",
             full=verify == "full",
             places=places,

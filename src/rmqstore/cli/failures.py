@@ -87,6 +87,15 @@ def report(error: Exception) -> int:
     return code
 
 
+def _advice(incompatible: str) -> str:
+    """Return what to do about a store that does not fit, by what the error says."""
+    if "RocketMQ 5" in incompatible:
+        return "verbs that only read show what is in it"
+    if "not the configured one" in incompatible:
+        return "name the right size in the file of --config, or none: then it is inferred"
+    return "give the broker's configuration with --config"
+
+
 def _explain(error: Exception) -> tuple[str, int]:
     """Return the line and the exit code for ``error``; raise it if it is a defect of ours."""
     from rmqstore import errors
@@ -109,9 +118,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         ),
         (
             errors.IncompatibleStoreError,
-            "verbs that only read show what is in it"
-            if "RocketMQ 5" in str(error)
-            else "give the broker's configuration with --config",
+            _advice(str(error)),
             UNREADABLE,
         ),
         (errors.FilterError, "", USAGE),

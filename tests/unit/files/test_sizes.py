@@ -196,3 +196,45 @@ def test_slots_are_told_where_a_record_has_several_keys(
     with rmqstore.open(tmp_path) as store:
         assert (store.config.max_hash_slot_num, store.config.max_index_num) == (slots, entries)
         assert len(store.query("t", "b7", index_only=True)) == 1
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "a"])
+@pytest.mark.parametrize("named", ["", "mappedFileSizeCommitLog=8192\n", "maxIndexNum=40\n"])
+def test_sizes_that_a_broker_conf_leaves_out(root, tmp_path, mode, named):
+    """They are taken from the files, whatever else it says; those that it has are checked."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{named}diskMaxUsedSpaceRatio=80\nmaxHashSlotNum=10\n"
+                    if "Index" in named else f"{named}diskMaxUsedSpaceRatio=80\n")  # fmt: skip
+    with rmqstore.open(root, mode, config=conf) as store:
+        config = store.config
+        assert config.disk_max_used_space_ratio == 80
+        assert config.mapped_file_size_commit_log == LOG_SIZE
+        assert config.mapped_file_size_consume_queue == QUEUE_SIZE
+        if mode != "r":
+            assert (config.max_hash_slot_num, config.max_index_num) == (10, 40)
+        assert len(store.query("Topic1", "k7")) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "where"),
+    [("mappedFileSizeCommitLog", 4096, "commitlog"),
+     ("mappedFileSizeConsumeQueue", 200, "consumequeue"),
+     ("maxIndexNum", 50, "index")],
+)  # fmt: skip
+def test_sizes_that_a_broker_conf_names_are_those(root, tmp_path, key, value, where):
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{key}={value}\n")
+    with pytest.raises(
+        IncompatibleStoreError, match=f"{where}.*the size is not the configured one"
+    ):
+        rmqstore.open(root, "r+", config=conf)
+
+
+def test_a_new_store_has_the_sizes_of_a_broker(tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("maxIndexNum=40\nmaxHashSlotNum=10\n")
+    config = rmqstore.StoreConfig.from_file(conf).replace(mapped_file_size_consume_queue=400)
+    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
+        assert store.config.mapped_file_size_commit_log == 1 << 30
+        assert store.config.mapped_file_size_consume_queue == 400
+        assert store.config.max_index_num == 40

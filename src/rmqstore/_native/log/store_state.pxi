@@ -153,7 +153,7 @@ cdef struct View:
     int64_t queued_minimums
     atomic_i64 scanned_records   # by all scans
     atomic_i64 scanned_bytes
-    bint sizes_inferred          # no configuration: sizes inferred from the files
+    bint queue_size_inferred     # no configuration says it: it is inferred from the files
     bint log_size_read           # the size is known from a file; until then, look for one
     bint queue_size_read
 

@@ -5,10 +5,10 @@ cdef class Engine(ServiceEngine):
     """A store as the core has it: the base of ``MessageStore``. Each method is one call."""
     # Open and close
     def _open(self, str path, str mode, object config, double timeout, object read_topics, *,
-              bint infer_sizes=False, bint fill=False, bint full=False, bint log_only=False,
+              int infer_sizes=0, bint fill=False, bint full=False, bint log_only=False,
               object places=None):
         """Open the directory; see open_store."""
-        cdef int how = (infer_sizes * OPEN_INFER_SIZES | fill * OPEN_FILL | full * OPEN_FULL
+        cdef int how = (infer_sizes | fill * OPEN_FILL | full * OPEN_FULL
                         | log_only * OPEN_LOG_ONLY)
         open_store(self, path, mode, config, how, timeout, read_topics, places)
 

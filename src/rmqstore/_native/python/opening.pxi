@@ -4,10 +4,12 @@
 
 # How a store is opened: any combination of these bits.
 cdef enum:
-    OPEN_INFER_SIZES = 1         # infer the file sizes from the files
-    OPEN_FILL = 2                # fill damage that good records follow
-    OPEN_FULL = 4                # examine the whole log
-    OPEN_LOG_ONLY = 8            # write only the log, and force nothing to the disk
+    OPEN_INFER_LOG = 1           # infer the size of the log's files from them; see open_sizes.py
+    OPEN_INFER_QUEUES = 2
+    OPEN_INFER_INDEX = 4
+    OPEN_FILL = 8                # fill damage that good records follow
+    OPEN_FULL = 16               # examine the whole log
+    OPEN_LOG_ONLY = 32           # write only the log, and force nothing to the disk
 
 cdef tuple DELAY_UNITS = (("s", 1000), ("m", 60000), ("h", 3600000), ("d", 86400000))
 
@@ -120,9 +122,10 @@ cdef int open_store(
         raise MemoryError()
     store.recovery.full = writable and how & OPEN_FULL != 0
     store.recovery.fill = writable and how & OPEN_FILL != 0
-    if how & OPEN_INFER_SIZES:
-        store.view.sizes_inferred = True
+    store.view.queue_size_inferred = how & OPEN_INFER_QUEUES != 0
+    if how & OPEN_INFER_LOG:
         store.log.file_size = 0
+    if how & OPEN_INFER_INDEX:
         store.indexes.slot_num = 0
     if not PLANTED("a15"):
         note_open_store(store)

@@ -202,7 +202,7 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
     rc = infer_queue_file_size(&store.table, failure)
     if rc < 0:
         return rc
-    if store.view.sizes_inferred and rc > 0:
+    if store.view.queue_size_inferred and rc > 0:
         store.table.file_size = rc
     queue = first_queue(&store.table)
     while queue != NULL:
