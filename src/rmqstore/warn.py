@@ -1,11 +1,11 @@
-"""Warnings in the log ``rmqstore``.
+"""Lines of the log ``rmqstore``.
 
 Few programs ever have one, and importing ``logging`` takes as long as opening a store.
 """
 
 from __future__ import annotations
 
-__all__ = ["log_warning"]
+__all__ = ["log_info", "log_warning"]
 
 
 def log_warning(text: str, *arguments: object) -> None:
@@ -20,3 +20,10 @@ def log_warning(text: str, *arguments: object) -> None:
     import logging
 
     logging.getLogger("rmqstore").warning(text, *arguments, stacklevel=2)
+
+
+def log_info(text: str, *arguments: object) -> None:
+    """Log what was done as the caller's: as :func:`log_warning` does, for whoever asks for it."""
+    import logging
+
+    logging.getLogger("rmqstore").info(text, *arguments, stacklevel=2)

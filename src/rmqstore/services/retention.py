@@ -18,9 +18,9 @@ from rmqstore.config import StoreConfig
 from rmqstore.services.base import ServicedEngine
 from rmqstore.times import TimeLike, to_millis
 from rmqstore.types import Deleted
-from rmqstore.warn import log_warning
+from rmqstore.warn import log_info, log_warning
 
-__all__ = ["RetainingStore", "SteadyClock"]
+__all__ = ["RetainingStore", "SteadyClock", "deleted_text"]
 
 _HOUR = 3_600_000  # ms
 _FILES_A_ROUND = 10  # of the log, as in 4.9.3
@@ -82,6 +82,14 @@ class _LogFile(NamedTuple):
 
     start: int
     messages: int
+
+
+def deleted_text(deleted: Deleted) -> str:
+    """Return what was deleted, or would be, for a line of a log."""
+    files = "1 file" if deleted.files == 1 else f"{deleted.files:,} files"
+    messages = "1 message" if deleted.messages == 1 else f"{deleted.messages:,} messages"
+    begin = deleted.until - deleted.bytes
+    return f"{files} of the log, physical offsets {begin} to {deleted.until}, {messages}"
 
 
 class RetainingStore(ServicedEngine):
@@ -221,31 +229,49 @@ class RetainingStore(ServicedEngine):
     def _delete_slowly(self, chosen: list[_LogFile], expired: int) -> None:
         """Delete files one after the other; behind those expired only while the disk is full."""
         pause = self._in_force.delete_commit_log_files_interval / 1000
-        done = Deleted()
-        for number, file in enumerate(chosen):
-            if number:
-                time.sleep(pause)
-            if number >= expired and not self._deletion_is_forced(max(self._disk_use())):
-                break
-            one = self._delete([file], dry_run=False, dangling=False)
-            done = Deleted(
-                files=done.files + one.files,
-                bytes=done.bytes + one.bytes,
-                messages=done.messages + one.messages,
-                until=one.until,
-                queues=done.queues + one.queues,
-            )
-            if number >= expired and one.files:
-                log_warning(
-                    "%s: messages up to offset %d were deleted before they were old enough, as a "
-                    "disk is more than %d %% full",
+        old = Deleted()
+        done = 0
+        try:
+            for number, file in enumerate(chosen):
+                if number:
+                    time.sleep(pause)
+                if number >= expired and not self._deletion_is_forced(max(self._disk_use())):
+                    break
+                one = self._delete([file], dry_run=False, dangling=False)
+                done += one.files
+                if number < expired:
+                    old = Deleted(
+                        files=old.files + one.files,
+                        bytes=old.bytes + one.bytes,
+                        messages=old.messages + one.messages,
+                        until=one.until,
+                    )
+                elif one.files:
+                    log_warning(
+                        "%s: messages up to offset %d were deleted before they were old enough, as "
+                        "a disk is more than %d %% full",
+                        self.path,
+                        one.until,
+                        self._in_force.disk_space_clean_forcibly_ratio,
+                    )
+        finally:
+            if old.files:
+                log_info(
+                    "%s: retention deleted %s: older than %d h",
                     self.path,
-                    one.until,
-                    self._in_force.disk_space_clean_forcibly_ratio,
+                    deleted_text(old),
+                    self._in_force.file_reserved_time,
                 )
-        if done.files:
+        if done:
             self._remove_dangling()
-            self._unused_topics(True)
+            unused = self._unused_topics(True)
+            if unused:
+                log_info(
+                    "%s: retention removed the empty queues of topics that topics.json does not "
+                    "name: %s",
+                    self.path,
+                    ", ".join(unused),
+                )
 
     def _delete(self, chosen: list[_LogFile], *, dry_run: bool, dangling: bool = True) -> Deleted:
         """Delete the first files of the log, and with ``dangling`` what pointed into them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 
 import rmqstore
 from rmqstore import PutError, PutStatus
-from rmqstore.services.retention import SteadyClock
+from rmqstore.services.retention import SteadyClock, deleted_text
 from support.mounts import fill_up, mount
 from support.retention_stores import ALL_HOURS, FILE, HOUR, deleted_by, files, open_store, put_hours
 
@@ -52,7 +53,7 @@ def test_by_time_at_the_hour(tmp_path: Path) -> None:
         assert store["t"][0].min_offset > 0
 
 
-def test_by_use_of_the_disk(tmp_path: Path) -> None:
+def test_by_use_of_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = {"file_reserved_time": 2, "delete_when": other_hour(), "disk_max_used_space_ratio": 60}
     with open_store(tmp_path, **config) as store:
         store._pretend_disk_use(60, 60)
@@ -61,8 +62,12 @@ def test_by_use_of_the_disk(tmp_path: Path) -> None:
         assert files(tmp_path)[0] == 0
         store._pretend_disk_use(10, 61)  # that of the queues counts as well
         wanted = deleted_by(store, store.clock.now() - 2 * HOUR * 1000)
-        housekept(store)
+        with caplog.at_level(logging.INFO, "rmqstore"):
+            housekept(store)
         assert files(tmp_path)[0] == wanted.until > 0
+        (said,) = [one for one in caplog.messages if "retention deleted" in one]
+        assert said == f"{tmp_path}: retention deleted {deleted_text(wanted)}: older than 2 h"
+        assert f"offsets 0 to {wanted.until}, {wanted.messages} messages" in said
 
 
 def other_hour() -> str:
