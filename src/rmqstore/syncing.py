@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -67,9 +68,10 @@ def make_directories(path: str | os.PathLike[str], *, sync_parent: bool) -> None
         directory.mkdir(exist_ok=True)
         _sync_name(directory)
     if not missing:
-        Path(path).mkdir(exist_ok=True)  # raises if it is not a directory
+        if not at.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "is not a directory", os.fspath(path))
         if sync_parent:
-            _sync_name(Path(path))
+            _sync_name(at)
 
 
 def _sync_name(directory: Path) -> None:

@@ -37,6 +37,7 @@ class Served:
     def end(self) -> tuple[int, str, list[dict[str, Any]]]:
         output, errors = self.process.communicate(timeout=LIMIT)
         logged = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
-        for line in errors.splitlines():  # of a broker.conf, or why it does not start
-            assert line.startswith(("{", "rmqstore: ")), errors
+        *lines, last = errors.splitlines()
+        assert all(line.startswith("{") for line in lines), errors
+        assert last.startswith(("{", "rmqstore: ")), errors  # why it did not start
         return self.process.returncode, output + errors, logged

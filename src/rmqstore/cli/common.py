@@ -41,6 +41,7 @@ __all__ = [
     "once",
     "open_store",
     "output_option",
+    "read_config",
     "refuse_foreign",
     "store_command",
     "time_of",
@@ -253,20 +254,26 @@ def refuse_foreign(root: Path) -> None:
         raise CliError(f"{root} holds something else than a store; {hint}", USAGE)
 
 
-def load_config(config: str | None) -> StoreConfig | None:
-    """Read a broker.conf; warnings about it become lines on standard error."""
+def read_config(config: str) -> tuple[StoreConfig, list[str]]:
+    """Read a broker.conf; return it, and the warnings about the file."""
     from rmqstore.config import StoreConfig
 
-    if config is None:
-        return None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             settings = StoreConfig.from_file(config)
         except ValueError as error:
             raise CliError(str(error), USAGE) from None
-    for warning in caught:
-        click.echo(f"rmqstore: {warning.message}", err=True)
+    return settings, [str(warning.message) for warning in caught]
+
+
+def load_config(config: str | None) -> StoreConfig | None:
+    """Read a broker.conf; warnings about it become lines on standard error."""
+    if config is None:
+        return None
+    settings, warned = read_config(config)
+    for text in warned:
+        click.echo(f"rmqstore: {text}", err=True)
     for name in settings.unsupported():
         click.echo(f"rmqstore: {config}: {name} has no effect in this version", err=True)
     for name, reason in settings.meaningless().items():

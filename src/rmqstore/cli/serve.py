@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -12,21 +13,50 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqstore.cli.common import load_config, refuse_foreign, store_command
+from rmqstore.cli.common import read_config, refuse_foreign, store_command
 from rmqstore.cli.completion import complete_file
-from rmqstore.cli.failures import USAGE, CliError
+from rmqstore.cli.failures import UNREADABLE, USAGE, CliError
 
 if TYPE_CHECKING:
+    from rmqstore.config import StoreConfig
     from rmqstore.serve.server import Server as RunningServer
 
 __all__ = ["serve"]
 
+_LOG = logging.getLogger("rmqstore.serve")
+
 _FORCED = 1  # exit code at the second signal
 _PORT = 9876  # of a name server
+_MOST_HOURS = (1 << 31) - 1  # of fileReservedTime
+_NAMES = {
+    "acl": "--acl",
+    "advertise": "--advertise",
+    "listen": "--listen",
+    "metrics_port": "--metrics",
+    "port": "--port",
+}
+# What the core says in Python's words.
+_IN_OPTIONS = (
+    ("on_corruption='fill'", "--on-corruption fill"),
+    ("mode 'r' shows", "verbs that only read show"),
+)
+
+
+def _hours(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> int | Literal["forever"] | None:
+    """Return the hours that an option says, or the word."""
+    if value is None:
+        return None
+    if value == "forever":
+        return "forever"
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_HOURS):
+        raise click.UsageError(f"--keep is {value!r}, must be hours, 1 or more, or 'forever'", ctx)
+    return int(value)
 
 
 class _JsonLines(logging.Formatter):
@@ -83,6 +113,21 @@ def _json_line(level: str, message: str, *, when: float, **fields: object) -> st
     help="Answer once a message is in the log, or once it is on the disk.  [default: async]",
 )
 @click.option(
+    "--keep",
+    metavar="HOURS|forever",
+    callback=_hours,
+    help="How old messages get before retention deletes them, in whole files of the log.  "
+    "[default: the configuration's fileReservedTime, else 72]",
+)
+@click.option(
+    "--on-corruption",
+    type=click.Choice(["raise", "fill"]),
+    default="raise",
+    show_default=True,
+    help="Of damage that good messages follow: stop, or put a filler in its place and save its "
+    "bytes.",
+)
+@click.option(
     "--auto-create/--no-auto-create",
     default=None,
     help="Whether a message to an unknown topic makes it.  [default: as the configuration says, "
@@ -110,6 +155,8 @@ def serve(
     listen: str,
     advertise: str | None,
     flush: str | None,
+    keep: int | Literal["forever"] | None,
+    on_corruption: Literal["raise", "fill"],
     auto_create: bool | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -118,16 +165,18 @@ def serve(
 ) -> None:
     """Serve a store to RocketMQ clients, as name server and broker in one; it is made if missing.
 
-    Messages are kept for 72 hours where no configuration says otherwise. SIGTERM and SIGINT stop
-    it: what is being answered is, the store is flushed and closed; a second one ends it at once.
+    Messages are kept for 72 hours where neither --keep nor a configuration says otherwise. SIGTERM
+    and SIGINT stop it: what is being answered is, the store is flushed and closed; a second one
+    ends it at once.
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key are given together")
     refuse_foreign(Path(store))
-    settings = load_config(config)
     _log_to_standard_error()
+    settings = _settings(config)
     stop = threading.Event()
     _stop_on_signals(stop)
+    from rmqstore.errors import StoreCorruptError
     from rmqstore.serve.conf import BrokerConf
     from rmqstore.serve.network.descriptors import raise_limit
     from rmqstore.serve.server import Server
@@ -149,6 +198,9 @@ def serve(
                 acl=acl,
                 metrics_port=metrics_port,
                 config=settings,
+                keep=keep,
+                on_corruption=on_corruption,
+                names=_NAMES,
                 # What is said here wins over the file.
                 conf=dataclasses.replace(
                     conf,
@@ -159,25 +211,47 @@ def serve(
         )
     except (ValueError, TypeError, ImportError) as error:
         raise CliError(str(error), USAGE) from None
+    except StoreCorruptError as error:
+        text = str(error)
+        for said, option in _IN_OPTIONS:
+            text = text.replace(said, option)
+        raise CliError(text, UNREADABLE) from None
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        option = "--metrics" if str(error.filename).endswith(f":{metrics_port}") else "--port"
+        text = f"{error.filename}: {error.strerror}; give another {option}, or 0 for a free one"
+        raise CliError(text, UNREADABLE) from None
     with server:
-        _say_where(server)
+        _say_where(server, store)
         stop.wait()
+    _LOG.info("stopped; the store is flushed and closed")
 
 
-def _say_where(server: RunningServer) -> None:
-    """Write the line that says where clients connect, to standard output."""
-    log = logging.getLogger("rmqstore.serve")
+def _settings(config: str | None) -> StoreConfig | None:
+    """Read a broker.conf; the log has the warnings about it, further ones as it is applied."""
+    if config is None:
+        return None
+    settings, warned = read_config(config)
+    for text in warned:
+        _LOG.warning("%s", text)
+    return settings
+
+
+def _say_where(server: RunningServer, store: str) -> None:
+    """Write where clients connect, to standard output: lines for people, else an object."""
     for mended in server.store.recovery.ranges:
-        log.warning("%s", mended)
+        _LOG.warning("%s", mended)
     hours = server.store.config.file_reserved_time
-    kept = "for ever" if hours is None else f"for {hours} hours"
+    kept = "for ever" if hours is None else f"for {hours} hour{'s' * (hours != 1)}"
     text = f"serving {server.store.path} at {server.address}, name server and broker"
     page = server.metrics_address
     url = f"http://{page}/" if page else None
     if sys.stdout.isatty():
-        click.echo(
-            f"rmqstore: {text}; messages are kept {kept}" + (f"; page: {url}" if url else "")
-        )
+        click.echo(f"rmqstore: name server and broker at {server.address}")
+        click.echo(f"rmqstore: store {store}, messages are kept {kept}")
+        if url:
+            click.echo(f"rmqstore: page {url}")
     else:
         where = {"address": server.address, "store": server.store.path, "pid": os.getpid()}
         line = _json_line(
@@ -185,8 +259,8 @@ def _say_where(server: RunningServer) -> None:
         )
         click.echo(line)
     if not sys.stderr.isatty():
-        log.info("%s", text)
-        log.info("messages are kept %s", kept)
+        _LOG.info("%s", text)
+        _LOG.info("messages are kept %s", kept)
 
 
 def _log_to_standard_error() -> None:

@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqstore.closing import Closing
@@ -27,7 +28,8 @@ from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.network.descriptors import leaves_room
 from rmqstore.serve.network.sockets import BACKLOG, address_text, is_loopback, listen, own_address
 from rmqstore.serve.network.tls import begins_with_tls
-from rmqstore.serve.settings import Settings
+from rmqstore.serve.settings import OpenHow, Settings
+from rmqstore.services.retention import deleted_text
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.metrics import MetricsServer
@@ -68,7 +70,7 @@ class Server(Closing):
         path: str | os.PathLike[str] | None,
         settings: Settings,
         config: StoreConfig,
-        infer_sizes: bool = False,
+        how: OpenHow = OpenHow(),  # noqa: B008 - frozen
         metrics_port: int | None = None,
     ) -> None:
         self._pid = os.getpid()
@@ -80,7 +82,7 @@ class Server(Closing):
         self._store_failed = False
         self._warn_again = 0.0
         try:
-            self._open(path, settings, config, infer_sizes, metrics_port)
+            self._open(path, settings, config, how, metrics_port)
         except BaseException:
             self.closed = True
             if hasattr(self, "gateway"):  # in a thread: the caller's may have a loop that runs
@@ -99,7 +101,7 @@ class Server(Closing):
         path: str | os.PathLike[str] | None,
         settings: Settings,
         config: StoreConfig,
-        infer_sizes: bool,
+        how: OpenHow,
         metrics_port: int | None,
     ) -> None:
         from rmqstore.opening import open_store
@@ -115,7 +117,9 @@ class Server(Closing):
         host, port = self._sockets[0].getsockname()[:2]
         if len(self._sockets) == 1:
             _LOG.warning(
-                "port %d is in use or none: clients whose VIP channel is on cannot send", port - 2
+                "port %d is in use or none: clients whose VIP channel is on cannot send; choose "
+                "another port, or turn it off in them: setVipChannelEnabled(false)",
+                port - 2,
             )
         settings = dataclasses.replace(settings, port=port)
         if settings.own_host is not None:
@@ -127,7 +131,9 @@ class Server(Closing):
         config = config.replace(store_host=address_text(_numeric(named[0], host), named[1]))
         root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
         make_directories(root, sync_parent=False)
-        self.store = open_store(root, "a", config, infer_sizes=infer_sizes)
+        self.store = open_store(
+            root, "a", config, infer_sizes=how.infer_sizes, on_corruption=how.on_corruption
+        )
         self._loop = _new_loop()
         self.gateway = Gateway(self.store, settings, self._loop)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
@@ -155,6 +161,8 @@ class Server(Closing):
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        if self._may_delete():
+            self.gateway.spawn(self._warn_of_deletion())
         for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
         if self._metrics is not None:
@@ -247,6 +255,35 @@ class Server(Closing):
         except asyncio.CancelledError:
             await connecting
             raise
+
+    def _may_delete(self) -> bool:
+        """Tell whether retention is on, and there is a file that it could delete."""
+        if self.store.config.file_reserved_time is None:
+            return False
+        first, until, _ = self.store._removable_files()
+        return first < until
+
+    async def _warn_of_deletion(self) -> None:
+        """Say what retention is about to delete; to know it, old files are read to their end."""
+        config = self.store.config
+        try:
+            old = await self._loop.run_in_executor(
+                None, partial(self.store.delete_expired, dry_run=True)
+            )
+        except (StoreError, OSError) as error:
+            _LOG.warning(
+                "what is older than %d h is not known: %s", config.file_reserved_time, error
+            )
+            return
+        if old.files:
+            _LOG.warning(
+                "%s: older than %d h, will be deleted at the hours %s, or earlier where the disk "
+                "is more than %d %% full; --keep, or fileReservedTime, says how long to keep",
+                deleted_text(old),
+                config.file_reserved_time,
+                config.delete_when,
+                config.disk_max_used_space_ratio,
+            )
 
     def _watch(self) -> None:
         """Say, once, that the store takes no messages any more."""

@@ -10,17 +10,17 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import MappingProxyType, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
 from rmqstore.serve.conf import BrokerConf
-from rmqstore.serve.network.sockets import is_loopback, split_address
+from rmqstore.serve.network.sockets import VIP_DISTANCE, is_loopback, split_address
 from rmqstore.serve.server import Server
-from rmqstore.serve.settings import Limits, Settings
+from rmqstore.serve.settings import Limits, OpenHow, Settings
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Acl
@@ -31,6 +31,7 @@ StrPath = str | os.PathLike[str]
 
 _LOG = logging.getLogger("rmqstore.serve")
 
+_NAMED = ("acl", "advertise", "listen", "metrics_port", "port")
 RESERVED_HOURS = 72  # fileReservedTime of a broker: a server runs for months
 
 
@@ -246,10 +247,24 @@ def served(
     metrics_port: int | None = None,
     config: StoreConfig | StrPath | None = None,
     conf: BrokerConf | None = None,
-) -> tuple[StrPath | None, Settings, StoreConfig, bool, int | None]:
+    keep: int | Literal["forever"] | None = None,
+    on_corruption: Literal["raise", "fill"] = "raise",
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[StrPath | None, Settings, StoreConfig, OpenHow, int | None]:
     """Check the arguments of :func:`serve`, and return those of :class:`Server`.
 
-    ``conf`` is what a broker.conf says of the gateway, where ``config`` is not its path.
+    Parameters
+    ----------
+    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, config
+        As :func:`serve` has them.
+    conf : BrokerConf, optional
+        What a broker.conf says of the gateway, where ``config`` is not its path.
+    keep : int or "forever", optional
+        Hours; wins over the configuration.
+    on_corruption : str, optional
+        As :func:`rmqstore.open` has it.
+    names : dict of str to str, optional
+        What arguments are called where they come from, if not by their names: for errors.
     """
     _of_type("path", path, (str, os.PathLike, NoneType), "a path or None")
     _port("port", port)
@@ -258,20 +273,26 @@ def served(
     _of_type("listen", listen, (str,), "str")
     _of_type("advertise", advertise, (str, NoneType), "str")
     _of_type("auto_create", auto_create, (bool,), "bool")
-    if not listen:
-        raise wrong_value("listen", "an address of this machine", "")
+    named = {name: names.get(name, name) for name in _NAMED}
+    _check_address(listen, named)
     chosen = _config(config, flush, small=path is None)
+    if keep is not None:
+        chosen = chosen.replace(file_reserved_time=None if keep == "forever" else keep)
     if conf is None:
         conf = (
             BrokerConf()
             if config is None or isinstance(config, StoreConfig)
             else BrokerConf.from_file(config)
         )
+    port = port or conf.port or 0
+    if port and metrics_port in (port, port - VIP_DISTANCE):
+        clients = f"{port} and {port - VIP_DISTANCE}, where clients connect"
+        raise wrong_value(named["metrics_port"], f"another port than {clients}", metrics_port)
     settings = Settings(
         host=listen,
-        port=port or conf.port or 0,
-        advertise=split_address("advertise", advertise) if advertise is not None else None,
-        own_host=_own_host(conf.host, listen) if advertise is None else None,
+        port=port,
+        advertise=split_address(named["advertise"], advertise) if advertise is not None else None,
+        own_host=_own_host(conf.host, listen, named) if advertise is None else None,
         auto_create=auto_create and conf.auto_create,
         auto_create_groups=conf.auto_create_groups,
         default_queue_nums=conf.default_queue_nums,
@@ -285,8 +306,9 @@ def served(
         limits=Limits(idle_seconds=conf.idle_seconds),
     )
     if conf.acl and settings.acl is None:
-        _LOG.warning("aclEnable has no effect without the file of the accounts (acl)")
-    return path, settings, chosen, config is None and path is not None, metrics_port
+        _LOG.warning("aclEnable has no effect without the file of the accounts (%s)", named["acl"])
+    how = OpenHow(config is None and path is not None, on_corruption)
+    return path, settings, chosen, how, metrics_port
 
 
 def _of_type(name: str, value: object, kinds: tuple[type, ...], allowed: str) -> None:
@@ -321,12 +343,24 @@ def _config(config: object, flush: object, *, small: bool) -> StoreConfig:
     return made.replace(flush_disk_type=f"{kind}_FLUSH")
 
 
-def _own_host(host: str | None, listen: str) -> str | None:
+def _check_address(listen: str, named: Mapping[str, str]) -> None:
+    """Raise if it is empty, or has a port."""
+    if not listen:
+        raise wrong_value(named["listen"], "an address of this machine", "")
+    host, colon, port = listen.rpartition(":")
+    if colon and port.isdigit() and (":" not in host or host.endswith("]")):
+        allowed = f"an address without a port, which is {named['port']}"
+        raise wrong_value(named["listen"], allowed, listen)
+
+
+def _own_host(host: str | None, listen: str, named: Mapping[str, str]) -> str | None:
     """Return the address of a broker.conf that clients are told: one that they can reach."""
     if host is None or host == listen:
         return host
     if is_loopback(listen) and not (is_loopback(host) or host == "localhost"):
-        _LOG.warning("brokerIP1 is not told to clients: only %s is listened on (listen)", listen)
+        _LOG.warning(
+            "brokerIP1 is not told to clients: only %s is listened on (%s)", listen, named["listen"]
+        )
         return None
     return host
 

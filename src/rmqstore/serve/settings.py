@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Acl
 
-__all__ = ["Limits", "Settings"]
+__all__ = ["Limits", "OpenHow", "Settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,22 @@ class Limits:
     topics: int = 10_000
     idle_seconds: float = 120.0
     handshake_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHow:
+    """How the store is opened.
+
+    Attributes
+    ----------
+    infer_sizes : bool
+        Take the file sizes from the files, in spite of the configuration.
+    on_corruption : str
+        As :func:`rmqstore.open` has it.
+    """
+
+    infer_sizes: bool = False
+    on_corruption: Literal["raise", "fill"] = "raise"
 
 
 @dataclass(frozen=True, slots=True)

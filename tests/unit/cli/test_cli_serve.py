@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from support.damaged_store import COUNT, flip, killed, make, read, records
 from support.remoting import RemotingClient
 from support.serve_command import LIMIT
 
@@ -32,6 +34,7 @@ def test_it_serves_until_it_is_told_to_stop(serve, tmp_path, number):
         code, _, logged = served.stop(number)
     assert code == 0
     assert any("72 hours" in one["message"] for one in logged)
+    assert logged[-1]["message"] == "stopped; the store is flushed and closed"
     assert all(one.keys() >= {"time", "level", "message"} for one in logged)
     assert not (tmp_path / "store" / "abort").exists()
     with rmqstore.open(tmp_path / "store") as store:
@@ -51,9 +54,95 @@ def test_options_reach_the_server(serve, tmp_path):
     assert line["address"] == "localhost:7777"
     assert line["file_reserved_hours"] == 5
     assert line["page"].startswith("http://127.0.0.1:")
-    code, output, _ = served.stop()
+    code, _, logged = served.stop()
     assert code == 0
-    assert "mappedFileSizeCommitLgo" in output
+    (warned,) = (one for one in logged if "mappedFileSizeCommitLgo" in one["message"])
+    assert warned["level"] == "warning"
+
+
+@pytest.mark.parametrize(("keep", "hours", "said"),
+                         [("5", 5, "for 5 hours"), ("forever", None, "for ever")])  # fmt: skip
+def test_how_long_to_keep_is_said_here(serve, tmp_path, keep, hours, said):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=48\n")
+    for options in ((), ("-c", conf)):
+        served = serve(tmp_path / "store", "--port", 0, "--keep", keep, *options)
+        assert served.first_line().get("file_reserved_hours") == hours
+        _, _, logged = served.stop()
+        assert f"messages are kept {said}" in [one["message"] for one in logged]
+
+
+def old_store(root: Path) -> int:
+    """Make a store of three log files, two of them of messages that are a week old; their end."""
+    config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=64 << 10)
+    week = 7 * 24 * 3600
+    with rmqstore.open(root, "a", config=config) as store:
+        store.clock.advance(-week)
+        while store.stats()["wrote_position"] < 100 << 10:
+            store.put("t", b"x" * 1000)
+        store.clock.advance(week)
+        while store.stats()["wrote_position"] < 140 << 10:
+            store.put("t", b"x" * 1000)
+        return store.delete_expired(before=store.clock.now() - week * 500, dry_run=True).until
+
+
+def test_a_warning_where_messages_are_too_old_already(serve, tmp_path):
+    until = old_store(tmp_path / "store")
+    assert until == 64 << 10
+    for options, warns in (((), True), (("--keep", "forever"), False)):
+        served = serve(tmp_path / "store", "--port", 0, *options)
+        served.first_line()
+        if warns:
+            line = json.loads(served.process.stderr.readline())
+            while "older than 72 h" not in line["message"]:
+                line = json.loads(served.process.stderr.readline())
+            assert line["level"] == "warning"
+            assert f"1 file of the log, physical offsets 0 to {until}" in line["message"]
+            assert "--keep" in line["message"]
+        _, _, logged = served.stop()
+        assert not any("older than" in one["message"] for one in logged)
+
+
+def test_damage_that_good_messages_follow(serve, tmp_path):
+    root = killed(make(tmp_path / "store"))
+    record = records(root)[COUNT // 3]
+    flip(root, record.physical_offset + 100, bit=16)
+    code, output, _ = serve(root, "--port", 0).end()
+    assert code == 4
+    assert "--on-corruption fill loses no other record, verbs that only read show them" in output
+    assert "on_corruption" not in output
+    served = serve(root, "--port", 0, "--on-corruption", "fill")
+    served.first_line()
+    code, _, logged = served.stop()
+    assert code == 0
+    assert any(one["level"] == "warning" and "filled" in one["message"] for one in logged)
+    assert len(read(root)) == COUNT - 1
+
+
+def test_warnings_name_options(serve, tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("aclEnable=true\nbrokerIP1=192.0.2.9\n")
+    served = serve(tmp_path / "store", "--port", 0, "-c", conf)
+    served.first_line()
+    _, _, logged = served.stop()
+    warned = [one["message"] for one in logged if one["level"] == "warning"]
+    assert any("(--acl)" in one for one in warned)
+    assert any("(--listen)" in one for one in warned)
+
+
+def test_file_sizes_that_a_broker_conf_does_not_name(serve, tmp_path):
+    small = rmqstore.StoreConfig.small()
+    with rmqstore.open(tmp_path / "store", "a", config=small) as store:
+        store.put("t", b"1")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("diskMaxUsedSpaceRatio=10\n")
+    served = serve(tmp_path / "store", "--port", 0, "-c", conf)
+    served.first_line()
+    assert served.stop()[0] == 0
+    conf.write_text("mappedFileSizeCommitLog=1048576\n")
+    code, output, _ = serve(tmp_path / "store", "--port", 0, "-c", conf).end()
+    assert code == 4
+    assert f"({16 << 20}, not {1 << 20}); name the right size in the file of --config" in output
 
 
 def test_a_broker_conf_rules_what_is_not_said(serve, tmp_path):
@@ -62,7 +151,8 @@ def test_a_broker_conf_rules_what_is_not_said(serve, tmp_path):
         names = f"brokerName=shop-a\nlistenPort={other.gateway.port}\n"
         conf.write_text(names + "autoCreateTopicEnable=false\n")
         code, output, _ = serve(tmp_path / "store", "-c", conf).end()
-        assert (code, output) == (4, f"rmqstore: {other.address}: Address already in use\n")
+        assert code == 4
+        assert output.startswith(f"rmqstore: {other.address}: Address already in use; ")
         for option, perm in (((), None), (("--auto-create",), 7)):
             served = serve(tmp_path / "store", "-c", conf, "--port", 0, *option)
             with RemotingClient(served.first_line()["address"]) as client:
@@ -91,15 +181,22 @@ def test_a_warning_where_others_can_connect(serve, tmp_path):
 def test_a_port_in_use(serve, tmp_path):
     with rmqstore.serve() as server:
         port = server.address.split(":")[1]
+        said = f"rmqstore: {server.address}: Address already in use; give another"
         code, output, _ = serve(tmp_path / "store", "--port", port).end()
-    assert (code, output) == (4, f"rmqstore: {server.address}: Address already in use\n")
-    assert not (tmp_path / "store").exists()
+        assert (code, output) == (4, f"{said} --port, or 0 for a free one\n")
+        assert not (tmp_path / "store").exists()
+        code, output, _ = serve(tmp_path / "store", "--port", 0, "--metrics", port).end()
+        assert code == 4
+        assert output.splitlines()[-1] == f"{said} --metrics, or 0 for a free one"
 
 
 def test_an_address_that_is_not_ours(serve, tmp_path):
     code, output, _ = serve(tmp_path / "store", "--port", 0, "--listen", "192.0.2.77").end()
     assert code == 4
-    assert re.fullmatch(r"rmqstore: 192\.0\.2\.77:0: Cannot assign requested address\n", output)
+    assert output == "rmqstore: 192.0.2.77:0: not an address of this machine\n"
+    code, output, _ = serve(tmp_path / "store", "--port", 0, "--listen", "no.such.invalid").end()
+    assert code == 4
+    assert output.startswith("rmqstore: no.such.invalid:0: the name has no address (")
 
 
 def test_a_store_that_is_locked(serve, tmp_path):
@@ -107,7 +204,7 @@ def test_a_store_that_is_locked(serve, tmp_path):
         code, output, _ = serve(tmp_path / "store", "--port", 0).end()
     assert code == 3
     assert output.count("\n") == 1
-    assert "the store is open elsewhere" in output
+    assert f"the store is open elsewhere by process {os.getpid()}" in output
 
 
 @pytest.mark.parametrize(
@@ -117,6 +214,13 @@ def test_a_store_that_is_locked(serve, tmp_path):
         (["--tls-cert", "no.pem", "--tls-key", "no.key"], "No such file"),
         (["--advertise", "nowhere"], "advertise must be 'HOST:PORT'"),
         (["--port", "70000"], "--port"),
+        (["--port", "9876", "--metrics", "9876"], "--metrics must be another port than 9876"),
+        (["--port", "9876", "--metrics", "9874"], "--metrics must be another port than 9876"),
+        (["--listen", "127.0.0.1:9"], "--listen must be an address without a port, which is --po"),
+        (["--listen", "[::1]:9"], "--listen must be an address without a port"),
+        (["--keep", "0"], "--keep is '0', must be hours, 1 or more, or 'forever'"),
+        (["--keep", "ever"], "--keep is 'ever', must be hours"),
+        (["--on-corruption", "truncate"], "--on-corruption"),
         (["--flush", "later"], "--flush"),
     ],
 )
@@ -168,24 +272,27 @@ def test_in_a_terminal_it_is_a_line_for_people(tmp_path):
 
     main, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "rmqstore", "serve", tmp_path / "store", "--port", "0"],
-        stdout=terminal, stderr=terminal,
+        [sys.executable, "-m", "rmqstore", "serve", "data/store", "--port", "0"],
+        stdout=terminal, stderr=terminal, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     os.close(terminal)
     try:
         text = b""
-        while b"\n" not in text:
+        while text.count(b"\n") < 2:
             text += os.read(main, 4096)
         assert re.match(
-            rb"rmqstore: serving \S+ at 127\.0\.0\.1:\d+, name server and broker; messages are "
-            rb"kept for 72 hours\r\n",
+            rb"rmqstore: name server and broker at 127\.0\.0\.1:\d+\r\n"
+            rb"rmqstore: store data/store, messages are kept for 72 hours\r\n",
             text,
         ), text
         process.send_signal(signal.SIGINT)
         assert process.wait(LIMIT) == 0
+        text += os.read(main, 4096)
+        assert text.endswith(b"rmqstore: stopped; the store is flushed and closed\r\n")
     finally:
         process.kill()
         process.wait()
         os.close(main)
-    assert not Path(tmp_path / "store" / "abort").exists()
+    assert (tmp_path / "data" / "store").is_dir()
+    assert not Path(tmp_path / "data" / "store" / "abort").exists()

@@ -381,3 +381,19 @@ def test_mutated_frames(
     done = other.ask(RequestCode.SEND_MESSAGE_V2, {**SEND, "b": "afterwards"}, b"seen")
     assert done.code == 0, done.remark
     wait_until(lambda: server.store.get("afterwards", 0, 0).messages)
+
+
+@pytest.mark.parametrize(
+    ("begin", "says"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP is not spoken here; the page and"),
+        (b"POST /x HTTP/1.1\r\n", "HTTP is not spoken here"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "a handshake of TLS, for which there is no certificate"),
+        (b"GOT / HTTP/1.1\r\n", "a frame of 1196381216"),
+    ],
+)
+def test_other_protocols(server, other, caplog, begin, says):
+    with RemotingClient(server.address) as client:
+        client.socket.sendall(begin)
+        assert client.socket.recv(1) == b""
+    assert f"closed: {says}" in caplog.text

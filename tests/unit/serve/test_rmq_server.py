@@ -140,9 +140,40 @@ def test_waiting_for_what_comes(rmq_server):
     assert [one.body for one in found] == [b"%d" % n for n in range(6)]
 
 
+def test_waiting_at_the_wrong_topic(rmq_server):
+    def said(topic: str, n: int = 1) -> str:
+        with pytest.raises(TimeoutError) as raised:
+            rmq_server.wait_for(topic, n, timeout=0.01)
+        return str(raised.value)
+
+    assert (
+        said("payments") == "topic 'payments' has 0 messages after 0.01 s, not 1; no topic has any"
+    )
+    rmq_server.store.put("payment", b"1")
+    assert said("payments").endswith(", not 1; did you mean 'payment'?")
+    assert said("orders").endswith(", not 1; there are messages in 'payment'")
+    assert said("payment", 2).endswith("'payment' has 1 message after 0.01 s, not 2")
+
+
+def test_a_failure_shows_the_line_of_the_test(tmp_path):
+    test = "def test_it(rmq_server):\n    rmq_server.wait_for('t', 1, timeout=0.01)\n"
+    (tmp_path / "test_it.py").write_text(test)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_it.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert run.returncode == 1, run.stdout
+    assert "topic 't' has 0 messages" in run.stdout
+    assert "under_test.py" not in run.stdout
+    assert "deadline" not in run.stdout
+
+
 def test_wrong_arguments(rmq_server):
-    with pytest.raises(TypeError, match="code must be int, not str"):
+    with pytest.raises(TypeError, match=r"code must be int, such as 310 .*, not str"):
         rmq_server.fail("310", 1)
+    with pytest.raises(TypeError, match="code must be int, such as 11 for a pull, not str"):
+        rmq_server.drop("pull")
     with pytest.raises(TypeError, match="response must be int"):
         rmq_server.fail(310, None)
     with pytest.raises(ValueError, match="times must be 1 or more, got 0"):

@@ -142,6 +142,49 @@ def test_a_port_in_use(tmp_path):
         assert again.address == server.address
 
 
+def test_a_port_without_one_for_the_vip_channel(caplog):
+    with caplog.at_level(logging.WARNING, "rmqstore.serve"), rmqstore.serve() as server:
+        assert "VIP" not in caplog.text
+        port = server.gateway.port - 2
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with rmqstore.serve(port=port + 2):
+            assert f"port {port} is in use or none" in caplog.text
+            assert (
+                "another port, or turn it off in them: setVipChannelEnabled(false)" in caplog.text
+            )
+
+
+def test_what_retention_is_about_to_delete_is_said(tmp_path, caplog):
+    week = 7 * 24 * 3600
+    config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=64 << 10)
+    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
+        store.clock.advance(-week)
+        while store.stats()["wrote_position"] < 160 << 10:
+            store.put("t", b"x" * 1000)
+        store.clock.advance(week)
+        wanted = store.delete_expired(before=store.clock.now() - week * 500, dry_run=True)
+    assert wanted.files == 2
+    deadline = time.monotonic() + LIMIT
+    with caplog.at_level(logging.INFO, "rmqstore"), rmqstore.serve(tmp_path / "store") as server:
+        while "older than 72 h, will be deleted" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert f"2 files of the log, physical offsets 0 to {wanted.until}" in caplog.text
+        assert f"{wanted.messages} messages" in caplog.text
+        server.store._pretend_disk_use(80, 10)
+        server.store._clean_expired()
+        assert f"retention deleted 2 files of the log, physical offsets 0 to {wanted.until}, " in (
+            caplog.text
+        )
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "rmqstore"), rmqstore.serve(tmp_path / "store"):
+        pass
+    assert "older than" not in caplog.text
+
+
 def test_an_address_that_is_not_ours(tmp_path):
     for address in ("192.0.2.77", "no such name"):
         with pytest.raises(OSError, match="address") as caught:
@@ -155,15 +198,17 @@ def test_a_store_that_is_locked(tmp_path):
     with store, pytest.raises(rmqstore.StoreLockedError):
         rmqstore.serve(tmp_path / "store")
     with rmqstore.serve(tmp_path / "store") as server:
-        with pytest.raises(rmqstore.StoreLockedError):
+        with pytest.raises(rmqstore.StoreLockedError, match="already open for writing in this pro"):
             rmqstore.open(tmp_path / "store", "r+")
         assert server.store.mode == "a"
 
 
 def test_a_store_that_is_none(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError, match="file"):
-        rmqstore.serve(tmp_path / "file")
+    for made in (rmqstore.serve, lambda path: rmqstore.open(path, "a")):
+        with pytest.raises(NotADirectoryError, match="is not a directory") as refused:
+            made(tmp_path / "file")
+        assert refused.value.filename == str(tmp_path / "file")
     with rmqstore.open(tmp_path / "store", "a", config=SMALL) as store:
         store.put("t", b"1")
     other = rmqstore.StoreConfig(mapped_file_size_commit_log=1 << 20)
@@ -178,6 +223,12 @@ def test_a_store_that_is_none(tmp_path):
         ({"port": True}, TypeError, "port must be int"),
         ({"port": 70000}, ValueError, "port must be 0 to 65535, got 70000"),
         ({"metrics_port": -1}, ValueError, "metrics_port must be 0 to 65535"),
+        (
+            {"port": 9876, "metrics_port": 9874},
+            ValueError,
+            "another port than 9876 and 9874, where",
+        ),
+        ({"listen": "127.0.0.1:9"}, ValueError, "an address without a port, which is port, got"),
         ({"listen": None}, TypeError, "listen must be str"),
         ({"listen": ""}, ValueError, "listen must be an address"),
         ({"advertise": "host"}, ValueError, "advertise must be 'HOST:PORT'"),

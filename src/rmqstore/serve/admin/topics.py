@@ -111,7 +111,9 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 
 async def clean_unused(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE: retention does the latter."""
-    await gateway.loop.run_in_executor(None, gateway.store.clean_unused_topics)
+    unused = await gateway.loop.run_in_executor(None, gateway.store.clean_unused_topics)
+    if unused:
+        gateway.log.info("%s had unused topics removed: %s", connection.peer, ", ".join(unused))
     return Answer()
 
 

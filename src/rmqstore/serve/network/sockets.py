@@ -16,6 +16,7 @@ from rmqstore.arguments import wrong_value
 
 __all__ = [
     "BACKLOG",
+    "VIP_DISTANCE",
     "address_text",
     "is_loopback",
     "listen",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 BACKLOG = 1024
-_VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus two
+VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus two
 _PORTS_TRIED = 64
 # Of the documentation range of RFC 5737: what is asked is which of our addresses it would be
 # reached from; connecting a datagram socket sends nothing.
@@ -101,7 +102,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     for attempt in range(_PORTS_TRIED if port == 0 else 1):
         main = bind(host, port)
         name = main.getsockname()
-        number = name[1] - _VIP_DISTANCE
+        number = name[1] - VIP_DISTANCE
         try:
             vip = bind(name[0], number) if number > 0 else None
         except OSError:
@@ -119,7 +120,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
-        reason = f"not an address of this machine ({error})"
+        reason = f"the name has no address ({getattr(error, 'strerror', None) or error})"
         raise OSError(errno.EADDRNOTAVAIL, reason, shown) from None
     # Clients split an address at the first colon: IPv4 where a name means both.
     found.sort(key=lambda one: one[0] != socket.AF_INET)
@@ -136,5 +137,8 @@ def bind(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         number = error.errno or errno.EIO
-        raise OSError(number, os.strerror(number), shown) from None
+        reason = os.strerror(number)
+        if number == errno.EADDRNOTAVAIL:
+            reason = "not an address of this machine"
+        raise OSError(number, reason, shown) from None
     return made

@@ -21,6 +21,8 @@ __all__ = ["RmqServer"]
 
 _LOOK_SECONDS = 0.002
 _CODE_MAX = 32767  # of the binary header's 16 bits
+_PULL = "11 for a pull"
+_NAMES_SHOWN = 6  # topics in an error
 
 
 class RmqServer(Server):
@@ -52,9 +54,10 @@ class RmqServer(Server):
         Parameters
         ----------
         code : int
-            Of ``RequestCode``: 310 and 10 are sends, 11 is a pull, 34 a heartbeat, 105 a route.
+            Of the Java client's ``RequestCode``: 310 and 10 are sends, 11 is a pull, 34 a
+            heartbeat, 105 a route.
         response : int
-            Of ``ResponseCode``: 1 is SYSTEM_ERROR, 2 SYSTEM_BUSY, 14 SERVICE_NOT_AVAILABLE.
+            Of its ``ResponseCode``: 1 is SYSTEM_ERROR, 2 SYSTEM_BUSY, 14 SERVICE_NOT_AVAILABLE.
         times : int, optional
             How many requests; 1 or more.
 
@@ -65,8 +68,8 @@ class RmqServer(Server):
         RuntimeError
             The server is closed.
         """
-        _number("code", code, 0, _CODE_MAX)
-        _number("response", response, 0, _CODE_MAX)
+        _code("code", code, "310 for a send of a Java client")
+        _code("response", response, "2 for SYSTEM_BUSY")
         _number("times", times, 1)
         self.in_loop(self._rules.fail, code, response, times)
 
@@ -88,7 +91,7 @@ class RmqServer(Server):
             The server is closed.
         """
         if code is not None:
-            _number("code", code, 0, _CODE_MAX)
+            _code("code", code, _PULL)
         _number("times", times, 1)
         self.in_loop(self._rules.drop, code, times)
 
@@ -114,7 +117,7 @@ class RmqServer(Server):
         if not 0 <= ms <= 3_600_000:
             raise wrong_value("ms", "0 to 3600000", ms)
         if code is not None:
-            _number("code", code, 0, _CODE_MAX)
+            _code("code", code, _PULL)
         self.in_loop(self._rules.delay, ms / 1000, code)
 
     def close_connections(self) -> None:
@@ -152,10 +155,12 @@ class RmqServer(Server):
         Raises
         ------
         TimeoutError
-            There were not so many in time; the message says how many.
+            There were not so many in time; the message says how many, and which other topics have
+            messages.
         TypeError, ValueError
             An argument is of a wrong type or below 0.
         """
+        __tracebackhide__ = True  # of pytest: what failed is the caller's line
         if not isinstance(topic, str):
             raise wrong_type("topic", "str", topic)
         _number("n", n, 0)
@@ -166,10 +171,33 @@ class RmqServer(Server):
             if there >= n:
                 return list(found.messages()) if found is not None else []
             if time.monotonic() >= deadline:
-                raise TimeoutError(
-                    f"topic {topic!r} has {there} messages after {timeout} s, not {n}"
-                )
+                has = "1 message" if there == 1 else f"{there} messages"
+                hint = self._where_they_are(topic) if not there else ""
+                raise TimeoutError(f"topic {topic!r} has {has} after {timeout} s, not {n}{hint}")
             time.sleep(_LOOK_SECONDS)
+
+    def _where_they_are(self, topic: str) -> str:
+        """Return the end of an error about a topic without messages: which ones have some."""
+        import difflib
+
+        filled = [
+            name
+            for name, one in self.store.topics.items()
+            if name != topic and any(len(queue) for queue in one.values())
+        ]
+        near = difflib.get_close_matches(topic, filled, n=1)
+        if near:
+            return f"; did you mean {near[0]!r}?"
+        if not filled:
+            return "; no topic has any"
+        more = f" and {len(filled) - _NAMES_SHOWN} more" if len(filled) > _NAMES_SHOWN else ""
+        return f"; there are messages in {', '.join(map(repr, filled[:_NAMES_SHOWN]))}{more}"
+
+
+def _code(name: str, value: object, example: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type(name, f"int, such as {example}", value)
+    _number(name, value, 0, _CODE_MAX)
 
 
 def _number(name: str, value: object, low: int, high: int | None = None) -> None:

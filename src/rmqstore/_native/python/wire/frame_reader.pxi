@@ -9,6 +9,20 @@ cdef enum:
 cdef tuple LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER",
                         "HTTP", "GO", "PHP", "OMS")
 
+# As requests of HTTP begin.
+cdef frozenset HTTP_BEGINS = frozenset(
+    (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "))
+
+
+cdef str other_protocol(Memory block, int64_t at):
+    """What to say of bytes that are no frame, but those of another protocol; else None."""
+    cdef bytes begin = block.data[at:at + 4]
+    if begin in HTTP_BEGINS:
+        return "HTTP is not spoken here; the page and /metrics have a port of their own (metrics)"
+    if begin[:2] == b"\x16\x03":
+        return "a handshake of TLS, for which there is no certificate"
+    return None
+
 
 @cython.final
 cdef class FrameReader:
@@ -144,7 +158,8 @@ cdef class FrameReader:
                     self.start = self.stop = 0
                 return None
             if rc < 0:
-                raise ValueError(f"{self.frame.problem.decode()} {self.frame.bad_length}")
+                raise ValueError(other_protocol(self.block, self.start) or (
+                    f"{self.frame.problem.decode()} {self.frame.bad_length}"))
             request = self.request()
             self.start += self.frame.size
             if self.long_way:
