@@ -1,0 +1,56 @@
+"""What a server that starts warns of: a port that is missing, messages that are too old already."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+
+
+def test_a_port_without_one_for_the_vip_channel(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rmqstore.serve"), rmqstore.serve() as server:
+        assert "VIP" not in caplog.text
+        port = server.gateway.port - 2
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with rmqstore.serve(port=port + 2):
+            assert f"port {port} is in use or none" in caplog.text
+            assert (
+                "another port, or turn it off in them: setVipChannelEnabled(false)" in caplog.text
+            )
+
+
+def test_what_retention_is_about_to_delete_is_said(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    wait_until: Callable[[Callable[[], object]], None],
+) -> None:
+    week = 7 * 24 * 3600
+    config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=64 << 10)
+    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
+        store.clock.advance(-week)
+        while store.stats()["wrote_position"] < 160 << 10:
+            store.put("t", b"x" * 1000)
+        store.clock.advance(week)
+        wanted = store.delete_expired(before=store.clock.now() - week * 500, dry_run=True)
+    assert wanted.files == 2
+    with caplog.at_level(logging.INFO, "rmqstore"), rmqstore.serve(tmp_path / "store") as server:
+        wait_until(lambda: "older than 72 h, will be deleted" in caplog.text)
+        assert f"2 files of the log, physical offsets 0 to {wanted.until}" in caplog.text
+        assert f"{wanted.messages} messages" in caplog.text
+        server.store._pretend_disk_use(80, 10)
+        server.store._clean_expired()
+        assert f"retention deleted 2 files of the log, physical offsets 0 to {wanted.until}, " in (
+            caplog.text
+        )
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "rmqstore"), rmqstore.serve(tmp_path / "store"):
+        pass
+    assert "older than" not in caplog.text
