@@ -400,10 +400,16 @@ def test_help_says_how_a_time_is_read(run: Run, verb: str) -> None:
 
 def test_locked(run: Run, tmp_path: Path) -> None:
     root = self_made(tmp_path)
-    with rmqstore.open(root, "r+"):
+    code = "import rmqstore, sys\nwith rmqstore.open(sys.argv[1], 'r+'): print(); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    ) as other:  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"\n"
         line = one_line(run("put", root, "t", input=b"a\n"), 3)
         assert "stop the other process first" in line
-        assert f"by process {os.getpid()} (" in line
+        assert f"by process {other.pid} (" in line
         assert len(rows(run("cat", root))) == 1
 
 

@@ -163,5 +163,5 @@ def test_a_parent_that_cannot_be_synced_refuses_a_new_store(tmp_path, monkeypatc
 
 def test_a_file_where_a_directory_should_be(tmp_path):
     (tmp_path / "store").write_bytes(b"")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotADirectoryError, match="is not a directory"):
         opening.open(tmp_path / "store", "a")
