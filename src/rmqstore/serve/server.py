@@ -277,8 +277,8 @@ class Server(Closing):
             return
         if old.files:
             _LOG.warning(
-                "%s: older than %d h, will be deleted at the hours %s, or earlier where the disk "
-                "is more than %d %% full; --keep, or fileReservedTime, says how long to keep",
+                "retention will delete %s: older than %d h; it does so at %s h, or when more than "
+                "%d %% of the disk is used; a longer --keep, or fileReservedTime, keeps them",
                 deleted_text(old),
                 config.file_reserved_time,
                 config.delete_when,

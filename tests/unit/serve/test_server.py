@@ -155,7 +155,9 @@ def test_a_store_that_is_locked(tmp_path):
     with store, pytest.raises(rmqstore.StoreLockedError):
         rmqstore.serve(tmp_path / "store")
     with rmqstore.serve(tmp_path / "store") as server:
-        with pytest.raises(rmqstore.StoreLockedError, match="already open for writing in this pro"):
+        with pytest.raises(
+            rmqstore.StoreLockedError, match="is open for writing in this process already"
+        ):
             rmqstore.open(tmp_path / "store", "r+")
         assert server.store.mode == "a"
 

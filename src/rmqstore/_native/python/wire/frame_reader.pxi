@@ -18,7 +18,7 @@ cdef str other_protocol(Memory block, int64_t at):
     """What to say of bytes that are no frame, but those of another protocol; else None."""
     cdef bytes begin = block.data[at:at + 4]
     if begin in HTTP_BEGINS:
-        return "HTTP is not spoken here; the page and /metrics have a port of their own (metrics)"
+        return "HTTP is not spoken here; the page and /metrics have a port of their own (--metrics)"
     if begin[:2] == b"\x16\x03":
         return "a handshake of TLS, for which there is no certificate"
     return None
