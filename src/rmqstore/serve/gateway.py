@@ -199,7 +199,7 @@ class Gateway:
         self.requests[request.code if handler is not None else UNKNOWN] += 1
         try:
             if self.settings.acl is not None:
-                self.settings.acl.check(connection, request)
+                self.settings.acl.check(self, connection, request)
             if handler is None:
                 raise Refusal(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -225,16 +225,6 @@ class Gateway:
             answer = self.answer_to(request, error)
         if answer is not None:
             connection.answer(request, answer)
-
-    def check_topic(
-        self, connection: Connection, request: Request, topic: str, *, written: bool = False
-    ) -> None:
-        """Refuse a request for a message of a topic that its account may not read, or write to.
-
-        For those that name a message by its place: that the topic is missing in them hides nothing.
-        """
-        if self.settings.acl is not None:
-            self.settings.acl.check_topic(connection, request, topic, written=written)
 
     def answer_to(self, request: Request, error: Exception) -> Answer:
         """Return the answer to a request that failed."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import os
 from collections.abc import Iterator
@@ -16,7 +13,8 @@ import rmqstore
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.server import Server
 from rmqstore.serve.wire.codes import RequestCode
-from support.remoting import Frame, RemotingClient
+from support.remoting import RemotingClient
+from support.signing import signed
 
 ACCOUNTS = """
 globalWhiteRemoteAddresses:
@@ -61,21 +59,6 @@ def server(tmp_path: Path, accounts: Path) -> Iterator[Server]:
 def client(server: Server) -> Iterator[RemotingClient]:
     with RemotingClient(server.address) as made:
         yield made
-
-
-def signed(
-    client: RemotingClient,
-    code: int,
-    fields: dict[str, object],
-    body: bytes = b"",
-    *,
-    key: str = "RocketMQ",
-    secret: str = "12345678",
-) -> Frame:
-    texts = {name: str(value) for name, value in fields.items()} | {"AccessKey": key}
-    content = "".join(texts[name] for name in sorted(texts)).encode() + body
-    made = hmac.new(secret.encode(), content, hashlib.sha1).digest()
-    return client.ask(code, {**texts, "Signature": base64.b64encode(made).decode()}, body)
 
 
 def test_a_signed_message_is_stored(server: Server, client: RemotingClient) -> None:

@@ -1,8 +1,8 @@
 """Who may do what: accounts of a ``plain_acl.yml``, and the signatures of their requests.
 
-Where 4.9.3 looks at ten kinds of requests, each kind is looked at here: also batches, and what the
-name server is asked.  A signature says nothing of when it was made: it can be sent again by those
-who hear it, which TLS prevents.
+Where 4.9.3 looks at ten kinds of requests, each kind is looked at here (``aclresources.py``): also
+batches, and what the name server is asked.  A signature says nothing of when it was made: it can
+be sent again by those who hear it, which TLS prevents.
 
 Source: ``acl/plain/PlainAccessValidator.java``, ``PlainPermissionManager.java``,
 ``acl/common/AclUtils.java``, ``AclSigner.java``, ``Permission.java``.
@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore import paths
 from rmqstore.arguments import shown
-from rmqstore.serve.accounts.aclresources import ADMIN, Resource, resources_of, topic_resource
+from rmqstore.serve.accounts.aclresources import FREE, RESOURCES, Resource, resources_of
 from rmqstore.serve.accounts.addresses import AddressRule
+from rmqstore.serve.producing.stored_records import OF_ALL_TOPICS
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
 from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
+    from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
 
 __all__ = ["Account", "Acl"]
@@ -109,8 +111,10 @@ class Acl:
         """
         return cls(*_read(Path(path)), path=Path(path))
 
-    def check(self, connection: Connection, request: Request) -> None:
-        """Return if the client may ask for this.
+    def check(self, gateway: Gateway, connection: Connection, request: Request) -> None:
+        """Return if the client may ask for this, and note on the connection who it is.
+
+        A request without a handler needs a signature and nothing else: it is not supported.
 
         Raises
         ------
@@ -119,29 +123,10 @@ class Acl:
             exception.
         """
         self._look()
-        account = self._account(connection, request)
-        if account is not None:
-            self._check_permission(account, request)
-
-    def check_topic(
-        self, connection: Connection, request: Request, topic: str, *, written: bool = False
-    ) -> None:
-        """Return if the client may read, or write to, a topic that its request does not name.
-
-        Raises
-        ------
-        Refusal
-            It may not.
-        """
-        account = self._account(connection, request)
-        if account is not None and not (account.admin and not account.named):
-            _check_resource(account, topic_resource(topic, written=written))
-
-    def _account(self, connection: Connection, request: Request) -> Account | None:
-        """Return the account that has signed a request, ``None`` where none is asked for."""
         host = connection.peer.rpartition(":")[0].strip("[]")
         if any(rule.matches(host) for rule in self._white):
-            return None
+            connection.access_key = None
+            return
         key = request.fields.get("AccessKey")
         if not key:
             raise _refusal("No accessKey is configured")
@@ -150,18 +135,31 @@ class Acl:
             raise _refusal(f"No acl config for {shown(key).strip(chr(39))}")
         if not account.white.matches(host) and not _is_signed(account.secret_key, request):
             raise _refusal(f"Check signature failed for accessKey={key}")
-        return account
+        if request.code in gateway.handlers:
+            self._check_permission(account, request, gateway)
+        connection.access_key = key
 
-    def _check_permission(self, account: Account, request: Request) -> None:
-        if request.code in ADMIN and not account.admin:
+    def _check_permission(self, account: Account, request: Request, gateway: Gateway) -> None:
+        if request.code not in RESOURCES and request.code not in FREE and not account.admin:
             raise _refusal(
                 f"Need admin permission for request code={request.code}, "
                 f"but accessKey={account.access_key} is not"
             )
         if account.admin and not account.named:
             return
-        for resource in resources_of(request):
-            _check_resource(account, resource)
+        for resource in resources_of(request, gateway.store):
+            if not _has(account, resource):
+                kind = "group" if resource.is_group else "topic"
+                raise _refusal(f"No default permission for {kind}:{resource.name}")
+
+    def allows(self, access_key: str | None, resource: Resource) -> bool:
+        """Tell whether an account has a permission; without a key: who need not sign."""
+        if access_key is None:
+            return True
+        account = self._accounts.get(access_key)
+        return account is not None and (
+            (account.admin and not account.named) or _has(account, resource)
+        )
 
     def _look(self) -> None:
         """Read the file again if it has changed; one that is wrong leaves the accounts as is."""
@@ -180,18 +178,35 @@ class Acl:
             log_warning("the accounts stay as they were: %s", error)
 
 
-def _check_resource(account: Account, resource: Resource) -> None:
-    name = paths.retry_topic(resource.name) if resource.is_group else resource.name
-    default = account.default_group if resource.is_group else account.default_topic
-    owned = account.named.get(name, default)
-    needed = _PUB if resource.is_written else _SUB
-    if owned & _DENY or not owned & needed:
-        kind = "group" if resource.is_group else "topic"
-        raise _refusal(f"No default permission for {kind}:{resource.name}")
-
-
 def _refusal(why: str) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, _EXCEPTION + why)
+
+
+def _has(account: Account, resource: Resource) -> bool:
+    owned = _owned_group(account, resource.name) if resource.is_group else _owned(account, resource)
+    return not owned & _DENY and owned & (_PUB if resource.is_written else _SUB) != 0
+
+
+def _owned_group(account: Account, name: str) -> int:
+    return account.named.get(paths.retry_topic(name), account.default_group)
+
+
+def _owned(account: Account, topic: Resource) -> int:
+    """Return what an account may do with a topic.
+
+    The permission for topics that are not named is not one for what other accounts have written to
+    theirs: messages that wait for a time or a commit, and dead letters of groups of others.
+    """
+    named = account.named.get(topic.name)
+    if named is not None:
+        return named
+    if topic.name in OF_ALL_TOPICS:
+        return _DENY
+    prefix = paths.dead_letter_topic("")
+    if topic.name.startswith(prefix):
+        group = Resource(topic.name[len(prefix) :], is_group=True)
+        return account.default_topic if _has(account, group) else _DENY
+    return account.default_topic
 
 
 def _is_signed(secret: str, request: Request) -> bool:

@@ -1,24 +1,41 @@
-"""Which topics and groups a request is about, and which requests are an administrator's.
+"""What an account needs for each request: a topic, a group, to be an administrator's, or nothing.
 
-Source: ``acl/plain/PlainAccessValidator.java parse``, ``acl/common/Permission.java``; 4.9.3 leaves
-out batches, transactions, locks and all that the name server is asked.
+Each request that has a handler is in one of three tables here.  One that is in none is an
+administrator's alone, so that what is forgotten is closed.
+
+Source: ``acl/plain/PlainAccessValidator.java parse``, ``acl/common/Permission.java``; 4.9.3 looks
+at the topics and groups of nine requests, and asks for an administrator at five.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore import paths
-from rmqstore.serve.wire.codes import RequestCode
-from rmqstore.serve.wire.frames import Request
+from rmqstore.serve.producing.sending import parts_of_batch
+from rmqstore.serve.producing.stored_records import message_at, topic_of_message
+from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.fields import LONG_MAX, number, truth
+from rmqstore.serve.wire.frames import Refusal, Request
 from rmqstore.serve.wire.jsontext import loads
+from rmqstore.services.stored import HALF_TOPIC
 
-__all__ = ["ADMIN", "Resource", "resources_of", "topic_resource"]
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
 
+__all__ = ["ADMIN", "FREE", "RESOURCES", "Resource", "resources_of", "topic_resource"]
+
+# The retry topic of a group is named by its group wherever it is named.
+_RETRY = paths.retry_topic("")
+_MOST_BODY = 4 << 20  # of the requests that have their resources there
+# A record's further queues are those of any topic.
+_FURTHER_QUEUES = "INNER_MULTI_DISPATCH"
+
+# Only an administrator may change what is not a message or an offset, and see what is of all
+# topics and groups, or of the machine.
 ADMIN = frozenset((
     RequestCode.UPDATE_AND_CREATE_TOPIC,
-    RequestCode.UPDATE_BROKER_CONFIG,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
     RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -32,63 +49,149 @@ ADMIN = frozenset((
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
-    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    # The names of all topics and groups, with what is set for each and how far each is.
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_BROKER_CONSUME_STATS,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    RequestCode.GET_TOPICS_BY_CLUSTER,
+    RequestCode.GET_UNIT_TOPIC_LIST,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    RequestCode.VIEW_BROKER_STATS_DATA,
+    # Paths, disks, settings.
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.GET_BROKER_CONFIG,
+    RequestCode.GET_NAMESRV_CONFIG,
+    # Refused to administrators as well, in other words.
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.UPDATE_NAMESRV_CONFIG,
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+    RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+))  # fmt: skip
+
+# For these an account is enough.
+FREE = frozenset((
+    # What each client asks before it sends or reads, also of topics that are not there yet: the
+    # number of queues, and the address that it has dialled.
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    # The names of cluster and broker, and the same address.
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    # Topics that every broker has, whatever its users do.
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    # What administrators have put there for clients to read.
+    RequestCode.GET_KV_CONFIG,
+    RequestCode.GET_KVLIST_BY_NAMESPACE,
 ))  # fmt: skip
 
 
-_MOST_BODY = 4 << 20  # of the requests that have their resources there
-
-
 class Resource(NamedTuple):
-    """A topic or a group, and whether it is written to."""
+    """A topic or a group, and whether it is written to; a group that is written has producers."""
 
     name: str
     is_group: bool = False
     is_written: bool = False
 
 
+Look = Callable[[Request, "MessageStore"], Iterable[Resource]]
+
+
 def topic_resource(name: str, *, written: bool = False) -> Resource:
-    """Return what has to be allowed for a topic; a retry topic is its group's."""
-    prefix = paths.retry_topic("")
-    if name.startswith(prefix):
-        return Resource(name[len(prefix) :], is_group=True)
+    """Return what a topic needs; a retry topic is its group's, which reads from it and writes."""
+    if name.startswith(_RETRY):
+        return Resource(name[len(_RETRY) :], is_group=True)
     return Resource(name, is_written=written)
 
 
-def _topic_written(field: str) -> Callable[[Request], Iterable[Resource]]:
-    """Return what looks at a field with a topic that is sent to."""
-
-    def look(request: Request) -> Iterable[Resource]:
-        name = request.fields.get(field)
-        if name is not None:
-            yield topic_resource(name, written=True)
-
-    return look
+def _named(request: Request, field: str) -> str | None:
+    """Return a name, if there is one: blank ones are none, to all handlers."""
+    name = request.fields.get(field, "")
+    return name if name.strip() else None
 
 
-def _read(
-    topics: tuple[str, ...] = (), groups: tuple[str, ...] = ()
-) -> Callable[[Request], Iterable[Resource]]:
+def _read(topics: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Look:
     """Return what looks at fields with topics that are read, and with groups that read."""
 
-    def look(request: Request) -> Iterable[Resource]:
+    def look(request: Request, store: MessageStore) -> Iterable[Resource]:
         for field in topics:
-            name = request.fields.get(field)
+            name = _named(request, field)
             if name is not None:
                 yield topic_resource(name)
         for field in groups:
-            name = request.fields.get(field)
+            name = _named(request, field)
             if name is not None:
                 yield Resource(name, is_group=True)
 
     return look
 
 
-def _given_back(request: Request) -> Iterable[Resource]:
-    yield from _read(groups=("group",))(request)
-    topic = request.fields.get("originTopic")
+def _sent(topic: str, properties: str, batch: str) -> Look:
+    """Return what looks at the topic of messages, and at the further queues that they name."""
+
+    def look(request: Request, store: MessageStore) -> Iterable[Resource]:
+        name = _named(request, topic)
+        if name is not None:
+            yield topic_resource(name, written=True)
+        yield from _further(request.fields.get(properties, ""))
+        body = bytes(request.body)
+        if truth(request, batch) and _FURTHER_QUEUES.encode() in body:
+            for _, own, _ in parts_of_batch(body):
+                yield from _further(own)
+
+    return look
+
+
+def _further(properties: str) -> Iterable[Resource]:
+    """Yield the queues that the properties of a message name besides its own."""
+    if _FURTHER_QUEUES not in properties:
+        return
+    for item in properties.split("\2"):
+        name, _, value = item.partition("\1")
+        if name == _FURTHER_QUEUES:
+            yield from (topic_resource(one, written=True) for one in value.split(",") if one)
+
+
+def _produced(request: Request, store: MessageStore) -> Iterable[Resource]:
+    name = _named(request, "producerGroup")
+    if name is not None:
+        yield Resource(name, is_group=True, is_written=True)
+
+
+# Records that are named by their place: what the request says of them proves nothing
+
+
+def _viewed(request: Request, store: MessageStore) -> Iterable[Resource]:
+    offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+    message = message_at(store, offset) if offset >= 0 else None
+    if message is None:  # bytes of a body may look like a record, of any topic
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+    yield topic_resource(topic_of_message(message))
+
+
+def _given_back(request: Request, store: MessageStore) -> Iterable[Resource]:
+    yield from _read(groups=("group",))(request, store)
+    topic = _named(request, "originTopic")
     if topic is not None:
-        yield Resource(topic, is_written=True)
+        yield topic_resource(topic, written=True)  # as 4.9.3 wants it
+    offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+    message = message_at(store, offset) if offset >= 0 else None
+    if message is not None:  # else the handler refuses it
+        yield topic_resource(topic_of_message(message))  # the group will read it
+
+
+def _ended(request: Request, store: MessageStore) -> Iterable[Resource]:
+    offset = number(request, "commitLogOffset", least=0, most=LONG_MAX)
+    half = message_at(store, offset)
+    if half is not None and half.topic == HALF_TOPIC:  # else the handler refuses it
+        yield topic_resource(topic_of_message(half), written=True)
+
+
+# Bodies
 
 
 def _in_body(request: Request) -> Any:
@@ -105,56 +208,74 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 
 def _subscribed(subscriptions: Any) -> Iterable[Resource]:
-    prefix = paths.retry_topic("")
     for one in _dicts(subscriptions):
-        topic = str(one.get("topic", ""))
-        if not topic.startswith(prefix):
-            yield Resource(topic)
+        yield topic_resource(str(one.get("topic", "")))
 
 
-def _heartbeat(request: Request) -> Iterable[Resource]:
+def _heartbeat(request: Request, store: MessageStore) -> Iterable[Resource]:
+    """Yield consumer groups and their topics.
+
+    Anybody may say to be a producer of a group: only those are asked for the end of a transaction
+    that may write to its topic.
+    """
     data = _in_body(request)
     for consumer in _dicts(data.get("consumerDataSet")) if isinstance(data, dict) else ():
         yield Resource(str(consumer.get("groupName", "")), is_group=True)
         yield from _subscribed(consumer.get("subscriptionDataSet"))
 
 
-def _client_check(request: Request) -> Iterable[Resource]:
+def _client_check(request: Request, store: MessageStore) -> Iterable[Resource]:
     data = _in_body(request)
     if isinstance(data, dict):
         yield Resource(str(data.get("group", "")), is_group=True)
         yield from _subscribed([data.get("subscriptionData")])
 
 
-def _locked(request: Request) -> Iterable[Resource]:
+def _locked(request: Request, store: MessageStore) -> Iterable[Resource]:
+    """Yield the group: its locks are nobody else's, and say nothing of the topics."""
     data = _in_body(request)
     if isinstance(data, dict):
         yield Resource(str(data.get("consumerGroup", "")), is_group=True)
 
 
+_LONG = _sent("topic", "properties", "batch")
+_SHORT = _sent("b", "i", "m")
 _TOPIC = _read(("topic",))
-_TOPIC_AND_GROUP = _read(("topic",), ("consumerGroup",))
 _GROUP = _read(groups=("consumerGroup",))
-_LOOKS: dict[int, Callable[[Request], Iterable[Resource]]] = {
-    RequestCode.SEND_MESSAGE: _topic_written("topic"),
-    RequestCode.SEND_REPLY_MESSAGE: _topic_written("topic"),
-    RequestCode.SEND_MESSAGE_V2: _topic_written("b"),
-    RequestCode.SEND_BATCH_MESSAGE: _topic_written("b"),
-    RequestCode.SEND_REPLY_MESSAGE_V2: _topic_written("b"),
+_TOPIC_AND_GROUP = _read(("topic",), ("consumerGroup",))
+_TOPIC_AND_ITS_GROUP = _read(("topic",), ("group",))
+
+RESOURCES: dict[int, Look] = {
+    RequestCode.SEND_MESSAGE: _LONG,
+    RequestCode.SEND_REPLY_MESSAGE: _LONG,
+    RequestCode.SEND_MESSAGE_V2: _SHORT,
+    RequestCode.SEND_BATCH_MESSAGE: _SHORT,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _SHORT,
+    RequestCode.END_TRANSACTION: _ended,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: _produced,
     RequestCode.CONSUMER_SEND_MSG_BACK: _given_back,
+    RequestCode.VIEW_MESSAGE_BY_ID: _viewed,
     RequestCode.PULL_MESSAGE: _TOPIC_AND_GROUP,
     RequestCode.LITE_PULL_MESSAGE: _TOPIC_AND_GROUP,
     RequestCode.QUERY_CONSUMER_OFFSET: _TOPIC_AND_GROUP,
     RequestCode.UPDATE_CONSUMER_OFFSET: _TOPIC_AND_GROUP,
+    RequestCode.QUERY_CONSUME_QUEUE: _TOPIC_AND_GROUP,
+    # Without a topic it is all where the group has been: how far, and no message.
+    RequestCode.GET_CONSUME_STATS: _TOPIC_AND_GROUP,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: _TOPIC_AND_ITS_GROUP,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _TOPIC_AND_ITS_GROUP,
+    RequestCode.QUERY_CORRECTION_OFFSET: _read(("topic",), ("compareGroup",)),
     RequestCode.QUERY_MESSAGE: _TOPIC,
     RequestCode.GET_MAX_OFFSET: _TOPIC,
     RequestCode.GET_MIN_OFFSET: _TOPIC,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _TOPIC,
     RequestCode.GET_EARLIEST_MSG_STORETIME: _TOPIC,
+    RequestCode.GET_TOPIC_STATS_INFO: _TOPIC,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _TOPIC,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _GROUP,
     RequestCode.GET_CONSUMER_RUNNING_INFO: _GROUP,
-    RequestCode.GET_CONSUME_STATS: _GROUP,
+    # It takes only the client's own connection out of groups, and out of any of producers.
     RequestCode.UNREGISTER_CLIENT: _GROUP,
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.CHECK_CLIENT_CONFIG: _client_check,
@@ -163,10 +284,7 @@ _LOOKS: dict[int, Callable[[Request], Iterable[Resource]]] = {
 }
 
 
-def resources_of(request: Request) -> list[Resource]:
-    """Return the topics and groups that a request is about.
-
-    One that names none needs an account and nothing else, as a route does.
-    """
-    look = _LOOKS.get(request.code)
-    return [] if look is None else list(look(request))
+def resources_of(request: Request, store: MessageStore) -> Iterable[Resource]:
+    """Return the topics and groups that a request is about."""
+    look = RESOURCES.get(request.code)
+    return () if look is None else look(request, store)

@@ -22,6 +22,8 @@ __all__ = ["HANDLERS"]
 
 _VERSION = 62  # MQVersion.Version.V3_1_8_SNAPSHOT
 _SECONDS = 10.0
+# They are the asker's: a consumer that gets them could ask in that name.
+_SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 
 async def running_info(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -67,6 +69,7 @@ async def _passed_on(
             f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
             "please upgrade it to V3_1_8_SNAPSHOT",
         )
+    fields = {name: value for name, value in fields.items() if name not in _SIGNATURE}
     try:
         answer = await member.connection.ask(request.code, fields, body, seconds=_SECONDS)
     except TimeoutError:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
-from rmqstore.serve.producing.stored_records import topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -37,7 +36,6 @@ def view_message(gateway: Gateway, connection: Connection, request: Request) -> 
     message = record_at(gateway.store, offset) if offset >= 0 else None
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-    gateway.check_topic(connection, request, topic_of_message(message))
     return Answer(body=gateway.store._record_bytes(message))
 
 

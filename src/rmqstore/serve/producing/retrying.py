@@ -13,7 +13,7 @@ from rmqstore.asyncwait import put_at_once, put_durable
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.consume.retry import is_dead_letter, send_back
 from rmqstore.errors import PutError
-from rmqstore.serve.producing.stored_records import message_at, topic_of_message
+from rmqstore.serve.producing.stored_records import message_at
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -67,7 +67,6 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
     message = message_at(store, offset) if offset >= 0 else None
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
-    gateway.check_topic(connection, request, topic_of_message(message))
     if request.version < _V3_4_9:
         retry_max = None
     try:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
 
-__all__ = ["HANDLERS", "Sent", "parse_send", "refusal_of", "store_plain", "topic_of_send"]
+__all__ = ["HANDLERS", "Sent", "parse_send", "parts_of_batch", "refusal_of", "store_plain",
+           "topic_of_send"]  # fmt: skip
 
 _V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
 _MOST_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
@@ -378,7 +379,7 @@ def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[
     cluster = f"CLUSTER\1{gateway.settings.cluster}"
     rows = [
         (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)
-        for body, own, flag in _parts(bytes(sent.request.body))
+        for body, own, flag in parts_of_batch(bytes(sent.request.body))
     ]
     done, offsets = gateway.store._put_stored_batch(
         sent.topic,
@@ -395,7 +396,7 @@ def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[
     return done, ",".join(f"{address}{offset:016X}" for offset in offsets)
 
 
-def _parts(body: bytes) -> list[tuple[bytes, str, int]]:
+def parts_of_batch(body: bytes) -> list[tuple[bytes, str, int]]:
     """Return body, properties and flag of each message of a batch.
 
     What a message says of its whole size and of its checksum counts for nothing, as with a broker.

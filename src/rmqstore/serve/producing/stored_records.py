@@ -8,19 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqstore.services.schedule_search import record_at, waiting
-from rmqstore.services.stored import HALF_TOPIC, SCHEDULE_TOPIC, real_place
+from rmqstore.services.stored import (
+    HALF_TOPIC,
+    MAX_TIME_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    real_place,
+)
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
     from rmqstore.store import MessageStore
 
-__all__ = ["message_at", "topic_of_message"]
+__all__ = ["OF_ALL_TOPICS", "message_at", "topic_of_message"]
+
+# Topics of the broker itself with messages of all others in them.
+OF_ALL_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
 
 
 def topic_of_message(message: Message) -> str:
     """Return the topic that a message is meant for: it may wait for its time, or its end."""
     place = None
-    if message.topic in (SCHEDULE_TOPIC, HALF_TOPIC):
+    if message.topic in OF_ALL_TOPICS:
         place = real_place(message.properties)
     return message.topic if place is None else place.topic
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import PutError
+from rmqstore.serve.accounts.aclresources import topic_resource
 from rmqstore.serve.producing.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, text
@@ -130,7 +131,7 @@ class Transactions:
     def _send(self, one: InDoubt) -> None:
         self._room.release()
         half = one.message
-        producer = self._producer(one.producer_group)
+        producer = self._producer(one.producer_group, half)
         if producer is None:
             self._gateway.log.info(
                 "no producer of group %s can be asked for %s", one.producer_group, half.msg_id
@@ -145,14 +146,26 @@ class Transactions:
             fields["msgId"] = fields["transactionId"] = half.uniq_key
         producer.notify(RequestCode.CHECK_TRANSACTION_STATE, fields, check_body(half))
 
-    def _producer(self, group: str) -> Connection | None:
-        """Return a connection of the group, the next in turn that can be written to."""
+    def _producer(self, group: str, half: Message) -> Connection | None:
+        """Return a connection of the group, the next in turn that can be written to.
+
+        With accounts, of one that may write to the topic: anybody can say to be of the group, and
+        a check has the message in it.
+        """
         connections = self._gateway.clients.producers(group)
+        acl = self._gateway.settings.acl
+        resource = topic_resource(topic_of_message(half), written=True)
         self._turn += 1
-        for further in range(min(_TRIES, len(connections))):
+        tries = 0
+        for further in range(len(connections)):
             connection = connections[(self._turn + further) % len(connections)]
+            if acl is not None and not acl.allows(connection.access_key, resource):
+                continue
             if connection.is_writable:
                 return connection
+            tries += 1
+            if tries == _TRIES:
+                break
         return None
 
 
@@ -173,7 +186,6 @@ def end_transaction(gateway: Gateway, connection: Connection, request: Request) 
     half = message_at(gateway.store, offset)
     if half is None or half.topic != HALF_TOPIC:
         raise _wrong("Find prepared transaction message failed")
-    gateway.check_topic(connection, request, topic_of_message(half), written=True)
     if half.properties.get("PGROUP") != group:
         raise _wrong("The producer group wrong")
     if half.queue_offset != number(request, "tranStateTableOffset", most=LONG_MAX):
