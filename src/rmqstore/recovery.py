@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ _UNITS_SHOWN = 8
 
 
 def describe_recovery(
-    path: str, mode: str, found: dict[str, Any], *, was_closed: bool, newer: list[Newer]
+    path: str,
+    mode: str,
+    found: dict[str, Any],
+    *,
+    was_closed: bool,
+    newer: list[Newer],
+    damaged_files: Sequence[str] = (),
 ) -> Recovery:
     """Return what the core found as a ``Recovery``, and log what was damaged.
 
@@ -33,6 +40,8 @@ def describe_recovery(
         Whether there was no ``abort`` before the store was opened.
     newer : list of Newer
         What the store has of RocketMQ 5.
+    damaged_files : sequence of str
+        What is wrong with files of the log.
     """
     notes = [str(one) for one in newer if one.reading]
     for note in notes:
@@ -41,7 +50,11 @@ def describe_recovery(
         notes.append("a short last commit log file was given its full length")
     ranges = tuple(_range(path, mended) for mended in found["ranges"])
     for mended in ranges:
-        log_warning("%s: %s", path, mended)
+        # Of the rest reading tells, or nothing is lost.
+        if mended.kind in ("cut", "filled") or (mended.kind == "damaged" and not mended.named):
+            log_warning("%s: %s", path, mended)
+    for one in damaged_files:
+        log_warning("%s: commit log: %s", path, one)
     filled = sum(mended.kind == "filled" for mended in ranges)
     if filled:
         notes.append(f"{filled} damaged ranges were filled")
@@ -69,13 +82,15 @@ def describe_recovery(
         log_end=found["log_end"],
         notes=tuple(notes),
         ranges=ranges,
+        damaged_files=tuple(damaged_files),
     )
 
 
-def _range(path: str, mended: tuple[str, int, int, int, str, str]) -> RecoveredRange:
-    kind, start, stop, records, reason, saved = mended
+def _range(path: str, mended: tuple[str, int, int, int, str, str, bool]) -> RecoveredRange:
+    kind, start, stop, records, reason, saved, named = mended
     place = str(Path(path, paths.QUARANTINE, saved)) if saved else None
-    return RecoveredRange(kind, start, stop, records if records >= 0 else None, reason, place)
+    lost = records if records >= 0 else None
+    return RecoveredRange(kind, start, stop, lost, reason, place, named)
 
 
 def describe_verification(

@@ -26,7 +26,8 @@ from rmqstore.errors import (
     TopicNotFoundError,
 )
 from rmqstore.finding import FindingEngine
-from rmqstore.layout import LogPath
+from rmqstore.layout import LogPath, log_directories
+from rmqstore.logfiles import damaged_log_files
 from rmqstore.newer import find_newer, refuse_newer
 from rmqstore.open_sizes import EVERY_SIZE, open_sizes
 from rmqstore.recovery import describe_recovery, describe_verification
@@ -159,13 +160,22 @@ class MessageStore(
             max_hash_slot_num=slots or chosen.max_hash_slot_num,
             max_index_num=entries or chosen.max_index_num,
         )
+        found = self._recovery()
         self.recovery = describe_recovery(
             self.path,
             self.mode,
-            self._recovery(),
+            found,
             was_closed=self._was_closed,
             newer=self._newer,
+            damaged_files=self._damaged_files(chosen, found["log_end"]),
         )
+
+    def _damaged_files(self, chosen: StoreConfig, end: int) -> list[str]:
+        """Return what is wrong with files of the log; a writing mode refuses or mends them."""
+        if self.mode != "r":
+            return []
+        size = self._in_force.mapped_file_size_commit_log
+        return damaged_log_files(log_directories(self.path, chosen), size, end)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"mode={self.mode!r}"

@@ -157,13 +157,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredRange:
-    """Bytes of the commit log that opening repaired, all of one file.
+    """Bytes of the commit log that are no good record, all of one file.
 
     Attributes
     ----------
     kind : str
         ``"cut"``: no good record followed, and the log now ends at ``start``. ``"filled"``: a
-        filler record now replaces it, and the records after it stayed.
+        filler record now replaces it, and the records after it stayed. With mode ``"r"``, which
+        changes nothing: ``"torn"`` where no good record follows, else ``"damaged"``.
     start, stop : int
         Physical offsets of the first byte and of the one after the last.
     records : int or None
@@ -171,7 +172,10 @@ class RecoveredRange:
     reason : str
         The check that failed.
     saved_to : str or None
-        The file that holds the bytes; ``None`` where there were only zeros.
+        The file that holds the bytes; ``None`` where there were only zeros, or with mode ``"r"``.
+    named : bool
+        Whether a queue has a place for a message in it, whose reading tells of the damage. Else
+        reading queues and searching for keys pass it over.
     """
 
     kind: str
@@ -180,11 +184,17 @@ class RecoveredRange:
     records: int | None
     reason: str
     saved_to: str | None
+    named: bool = True
 
     def __str__(self) -> str:
         """Return what was done, where, why, and where the bytes are saved."""
         count = "an unknown number of" if self.records is None else f"{self.records}"
         noun = "record" if self.records == 1 else "records"
+        if self.kind in ("damaged", "torn"):
+            return (
+                f"commit log {self.kind} from {self.start} to {self.stop} ({count} {noun}): "
+                f"{self.reason}"
+            )
         saved = f"saved to {self.saved_to}" if self.saved_to else "all zeros"
         return (
             f"commit log {self.kind} from {self.start} to {self.stop} ({count} {noun}): "
@@ -209,7 +219,11 @@ class Recovery:
     saved_to : tuple of str
         Files that hold the bytes cut or filled.
     ranges : tuple of RecoveredRange
-        Ranges that were cut or filled, in the order of the log.
+        Ranges that were cut or filled, in the order of the log; with mode ``"r"`` those that
+        opening came upon.
+    damaged_files : tuple of str
+        With mode ``"r"``, what is wrong with files of the log: ``"missing NAME"``,
+        ``"short NAME: 5 of 9 bytes"``.
     queues_rebuilt, index_files_rebuilt : int
         Consume queues and index files that were rebuilt or completed from the log.
     units_written : int
@@ -235,3 +249,4 @@ class Recovery:
     log_end: int = 0
     notes: tuple[str, ...] = ()
     ranges: tuple[RecoveredRange, ...] = ()
+    damaged_files: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ cdef struct Damage:
     int64_t checked              # good records that the scan found before it
     bint tail                    # no good record follows
     bint repaired
+    bint unnamed                 # "r": no unit names a record in it
     char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: nothing to save
 
 

@@ -8,14 +8,19 @@ cdef dict recovery_of(OpenStore engine):
         end = log_end(store)
     ranges = []
     for i in range(store.recovery.damage_count):
-        if not store.recovery.damages[i].repaired:
-            continue                     # read-only: nothing was done about it
+        if store.writable and not store.recovery.damages[i].repaired:
+            continue
+        if not store.writable:
+            kind = "torn" if store.recovery.damages[i].tail else "damaged"
+        else:
+            kind = "cut" if store.recovery.damages[i].tail else "filled"
         ranges.append((
-            "cut" if store.recovery.damages[i].tail else "filled",
+            kind,
             store.recovery.damages[i].start, store.recovery.damages[i].stop,
             store.recovery.damages[i].records,
             record_field_name(store.recovery.damages[i].field).decode("ascii"),
-            store.recovery.damages[i].saved.decode("ascii")))
+            store.recovery.damages[i].saved.decode("ascii"),
+            not store.recovery.damages[i].unnamed))
     found = dict(
         clean=bool(store.recovery.clean), records_checked=store.recovery.records_checked,
         bytes_cut=store.recovery.bytes_cut, ranges=ranges,

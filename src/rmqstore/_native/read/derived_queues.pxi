@@ -1,6 +1,9 @@
 # "r" on a store without an owner: what a recovery would complete, missing queues and units that
 # never reached the disk, is derived from the log in the same way and kept in memory.
 
+cdef enum:
+    GOES_ON_BYTES = 4 << 20      # looked at behind the end of a log whose queues seem complete
+
 cdef int64_t derive_units(Store *store) noexcept nogil:
     """Derive the queues as a recovery would leave them."""
     cdef Checkpoint checkpoint
@@ -15,11 +18,16 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     recover_check_mark(store, &checkpoint)
     if store.recovery.clean and not checkpoint.mark.valid:
         end = log_end(store)
-        if end < 0 or log_is_covered(store, log_first(store), end) == 1:
-            return min(end, 0)               # every record has its unit
+        if end < 0:
+            return end
+        rc = log_goes_on(store, end)
+        if rc < 0:
+            return rc
+        if rc == 0 and log_is_covered(store, log_first(store), end) == 1:
+            return 0                         # every record has its unit
         lower_deletions(store, end)
         infer_deleted_topics(store, end)
-        if gaps_are_unqueued(store, log_first(store), end) == 1:
+        if rc == 0 and gaps_are_unqueued(store, log_first(store), end) == 1:
             return 0                         # every record that belongs in a queue
     end = recover_examine(store, &checkpoint, NULL)
     if end < 0:
@@ -30,10 +38,48 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     atomic_set(&store.log.wrote, end)
     rc = derive_queues(store, &checkpoint, end)
     atomic_set(&store.log.wrote, 0)
-    if rc >= 0 and store.recovery.clean and store.recovery.damage_count == 0:
-        atomic_raise(&store.view.log_end, end)   # no good record lies behind a damaged one
+    if rc >= 0:
+        # A search along the records ends in front of the first damaged one behind the last unit,
+        # and the one above was made before there were units.
+        atomic_raise(&store.view.log_end, end)
         log_end_searched(store, monotonic_ns())
+        mark_unnamed(store)
     return rc
+
+
+cdef int64_t log_goes_on(Store *store, int64_t end) noexcept nogil:
+    """1 if bytes that are not zero lie behind the end that units and records show, else 0.
+
+    Then a damaged record may be there, with good ones behind it that no unit names.  Without any
+    unit all of the log is looked at, else the beginnings of its files and the next bytes.
+    """
+    cdef MappedFile near
+    cdef MappedFile *file = NULL
+    cdef int64_t i, rc
+    if newest_unit_end(store, LIST_IF_OLD) == 0:
+        rc = log_used(store, end)
+        return rc if rc < 0 else rc > end
+    for i in range(store.log.count):
+        if store.log.slots[i].start > end and log_begins_at(store, store.log.slots[i].start):
+            return 1
+    rc = file_set_hold(&store.log, end, &file)
+    if rc < 0:
+        return 0 if rc == E_NOT_FOUND or rc == E_REMOVED else rc
+    memset(&near, 0, sizeof(MappedFile))
+    near.fd = file.fd
+    near.size = min(file.size, end - file.start + GOES_ON_BYTES)
+    rc = mapped_file_last_used(&near, end - file.start)
+    mapped_file_release(file)
+    return rc if rc < 0 else rc > end - file.start
+
+
+cdef void mark_unnamed(Store *store) noexcept nogil:
+    """Mark the damage that no unit names: no reader of a queue meets it."""
+    cdef Damage *damage
+    cdef int64_t i
+    for i in range(store.recovery.damage_count):
+        damage = &store.recovery.damages[i]
+        damage.unnamed = not damage.tail and next_unit(store, damage.start) >= damage.stop
 
 
 cdef int64_t derive_queues(

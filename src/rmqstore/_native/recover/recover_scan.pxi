@@ -111,11 +111,16 @@ cdef int64_t fail_of_five(Store *store, int64_t at, Failure *failure) noexcept n
 cdef int64_t damage_note(
     Store *store, int64_t start, int64_t stop, int64_t kind, int64_t field,
 ) noexcept nogil:
-    """Enter a damaged range, split by file."""
+    """Enter a damaged range, split by file; of one that is missing there are no bytes."""
     cdef Recovery *found = &store.recovery
     cdef Damage *grown
     cdef Damage *damage
     while start < stop:
+        if not log_has_file(store, start):
+            start = file_set_next_start(&store.log, start)
+            if start < 0:
+                break
+            continue
         grown = <Damage *>array_with_room(
             found.damages, &found.damage_room, found.damage_count, sizeof(Damage))
         if grown == NULL:
@@ -133,6 +138,15 @@ cdef int64_t damage_note(
         found.damage_count += 1
         start = damage.stop
     return 0
+
+
+cdef bint log_has_file(Store *store, int64_t offset) noexcept nogil:
+    """Whether a file of the log is to have ``offset``; only read-only mode goes on without one."""
+    cdef int64_t rc
+    lock_take(&store.log.lock)
+    rc = file_set_find(&store.log, offset)
+    lock_give(&store.log.lock)
+    return rc >= 0
 
 
 cdef int64_t damages_classify(

@@ -1,0 +1,69 @@
+"""Files of a log that are missing, or shorter than they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+from rmqstore.paths import offset_file_name, parse_offset_file_name
+
+__all__ = ["damaged_log_files"]
+
+
+def damaged_log_files(directories: Iterable[Path], size: int, end: int) -> list[str]:
+    """Return what is wrong with the files of a log, a text for each, in the order of the log.
+
+    Parameters
+    ----------
+    directories : iterable of Path
+        Those that the log lies in.
+    size : int
+        Of each of its files.
+    end : int
+        Where its records end: what lies behind may be missing, or not finished.
+
+    Notes
+    -----
+    Files in front of the first one have been removed, as far as anybody can tell.
+    """
+    places = list(directories)
+    if not (found := _damaged(places, size, end)):
+        return []
+    # An owner may have removed files while they were listed.
+    again = _damaged(places, size, end)
+    return [text for text in again if text in found]
+
+
+def _damaged(directories: list[Path], size: int, end: int) -> list[str]:
+    lengths = dict(sorted(_lengths(directories)))
+    found = [
+        (start, f"short {offset_file_name(start)}: {length:,} of {size:,} bytes")
+        for start, length in lengths.items()
+        if length < size and start < end
+    ]
+    for before, after in pairwise(lengths):
+        first, stop = before + size, min(after, end)
+        if first < stop:
+            count = -(-(stop - first) // size)
+            last = first + (count - 1) * size
+            more = f" to {offset_file_name(last)}, {count:,} files" if count > 1 else ""
+            found.append((first, f"missing {offset_file_name(first)}{more}"))
+    return [text for _, text in sorted(found)]
+
+
+def _lengths(directories: list[Path]) -> Iterable[tuple[int, int]]:
+    """Go through the files that there are: where each begins, and its length."""
+    for directory in directories:
+        try:
+            paths = list(directory.iterdir())
+        except OSError:
+            continue  # it is not mounted
+        for path in paths:
+            start = parse_offset_file_name(path.name)
+            if start is None:
+                continue
+            try:
+                yield start, path.stat().st_size
+            except OSError:
+                continue  # removed meanwhile
