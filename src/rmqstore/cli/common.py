@@ -45,6 +45,7 @@ __all__ = [
     "refuse_foreign",
     "store_command",
     "time_of",
+    "told_damage",
     "topic_option",
     "unknown_name",
     "zone_option",
@@ -281,8 +282,8 @@ def load_config(config: str | None) -> StoreConfig | None:
     return settings
 
 
-def open_store(path: str, mode: Mode, config: str | None) -> MessageStore:
-    """Open a store; what opening mended becomes lines on standard error."""
+def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) -> MessageStore:
+    """Open a store; what opening mended or found damaged becomes lines on standard error."""
     import rmqstore
 
     # The ranges are shown here: logging would write them to standard error a second time.
@@ -290,6 +291,17 @@ def open_store(path: str, mode: Mode, config: str | None) -> MessageStore:
     settings = load_config(config)
     with Progress("opening"):
         store = rmqstore.open(path, mode, config=settings)
-    for mended in store.recovery.ranges:
-        click.echo(f"rmqstore: {mended}", err=True)
+    for damage in told_damage(store) if tell else ():
+        click.echo(f"rmqstore: {damage}", err=True)
     return store
+
+
+def told_damage(store: MessageStore) -> list[str]:
+    """Return what opening found wrong with the log and no later reading tells, a line for each."""
+    recovery = store.recovery
+    mended = [
+        str(one)
+        for one in recovery.ranges
+        if one.kind in ("cut", "filled") or (one.kind == "damaged" and not one.named)
+    ]
+    return [*(f"commit log: {one}" for one in recovery.damaged_files), *mended]

@@ -17,6 +17,8 @@ from rmqstore.cli.common import (
     topic_option,
     zone_option,
 )
+from rmqstore.cli.damage import compare_counts, known_damage
+from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.output import Column, resolve, write_bytes, writer_for
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.state import State, state_of
@@ -51,9 +53,9 @@ def info(*, store: str, config: str | None, count: bool, output: str | None, loc
     """Say what a store holds: offsets, times, sizes, who has it, sizes in force.
 
     Of a store that was not closed it says how far the good records go, and how much behind them
-    opening it to write would save and cut.
+    opening it to write would save and cut.  Of a damaged one it names what is missing: exit code 4.
     """
-    with open_store(store, "r", config) as opened, Progress("counting"):
+    with open_store(store, "r", config, tell=False) as opened, Progress("counting"):
         state = state_of(opened)
         facts = _facts(opened, Path(store), state, count=count, local=local)
     form = resolve(output)
@@ -65,6 +67,8 @@ def info(*, store: str, config: str | None, count: bool, output: str | None, loc
         flat = dict(_flatten("", facts))
         with writer_for("csv", [Column(name) for name in flat]) as writer:
             writer.row(flat)
+    if damage := facts["damage"]:
+        raise CliError(f"{store} is damaged: {'; '.join(damage)}", UNREADABLE)
 
 
 def _facts(
@@ -80,6 +84,12 @@ def _facts(
     queued = sum(map(len, filled))
     counted = count or recovery.log_end - recovery.log_start <= _COUNTED_BYTES
     every_message = opened.scan(on_corruption="skip", on_removed="skip")
+    messages = every_message.count() if counted else queued
+    damage, notes = known_damage(opened), list(recovery.notes)
+    if counted and messages != queued and state.name != "in use":
+        lost, unqueued = compare_counts(opened)
+        damage += lost
+        notes += unqueued
     return {
         "path": str(root),
         "clean": recovery.clean,
@@ -92,7 +102,7 @@ def _facts(
         "topics_without_files": len(topics) - len({queue.topic for queue in filled}),
         "queues": len(filled),
         "queues_without_files": len(every) - len(filled),
-        "messages": every_message.count() if counted else queued,
+        "messages": messages,
         "messages_counted": counted,
         "queue_entries": queued,
         "indexed_log_bytes": covered,
@@ -103,7 +113,8 @@ def _facts(
             "max_hash_slot_num": settings.max_hash_slot_num,
             "max_index_num": settings.max_index_num,
         },
-        "notes": list(recovery.notes),
+        "damage": damage,
+        "notes": notes,
     }
 
 
@@ -118,6 +129,7 @@ def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
     sizes = facts["sizes"]
     fields = [
         *state.fields(),
+        *(("damage", one) for one in facts["damage"]),
         (
             "log",
             f"{human_bytes(log_bytes)}, offsets {facts['log_start']:,} to {facts['log_end']:,}",

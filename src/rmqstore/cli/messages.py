@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -148,13 +147,13 @@ def cat(
             found_topic = known_topic(opened, topic)
             if queue_id is not None:
                 known_queue(found_topic, queue_id)
-        damaged = Damaged()
+        damaged = Damaged(opened)
         if following:
             found = follow(opened, chosen, damaged, show.writer.flush)
         else:
             found = walk(opened, chosen, damaged, progress)
         try:
-            show.all(itertools.islice(found, number))
+            show.all(found if number is None else damaged.first(found, number))
         except KeyboardInterrupt:
             if not following:
                 raise
@@ -226,7 +225,7 @@ def find(
         names = [topic] if topic is not None else list(opened.topics)
         if topic is not None:
             known_topic(opened, topic)  # told apart from an unknown key
-        damaged = Damaged()
+        damaged = Damaged(opened)
         hits: dict[int, Message] = {}
         with Progress("searching", "topics", total=len(names)) as progress:
             for name in names:
@@ -252,7 +251,7 @@ def find(
         newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
         show = _Show(output, form, body, local, render.FOUND_COLUMNS)
         with show.writer:
-            show.all(newest_first[:number])
+            show.all(newest_first if number is None else damaged.first(newest_first, number))
     damaged.check()
 
 

@@ -6,13 +6,14 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from rmqstore.cli.common import told_damage
 from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
@@ -130,10 +131,15 @@ class MessageSelection:
 
 
 class Damaged:
-    """Counts the damaged messages that are left out; the first of them are reported at once."""
+    """Counts the damaged messages that are left out; the first of them are reported at once.
 
-    def __init__(self) -> None:
+    What opening a store told of its log counts too: messages may have lain there, and nobody
+    knows how many, or of which topic.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
         self.count = 0
+        self.told = len(told_damage(store)) if store.mode == "r" else 0
 
     def add(self, where: str, error: StoreCorruptError) -> None:
         """Count one more."""
@@ -141,11 +147,25 @@ class Damaged:
         if self.count <= _REPORTED:
             click.echo(f"rmqstore: {where}: {error}", err=True)
 
+    def first(self, messages: Iterable[Message], number: int) -> Iterator[Message]:
+        """Go through so many messages; where there are as many, none that was asked for lacks."""
+        shown = 0
+        for message in itertools.islice(messages, number):
+            shown += 1
+            yield message
+        if shown == number:
+            self.told = 0
+
     def check(self) -> None:
         """Raise if there was one."""
         if self.count:
             text = "message was" if self.count == 1 else "messages were"
             raise CliError(f"{self.count} damaged {text} left out", UNREADABLE)
+        if self.told:
+            raise CliError(
+                "what lay in the damaged part of the log is not known: messages may be left out",
+                UNREADABLE,
+            )
 
 
 def walk(

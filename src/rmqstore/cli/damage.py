@@ -1,0 +1,76 @@
+"""What is damaged in a store, as ``info`` names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqstore.errors import StoreError
+
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
+
+__all__ = ["compare_counts", "known_damage"]
+
+_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
+
+
+def known_damage(opened: MessageStore) -> list[str]:
+    """Return what opening found damaged, a text for each place."""
+    recovery = opened.recovery
+    found = list(recovery.damaged_files)
+    for one in recovery.ranges:
+        if one.kind == "damaged":
+            count = "an unknown number of" if one.records is None else f"{one.records:,}"
+            noun = "record" if one.records == 1 else "records"
+            found.append(
+                f"bytes {one.start:,} to {one.stop:,} of the log, {count} {noun}: {one.reason}"
+            )
+    return found
+
+
+def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
+    """Return in what the queues and the log disagree: what is damage, and what need not be.
+
+    The queues of multi-dispatch name a record more than once.  An entry that names none stands
+    for a message that was lost, also where damage was filled since.
+    """
+    parts = []
+    blank = 0
+    for topic in opened.topics.values():
+        for queue in topic.values():
+            try:
+                units = queue.units()
+            except (StoreError, OSError):  # reading it tells
+                continue
+            sizes = units["size"]
+            blank += int((sizes == _BLANK_SIZE).sum())
+            parts.append(units["physical_offset"][(sizes > 0) & (sizes != _BLANK_SIZE)])
+    named = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    every = opened.scan(on_corruption="skip", on_removed="skip")
+    there = np.unique(np.fromiter((one.physical_offset for one in every), np.int64))
+    lost = np.setdiff1d(named, there, assume_unique=True)
+    unqueued = np.setdiff1d(there, named, assume_unique=True)
+    damage, notes = [], []
+    if len(lost):
+        damage.append(
+            f"{_entries(len(lost))} of the queues name{'s' if len(lost) == 1 else ''} no good "
+            f"record of the log, the first at {lost[0]:,}, the last at {lost[-1]:,}"
+        )
+    if blank:
+        one = blank == 1
+        notes.append(
+            f"{_entries(blank)} of the queues stand{'s' if one else ''} for "
+            f"{'a message that is' if one else 'messages that are'} lost"
+        )
+    if len(unqueued):
+        notes.append(
+            f"{len(unqueued):,} of the messages are in no queue, as those of topics that were "
+            "deleted, or of transactions that did not end"
+        )
+    return damage, notes
+
+
+def _entries(count: int) -> str:
+    return f"{count:,} entr" + ("y" if count == 1 else "ies")

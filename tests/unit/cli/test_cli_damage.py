@@ -1,0 +1,150 @@
+"""``info`` and ``cat`` of a damaged store: files that are missing or short, holes, odd counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import rmqstore
+from rmqstore.cli import main
+from rmqstore.logfiles import damaged_log_files
+from support import damaged_store
+
+pytestmark = pytest.mark.pure
+
+MIDDLE = "00000000000001048576"
+SIZE = 1 << 20
+
+
+def info(root: Path) -> tuple[dict[str, object], int, str]:
+    done = CliRunner().invoke(main, ["info", str(root), "-o", "jsonl"])
+    return json.loads(done.stdout), done.exit_code, done.stderr
+
+
+def table(root: Path) -> list[str]:
+    done = CliRunner().invoke(main, ["info", str(root), "-o", "table"])
+    lines = done.stdout.splitlines()
+    return [line.split(None, 1)[1] for line in lines if line.startswith("damage")]
+
+
+@pytest.fixture
+def root(broker_copy, tmp_path):
+    return broker_copy("broker-clean", tmp_path).root
+
+
+def entries(count: int) -> str:
+    return f"{count:,} entries of the queues name no good record of the log, the first at "
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_missing_file(root, broker_store, killed):
+    rows = broker_store("broker-clean").dump
+    healthy, code, said = info(root)
+    assert (healthy["damage"], code, said) == ([], 0, "")
+    (root / "commitlog" / MIDDLE).unlink()
+    if killed:
+        (root / "abort").touch()
+    found, code, said = info(root)
+    lost = healthy["messages"] - found["messages"]
+    assert lost == len([row for row in rows if SIZE <= row.physical_offset < 2 * SIZE])
+    assert code == 4
+    assert found["damage"] == [f"missing {MIDDLE}"]
+    blank = found["queue_entries"] - found["messages"]
+    assert 0 < blank <= lost
+    assert f"{blank:,} entries of the queues stand for messages that are lost" in found["notes"]
+    assert said == f"rmqstore: {root} is damaged: missing {MIDDLE}\n"
+    assert table(root) == found["damage"]
+    done = CliRunner().invoke(main, ["cat", str(root), "-f", "%p\n"])
+    assert (len(done.stdout.splitlines()), done.exit_code) == (found["messages"], 4)
+    assert done.stderr.splitlines()[0] == f"rmqstore: commit log: missing {MIDDLE}"
+    with rmqstore.open(root) as store:
+        assert store.recovery.damaged_files == (f"missing {MIDDLE}",)
+
+
+def test_a_short_file(root):
+    with (root / "commitlog" / MIDDLE).open("r+b") as file:
+        file.truncate(500_000)
+    found, code, said = info(root)
+    assert (found["damage"][0], code) == (f"short {MIDDLE}: 500,000 of 1,048,576 bytes", 4)
+    assert any("name no good record of the log" in one for one in found["damage"])
+    assert f"short {MIDDLE}" in said
+    done = CliRunner().invoke(main, ["cat", str(root), "-f", "%p\n"])
+    assert f"rmqstore: commit log: short {MIDDLE}: 500,000" in done.stderr
+    assert done.exit_code == 4
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_hole(root, killed):
+    healthy = info(root)[0]
+    damaged_store.poke(root, SIZE + 10 * 4096, bytes(20 << 10), SIZE)
+    if killed:
+        (root / "abort").touch()
+    found, code, said = info(root)
+    lost = healthy["messages"] - found["messages"]
+    assert lost > 10
+    assert code == 4
+    assert found["damage"][-1].startswith(entries(lost) + "1,089,557, the last at 1,1")
+    assert ("bytes 1,089,557 to " in found["damage"][0]) == killed
+    assert "is damaged: " in said
+    assert table(root) == found["damage"]
+
+
+def test_a_hole_of_a_log_alone(root):
+    for name in ("consumequeue", "index"):
+        (root / name).rename(root.parent / name)
+    damaged_store.poke(root, SIZE + 10 * 4096, bytes(20 << 10), SIZE)
+    found, code, _ = info(root)
+    [text] = found["damage"]
+    assert text.startswith("bytes 1,089,557 to ")
+    assert code == 4
+
+
+def test_deleted_topics_are_no_damage(tmp_path):
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=rmqstore.StoreConfig.small()) as store:
+        for topic in ("a", "b"):
+            store.put_many(topic, [b"x"] * 100)
+        store.delete_topic("a")
+    found, code, said = info(root)
+    assert (found["damage"], code, said) == ([], 0, "")
+    assert any(note.startswith("100 of the messages are in no queue") for note in found["notes"])
+
+
+def test_a_filled_record_is_no_damage(tmp_path):
+    root = damaged_store.killed(damaged_store.make(tmp_path / "store"))
+    damaged_store.flip(root, damaged_store.records(root)[61].physical_offset + 100)
+    with rmqstore.open(root, "r+", on_corruption="fill"):
+        pass
+    found, code, said = info(root)
+    assert (found["damage"], code, said) == ([], 0, "")
+
+
+def log(directory: Path, lengths: dict[int, int]) -> Path:
+    directory.mkdir(exist_ok=True)
+    for start, length in lengths.items():
+        (directory / f"{start:020d}").write_bytes(b"x" * length)
+    return directory
+
+
+def test_files_of_several_directories(tmp_path):
+    one = log(tmp_path / "one", {100: 100, 300: 60})
+    other = log(tmp_path / "other", {200: 100, 700: 100, 900: 10})
+    (one / "no offset").touch()
+    name = "{:020d}".format
+    said = [
+        f"short {name(300)}: 60 of 100 bytes",
+        f"missing {name(400)} to {name(600)}, 3 files",
+        f"missing {name(800)}",
+        f"short {name(900)}: 10 of 100 bytes",
+    ]
+    gone = tmp_path / "gone"
+    assert damaged_log_files([one, other, gone], 100, 905) == said
+    # What lies behind the end is not finished.
+    assert damaged_log_files([one, other], 100, 900) == said[:3]
+    assert damaged_log_files([one, other], 100, 601) == said[:2]
+    assert damaged_log_files([one, other], 100, 400) == said[:1]
+    assert damaged_log_files([one, other], 100, 300) == []
+    assert damaged_log_files([gone], 100, 905) == []
