@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import socket
 import sys
@@ -17,6 +18,7 @@ import rmqstore
 from rmqstore.serve import gateway as gateway_module
 from rmqstore.serve import server as server_module
 from rmqstore.serve.consuming import newgroups
+from rmqstore.serve.settings import Limits
 from rmqstore.serve.wire.frames import Answer
 from support.remoting import RemotingClient
 
@@ -60,6 +62,8 @@ def closed_in_time(server: rmqstore.serve.Server) -> bool:
 def test_a_client_that_has_just_connected(turns: int, says: bytes, tls: Any) -> None:
     """At whichever turn of the loop: its connection is made, being made, or closed before."""
     server = rmqstore.serve(tls=tls)
+    limits = Limits(handshake_seconds=10.0 * LIMIT)
+    server.gateway.settings = dataclasses.replace(server.gateway.settings, limits=limits)
     stop = server._stop
     with socket.socket() as client:
 
