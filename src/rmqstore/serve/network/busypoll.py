@@ -2,7 +2,7 @@
 
 A client that sends one message after the other waits for each answer, and the loop for the next
 request: for some 30 us, of which much is what it costs to put a processor to sleep and to wake it.
-Net's ``busy_poll`` setting in Linux is the same idea, but knows nothing of the loopback device.
+The ``net.core.busy_poll`` of Linux is the same idea, but does nothing for the loopback device.
 
 Source: none in 4.9.3, whose requests go from thread to thread.
 """
@@ -17,8 +17,8 @@ __all__ = ["BusyPoll"]
 
 _SECONDS = 50e-6  # how long the loop stays awake: a client's way from an answer to its next request
 _MOST_WORTH = 16
-_LOSS = 4  # of worth, when nothing came: it goes on while four of five times something comes
-_TRY_EACH = 32  # requests, where it was not worth it
+_LOSS = 2  # of worth, when nothing came: it goes on while two of three times something comes
+_TRY_EACH = 64  # requests, where it was not worth it
 
 
 class BusyPoll:
@@ -39,13 +39,19 @@ class BusyPoll:
         self._until = 0.0
         self._worth = 0
         self._since = 0  # requests since the last try
+        self._last: object = None
 
-    def came(self) -> None:
-        """Note that requests have come, and stay awake for the next if that is worth it."""
+    def came(self, client: object) -> None:
+        """Note that requests have come, and stay awake for the client's next if that is worth it.
+
+        That of another client does not count: many that ask now and then come in crowds.
+        """
+        same = client is self._last
+        self._last = client
         if self._awake:
-            if self._worth < _MOST_WORTH:
-                self._worth += 1
-            self._until = perf_counter() + _SECONDS
+            if same:
+                self._worth = min(_MOST_WORTH, self._worth + 1)
+                self._until = perf_counter() + _SECONDS
             return
         if not self._several:
             return

@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the frames that are complete."""
         self._reader.received(nbytes)
         self._handle()
-        self.gateway.busy_poll.came()
+        self.gateway.busy_poll.came(self)
 
     def _handle(self) -> None:
         """Handle what came; a client that never completes a frame does not count as active."""

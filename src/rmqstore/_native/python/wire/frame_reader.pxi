@@ -45,6 +45,7 @@ cdef class FrameReader:
     cdef Text late               # those that wait for the disk
     cdef int64_t late_stop       # up to there in the log
     cdef int64_t long_way        # so many frames are not for ClientSends
+    cdef int64_t sent            # plain sends of the last read
 
     def __cinit__(self, request_type):
         self.request_type = request_type
@@ -71,14 +72,16 @@ cdef class FrameReader:
     def get_buffer(self, hint=-1):
         """Room for a read, of which ``received`` tells how much was filled.
 
-        Where clients of this machine wait for the processor they go first: their next requests come
-        with this read, and their answers with one write.  Nothing is lost where none waits.
+        A client that sends before it has the answers, and waits for the processor on this machine,
+        goes first: its next sends come with this read, and their answers with one write.
         """
         cdef int64_t kept = self.stop - self.start
         cdef int64_t room = kept + READ_BYTES
         cdef Memory larger
-        with nogil:
-            sched_yield()
+        if self.sent > 1:
+            with nogil:
+                sched_yield()
+        self.sent = 0
         if self.block is None or self.block.length - self.stop < READ_LEAST:
             # A frame's length is believed only as its bytes come.
             if self.frame.size > room:
@@ -140,6 +143,7 @@ cdef class FrameReader:
                 if run_take(sends.engine.store, &sends.run, &self.frame, &self.hosts,
                             &sends.names, self.start):
                     self.start += self.frame.size
+                    self.sent += 1
                     if sends.run.count >= RUN_MOST or sends.run.whole:
                         self.store_run(sends)
                     continue
