@@ -66,7 +66,7 @@ class Broker(StoreReader):
         ``config`` has MessageStoreConfig's names, ``broker`` BrokerConfig's.
         """
         self.root = path
-        started = self.call("start", dir=str(path), config=config, broker=broker)[1]
+        started = self.call("start", dir=str(path.resolve()), config=config, broker=broker)[1]
         assert started["load"], self.log()
         return started
 

@@ -400,7 +400,11 @@ def test_help_says_how_a_time_is_read(run: Run, verb: str) -> None:
 
 def test_locked(run: Run, tmp_path: Path) -> None:
     root = self_made(tmp_path)
-    code = "import rmqstore, sys\nwith rmqstore.open(sys.argv[1], 'r+'): print(); sys.stdin.read()"
+    code = """if True:
+        import rmqstore, sys
+        with rmqstore.open(sys.argv[1], 'r+'):
+            print(flush=True)
+            sys.stdin.read()"""
     with subprocess.Popen(
         [sys.executable, "-c", code, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
