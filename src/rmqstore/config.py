@@ -425,7 +425,8 @@ class StoreConfig:
         StoreConfig
             Fields that are not in the file have their defaults, but
             ``file_reserved_time`` has 4.9.3's, which is 72. File sizes that are
-            not in it are inferred from the files of a store that is there.
+            not in it are inferred from the files of a store that is there, also after
+            :meth:`replace`; a copy by ``dataclasses.replace`` has the defaults instead.
 
         Raises
         ------

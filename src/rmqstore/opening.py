@@ -168,7 +168,7 @@ def _with_owner(message: str, root: str) -> str:
     except OSError:
         return message
     if owner is not None and owner.pid == os.getpid():
-        return message.partition("elsewhere")[0] + "for writing in this process already"
+        return message.rpartition("elsewhere")[0] + "for writing in this process already"
     if owner is None or owner.pid is None or f"process {owner.pid}" in message:
         return message
     return f"{message} by {owner}"

@@ -54,9 +54,11 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
     unqueued = np.setdiff1d(there, named, assume_unique=True)
     damage, notes = [], []
     if len(lost):
+        one = len(lost) == 1
+        where = f"at {lost[0]:,}" if one else f"the first at {lost[0]:,}, the last at {lost[-1]:,}"
         damage.append(
-            f"{_entries(len(lost))} of the queues name{'s' if len(lost) == 1 else ''} no good "
-            f"record of the log, the first at {lost[0]:,}, the last at {lost[-1]:,}"
+            f"{_entries(len(lost))} of the queues name{'s' if one else ''} no good record of the "
+            f"log, {where}"
         )
     if blank:
         one = blank == 1
@@ -65,9 +67,10 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
             f"{'a message that is' if one else 'messages that are'} lost"
         )
     if len(unqueued):
+        one = len(unqueued) == 1
         notes.append(
-            f"{len(unqueued):,} of the messages are in no queue, as those of topics that were "
-            "deleted, or of transactions that did not end"
+            f"{len(unqueued):,} of the messages {'is' if one else 'are'} in no queue, such as "
+            "those of topics that were deleted"
         )
     return damage, notes
 

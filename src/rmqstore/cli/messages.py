@@ -251,7 +251,11 @@ def find(
         newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
         show = _Show(output, form, body, local, render.FOUND_COLUMNS)
         with show.writer:
-            show.all(newest_first if number is None else damaged.first(newest_first, number))
+            show.all(
+                newest_first
+                if number is None
+                else damaged.first(newest_first, number, newest_first=True)
+            )
     damaged.check()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -140,6 +141,8 @@ class Damaged:
     def __init__(self, store: MessageStore) -> None:
         self.count = 0
         self.told = len(told_damage(store)) if store.mode == "r" else 0
+        self._starts = [one.start for one in store.recovery.ranges]
+        self._lacks_files = bool(store.recovery.damaged_files)
 
     def add(self, where: str, error: StoreCorruptError) -> None:
         """Count one more."""
@@ -147,13 +150,22 @@ class Damaged:
         if self.count <= _REPORTED:
             click.echo(f"rmqstore: {where}: {error}", err=True)
 
-    def first(self, messages: Iterable[Message], number: int) -> Iterator[Message]:
-        """Go through so many messages; where there are as many, none that was asked for lacks."""
+    def first(
+        self, messages: Iterable[Message], number: int, *, newest_first: bool = False
+    ) -> Iterator[Message]:
+        """Go through so many messages; where there are as many, damage behind them is no matter."""
         shown = 0
+        least, most = sys.maxsize, -1
         for message in itertools.islice(messages, number):
             shown += 1
+            least = min(least, message.physical_offset)
+            most = max(most, message.physical_offset)
             yield message
-        if shown == number:
+        if newest_first:
+            among = any(start > least for start in self._starts)
+        else:
+            among = any(start < most for start in self._starts)
+        if shown == number and not among and not self._lacks_files:
             self.told = 0
 
     def check(self) -> None:

@@ -17,12 +17,11 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqstore.closing import Closing
 from rmqstore.config import StoreConfig
-from rmqstore.errors import StoreError, StoreFailedError
+from rmqstore.errors import StoreClosedError, StoreError, StoreFailedError
 from rmqstore.serve.gateway import Gateway
 from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.network.descriptors import leaves_room
@@ -162,7 +161,10 @@ class Server(Closing):
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         if self._may_delete():
-            self.gateway.spawn(self._warn_of_deletion())
+            # Not of the loop's executor, for which a stop would wait.
+            threading.Thread(
+                target=self._warn_of_deletion, name="rmq-serve-old", daemon=True
+            ).start()
         for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
         if self._metrics is not None:
@@ -263,13 +265,13 @@ class Server(Closing):
         first, until, _ = self.store._removable_files()
         return first < until
 
-    async def _warn_of_deletion(self) -> None:
+    def _warn_of_deletion(self) -> None:
         """Say what retention is about to delete; to know it, old files are read to their end."""
         config = self.store.config
         try:
-            old = await self._loop.run_in_executor(
-                None, partial(self.store.delete_expired, dry_run=True)
-            )
+            old = self.store.delete_expired(dry_run=True)
+        except StoreClosedError:
+            return  # it was stopped meanwhile
         except (StoreError, OSError) as error:
             _LOG.warning(
                 "what is older than %d h is not known: %s", config.file_reserved_time, error

@@ -287,7 +287,7 @@ def served(
     port = port or conf.port or 0
     if port and metrics_port in (port, port - VIP_DISTANCE):
         clients = f"{port} and {port - VIP_DISTANCE}, where clients connect"
-        raise wrong_value(named["metrics_port"], f"another port than {clients}", metrics_port)
+        raise wrong_value(named["metrics_port"], f"a port other than {clients}", metrics_port)
     settings = Settings(
         host=listen,
         port=port,

@@ -163,8 +163,10 @@ class RetainingStore(ServicedEngine):
             raise ValueError(
                 "before must be given, as file_reserved_time is None: messages are kept forever"
             )
+        if dry_run:  # it may read for long: retention goes on meanwhile
+            return self._delete(self._expired(limit), dry_run=True)
         with self._deleting:
-            return self._delete(self._expired(limit), dry_run=dry_run)
+            return self._delete(self._expired(limit), dry_run=False)
 
     def clean_unused_topics(self, *, dry_run: bool = False) -> list[str]:
         """Remove the queues of topics that nothing uses any more.
@@ -297,8 +299,9 @@ class RetainingStore(ServicedEngine):
     def _expired(self, limit: int | None, most: int | None = None) -> list[_LogFile]:
         """Return the first files whose newest message is older than ``limit``; None: any age."""
         first, stop, size = self._removable_files()
-        for start in [start for start in self._log_contents if start < first]:
-            del self._log_contents[start]
+        for start in list(self._log_contents):
+            if start < first:
+                self._log_contents.pop(start, None)
         found: list[_LogFile] = []
         by_mtime = self._in_force.retention_clock == "mtime"
         for start in range(first, stop, size):

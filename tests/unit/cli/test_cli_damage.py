@@ -148,3 +148,22 @@ def test_files_of_several_directories(tmp_path):
     assert damaged_log_files([one, other], 100, 400) == said[:1]
     assert damaged_log_files([one, other], 100, 300) == []
     assert damaged_log_files([gone], 100, 905) == []
+
+
+def test_so_many_messages_with_damage_among_them(tmp_path):
+    root = tmp_path / "store"
+    config = rmqstore.StoreConfig.small()
+    with rmqstore.open(root, "a", config=config) as store:
+        store.put_many("t", [b"x"] * 100)
+        place = store["t"][2][12].physical_offset
+    for name in ("consumequeue", "index"):
+        (root / name).rename(tmp_path / name)
+    damaged_store.poke(root, place, bytes(8), config.mapped_file_size_commit_log)
+
+    def shown(*arguments: str) -> tuple[int, int]:
+        done = CliRunner().invoke(main, ["cat", str(root), "-f", "%o\n", *arguments])
+        return len(done.stdout.splitlines()), done.exit_code
+
+    assert shown() == (99, 4)
+    assert shown("-n", "40") == (40, 0)  # the damage lies behind them
+    assert shown("-n", "60") == (60, 4)

@@ -293,15 +293,6 @@ def test_without_the_client_nothing_is_made(tmp_path, monkeypatch):
     assert not (tmp_path / "store").exists()
 
 
-def test_a_port_that_was_asked_for_comes_before_the_vip_channel(caplog):
-    with rmqstore.serve() as server:
-        port = server.gateway.port
-    with rmqstore.serve(port=port, metrics_port=port - 2) as server:
-        assert server.metrics_address == f"127.0.0.1:{port - 2}"
-        assert get(server, "/")[0] == 200
-    assert "VIP channel" in caplog.text
-
-
 def test_a_start_that_fails_lets_go_of_the_port(server, tmp_path):
     (tmp_path / "file").write_text("no directory")
     with socket.socket() as free:

@@ -185,7 +185,7 @@ def test_a_store_that_is_none(tmp_path):
         (
             {"port": 9876, "metrics_port": 9874},
             ValueError,
-            "another port than 9876 and 9874, where",
+            "a port other than 9876 and 9874, where",
         ),
         ({"listen": "127.0.0.1:9"}, ValueError, "an address without a port, which is port, got"),
         ({"listen": None}, TypeError, "listen must be str"),

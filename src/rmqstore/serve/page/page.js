@@ -106,7 +106,7 @@ function showOverview(now) {
   trouble(now.failed ? `The store takes no messages any more: ${now.failed}` : "");
   showTopics();
   rows(byId("group_rows"), now.groups, groupRow);
-  say("groups_note", now.groups.length === 0 ? "No group is here, or has been."
+  say("groups_note", now.groups.length === 0 ? "There are no consumer groups yet."
     : now.groups_left_out ? `${number.format(now.groups_left_out)} more are not shown.` : "");
 }
 
