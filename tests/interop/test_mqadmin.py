@@ -359,10 +359,14 @@ def test_exported_metadata_is_the_same(sides: Sides) -> None:
         assert ours[table] == theirs[table]
 
 
-def test_a_reset_reaches_a_consumer_of_the_real_client(sides: Sides) -> None:
+def test_a_reset_reaches_a_consumer_of_the_real_client(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It suspends itself for ten seconds, commits the offsets that it was told, and reads anew."""
     server = sides.server
     assert server is not None
+    # Commits of what is known already would end in the core, and not be noted here.
+    monkeypatch.setattr(server.gateway, "hot_sends", False)
     sides.broker.connect(server.address, "reset-group", "batched", "reset-producer", "reset")
     committed: list[tuple[int, int]] = []
     handlers = server.gateway.handlers
