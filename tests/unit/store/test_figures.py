@@ -93,6 +93,7 @@ def test_many_threads_lose_no_count(store: rmqstore.MessageStore) -> None:
 
 def test_a_reader_has_positions_and_no_puts(store: rmqstore.MessageStore) -> None:
     store.put("t", b"x", queue_id=0)
+    assert len(store.get("t", 0, 0)) == 1  # which waits for the dispatch
     with rmqstore.open(store.path) as reader:
         assert len(reader.get("t", 0, 0)) == 1
         found = reader.stats()
