@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -99,11 +100,28 @@ def test_killed_at(point: str, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """A put that finds no room for a unit of a light queue stores nothing, and uses no offset."""
-    root = tmp_path / "store"
+    """A put that finds no room for a unit of a light queue stores nothing, and uses no offset.
+
+    Files are made by puts and, ahead of them, by a thread: calls are made to fail one after the
+    other, until one was that of a put.
+    """
+    failed = 0
+    for call in range(7, 17):
+        root = tmp_path / str(call)
+        failed = full_at(root, call)
+        with rmqstore.open(root, "r") as store:
+            assert holds(store, MESSAGES) == MESSAGES
+        oracle_store.check_store(root)
+        if failed:
+            break
+    assert failed > 0
+
+
+def full_at(root: Path, call: int) -> int:
+    """Write all messages, with a disk that is full at one call; return how many puts failed."""
     code = f"""
 import os, sys
-os.environ["RMQ_FAIL_AT"] = "fallocate:7:28"
+os.environ["RMQ_FAIL_AT"] = "fallocate:{call}:{errno.ENOSPC}"
 sys.argv[1:] = [{str(root)!r}, "0"]
 import rmqstore
 from crash import test_light_queues as own
@@ -129,7 +147,4 @@ print(failed)
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
-    assert int(done.stdout) > 0
-    with rmqstore.open(root, "r") as store:
-        assert holds(store, MESSAGES) == MESSAGES
-    oracle_store.check_store(root)
+    return int(done.stdout)
