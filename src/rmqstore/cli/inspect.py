@@ -23,7 +23,7 @@ from rmqstore.cli.output import Column, resolve, write_bytes, writer_for
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.state import State, state_of
 from rmqstore.cli.table import print_fields
-from rmqstore.cli.text import human_bytes
+from rmqstore.cli.text import human_bytes, plural
 from rmqstore.errors import StoreError
 from rmqstore.layout import log_directories
 from rmqstore.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
@@ -140,7 +140,7 @@ def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
         ("indexed", f"{human_bytes(facts['indexed_log_bytes'])} of the log"),
     ]
     fields += [
-        (name, f"{_plural(one['files'], 'file')}, {human_bytes(one['bytes'])}, on disk "
+        (name, f"{plural(one['files'], 'file')}, {human_bytes(one['bytes'])}, on disk "
                f"{human_bytes(one['allocated'])}")
         for name, one in facts["disk"].items()
     ]  # fmt: skip
@@ -153,9 +153,9 @@ def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
         )
     ]
     if facts["queues_without_files"]:
-        more = _plural(facts["queues_without_files"], "more queue")
+        more = plural(facts["queues_without_files"], "more queue")
         if facts["topics_without_files"]:
-            more += f", {_plural(facts['topics_without_files'], 'more topic')}"
+            more += f", {plural(facts['topics_without_files'], 'more topic')}"
         fields.append(("without files", more))
     return fields + [("note", note) for note in facts["notes"]]
 
@@ -168,12 +168,7 @@ def _messages_text(facts: dict[str, Any]) -> str:
     elif facts["messages"] != facts["queue_entries"]:
         count += f"; {facts['queue_entries']:,} entries"
     topics = facts["topics"] - facts["topics_without_files"]
-    return f"{count} in {_plural(facts['queues'], 'queue')} of {_plural(topics, 'topic')}"
-
-
-def _plural(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return f"{count} in {plural(facts['queues'], 'queue')} of {plural(topics, 'topic')}"
 
 
 def _flatten(prefix: str, facts: dict[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from rmqstore.serve.producing.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, truth
 from rmqstore.serve.wire.frames import Refusal, Request
-from rmqstore.serve.wire.jsontext import loads
+from rmqstore.serve.wire.jsontext import MOST_BODY, loads
 from rmqstore.services.stored import HALF_TOPIC
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ __all__ = ["ADMIN", "FREE", "RESOURCES", "Resource", "resources_of", "topic_reso
 
 # The retry topic of a group is named by its group wherever it is named.
 _RETRY = paths.retry_topic("")
-_MOST_BODY = 4 << 20  # of the requests that have their resources there
 # A record's further queues are those of any topic.
 _FURTHER_QUEUES = "INNER_MULTI_DISPATCH"
 
@@ -195,7 +194,7 @@ def _ended(request: Request, store: MessageStore) -> Iterable[Resource]:
 
 
 def _in_body(request: Request) -> Any:
-    if len(request.body) > _MOST_BODY:
+    if len(request.body) > MOST_BODY:
         return None  # the handler refuses it
     try:
         return loads(request.body)

@@ -15,12 +15,11 @@ from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription, size_
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX
 from rmqstore.serve.wire.frames import Refusal
-from rmqstore.serve.wire.jsontext import loads
+from rmqstore.serve.wire.jsontext import MOST_BODY, loads
 from rmqstore.serve.wire.names import checked_group, checked_topic
 
 __all__ = ["ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
 
-_MOST_BODY = 4 << 20
 _MOST_NAME = 255
 _MOST_EXPRESSION = 64 << 10
 _MOST_GROUPS = 1000  # of one client
@@ -114,8 +113,8 @@ def checked_subscription(body: bytes) -> Subscription | None:
 
 
 def _json(body: bytes) -> Any:
-    if len(body) > _MOST_BODY:
-        raise _refused(f"the body must be at most {_MOST_BODY} bytes", len(body))
+    if len(body) > MOST_BODY:
+        raise _refused(f"the body must be at most {MOST_BODY} bytes", len(body))
     try:
         return loads(body)
     except ValueError as error:

@@ -17,7 +17,7 @@ from rmqstore.arguments import shown
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import INT_MAX
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
-from rmqstore.serve.wire.jsontext import dumps, loads
+from rmqstore.serve.wire.jsontext import MOST_BODY, dumps, loads
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
@@ -28,7 +28,6 @@ __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 LOCK_MILLIS = 60_000
 _MOST_LOCKS = 100_000  # of all groups
 _FORGET_MILLIS = 1000  # between looks for expired ones, each at all of them
-_MOST_BODY = 4 << 20
 _MOST_NAME = 255
 
 
@@ -131,10 +130,10 @@ def _refused(what: str, value: object) -> Refusal:
 
 def _asked(request: Request) -> tuple[str, str, list[LockedQueue]]:
     """Return group, client and queues of a body."""
-    if len(request.body) > _MOST_BODY:
+    if len(request.body) > MOST_BODY:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"the body must be at most {_MOST_BODY} bytes, got {len(request.body)}",
+            f"the body must be at most {MOST_BODY} bytes, got {len(request.body)}",
         )
     try:
         body: Any = loads(request.body)

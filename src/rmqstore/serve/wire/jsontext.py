@@ -15,8 +15,10 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, Never
 
-__all__ = ["dumps", "loads"]
+__all__ = ["MOST_BODY", "dumps", "loads"]
 
+# Of a request: its permissions and its handler read the same bodies, or neither does.
+MOST_BODY = 4 << 20
 _MOST_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
 _STRING = re.compile(rb'"[^"]*"?')  # once the escapes are out of it
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # one level in, one out
