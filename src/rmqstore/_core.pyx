@@ -38,7 +38,7 @@ from cpython.unicode cimport (
 )
 from libc.errno cimport (
     EACCES, EAGAIN, EBADF, EEXIST, EFAULT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT,
-    ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, EXDEV, errno,
+    ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, EXDEV, errno,
 )
 from libc.math cimport INFINITY, NAN
 from libc.stdint cimport (
@@ -136,6 +136,7 @@ include "_native/log/wakeups.pxi"
 include "_native/log/damage.pxi"
 include "_native/log/figures.pxi"
 include "_native/log/store_state.pxi"
+include "_native/log/ownership.pxi"
 include "_native/log/lifetime.pxi"
 include "_native/log/disk_use.pxi"
 include "_native/log/multi_append.pxi"

@@ -25,6 +25,8 @@ __all__ = [
     "log_file",
     "log_paths",
     "prepare_log",
+    "refuse_inside",
+    "store_around",
     "stores_near",
     "without_paths",
 ]
@@ -233,6 +235,61 @@ def stores_near(path: str) -> list[str]:
     return []
 
 
+def store_around(path: str | os.PathLike[str]) -> str | None:
+    """Return the store that one of whose own directories a path is, or lies in.
+
+    Parameters
+    ----------
+    path : path-like
+        It need not be there.
+
+    Returns
+    -------
+    str or None
+        The store's directory. ``None`` also for another directory beside those of a store.
+    """
+    given = Path(os.path.abspath(path))  # noqa: PTH100
+    for one in (given, Path(os.path.realpath(path))):
+        for inner in (one, *one.parents):
+            if inner.name in paths.STORE_ENTRIES and _belongs(inner):
+                return str(inner.parent)
+    return None
+
+
+def _belongs(entry: Path) -> bool:
+    """Tell whether what has the name of a part of a store has other parts beside it."""
+    parts = {paths.COMMIT_LOG, paths.CONSUME_QUEUE}
+    if entry.name in parts:
+        files = {paths.CHECKPOINT, paths.ABORT, paths.LOCK}
+        beside = [*(parts - {entry.name}), *files]
+        return any(entry.with_name(name).exists() for name in beside) or _is_store(entry.parent)
+    return any(entry.with_name(name).is_dir() for name in parts)
+
+
+def refuse_inside(path: str) -> None:
+    """Raise if a new store, or log, would be made inside a store, or among files of a log.
+
+    Neither its owner nor a broker would open that one any more.
+
+    Raises
+    ------
+    IncompatibleStoreError
+        With the store's own directory.
+    """
+    if (around := store_around(path)) is not None and not _is_store(Path(path)):
+        raise IncompatibleStoreError(
+            f"{path}: lies in the store {around}: open that one, or name a directory outside of it"
+        )
+    try:
+        if _has_begun([Path(path)]):
+            raise IncompatibleStoreError(
+                f"{path}: holds files of a log or a queue itself: give the directory of its store, "
+                "or one that is empty or not there yet"
+            )
+    except PermissionError:
+        pass  # as opening it says
+
+
 def _is_store(path: Path) -> bool:
     """Tell whether a directory has a log that can be read."""
     try:
@@ -261,7 +318,7 @@ def prepare_log(root: str, config: StoreConfig | None) -> None:
     StoreNotFoundError
         A directory of a log that has files is missing.
     IncompatibleStoreError
-        The store is one of DLedger.
+        The store is one of DLedger; the log would lie in another store.
     OSError
         A directory cannot be made.
     """
@@ -277,6 +334,8 @@ def prepare_log(root: str, config: StoreConfig | None) -> None:
             "A new one has to be made by hand"
         )
     for one in missing:
+        if not one.is_relative_to(root):
+            refuse_inside(str(one))
         make_directories(one, sync_parent=False)
 
 

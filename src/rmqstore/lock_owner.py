@@ -1,5 +1,8 @@
 """Which process has a store open for writing, as far as Linux tells; takes no lock.
 
+An owner has two locks: on the first byte of ``lock``, as a broker has it, and on the directory,
+which stays where somebody removes ``lock``.
+
 Source: ``store/DefaultMessageStore.java start``, which locks the first byte of ``lock``.
 """
 
@@ -15,9 +18,10 @@ from pathlib import Path
 
 from rmqstore import paths
 
-__all__ = ["FLOCK", "LockOwner", "lock_openers", "lock_owner"]
+__all__ = ["FLOCK", "KEEP_LOCK", "LockOwner", "lock_openers", "lock_owner"]
 
 FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
+KEEP_LOCK = "do not delete 'lock': its owner stays, and a second one ruins the store"
 _LOCKS = Path("/proc/locks")
 _PROCESSES = Path("/proc")
 _WORD_LENGTH = 80  # a program may be given as an argument
@@ -66,25 +70,34 @@ def lock_owner(path: str | os.PathLike[str]) -> LockOwner | None:
     If the lock file is not readable, the system's list of locks is searched for it.
     """
     lock = Path(path, paths.LOCK)
-    try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except PermissionError:
-        pid = _listed(lock)
-    else:
-        try:
-            asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-            kind, *_, pid = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
-        finally:
-            os.close(fd)
-        if kind == fcntl.F_UNLCK:
-            return None
+    pid = _holder(lock, readable=False)
+    if pid is None:
+        lock = Path(path)
+        pid = _holder(lock, readable=True)
     if pid is None:
         return None
     if pid <= 0:  # a lock of an open file, not of a process: find who has it open
         pid = next((number for number, _ in lock_openers(lock)), 0)
     return LockOwner(pid, _command(pid)) if pid > 0 else LockOwner(None, None)
+
+
+def _holder(locked: Path, *, readable: bool) -> int | None:
+    """Return the process that has a file or directory locked, 0 or less for one without a name.
+
+    ``None``: nobody has. ``readable``: what cannot be read counts as not locked.
+    """
+    try:
+        fd = os.open(locked, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        return None if readable else _listed(locked)
+    try:
+        asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, *_, pid = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+    finally:
+        os.close(fd)
+    return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 def lock_openers(lock: Path) -> Iterator[tuple[int, str]]:

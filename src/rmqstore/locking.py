@@ -1,27 +1,32 @@
 """The lock of a store, examined and taken without opening the store.
 
+The core has the same: ``_native/log/ownership.pxi``.
+
 Source: ``store/DefaultMessageStore.java start``, which locks the first byte of ``lock``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqstore import opening, paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
-from rmqstore.lock_owner import FLOCK, lock_openers, lock_owner
+from rmqstore.lock_owner import FLOCK, KEEP_LOCK, lock_openers, lock_owner
 from rmqstore.store import MessageStore
 
 __all__ = ["is_owned", "locked", "open_for_writing", "wait_until_free"]
 
 _POLL_SECONDS = 0.01
+# Of a file system without locks on directories.
+_UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> MessageStore:
@@ -48,16 +53,12 @@ def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> M
     while True:
         before = _identity(path)
         try:
-            store = opening.open(path, "a", config=config, timeout=timeout)
+            return opening.open(path, "a", config=config, timeout=timeout)
         except StoreLockedError:
             raise _held(path, timeout) from None
         except FileNotFoundError:
             if _identity(path) == before:
-                raise
-            continue
-        if before in (None, _identity(path)):
-            return store
-        store.close()  # another store replaced it while the lock was waited for
+                raise  # else another store replaced it while the lock was waited for
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -109,7 +110,7 @@ def wait_until_free(path: str, timeout: float) -> None:
 
 @contextlib.contextmanager
 def locked(path: str, timeout: float) -> Iterator[None]:
-    """Hold the lock of a store that is not opened; does nothing without a lock file.
+    """Hold the locks of a store that is not opened; does nothing where there is no directory.
 
     Parameters
     ----------
@@ -126,28 +127,50 @@ def locked(path: str, timeout: float) -> Iterator[None]:
     StoreLockedError
         The store was open for writing elsewhere until the timeout.
     """
-    try:
-        fd = os.open(Path(path, paths.LOCK), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield
-        return
-    try:
-        until = time.monotonic() + timeout
-        while True:
-            try:
-                _call(fd, fcntl.F_OFD_SETLK)
-                break
-            except (BlockingIOError, PermissionError):
+    until = time.monotonic() + timeout
+    with contextlib.ExitStack() as held:
+        try:
+            directory = _opened(path, os.O_RDONLY, held)
+        except FileNotFoundError:
+            yield
+            return
+        held.callback(fcntl.flock, directory, fcntl.LOCK_UN)  # a forked child may have it too
+        while not _take(_lock_directory, directory):
+            _wait(path, timeout, until)
+        with contextlib.suppress(FileNotFoundError):
+            lock = _opened(Path(path, paths.LOCK), os.O_RDWR, held)
+            while not _take(_lock_first_byte, lock, fcntl.F_WRLCK):
                 _wait(path, timeout, until)
         yield
-    finally:
-        os.close(fd)
 
 
-def _call(fd: int, command: int) -> tuple[int, ...]:
-    """Take, release or query a write lock on the first byte."""
-    asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    return struct.unpack(FLOCK, fcntl.fcntl(fd, command, asked))
+def _opened(path: str | Path, flags: int, held: contextlib.ExitStack) -> int:
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    held.callback(os.close, fd)
+    return fd
+
+
+def _take(lock: Callable[..., object], *arguments: int) -> bool:
+    """Take a lock, and tell whether nobody else has it."""
+    try:
+        lock(*arguments)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _lock_directory(fd: int) -> None:
+    """Lock a directory where the file system can, and mark it for those who ask for an owner."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+    _lock_first_byte(fd, fcntl.F_RDLCK)
+
+
+def _lock_first_byte(fd: int, kind: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, kind, os.SEEK_SET, 0, 1, 0))
 
 
 def _wait(path: str, timeout: float, until: float) -> None:
@@ -158,10 +181,10 @@ def _wait(path: str, timeout: float, until: float) -> None:
 
 def _held(path: str, timeout: float) -> StoreLockedError:
     """Return the error that a store is open elsewhere, naming the process if Linux does."""
-    lock = Path(path, paths.LOCK)
-    holders = [f"{pid} ({name})" for pid, name in lock_openers(lock)]
+    found = [*lock_openers(Path(path, paths.LOCK)), *lock_openers(Path(path))]
+    holders = [f"{pid} ({name})" for pid, name in dict.fromkeys(found)]
     by = f" by process {', '.join(holders)}" if holders else ""
     return StoreLockedError(
         f"{path}: the store is open for writing elsewhere{by}, and was for {timeout:g} s; "
-        "option 'lockTimeout' says how long to wait"
+        f"option 'lockTimeout' says how long to wait; {KEEP_LOCK}"
     )

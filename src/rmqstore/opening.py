@@ -14,8 +14,14 @@ from rmqstore import paths
 from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
-from rmqstore.layout import elsewhere, find_log, log_paths, prepare_log
-from rmqstore.lock_owner import lock_owner
+from rmqstore.layout import (
+    elsewhere,
+    find_log,
+    log_paths,
+    prepare_log,
+    refuse_inside,
+)
+from rmqstore.lock_owner import KEEP_LOCK, lock_owner
 from rmqstore.store import MessageStore, Mode
 from rmqstore.syncing import make_directories
 from rmqstore.warn import log_warning
@@ -74,8 +80,9 @@ def open(
         In writing modes: bytes contradict each other; path, offset and reason are in it. Nothing
         was cut or deleted.
     IncompatibleStoreError
-        In writing modes: a file has another size than configured, is foreign, or is newer. In
-        every mode: two directories of the log have the same file; the store is one of DLedger.
+        In writing modes: a file has another size than configured, is foreign, or is newer; a new
+        store would lie in a directory of another one. In every mode: two directories of the log
+        have the same file; the store is one of DLedger.
     OSError
         The system refuses.
     TypeError, ValueError
@@ -139,6 +146,7 @@ def open_store(
     if configured is not None:
         log_warning("%s is opened, not %s, which store_path_root_dir names", root, configured)
     if mode == "a":
+        refuse_inside(root)
         make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
         prepare_log(root, config)
     else:
@@ -166,9 +174,9 @@ def _with_owner(message: str, root: str) -> str:
     try:
         owner = lock_owner(root)
     except OSError:
-        return message
+        owner = None
     if owner is not None and owner.pid == os.getpid():
         return message.rpartition("elsewhere")[0] + "for writing in this process already"
-    if owner is None or owner.pid is None or f"process {owner.pid}" in message:
-        return message
-    return f"{message} by {owner}"
+    if owner is not None and owner.pid is not None and f"process {owner.pid}" not in message:
+        message = f"{message} by {owner}"
+    return f"{message}; {KEEP_LOCK}"

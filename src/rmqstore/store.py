@@ -108,6 +108,7 @@ class MessageStore(
         self._was_closed = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
         self._configured = not infer_sizes
+        self._serviced = services
         self._open(
             path,
             mode,
@@ -126,17 +127,19 @@ class MessageStore(
             if services:
                 self._start_services()
         except BaseException:
-            self.close()
+            self._undo_start()
             raise
 
     def _read_topics(self) -> tuple[dict[str, int], list[str] | None]:
-        """Read the files of topics; called by the core, in writing modes with the lock held."""
+        """Read the files of topics, in writing modes all: under the lock, before any change."""
         self._newer = find_newer(self.path)
         if self.mode != "r":
             refuse_newer(self.path, self._newer)
         self._registry = TopicRegistry(
             self.path, lenient=self.mode == "r", sync_failed=self._sync_failed
         )
+        if self.mode != "r" and self._serviced:
+            self._read_files()
         elsewhere = any(newer.has_topics for newer in self._newer)
         return self._registry.deleted, None if elsewhere else self._registry.listed()
 

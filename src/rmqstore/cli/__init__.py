@@ -47,6 +47,8 @@ _VERBS = {
 class _LazyGroup(click.Group):
     """A group whose verbs are imported when used, and whose errors are one line."""
 
+    _verb: click.Command | None = None  # the one that is run
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the help."""
         return list(_VERBS)
@@ -58,6 +60,7 @@ class _LazyGroup(click.Group):
         module = importlib.import_module(f"rmqstore.cli.{_VERBS[cmd_name][0]}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
+        self._verb = command
         return command
 
     def resolve_command(
@@ -104,7 +107,7 @@ class _LazyGroup(click.Group):
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except Exception as error:
-            code = failures.report(error)
+            code = failures.report(error, self._verb)
         except KeyboardInterrupt:
             code = failures.INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)

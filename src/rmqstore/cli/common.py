@@ -233,9 +233,20 @@ def _set_local(ctx: click.Context, param: click.Parameter, utc: bool) -> None:
 
 
 def refuse_foreign(root: Path) -> None:
-    """Raise unless ``root`` is missing, empty, or a store."""
-    if not root.exists():
-        return
+    """Raise unless ``root`` is missing, empty, or a store, and lies in no other one."""
+    from rmqstore.errors import IncompatibleStoreError
+    from rmqstore.layout import refuse_inside
+
+    if root.exists():
+        _refuse_other(root)
+    try:
+        refuse_inside(str(root))
+    except IncompatibleStoreError as error:
+        raise CliError(str(error), USAGE) from None
+
+
+def _refuse_other(root: Path) -> None:
+    """Raise unless what is there is an empty directory or a store."""
     if not root.is_dir():
         raise CliError(f"{root} is no directory; name one that is empty or not there yet", USAGE)
     log = root / COMMIT_LOG

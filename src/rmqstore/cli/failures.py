@@ -18,6 +18,7 @@ __all__ = [
     "USAGE",
     "CliError",
     "drop_standard_output",
+    "in_options",
     "name_standard_output",
     "report",
 ]
@@ -29,6 +30,16 @@ LOCKED = 3
 UNREADABLE = 4
 INTERRUPTED = 130
 
+# Python's words for what an option says: the option, and its value.
+_ARGUMENTS = (
+    ("on_corruption='fill'", "--on-corruption", " fill"),
+    ("verify='full'", "--verify", " full"),
+    ("config=,", "--config", ","),
+)
+_READING = (
+    ("mode 'r' shows", "verbs that only read show"),
+    ("open with mode 'r'", "verbs that only read show what is in it"),
+)
 _STANDARD_OUTPUT = "standard output"
 _BUFFER = 1 << 16  # bytes
 
@@ -71,10 +82,25 @@ class CliError(click.ClickException):
         self.code = code
 
 
-def report(error: Exception) -> int:
+def in_options(text: str, verb: click.Command | None) -> str:
+    """Return an error or a warning of the library in the words of the command line.
+
+    What a verb has no option for, ``serve`` has.
+    """
+    known = {option for one in verb.params for option in one.opts} if verb is not None else set()
+    for argument, option, value in _ARGUMENTS:
+        said = option + value
+        text = text.replace(argument, said if option in known else f"'rmqstore serve {said}'")
+    for argument, said in _READING:
+        text = text.replace(argument, said)
+    return text
+
+
+def report(error: Exception, verb: click.Command | None = None) -> int:
     """Write one line about ``error`` to standard error and return the exit code.
 
-    Whatever is not known to be the input's or the machine's fault is raised again.
+    Whatever is not known to be the input's or the machine's fault is raised again. ``verb`` is the
+    command that was run, if it is known.
     """
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -83,14 +109,14 @@ def report(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename == _STANDARD_OUTPUT:
         drop_standard_output()
     message, code = _explain(error)
-    click.echo(f"rmqstore: {' '.join(message.split())}", err=True)
+    click.echo(f"rmqstore: {in_options(' '.join(message.split()), verb)}", err=True)
     return code
 
 
 def _advice(incompatible: str) -> str:
     """Return what to do about a store that does not fit, by what the error says."""
-    if "RocketMQ 5" in incompatible:
-        return "verbs that only read show what is in it"
+    if "open with mode 'r'" in incompatible:
+        return ""
     if "not the configured one" in incompatible:
         return "name the right size in the file of --config, or none: then it is inferred"
     return "give the broker's configuration with --config"

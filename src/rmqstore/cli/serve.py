@@ -19,7 +19,7 @@ import click
 
 from rmqstore.cli.common import read_config, refuse_foreign, store_command
 from rmqstore.cli.completion import complete_file
-from rmqstore.cli.failures import UNREADABLE, USAGE, CliError
+from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, in_options
 
 if TYPE_CHECKING:
     from rmqstore.config import StoreConfig
@@ -39,11 +39,6 @@ _NAMES = {
     "metrics_port": "--metrics",
     "port": "--port",
 }
-# What the core says in Python's words.
-_IN_OPTIONS = (
-    ("on_corruption='fill'", "--on-corruption fill"),
-    ("mode 'r' shows", "verbs that only read show"),
-)
 
 
 def _hours(
@@ -66,7 +61,7 @@ class _JsonLines(logging.Formatter):
         """Return the line."""
         return _json_line(
             record.levelname.lower(),
-            record.getMessage(),
+            in_options(record.getMessage(), serve),
             when=record.created,
             error=self.formatException(record.exc_info) if record.exc_info else None,
         )
@@ -77,7 +72,7 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback of an error of ours."""
-        return "rmqstore: " + super().format(record)
+        return "rmqstore: " + in_options(super().format(record), serve)
 
 
 def _json_line(level: str, message: str, *, when: float, **fields: object) -> str:
@@ -128,6 +123,13 @@ def _json_line(level: str, message: str, *, when: float, **fields: object) -> st
     "bytes.",
 )
 @click.option(
+    "--verify",
+    type=click.Choice(["tail", "full"]),
+    default="tail",
+    show_default=True,
+    help="Check what a crash may have left, or every message and every entry of the queues.",
+)
+@click.option(
     "--auto-create/--no-auto-create",
     default=None,
     help="Whether a message to an unknown topic makes it.  [default: as the configuration says, "
@@ -157,6 +159,7 @@ def serve(
     flush: str | None,
     keep: int | Literal["forever"] | None,
     on_corruption: Literal["raise", "fill"],
+    verify: Literal["tail", "full"],
     auto_create: bool | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -176,7 +179,6 @@ def serve(
     settings = _settings(config)
     stop = threading.Event()
     _stop_on_signals(stop)
-    from rmqstore.errors import StoreCorruptError
     from rmqstore.serve.conf import BrokerConf
     from rmqstore.serve.network.descriptors import raise_limit
     from rmqstore.serve.server import Server
@@ -200,6 +202,7 @@ def serve(
                 config=settings,
                 keep=keep,
                 on_corruption=on_corruption,
+                verify=verify,
                 names=_NAMES,
                 # What is said here wins over the file.
                 conf=dataclasses.replace(
@@ -211,11 +214,6 @@ def serve(
         )
     except (ValueError, TypeError, ImportError) as error:
         raise CliError(str(error), USAGE) from None
-    except StoreCorruptError as error:
-        text = str(error)
-        for said, option in _IN_OPTIONS:
-            text = text.replace(said, option)
-        raise CliError(text, UNREADABLE) from None
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise

@@ -202,11 +202,9 @@ class GroupEngine(ProgressEngine):
             )
         return made
 
-    def _start_services(self) -> None:
-        """Read the file: a torn one is refused at once."""
-        if self.mode != "r":
-            _ = self._groups
-        super()._start_services()
+    def _read_files(self) -> None:
+        super()._read_files()
+        _ = self._groups
 
     def _has_consumers(self, group: str) -> bool:
         """Tell whether consumers of a group are open."""

@@ -300,8 +300,6 @@ class ProgressEngine(ServicedEngine):
                 flush_log=None if reading else self._flush_log,
                 sync_failed=None if reading else self._sync_failed,
             )
-            if not reading and not self.recovery.clean:
-                made.settle(lambda topic, queue_id: (self._bounds(topic, queue_id) or (0, 0))[1])
         return made
 
     def _commit_progress(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -314,10 +312,16 @@ class ProgressEngine(ServicedEngine):
     def _save_progress(self) -> None:
         self._progress.save()
 
+    def _read_files(self) -> None:
+        super()._read_files()
+        _ = self._progress
+
     def _start_services(self) -> None:
-        """Read the file, before something else relies on it."""
-        if self.mode != "r":
-            _ = self._progress  # a torn file is refused now, not when a group commits
+        """Take groups back that are ahead of their queues, before something relies on them."""
+        if self.mode != "r" and not self.recovery.clean:
+            self._progress.settle(
+                lambda topic, queue_id: (self._bounds(topic, queue_id) or (0, 0))[1]
+            )
         super()._start_services()
 
     def _save_services(self) -> None:

@@ -88,6 +88,8 @@ class Server(Closing):
                 ending = threading.Thread(target=self._end_unstarted)
                 ending.start()
                 ending.join()
+            if hasattr(self, "store"):
+                self.store._undo_start()
             self._release()
             raise
         self._thread = threading.Thread(target=self._run, name="rmq-serve", daemon=True)
@@ -104,7 +106,6 @@ class Server(Closing):
         metrics_port: int | None,
     ) -> None:
         from rmqstore.opening import open_store
-        from rmqstore.syncing import make_directories
 
         # The ports first: where one is in use nothing is made. That of the VIP channel, for which
         # nobody has asked, comes last.
@@ -129,9 +130,13 @@ class Server(Closing):
             path = self._temporary = tempfile.mkdtemp(prefix="rmqstore-")
         config = config.replace(store_host=address_text(_numeric(named[0], host), named[1]))
         root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
-        make_directories(root, sync_parent=False)
         self.store = open_store(
-            root, "a", config, infer_sizes=how.infer_sizes, on_corruption=how.on_corruption
+            root,
+            "a",
+            config,
+            infer_sizes=how.infer_sizes,
+            on_corruption=how.on_corruption,
+            verify=how.verify,
         )
         self._loop = _new_loop()
         self.gateway = Gateway(self.store, settings, self._loop)

@@ -46,6 +46,8 @@ def serve(
     tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
+    on_corruption: Literal["raise", "fill"] = "raise",
+    verify: Literal["tail", "full"] = "tail",
     config: StoreConfig | StrPath | None = None,
 ) -> Server:
     """Serve a store to RocketMQ clients, as name server and broker in one, in a thread of its own.
@@ -79,6 +81,8 @@ def serve(
     metrics_port : int, optional
         Where ``/metrics`` for Prometheus is, and a page for people at ``/``: on 127.0.0.1. 0
         takes a free port. By default there is neither.
+    on_corruption, verify : str, optional
+        How the store is opened, as :func:`rmqstore.open` takes them.
     config : StoreConfig or path of a broker.conf, optional
         As :func:`rmqstore.open` takes it. Without one, messages are deleted after 72 hours, as a
         broker does; a ``StoreConfig`` is taken as it is. Of a broker.conf the server follows
@@ -129,6 +133,8 @@ def aserve(
     tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
+    on_corruption: Literal["raise", "fill"] = "raise",
+    verify: Literal["tail", "full"] = "tail",
     config: StoreConfig | StrPath | None = None,
 ) -> AsyncServer:
     """Serve a store as :func:`rmqstore.serve` does, in a program of asyncio.
@@ -138,7 +144,9 @@ def aserve(
 
     Parameters
     ----------
-    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, config
+    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port
+        As :func:`rmqstore.serve` has them.
+    on_corruption, verify, config
         As :func:`rmqstore.serve` has them.
 
     Returns
@@ -249,6 +257,7 @@ def served(
     conf: BrokerConf | None = None,
     keep: int | Literal["forever"] | None = None,
     on_corruption: Literal["raise", "fill"] = "raise",
+    verify: Literal["tail", "full"] = "tail",
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[StrPath | None, Settings, StoreConfig, OpenHow, int | None]:
     """Check the arguments of :func:`serve`, and return those of :class:`Server`.
@@ -261,8 +270,8 @@ def served(
         What a broker.conf says of the gateway, where ``config`` is not its path.
     keep : int or "forever", optional
         Hours; wins over the configuration.
-    on_corruption : str, optional
-        As :func:`rmqstore.open` has it.
+    on_corruption, verify : str, optional
+        As :func:`rmqstore.open` has them.
     names : dict of str to str, optional
         What arguments are called where they come from, if not by their names: for errors.
     """
@@ -275,6 +284,8 @@ def served(
     _of_type("auto_create", auto_create, (bool,), "bool")
     named = {name: names.get(name, name) for name in _NAMED}
     _check_address(listen, named)
+    one_of("on_corruption", on_corruption, ("raise", "fill"))
+    one_of("verify", verify, ("tail", "full"))
     chosen = _config(config, flush, small=path is None)
     if keep is not None:
         chosen = chosen.replace(file_reserved_time=None if keep == "forever" else keep)
@@ -307,7 +318,7 @@ def served(
     )
     if conf.acl and settings.acl is None:
         _LOG.warning("aclEnable has no effect without the file of the accounts (%s)", named["acl"])
-    how = OpenHow(config is None and path is not None, on_corruption)
+    how = OpenHow(config is None and path is not None, on_corruption, verify)
     return path, settings, chosen, how, metrics_port
 
 

@@ -69,12 +69,13 @@ class OpenHow:
     ----------
     infer_sizes : bool
         Take the file sizes from the files, in spite of the configuration.
-    on_corruption : str
-        As :func:`rmqstore.open` has it.
+    on_corruption, verify : str
+        As :func:`rmqstore.open` has them.
     """
 
     infer_sizes: bool = False
     on_corruption: Literal["raise", "fill"] = "raise"
+    verify: Literal["tail", "full"] = "tail"
 
 
 @dataclass(frozen=True, slots=True)

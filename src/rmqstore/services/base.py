@@ -38,14 +38,29 @@ class ServicedEngine(_core.Engine):
             weakref.finalize(self, self._housekeeper_made.stop)
         return self._housekeeper_made
 
+    def _read_files(self) -> None:
+        """Read the files that services go by, so that a torn one is refused before any change.
+
+        Called for a store that is about to be opened for writing: its lock is held.
+        """
+
     def _start_services(self) -> None:
         """Start what runs while the store is open; called in each mode, once it is."""
         self._served_by = os.getpid()
 
     def _stop_services(self) -> None:
-        """End it, while the store still takes messages; also after a start that failed."""
+        """End it, while the store still takes messages."""
         if self._housekeeper_made is not None:
             self._housekeeper_made.stop()
+
+    def _undo_start(self) -> None:
+        """Give up a store whose start failed: nothing is written, and it does not count as closed.
+
+        It is as before where it was closed and nothing has changed; one that was killed stays so.
+        """
+        if self._housekeeper_made is not None:
+            self._housekeeper_made.stop()
+        self._undo_opening()
 
     def _save_services(self) -> None:
         """Write to the disk what services hold in memory; called before a snapshot."""

@@ -137,15 +137,21 @@ class ScheduleEngine(ServicedEngine):
 
     # Start and end
 
+    def _read_files(self) -> None:
+        """Read how far delivery had come."""
+        super()._read_files()
+        self._delay_table = DelayTable.load(self.path)
+
     def _start_services(self) -> None:
-        """Read how far delivery had come, and go on from there."""
+        """Go on delivering from where it had come to."""
         super()._start_services()
         self._delay_lock = threading.RLock()
         if self.mode == "r":
             return
         self._delay_sleep = _Sleep()
         weakref.finalize(self, self._delay_sleep.stop)
-        table = self._delay_table = DelayTable.load(self.path)
+        table = self._delay_table
+        assert table is not None
         levels = {
             number: _Level(number, millis)
             for number, millis in enumerate(level_millis(self._config), 1)
@@ -211,6 +217,11 @@ class ScheduleEngine(ServicedEngine):
                     # Found again by the records in the real topics.
                     log_warning("%s: delayOffset.json cannot be written: %s", self.path, error)
         super()._stop_services()
+
+    def _undo_start(self) -> None:
+        if self._delay_sleep is not None:
+            self._delay_sleep.stop()
+        super()._undo_start()
 
     def _save_services(self) -> None:
         """Write how far delivery has come."""

@@ -106,6 +106,7 @@ cdef extern from *:
     #include <fcntl.h>
     #include <stdio.h>
     #include <stdlib.h>
+    #include <sys/file.h>
     #include <sys/mman.h>
     #include <sys/resource.h>
     #include <sys/stat.h>
@@ -194,6 +195,7 @@ cdef extern from *:
         MADV_POPULATE_READ, POSIX_FADV_WILLNEED
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
+        LOCK_EX, LOCK_NB, LOCK_UN
         W_OK, SEEK_SET, SEEK_DATA, SEEK_HOLE, RLIMIT_NOFILE
         FALLOC_FL_KEEP_SIZE
     void *MAP_FAILED
@@ -215,6 +217,7 @@ cdef extern from *:
     int64_t stat_mtime_millis(const stat_t *status) nogil
     int ftruncate(int fd, int64_t length) nogil
     int fallocate(int fd, int mode, int64_t offset, int64_t length) nogil
+    int flock(int fd, int operation) nogil
     int fsync(int fd) nogil
     int fdatasync(int fd) nogil
     int64_t lseek(int fd, int64_t offset, int whence) nogil

@@ -4,7 +4,8 @@ Each returns 0 or more, or ``-errno``.  Paths are relative to an open directory,
 component of them may be a symbolic link.
 """
 from libc.errno cimport (
-    EINTR, EINVAL, EIO, EMFILE, ENAMETOOLONG, ENFILE, ENOMEM, errno,
+    EBADF, EINTR, EINVAL, EIO, EMFILE, ENAMETOOLONG, ENFILE, ENOLCK, ENOMEM, ENOSYS, EOPNOTSUPP,
+    errno,
 )
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset, strchr, strlen
@@ -273,8 +274,31 @@ cdef inline void sys_unlock_first_byte(int fd) noexcept nogil:
     fcntl(fd, F_OFD_SETLK, &lock)
 
 
+cdef inline int64_t sys_lock_directory(int fd) noexcept nogil:
+    """Lock a directory: 0, also where the file system has no such locks, -EAGAIN if it is locked.
+
+    Beside the lock, which nobody can query, there is a read lock for sys_lock_owner to see.
+    """
+    cdef flock_t lock = _first_byte(F_RDLCK)
+    cdef int number = FAULT("lock")
+    if number == 0 and flock(fd, LOCK_EX | LOCK_NB) != 0:
+        number = errno
+    if number == EBADF or number == ENOLCK or number == EOPNOTSUPP or number == ENOSYS \
+            or number == EINVAL:
+        number = 0                           # NFS: a file that is open for writing, or none
+    if number == 0:
+        fcntl(fd, F_OFD_SETLK, &lock)
+    return -number
+
+
+cdef inline void sys_unlock_directory(int fd) noexcept nogil:
+    cdef flock_t lock = _first_byte(F_UNLCK)
+    fcntl(fd, F_OFD_SETLK, &lock)
+    flock(fd, LOCK_UN)
+
+
 cdef inline int64_t sys_lock_owner(int fd) noexcept nogil:
-    """Who holds the first byte: 0 nobody, 1 an unknown holder, else a process id."""
+    """Who holds a file or directory: 0 nobody, 1 an unknown holder, else a process id."""
     cdef flock_t lock = _first_byte(F_WRLCK)
     if fcntl(fd, F_OFD_GETLK, &lock) != 0:
         return -errno

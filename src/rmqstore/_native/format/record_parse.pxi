@@ -42,6 +42,7 @@ cdef enum:
     FIELD_CHECKSUM
     FIELD_BLANK_SIZE
     FIELD_QUEUE
+    FIELD_UNIT
     FIELD_MISSING
     FIELD_BODY_STREAM
     FIELD_TORN
@@ -69,6 +70,8 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
         return "TOTALSIZE of the blank is not the room left in the file"
     if field == FIELD_QUEUE:
         return "the record does not name the queue and queue offset of its unit"
+    if field == FIELD_UNIT:
+        return "the unit does not lead to a record of its queue and queue offset"
     if field == FIELD_MISSING:
         return "the file is missing"
     if field == FIELD_BODY_STREAM:

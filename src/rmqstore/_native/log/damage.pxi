@@ -44,6 +44,10 @@ cdef struct Recovery:
     int64_t seconds_ns
     bint completed_file
     bint changed                 # something was repaired already
+    bint made_lock               # by this opening: there was none
+    bint made_abort
+    bint idle                    # closed in good order, and found so: nothing was repaired
+    int64_t end                  # of the log
 
 
 cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:

@@ -67,30 +67,6 @@ cdef void *flush_log_run(void *argument) noexcept nogil:
     return NULL
 
 
-cdef void check_names(Store *store) noexcept nogil:
-    """Fail the store if its files have no names any more.
-
-    A broker started by mistake deletes files before it takes the lock; what is written to a file
-    without a name is lost with the process.
-    """
-    cdef MappedFile *file
-    cdef IndexFile *index
-    lock_take(&store.writer.put_lock)
-    file = store.writer.current
-    if file != NULL:
-        mapped_file_hold(file)
-    lock_give(&store.writer.put_lock)
-    if file != NULL and mapped_file_unlinked(file) != 0:
-        store_set_failed(store, E_REMOVED, set_directory(&store.log, 0),
-                         "the log's file was removed by somebody else while the store was open")
-    mapped_file_release(file)
-    index = index_set_hold(&store.indexes, 0)
-    if index != NULL and index_unlinked(index) != 0:
-        store_set_failed(store, E_REMOVED, "index",
-                         "the index file was removed by somebody else while the store was open")
-    index_close(index)
-
-
 cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
     """Wait until the log is on the disk up to ``stop``: one sync serves all waiters."""
     cdef int64_t rc
@@ -228,8 +204,6 @@ cdef void *flush_queue_run(void *argument) noexcept nogil:
         now = monotonic_ns()
         sample_rates(&store.figures)
         guard_install()                      # in front again, whatever was installed since
-        if atomic_get(&store.failed) == 0:
-            check_names(store)
         disk_check(store)
         thorough = now - store.flush.thorough_queue_at >= store.settings.flush_thorough_queue
         thorough = thorough and last_thorough != atomic_get(&store.dispatch.dispatched)

@@ -30,6 +30,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     store.fork_generation = fork_generation
     store.root = root
     store.lock = -1
+    store.root_lock = -1
     store.dispatch.last_record = -1
     store.writable = writable
     lock_init(&store.writer.put_lock, LOCK_PUT)
@@ -106,10 +107,7 @@ cdef void store_empty(Store *store) noexcept nogil:
     open_files_destroy(&store.open_queue_files)
     free(store.dispatch.pending)
     free(store.dispatch.bitmap)
-    if store.lock >= 0:
-        sys_unlock_first_byte(store.lock)
-        close(store.lock)
-        store.lock = -1
+    release_locks(store)
     places_close(store.log.places)
     store.log.places = NULL
     if store.root >= 0:
@@ -145,4 +143,5 @@ cdef void store_drop(Store *store) noexcept nogil:
     lock_destroy(&store.dispatch.turn)
     lock_destroy(&store.dispatch.lock)
     lock_destroy(&store.keyless.lock)
+    free(store.root_path)
     free(store)

@@ -1,5 +1,6 @@
 # Off the writer's path: allocates blocks in windows, populates pages ahead of the writer, and makes
-# the next file, unnamed until it is needed, so that no other process can interfere with it.
+# the next file, unnamed until it is needed, so that no other process can interfere with it. As its
+# thread waits for no disk, it also looks whether the store is its own still.
 #
 # Source: store/AllocateMappedFileService.java
 
@@ -10,10 +11,14 @@ cdef enum:
 cdef void *prepare_run(void *argument) noexcept nogil:
     cdef Store *store = <Store *>argument
     cdef int64_t calls
+    cdef int64_t looked = monotonic_ns()
     while not atomic_get(&store.stopping):
         calls = atomic_get_strict(&store.writer.worker.calls)
+        if monotonic_ns() - looked >= NAMES_LOOK_NS and atomic_get(&store.failed) == 0:
+            looked = monotonic_ns()
+            check_names(store)
         prepare_ahead(store)
-        worker_sleep(&store.writer.worker, &store.stopping, 0, calls, PREPARE_IDLE_NS)
+        worker_sleep(&store.writer.worker, &store.stopping, 0, calls, NAMES_LOOK_NS)
     store_drop(store)
     return NULL
 

@@ -239,22 +239,38 @@ cdef int64_t queue_record_near(
     Found *found, int64_t *field,
 ) noexcept nogil:
     """As queue_record; ``near`` as for file_set_read_near."""
-    cdef int64_t rc
+    cdef int64_t rc, size
     if unit_is_blank(unit):
         return E_REMOVED
     if unit.size <= 0:                       # an empty unit with others after it
-        field[0] = FIELD_QUEUE
+        field[0] = FIELD_UNIT
         return E_CORRUPT
     rc = log_record_near(store, near, unit.physical_offset, unit.size, found, field)
     if rc > 0 and (rc != unit.size or not record_is_of(
             found.slice.data, &found.record, queue, queue_offset)):
+        size = rc
         slice_release(&found.slice)
-        field[0] = FIELD_QUEUE
-        return E_CORRUPT
-    if rc == 0:
+        field[0] = FIELD_QUEUE if size == unit.size else FIELD_UNIT
+        rc = E_CORRUPT
+    elif rc == 0:
         field[0] = FIELD_MAGIC
-        return E_CORRUPT
+        rc = E_CORRUPT
+    if rc == E_CORRUPT and unit_is_misplaced(queue, queue_offset, unit):
+        field[0] = FIELD_UNIT
     return rc
+
+
+cdef bint unit_is_misplaced(Queue *queue, int64_t queue_offset, const Unit *unit) noexcept nogil:
+    """Whether a unit's neighbours show that it points elsewhere: it is damaged, not the log."""
+    cdef Unit other
+    memset(&other, 0, sizeof(Unit))
+    if queue_offset > 0 and queue_file_unit(queue, queue_offset - 1, &other) == 0 \
+            and other.size > 0 and not unit_is_blank(&other) \
+            and other.physical_offset + other.size > unit.physical_offset:
+        return True
+    memset(&other, 0, sizeof(Unit))
+    return queue_file_unit(queue, queue_offset + 1, &other) == 0 and other.size > 0 \
+        and not unit_is_blank(&other) and unit.physical_offset >= other.physical_offset
 
 
 cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:

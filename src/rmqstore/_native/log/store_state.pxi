@@ -21,7 +21,6 @@ cdef enum:
     STALLED_NS = 150000000           # how long to wait for a stalled dispatch
     DISPATCH_RETRY_NS = 50000000     # how long a stalled dispatch waits for space or memory
     DISPATCH_IDLE_NS = 500000000     # how often an idle dispatch checks without being woken
-    PREPARE_IDLE_NS = 10000000000LL  # the same of the preparer
     WAIT_SLICE_NS = 200000000        # how often a wait checks for signals
     VISIBLE_WAIT_NS = 1000000000     # how long a read waits for earlier puts
     REFRESH_AFTER_NS = 100000000     # how long a reader relies on its last listing
@@ -179,6 +178,11 @@ cdef struct Store:
     bint topics_listed           # topics.json was readable: each Topic.entered is valid
     int root
     int lock
+    int root_lock                # the directory once more, locked itself
+    bint claimed                 # by the table of this process: guarded by open_stores_lock
+    char *root_path              # of the directory; NULL: of a part by itself
+    uint64_t root_device
+    uint64_t root_inode
     atomic_i64 clock_shift       # ms that the store's clock is ahead of the wall clock
     Settings settings
     atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
@@ -276,6 +280,9 @@ cdef void after_fork_in_child() noexcept nogil:
         if store.lock >= 0:
             close(store.lock)
             store.lock = -1
+        if store.root_lock >= 0:
+            close(store.root_lock)
+            store.root_lock = -1
         store = store.next_open
     lock_give(&open_stores_lock)
 

@@ -47,6 +47,15 @@ cdef int close_store(OpenStore engine) except -1:
     return 0
 
 
+cdef int give_up_store(OpenStore engine) except -1:
+    """See :meth:`ServiceEngine._undo_opening`."""
+    cdef Store *store = engine.store
+    if store != NULL and store.fork_generation == fork_generation:
+        with nogil:
+            store_give_up(store)
+    return 0
+
+
 def _at_exit():
     """Stop the threads of stores that nobody closed; their `abort` stays."""
     cdef Store *store

@@ -77,15 +77,15 @@ cdef int wait_for_lock(
 cdef int64_t store_open_writing(Store *store, Failure *failure) noexcept nogil:
     """Recover and start a locked store; on failure no thread is left running."""
     cdef int64_t rc
-    cdef bint made_abort
     cdef stat_t status
-    made_abort = fstatat(store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) != 0
+    store.recovery.made_abort = fstatat(store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) != 0
     rc = recover_store(store, failure)
-    if rc == 0:
-        rc = store_start(store, failure)
-    elif made_abort and (rc < -4095 or not store.recovery.changed):
-        abort_remove(store)                  # refused: repairs made so far stay
-    return rc
+    if rc < 0:
+        if rc < -4095 or not store.recovery.changed:
+            opening_undo(store)              # refused: repairs made so far stay
+        return rc
+    rc = lock_write_text(store, failure)
+    return store_start(store, failure) if rc == 0 else rc
 
 
 cdef int open_store(
@@ -130,6 +130,9 @@ cdef int open_store(
     if not PLANTED("a15"):
         note_open_store(store)
     try:
+        store.root_path = strdup(root_text)
+        if store.root_path == NULL:
+            raise MemoryError()
         take_places(store, places)
         known = read_topics() if PLANTED("a12") else None
         if writable and not PLANTED("lock-after-load"):
@@ -143,7 +146,9 @@ cdef int open_store(
             enter_listed(store, listed)
         read_bitmap_filters(store, path, config)
     except BaseException:
-        store_drop(store)
+        with nogil:
+            lock_unmake(store)
+            store_drop(store)
         raise
     with nogil:
         if writable:

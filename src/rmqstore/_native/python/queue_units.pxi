@@ -135,4 +135,5 @@ cdef object time_error(OpenStore engine, TimeSearch *search, int64_t status):
     got.queue = search.queue
     got.field = search.field
     got.bad_offset = search.bad_offset
+    got.unit_is_bad = search.field == FIELD_UNIT
     return read_error(engine, search.store, status, &got)

@@ -32,6 +32,10 @@ cdef class ServiceEngine(OpenStore):
         """Remove ext files that end before ``address``; how many."""
         return truncate_ext(self, topic, queue_id, address)
 
+    def _undo_opening(self):
+        """Close a store whose start failed, without saying that it was closed in good order."""
+        give_up_store(self)
+
     # Retention
 
     def _removable_files(self):

@@ -27,7 +27,7 @@ cdef struct Got:
     int64_t bad_offset           # log offset of a record that did not check
     Queue *queue                 # the one read; NULL: none
     MappedFile *ext_near         # the ext file read last
-    bint unit_is_bad             # it points outside the log; bad_offset is its byte in the queue
+    bint unit_is_bad             # it points elsewhere; bad_offset is its byte in the queue
     bint at_once                 # do not wait for earlier puts: set by the caller
     int64_t field
 
@@ -133,13 +133,13 @@ cdef int64_t get_each(
                 removed = True               # or its file was created just now
                 rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
             if rc == E_NOT_FOUND and not unit_is_inside(store, &unit):
-                got.field = FIELD_QUEUE
-                got.unit_is_bad = True
+                got.field = FIELD_UNIT
                 rc = E_CORRUPT
             if rc == E_REMOVED or rc == E_NOT_FOUND:
                 at += 1
                 continue
             if rc < 0:
+                got.unit_is_bad = rc == E_CORRUPT and got.field == FIELD_UNIT
                 got.bad_offset = at * UNIT_BYTES if got.unit_is_bad else unit.physical_offset
                 if slice_lost(&units) < 0:   # the unit itself was lost
                     rc = E_LOST

@@ -20,7 +20,7 @@ cdef struct TimeSearch:
     MappedFile *units
     MappedFile *log
     int64_t bad_offset           # log offset of a record that did not check
-    int64_t field
+    int64_t field                # FIELD_UNIT: bad_offset is the unit's byte in the queue
 
 
 cdef void time_search_begin(TimeSearch *search, Store *store, Queue *queue) noexcept nogil:
@@ -62,6 +62,8 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
         return E_NOT_FOUND
     if rc <= 0:
         search.bad_offset = unit.physical_offset
+        if search.field == FIELD_UNIT:
+            search.bad_offset = queue_offset * UNIT_BYTES
         return rc
     time = found.record.store_timestamp
     slice_release(&found.slice)

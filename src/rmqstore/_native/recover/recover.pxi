@@ -64,9 +64,10 @@ cdef int64_t recover_repair(
     """Repair log, queues and index; `abort` is on the disk."""
     cdef int64_t key_start, completed
     cdef bint known
-    cdef int64_t rc = make_directories(store)
-    if rc < 0:
-        return fail(failure, rc, "consumequeue", "the directories cannot be made", -1, 0, 0)
+    cdef int64_t made = make_directories(store)
+    cdef int64_t rc
+    if made < 0:
+        return fail(failure, made, "consumequeue", "the directories cannot be made", -1, 0, 0)
     rc = file_set_validate(&store.log, LENGTHS_COMPLETED, failure)
     if rc < 0:
         return rc
@@ -113,11 +114,23 @@ cdef int64_t recover_repair(
         if rc < 0:
             return fail(failure, rc, set_directory(&store.log, 0), "cannot be read", -1, 0, 0)
     topics_inferred_deleted(store)
+    store.recovery.idle = made == 0 and completed == 0 and not checkpoint.stale \
+        and found_in_order(store)
+    store.recovery.end = atomic_get(&store.log.wrote)
     if checkpoint.stale:                     # else the next recovery would trust the old one
         rc = flush_queues_now(store, FLUSH_ALL)
         if rc < 0:
             return fail(failure, rc, "checkpoint", "cannot be written anew", -1, 0, 0)
     return 0
+
+
+cdef bint found_in_order(const Store *store) noexcept nogil:
+    """Whether a closed store was as it should be: a start that fails later may leave it so."""
+    cdef const Recovery *recovery = &store.recovery
+    return recovery.clean and store.log.count > 0 and recovery.damage_count == 0 \
+        and not recovery.completed_file and recovery.units_written == 0 \
+        and recovery.queues_rebuilt == 0 and recovery.index_files_rebuilt == 0 \
+        and recovery.index_set_aside == 0 and store.dispatch.recovering_until == 0
 
 
 cdef int64_t recover_last_file(Store *store, Failure *failure) noexcept nogil:
@@ -404,15 +417,20 @@ cdef int64_t recover_from_first(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t make_directories(Store *store) noexcept nogil:
-    """Create the directories that every store has."""
+    """Create the directories that every store has; above 0 if one was missing."""
     cdef int64_t rc = 0
+    cdef int64_t made = 0
     if store.log.places == NULL:
-        rc = sys_make_directory(store.root, "commitlog")
+        rc = made = sys_make_directory(store.root, "commitlog")
     if rc >= 0:
         rc = sys_make_directory(store.root, "consumequeue")
+        made |= rc
     if rc >= 0:
         rc = sys_make_directory(store.root, "config")
-    return sys_sync(store.root) if rc >= 0 else rc
+        made |= rc
+    if rc >= 0:
+        rc = sys_sync(store.root)
+    return rc if rc < 0 else made
 
 
 cdef int64_t abort_create(Store *store) noexcept nogil:
@@ -423,6 +441,13 @@ cdef int64_t abort_create(Store *store) noexcept nogil:
         return fd
     close(<int>fd)
     return sys_sync(store.root)
+
+
+cdef void opening_undo(Store *store) noexcept nogil:
+    """Remove what an opening that is refused has made: `abort`, and `lock`, which is still held."""
+    if store.recovery.made_abort:
+        abort_remove(store)
+    lock_unmake(store)
 
 
 cdef int64_t abort_remove(Store *store) noexcept nogil:

@@ -147,6 +147,9 @@ cdef int64_t scan_pass_over(Scan *scan) noexcept nogil:
     cdef int64_t rc, i
     scan.field = field
     scan.bad_offset = bad
+    if field == FIELD_UNIT:                  # the queue is damaged, not the log
+        scan.removed_queue = source.queues.lanes[source.queues.heap[0]].queue
+        scan.bad_offset = source.queues.lanes[source.queues.heap[0]].at * UNIT_BYTES
     if source.along != ALONG_LOG or store.writable or not store.recovery.full_dispatch \
             or not atomic_get(&store.view.derived) or scan.filter.topics.count == 0:
         return E_CORRUPT

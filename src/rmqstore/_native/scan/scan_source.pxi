@@ -75,15 +75,19 @@ cdef int64_t source_next(
         if source.queues.taken:
             continue
         if lane.unit.size <= 0:              # an empty unit with others after it
-            source.cursor.field = FIELD_QUEUE
+            source.cursor.field = FIELD_UNIT
             return E_CORRUPT
         rc = source_record_at(source, lane.unit.physical_offset, lane.unit.size, record, data)
         if rc < 0:
+            if rc == E_CORRUPT and unit_is_misplaced(lane.queue, lane.at, &lane.unit):
+                source.cursor.field = FIELD_UNIT
             return rc
         if rc != lane.unit.size or not record_is_of(data[0], record, lane.queue, lane.at):
             if cursor_changed(&source.cursor, record, data[0]):
                 continue
             source.cursor.field = FIELD_QUEUE
+            if rc != lane.unit.size or unit_is_misplaced(lane.queue, lane.at, &lane.unit):
+                source.cursor.field = FIELD_UNIT
             return E_CORRUPT
         source.queues.taken = True
         # One that is here by multi-dispatch is read in its own queue.

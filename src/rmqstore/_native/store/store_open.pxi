@@ -2,57 +2,6 @@
 #
 # Source: store/DefaultMessageStore.java start, shutdown
 
-cdef enum:
-    OPEN_RETRY_US = 5000
-    LEAVING_NS = 2000000000      # wait for the threads of a store abandoned in this process
-
-
-cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noexcept nogil:
-    """Take <root>/lock as Java does; ``failure.actual`` names the holder."""
-    cdef stat_t status
-    cdef int64_t until = monotonic_ns() + timeout_ns
-    cdef int64_t rc
-    rc = open_lock(store)
-    if rc < 0:
-        return fail(failure, rc, "lock", "cannot be opened", -1, 0, 0)
-    while True:
-        rc = sys_lock_first_byte(store.lock)
-        if rc == 0:
-            break
-        if rc != -EAGAIN and rc != -EACCES:
-            return fail(failure, rc, "lock", "cannot be locked", -1, 0, 0)
-        if monotonic_ns() >= until and not (
-                atomic_get(&stores_leaving) > 0 and monotonic_ns() < until + LEAVING_NS):
-            return fail(failure, E_LOCKED, "lock", "the store is open elsewhere", -1,
-                        sys_lock_owner(store.lock), 0)
-        usleep(OPEN_RETRY_US)
-    if fstat(store.lock, &status) != 0:
-        return fail(failure, -errno, "lock", "cannot be read", -1, 0, 0)
-    if status.st_size < 4:
-        rc = sys_write(store.lock, b"lock", 4, 0)
-        if rc >= 0:
-            rc = sys_sync(store.lock)
-        if rc < 0:
-            return fail(failure, rc, "lock", "cannot be written", -1, 0, 0)
-    return 0
-
-
-cdef int64_t open_lock(Store *store) noexcept nogil:
-    """Open <root>/lock without locking it.
-
-    No fork may come between: a child must know the descriptor to close it.
-    """
-    cdef stat_t status
-    cdef int64_t fd = 0
-    lock_take(&open_stores_lock)
-    if store.lock < 0:
-        fd = sys_open_file(store.root, "lock", O_RDWR | O_CREAT, &status)
-        if fd >= 0:
-            store.lock = <int>fd
-    lock_give(&open_stores_lock)
-    return min(fd, 0)
-
-
 cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
     """Open the log's last file, and start the four activities."""
     cdef int64_t rc = 0
@@ -159,6 +108,8 @@ cdef int64_t store_close(Store *store) noexcept nogil:
         store_stop(store)
     elif store.writable:
         if atomic_get(&store.failed) == 0:
+            check_names(store)
+        if atomic_get(&store.failed) == 0:
             rc = flush_log_now(store)
         if rc == 0 and not atomic_get(&store.stopping):
             rc = close_dispatch(store, INT64_MAX, &stalled_at_ns)
@@ -184,6 +135,24 @@ cdef int64_t store_close(Store *store) noexcept nogil:
     wakeups_ring(&store.dispatch.wakeups, INT64_MAX)
     store_empty(store)
     return rc
+
+
+cdef void store_give_up(Store *store) noexcept nogil:
+    """Close a store whose start failed: nothing is forced, and nothing says that it was closed.
+
+    Where it was closed before, and nothing was changed since, it stays closed.
+    """
+    if not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
+        return
+    wait_for_calls(&store.in_use)
+    if store.writable:
+        store_stop(store)
+        if store.recovery.idle and atomic_get(&store.log.wrote) == store.recovery.end:
+            opening_undo(store)
+    atomic_set_strict(&store.state, STATE_CLOSED)
+    wakeups_ring(&store.flush.wakeups, INT64_MAX)
+    wakeups_ring(&store.dispatch.wakeups, INT64_MAX)
+    store_empty(store)
 
 
 cdef int64_t close_dispatch(

@@ -20,6 +20,7 @@ from rmqstore import opening, paths
 from rmqstore.arguments import wrong_type, wrong_value
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
+from rmqstore.layout import store_around
 from rmqstore.locking import locked
 from rmqstore.offline import (
     Build,
@@ -147,6 +148,8 @@ def rebuild(
     target = absolute_path("dst", dst)
     if target != source and Path(target).is_relative_to(source):
         raise ValueError(f"dst must not be within src, got {target!r}")
+    if target != source and (around := store_around(target)) is not None:
+        raise ValueError(f"dst must not be within the store {around}, got {target!r}")
     settings = _sizes_from_files(source) if config is None else configuration(config)
     plan = plan_log(source, settings, range_bytes=range_bytes)
     for name in (paths.CONSUME_QUEUE, paths.INDEX):

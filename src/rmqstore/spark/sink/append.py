@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
-from rmqstore.errors import StoreCorruptError, StoreError
+from rmqstore.errors import IncompatibleStoreError, StoreCorruptError, StoreError
+from rmqstore.layout import refuse_inside
 from rmqstore.locking import open_for_writing
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.sink import exchange
@@ -141,10 +142,14 @@ def check_place(options: WriteOptions) -> None:
     Raises
     ------
     OptionError
-        There is no store, and something that is not of one.
+        There is no store, and something that is not of one; or the place is inside a store.
     """
     if has_store(options.path):
         return
+    try:
+        refuse_inside(options.path)
+    except IncompatibleStoreError as error:
+        raise OptionError(f"option 'path': {error}") from None
     foreign = foreign_entries(options.path)
     if foreign:
         raise OptionError(

@@ -1,0 +1,209 @@
+# Who may write: two locks, a table of this process, and whether what is locked has its name still.
+#
+# A broker locks the first byte of `lock`, and so does an owner here. But whoever removes that file
+# can make another and lock it. The second lock is on the directory itself, which has no other name
+# to be made under. Where a file system has no locks on directories, the table keeps two stores of
+# one process apart, and an owner that finds `lock` or its directory gone takes nothing more.
+#
+# Source: store/DefaultMessageStore.java start
+
+cdef enum:
+    TAKE_TRIES = 100
+    TAKE_RETRY_US = 5000
+    LEAVING_NS = 2000000000      # wait for the threads of a store abandoned in this process
+    NAMES_LOOK_NS = 500000000    # how often an owner looks for its names
+
+
+cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noexcept nogil:
+    """Become the owner; E_LOCKED with the holder in ``failure.actual`` if there is another one."""
+    cdef int64_t until = monotonic_ns() + timeout_ns
+    cdef int64_t rc
+    while True:
+        memset(failure, 0, sizeof(Failure))
+        rc = take_locks(store, failure)
+        if rc == 0:
+            return 0
+        release_locks(store)
+        if rc != E_LOCKED or monotonic_ns() >= until and not (
+                atomic_get(&stores_leaving) > 0 and monotonic_ns() < until + LEAVING_NS):
+            return rc
+        usleep(TAKE_RETRY_US)
+
+
+cdef int64_t take_locks(Store *store, Failure *failure) noexcept nogil:
+    """Try once: the table, the directory, and last `lock`, which is not made beside an owner."""
+    cdef int64_t rc = E_LOCKED
+    if claim_root(store):
+        rc = lock_root(store)
+        if rc == 0:
+            rc = lock_file(store)
+    if rc == E_LOCKED:
+        return fail(failure, rc, "lock", "the store is open elsewhere", -1,
+                    sys_lock_owner(store.lock) if store.lock >= 0 else 0, 0)
+    if rc < 0:
+        return fail(failure, rc, "lock", "cannot be locked", -1, 0, 0)
+    if root_is_lost(store):
+        return fail(failure, E_NOT_FOUND, "",
+                    "the directory was replaced while its lock was waited for", -1, 0, 0)
+    return 0
+
+
+cdef bint claim_root(Store *store) noexcept nogil:
+    """Enter the directory in the table of this process; False if another store has it."""
+    cdef Store *other
+    cdef stat_t status
+    if fstat(store.root, &status) != 0:
+        return True
+    lock_take(&open_stores_lock)
+    other = open_stores
+    while other != NULL and not (
+            other != store and other.claimed and other.fork_generation == fork_generation
+            and other.root_inode == status.st_ino and other.root_device == status.st_dev):
+        other = other.next_open
+    if other == NULL:
+        store.root_inode = status.st_ino
+        store.root_device = status.st_dev
+        store.claimed = True
+    lock_give(&open_stores_lock)
+    return other == NULL
+
+
+cdef int64_t lock_root(Store *store) noexcept nogil:
+    """Lock the directory, as far as the file system can: 0, E_LOCKED or -errno.
+
+    No fork may come between: a child must know the descriptor to close it.
+    """
+    cdef int64_t fd = 0
+    lock_take(&open_stores_lock)
+    if store.root_lock < 0:
+        fd = sys_open_directory(store.root, ".")
+        if fd >= 0:
+            store.root_lock = <int>fd
+    lock_give(&open_stores_lock)
+    if fd < 0:
+        return fd
+    fd = sys_lock_directory(store.root_lock)
+    return E_LOCKED if fd == -EAGAIN else fd
+
+
+cdef int64_t lock_file(Store *store) noexcept nogil:
+    """Lock the first byte of `lock`, which is made if it is missing: 0, E_LOCKED or -errno."""
+    cdef int64_t rc
+    for _ in range(TAKE_TRIES):
+        rc = open_lock(store)
+        if rc < 0:
+            return rc
+        rc = sys_lock_first_byte(store.lock)
+        if rc == -EAGAIN or rc == -EACCES:
+            return E_LOCKED
+        if rc < 0 or not lock_is_lost(store):
+            return rc
+    return -ESTALE                           # always removed between opening and locking it
+
+
+cdef int64_t open_lock(Store *store) noexcept nogil:
+    """Open `lock` anew without locking it; as in lock_root, no fork may come between."""
+    cdef stat_t status
+    cdef int64_t fd
+    lock_take(&open_stores_lock)
+    if store.lock >= 0:
+        close(store.lock)
+        store.lock = -1
+    fd = sys_open_file(store.root, "lock", O_RDWR, &status)
+    if fd == -ENOENT:
+        fd = sys_open_file(store.root, "lock", O_RDWR | O_CREAT, &status)
+        store.recovery.made_lock = fd >= 0
+    if fd >= 0:
+        store.lock = <int>fd
+    lock_give(&open_stores_lock)
+    return min(fd, 0)
+
+
+cdef int64_t lock_write_text(Store *store, Failure *failure) noexcept nogil:
+    """Write into `lock` what RocketMQ has there."""
+    cdef stat_t status
+    cdef int64_t rc = 0
+    if fstat(store.lock, &status) != 0:
+        return fail(failure, -errno, "lock", "cannot be read", -1, 0, 0)
+    if status.st_size < 4:
+        rc = sys_write(store.lock, b"lock", 4, 0)
+        if rc >= 0:
+            rc = sys_sync(store.lock)
+    if rc < 0:
+        return fail(failure, rc, "lock", "cannot be written", -1, 0, 0)
+    return 0
+
+
+cdef void lock_unmake(Store *store) noexcept nogil:
+    """Remove `lock`, still locked, if this opening made it and is refused."""
+    if store.recovery.made_lock and not lock_is_lost(store):
+        sys_unlink(store.root, "lock")
+
+
+cdef void release_locks(Store *store) noexcept nogil:
+    """Release them explicitly: a child forked just now may have the descriptors too."""
+    lock_take(&open_stores_lock)
+    if store.lock >= 0:
+        sys_unlock_first_byte(store.lock)
+        close(store.lock)
+        store.lock = -1
+    if store.root_lock >= 0:
+        sys_unlock_directory(store.root_lock)
+        close(store.root_lock)
+        store.root_lock = -1
+    store.claimed = False
+    lock_give(&open_stores_lock)
+
+
+cdef bint lock_is_lost(Store *store) noexcept nogil:
+    """Whether `lock` is not, or no longer, the file that is locked."""
+    cdef stat_t own, named
+    if fstat(store.lock, &own) != 0:
+        return False
+    if fstatat(store.root, "lock", &named, 0) != 0:
+        return errno == ENOENT
+    return own.st_ino != named.st_ino or own.st_dev != named.st_dev
+
+
+cdef bint root_is_lost(Store *store) noexcept nogil:
+    """Whether the store's path does not, or no longer, lead to its directory."""
+    cdef stat_t named
+    cdef int number
+    if store.root_path == NULL or not store.claimed:
+        return False
+    if fstatat(AT_FDCWD, store.root_path, &named, 0) != 0:
+        number = errno                       # a path that may not be followed tells nothing
+        return number == ENOENT or number == ENOTDIR
+    return store.root_inode != named.st_ino or store.root_device != named.st_dev
+
+
+cdef void check_names(Store *store) noexcept nogil:
+    """Fail the store if its files have no names any more, or its lock or directory has not.
+
+    A broker started by mistake deletes files before it takes the lock; what is written to a file
+    without a name is lost with the process. Without its lock's name the store is no longer this
+    process's alone.
+    """
+    cdef MappedFile *file
+    cdef IndexFile *index
+    if store.lock >= 0 and lock_is_lost(store):
+        store_set_failed(store, E_REMOVED, "lock",
+                         "removed or replaced while the store was open, so that a second process "
+                         "could write to it")
+    if root_is_lost(store):
+        store_set_failed(store, E_REMOVED, "",
+                         "the directory was moved, removed or replaced while the store was open")
+    lock_take(&store.writer.put_lock)
+    file = store.writer.current
+    if file != NULL:
+        mapped_file_hold(file)
+    lock_give(&store.writer.put_lock)
+    if file != NULL and mapped_file_unlinked(file) != 0:
+        store_set_failed(store, E_REMOVED, set_directory(&store.log, 0),
+                         "the log's file was removed by somebody else while the store was open")
+    mapped_file_release(file)
+    index = index_set_hold(&store.indexes, 0)
+    if index != NULL and index_unlinked(index) != 0:
+        store_set_failed(store, E_REMOVED, "index",
+                         "the index file was removed by somebody else while the store was open")
+    index_close(index)

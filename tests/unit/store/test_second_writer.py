@@ -1,0 +1,392 @@
+"""One writer: whatever becomes of the file `lock`, of its directory, and of their names."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from crash.checks import environment
+from rmqstore.lock_owner import lock_owner
+from rmqstore.locking import is_owned, locked, wait_until_free
+from support import oracle_store
+
+CONFIG = rmqstore.StoreConfig(
+    mapped_file_size_commit_log=64 << 10,
+    mapped_file_size_consume_queue=400,
+    max_hash_slot_num=50,
+    max_index_num=200,
+)
+PATIENCE = 120
+NOTICED = 5  # seconds: one, and what a busy machine adds
+
+OWNER = """
+    import sys, rmqstore
+    store = rmqstore.open(sys.argv[1], "r+")
+    print("has it", flush=True)
+    sys.stdin.readline()
+"""
+OPENER = """
+    import sys, rmqstore
+    try:
+        rmqstore.open(sys.argv[1], "r+", timeout=float(sys.argv[2])).close()
+    except rmqstore.StoreLockedError as error:
+        print(error)
+"""
+
+
+def unlinked(root: Path) -> None:
+    (root / "lock").unlink()
+
+
+def made_anew(root: Path) -> None:
+    (root / "lock").unlink()
+    (root / "lock").write_bytes(b"lock")
+
+
+def renamed(root: Path) -> None:
+    (root / "lock").rename(root / "lock.bak")
+
+
+def copied_over(root: Path) -> None:
+    shutil.copy2(root / "lock", root / "new")
+    (root / "new").replace(root / "lock")
+
+
+LOSSES = [unlinked, made_anew, renamed, copied_over]
+
+
+def moved(root: Path) -> None:
+    root.rename(root.with_name("elsewhere"))
+
+
+def moved_and_made_anew(root: Path) -> None:
+    root.rename(root.with_name("elsewhere"))
+    root.mkdir()
+
+
+def swapped_with_a_copy(root: Path) -> None:
+    shutil.copytree(root, root.with_name("copy"))
+    root.rename(root.with_name("elsewhere"))
+    root.with_name("copy").rename(root)
+
+
+def removed(root: Path) -> None:
+    shutil.rmtree(root)
+
+
+MOVES = [moved, moved_and_made_anew, swapped_with_a_copy, removed]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
+        for number in range(20):
+            store.put("Topic1", b"%d" % number, queue_id=0, keys=f"k{number}")
+    return tmp_path / "store"
+
+
+def run(code: str, *arguments: object, **extra: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        env=environment(**extra),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def put_until_it_fails(store: rmqstore.MessageStore) -> tuple[int, rmqstore.StoreFailedError]:
+    """Put until the store has failed; how many were acknowledged, and the error."""
+    until = time.monotonic() + NOTICED
+    for count in range(1 << 30):
+        assert time.monotonic() < until
+        try:
+            store.put("Topic1", b"after %d" % count, queue_id=0)
+        except rmqstore.StoreFailedError as error:
+            return count, error
+        time.sleep(0.01)
+    raise AssertionError
+
+
+def fails_for_good(store: rmqstore.MessageStore, root: Path, named: str) -> int:
+    count, error = put_until_it_fails(store)
+    assert named in str(error)
+    for call in (
+        lambda: store.put("Topic1", b"never", queue_id=0),
+        lambda: store.put_many("Topic1", [b"never"], queue_id=0),
+        store.flush,
+        lambda: store.create_topic("Topic2"),
+    ):
+        with pytest.raises(rmqstore.StoreFailedError):
+            call()
+    with pytest.raises(rmqstore.StoreFailedError, match=named):
+        store.close()
+    assert store.closed
+    return count
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_an_owner_whose_lock_lost_its_name(root: Path, lose: Callable[[Path], None], flush: str):
+    store = rmqstore.open(root, "r+", config=CONFIG.replace(flush_disk_type=flush))
+    lose(root)
+    count = fails_for_good(store, root, "lock")
+    assert (root / "abort").exists()
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        bodies = [one.body for one in store["Topic1"][0]]
+    assert bodies == [b"%d" % i for i in range(20)] + [b"after %d" % i for i in range(count)]
+    oracle_store.check_store(root)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_an_owner_whose_directory_is_another_one(root: Path, move: Callable[[Path], None]):
+    store = rmqstore.open(root, "r+", config=CONFIG)
+    move(root)
+    fails_for_good(store, root, str(root))
+    if move is not removed:
+        assert (root.with_name("elsewhere") / "abort").exists()
+    if move is swapped_with_a_copy:  # a store of its own
+        with rmqstore.open(root, "r+", config=CONFIG) as store:
+            assert len(store["Topic1"][0]) == 20
+
+
+@pytest.mark.parametrize("change", [unlinked, moved])
+def test_a_loss_just_before_the_end_is_noticed_by_close(root: Path, change):
+    store = rmqstore.open(root, "r+", config=CONFIG)
+    store.put("Topic1", b"x", queue_id=0)
+    change(root)
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.close()
+    left = root if change is unlinked else root.with_name("elsewhere")
+    assert (left / "abort").exists()
+
+
+def test_a_link_to_the_store_that_leads_elsewhere(root: Path, tmp_path: Path):
+    (tmp_path / "link").symlink_to(root)
+    shutil.copytree(root, tmp_path / "copy")
+    store = rmqstore.open(tmp_path / "link", "r+", config=CONFIG)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "copy")
+    fails_for_good(store, tmp_path / "link", "link")
+
+
+def test_a_closed_store_moves(root: Path, tmp_path: Path):
+    root.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "lock").unlink()
+    with rmqstore.open(tmp_path / "elsewhere", "r+", config=CONFIG) as store:
+        store.put("Topic1", b"x", queue_id=0)
+    assert not (tmp_path / "elsewhere" / "abort").exists()
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_a_second_opener_is_refused_all_the_same(root: Path, tmp_path: Path, lose):
+    (tmp_path / "link").symlink_to(root)
+    store = rmqstore.open(root, "r+", config=CONFIG)
+    lose(root)
+    before = oracle_store.snapshot(root)
+    for path in (root, tmp_path / "link"):
+        told = run(OPENER, path, 0).stdout
+        assert f"process {os.getpid()} " in told
+        assert "do not delete 'lock'" in told
+        for mode in ("r+", "a"):
+            with pytest.raises(rmqstore.StoreLockedError, match="in this process already"):
+                rmqstore.open(path, mode)
+    with pytest.raises(rmqstore.StoreLockedError):
+        rmqstore.open(root, "r+", timeout=0.2)
+    assert oracle_store.snapshot(root) == before  # no new lock either
+    with pytest.raises(rmqstore.StoreFailedError):
+        store.close()
+    rmqstore.open(root, "r+").close()
+
+
+def test_a_timeout_waits_for_both_locks(root: Path):
+    store = rmqstore.open(root, "r+", config=CONFIG)
+    unlinked(root)
+    waits = threading.Thread(
+        target=lambda: pytest.raises(rmqstore.StoreFailedError, store.close), daemon=True
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(OPENER), str(root), str(PATIENCE)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as opener:
+        time.sleep(0.3)  # it waits by then, or has yet to: either is right
+        waits.start()
+        assert opener.communicate(timeout=PATIENCE)[0] == ""
+    assert opener.returncode == 0
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_who_asks_without_opening(root: Path, lost: bool):
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(OWNER), str(root)],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "has it\n"
+        if lost:
+            unlinked(root)
+        found = lock_owner(root)
+        assert found is not None
+        assert found.pid == owner.pid
+        assert is_owned(str(root))
+        with pytest.raises(rmqstore.StoreLockedError, match=str(owner.pid)):
+            wait_until_free(str(root), 0.05)
+        with pytest.raises(rmqstore.StoreLockedError, match=str(owner.pid)), locked(str(root), 0.0):
+            pass
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert lock_owner(root) is None
+    with locked(str(root), PATIENCE):
+        assert is_owned(str(root))
+        with pytest.raises(rmqstore.StoreLockedError):
+            rmqstore.open(root, "r+")
+        assert "lock" in run(OPENER, root, 0).stdout
+    assert not is_owned(str(root))
+    rmqstore.open(root, "r+").close()
+
+
+def test_no_directory_no_lock(tmp_path: Path):
+    assert lock_owner(tmp_path / "none") is None
+    with locked(str(tmp_path / "none"), 0.0):
+        assert not (tmp_path / "none").exists()
+
+
+def test_a_child_keeps_neither_lock(root: Path):
+    store = rmqstore.open(root, "r+", config=CONFIG)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(reading)
+    try:
+        with pytest.raises(rmqstore.StoreLockedError):
+            rmqstore.open(root, "r+")
+        store.close()
+        rmqstore.open(root, "r+").close()
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.needs_debug_build
+@pytest.mark.parametrize("number", [errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_on_directories(root: Path, number: int):
+    """The other guards hold: `lock` against a process, the table within this one."""
+    code = """
+        import os, subprocess, sys, rmqstore
+        root, number, opener = sys.argv[1:]
+        os.environ["RMQ_FAIL_AT"] = f"lock:1:{number}"
+        store = rmqstore.open(root, "r+")
+        del os.environ["RMQ_FAIL_AT"]
+        store.put("Topic1", b"x", queue_id=0)
+        print("refused:", subprocess.run([sys.executable, "-c", opener, root, "0"],
+                                         capture_output=True, text=True).stdout)
+        os.remove(root + "/lock")
+        try:
+            rmqstore.open(root, "r+")
+        except rmqstore.StoreLockedError as error:
+            print("refused:", error)
+        try:
+            while True:
+                store.put("Topic1", b"x", queue_id=0)
+        except rmqstore.StoreFailedError as error:
+            print("failed:", error)
+    """
+    said = run(code, root, number, textwrap.dedent(OPENER)).stdout.splitlines()
+    assert [line.partition(":")[0] for line in said if ":" in line] == [
+        "refused",
+        "refused",
+        "failed",
+    ]
+    assert "open elsewhere" in said[0]
+
+
+# A slice of the campaign: openers in a loop, and somebody who deletes `lock` in another one.
+
+WRITER = """
+    import os, pathlib, sys, time, rmqstore
+    root, mark, tries = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    opened = 0
+    for number in range(tries):
+        try:
+            store = rmqstore.open(root, "r+")
+        except rmqstore.StoreLockedError:
+            continue
+        held = os.open(mark, os.O_CREAT | os.O_EXCL)  # FileExistsError: there are two
+        opened += 1
+        try:
+            store.put("Topic1", f"{os.getpid()}-{number}".encode(), queue_id=0)
+        except rmqstore.StoreFailedError:
+            pass
+        os.close(held)
+        os.remove(mark)
+        try:
+            store.close()
+        except rmqstore.StoreFailedError:
+            pass
+    print(opened)
+"""
+
+
+@pytest.fixture
+def remover(root: Path) -> Iterator[list[int]]:
+    """Delete `lock` again and again, and count."""
+    stop = threading.Event()
+    counted = [0]
+
+    def remove() -> None:
+        while not stop.wait(0.001):
+            try:
+                (root / "lock").unlink()
+            except FileNotFoundError:
+                continue
+            counted[0] += 1
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    yield counted
+    stop.set()
+    thread.join()
+
+
+def test_never_two_writers(root: Path, tmp_path: Path, remover: list[int]):
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(WRITER), str(root), str(tmp_path / "mark"), "350"],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    told = [one.communicate(timeout=PATIENCE) for one in writers]
+    assert [one.returncode for one in writers] == [0] * 3, [error for _, error in told]
+    assert all(int(out) > 0 for out, _ in told)
+    assert remover[0] > 0
+    with rmqstore.open(root, "r+") as store:
+        bodies = [one.body for one in store["Topic1"][0]]
+    assert len(bodies) == len(set(bodies)) >= 20
