@@ -28,6 +28,7 @@ class Half:
     queue_offset: int
     physical_offset: int
     key: tuple[object, ...]  # the same in its copies
+    damaged: bool = False  # when it was read, which was logged
 
 
 class HalfQueue:
@@ -134,7 +135,7 @@ class HalfQueue:
             self._ended_ahead.discard(offset)
             return
         self._say_damaged("a half message", error)
-        self._enter(Half(offset, physical_offset, (offset,)), None)
+        self._enter(Half(offset, physical_offset, (offset,), damaged=True), None)
 
     def _say_damaged(self, noun: str, error: Exception) -> None:
         if self._store.mode != "r":  # which reads anew each time, and shows it

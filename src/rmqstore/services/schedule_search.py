@@ -101,9 +101,10 @@ def read_record(
     try:
         return store.at(physical_offset)
     except MessageNotFoundError as error:
-        if store.mode == "r" or physical_offset < store._removable_files()[0]:
-            return None
-        return error
+        first, last, _ = store._removable_files()
+        # The end of the log may be a recovery's, of which a reader sees that it will be cut.
+        there = first <= physical_offset and (store.mode != "r" or physical_offset < last)
+        return error if there else None
     except (StoreCorruptError, OSError) as error:
         return error
 

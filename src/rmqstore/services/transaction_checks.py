@@ -112,6 +112,8 @@ class CheckingEngine(TransactionEngine):
             if half is None or message is None:
                 return None
             if isinstance(message, Exception):
+                if half.damaged:
+                    return None
                 raise message
             properties = message.properties
             age = self._now() - message.born_timestamp
