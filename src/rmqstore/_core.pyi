@@ -214,6 +214,7 @@ class ServiceEngine(OpenStore):
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         store_host: str | None = None,
+        moved: bool = False,
         wait: bool = True,
     ) -> PutResult: ...
     def _put_stored_batch(

@@ -37,7 +37,7 @@ from rmqstore.services.figures import FigureEngine
 from rmqstore.services.retention import RetainingStore
 from rmqstore.services.schedule import ScheduleEngine
 from rmqstore.services.snapshot import SnapshotEngine
-from rmqstore.services.stored import has_one_queue
+from rmqstore.services.stored import has_one_queue, is_system_topic
 from rmqstore.services.transaction_checks import CheckingEngine
 from rmqstore.syncing import SyncError
 from rmqstore.topic import Topic
@@ -377,14 +377,22 @@ class MessageStore(
         ------
         TopicNotFoundError
             There is no such topic.
+        ValueError
+            It is a topic of the broker itself, such as ``SCHEDULE_TOPIC_XXXX``: messages of other
+            topics wait in some of them.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 
         Notes
         -----
-        Source: ``store/DefaultMessageStore.java cleanUnusedTopic``.
+        Source: ``store/DefaultMessageStore.java cleanUnusedTopic``,
+        ``broker/processor/AdminBrokerProcessor.java deleteTopic``.
         """
         self._check_writable()
+        if isinstance(name, str) and is_system_topic(name):
+            raise wrong_value(
+                "name", "no topic of the broker itself, in which messages of others wait", name
+            )
         topics = self.topics
         if name not in topics:
             raise self._no_topic(name, topics)

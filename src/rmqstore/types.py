@@ -62,18 +62,25 @@ class Delayed:
 
     Attributes
     ----------
-    message : Message
+    message : Message or None
         With the topic and the queue that it is delivered to; ``physical_offset`` and
-        ``queue_offset`` are where it waits.
+        ``queue_offset`` are where it waits. None if its record is damaged.
     level : int
         Its delay level, from 1.
     due : int
-        When it is delivered, milliseconds since the epoch.
+        When it is delivered, milliseconds since the epoch; 0 of a damaged one whose time is lost.
+    error : str or None
+        Why it cannot be read, or why its delivery failed and is tried again; None of all others.
+    queue_offset, physical_offset : int
+        Where it waits, damaged or not.
     """
 
-    message: Message
+    message: Message | None
     level: int
     due: int
+    error: str | None = None
+    queue_offset: int = -1
+    physical_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)

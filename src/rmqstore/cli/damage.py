@@ -11,7 +11,7 @@ from rmqstore.errors import StoreError
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
-__all__ = ["compare_counts", "known_damage"]
+__all__ = ["compare_counts", "known_damage", "waiting_messages"]
 
 _BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
 
@@ -73,6 +73,31 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
             "those of topics that were deleted"
         )
     return damage, notes
+
+
+def waiting_messages(opened: MessageStore) -> tuple[dict[str, int | None], list[str]]:
+    """Return how many messages wait for their time, or for their transaction's end.
+
+    Also what of them is damaged. A number is None where it cannot be known.
+    """
+    counts: dict[str, int | None] = {}
+    damage = []
+    for name, noun, listed in (
+        ("delayed", "delayed", opened.delayed),
+        ("in_doubt", "half", opened.in_doubt),
+    ):
+        counts[name] = None
+        try:
+            found = listed()
+        except (StoreError, OSError) as error:
+            damage.append(f"{noun} messages cannot be listed: {error}")
+            continue
+        counts[name] = len(found)
+        bad = [one.physical_offset for one in found if one.message is None]
+        if bad:
+            what = "message that waits is" if len(bad) == 1 else "messages that wait are"
+            damage.append(f"{len(bad):,} {noun} {what} damaged, the first at {min(bad):,}")
+    return counts, damage
 
 
 def _entries(count: int) -> str:

@@ -17,7 +17,7 @@ from rmqstore.cli.common import (
     topic_option,
     zone_option,
 )
-from rmqstore.cli.damage import compare_counts, known_damage
+from rmqstore.cli.damage import compare_counts, known_damage, waiting_messages
 from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.output import Column, resolve, write_bytes, writer_for
 from rmqstore.cli.progress import Progress
@@ -37,6 +37,7 @@ __all__ = ["disk_use", "info", "queues", "topics"]
 
 _BLOCK = 512  # bytes that st_blocks counts
 _COUNTED_BYTES = 8 << 30  # of a log that is gone through for the number of its messages
+_WAITING = (("delayed", "delayed"), ("in_doubt", "in doubt"))
 _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 
 
@@ -90,6 +91,10 @@ def _facts(
         lost, unqueued = compare_counts(opened)
         damage += lost
         notes += unqueued
+    waiting: dict[str, int | None] = dict.fromkeys(name for name, _ in _WAITING)
+    if counted:
+        waiting, bad = waiting_messages(opened)
+        damage += bad
     return {
         "path": str(root),
         "clean": recovery.clean,
@@ -105,6 +110,7 @@ def _facts(
         "messages": messages,
         "messages_counted": counted,
         "queue_entries": queued,
+        **waiting,
         "indexed_log_bytes": covered,
         "disk": disk_use(root, log_directories(opened.path, opened.config)),
         "sizes": {
@@ -137,6 +143,7 @@ def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
         ("first stored", facts["first_store_timestamp"] or "-"),
         ("last stored", facts["last_store_timestamp"] or "-"),
         ("messages", _messages_text(facts)),
+        *((name, f"{facts[key]:,}") for key, name in _WAITING if facts[key]),
         ("indexed", f"{human_bytes(facts['indexed_log_bytes'])} of the log"),
     ]
     fields += [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rmqstore.cli.common import open_store, output_option, store_command, zone_option
+from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.services.half_queue import checks_of
 from rmqstore.services.stored import real_message, real_place
@@ -32,26 +35,26 @@ def delays(*, store: str, config: str | None, output: str | None, local: bool) -
         Column("msg_id", heading="message id", rank=6),
         Column("physical_offset", "number", heading="offset", rank=7),
     )
-    with (
-        open_store(store, "r", config) as opened,
-        writer_for(output, columns, local=local) as writer,
-    ):
-        for one in opened.delayed():
-            message = one.message
-            writer.row(
-                {
-                    "due": one.due,
-                    "level": one.level,
-                    "topic": message.topic,
-                    "queue_id": message.queue_id,
-                    "uniq_key": message.uniq_key,
-                    "tags": message.tags,
-                    "keys": list(message.keys),
-                    "store_timestamp": message.store_timestamp,
-                    "msg_id": message.msg_id,
-                    "physical_offset": message.physical_offset,
-                }
-            )
+    with open_store(store, "r", config) as opened:
+        listed = opened.delayed()
+        damaged = [one.error for one in listed if one.error is not None]
+        with writer_for(output, _with_error(columns, damaged), local=local) as writer:
+            for one in listed:
+                message = one.message
+                row: dict[str, Any] = {"due": one.due or None, "level": one.level}
+                if message is not None:
+                    row |= {
+                        "topic": message.topic,
+                        "queue_id": message.queue_id,
+                        "uniq_key": message.uniq_key,
+                        "tags": message.tags,
+                        "keys": list(message.keys),
+                        "store_timestamp": message.store_timestamp,
+                        "msg_id": message.msg_id,
+                    }
+                row["physical_offset"] = one.physical_offset
+                writer.row(row if one.error is None else row | {"error": one.error})
+    _check_damaged(damaged)
 
 
 @store_command()
@@ -76,25 +79,49 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
         Column("msg_id", heading="message id", rank=6),
         Column("physical_offset", "number", heading="offset", rank=7),
     )
-    with (
-        open_store(store, "r", config) as opened,
-        writer_for(output, columns, local=local) as writer,
-    ):
-        for half, state in opened._halves_with_state(in_doubt=in_doubt):
-            properties = half.properties
-            real = real_message(half, real_place(properties))
-            writer.row(
-                {
-                    "born_timestamp": real.born_timestamp,
-                    "state": state,
-                    "topic": real.topic,
-                    "queue_id": real.queue_id,
-                    "producer_group": properties.get("PGROUP"),
-                    "checks": checks_of(properties),
-                    "uniq_key": real.uniq_key,
-                    "keys": list(real.keys),
-                    "half_offset": real.queue_offset,
-                    "msg_id": real.msg_id,
-                    "physical_offset": real.physical_offset,
-                }
-            )
+    with open_store(store, "r", config) as opened:
+        listed = list(opened._halves_with_state(in_doubt=in_doubt))
+        damaged = [str(half) for half, _ in listed if isinstance(half, Exception)]
+        with writer_for(output, _with_error(columns, damaged), local=local) as writer:
+            for half, state in listed:
+                if isinstance(half, Exception):
+                    assert not isinstance(state, str)
+                    writer.row(
+                        {
+                            "state": "damaged",
+                            "half_offset": state.queue_offset,
+                            "physical_offset": state.physical_offset,
+                            "error": str(half),
+                        }
+                    )
+                    continue
+                properties = half.properties
+                real = real_message(half, real_place(properties))
+                writer.row(
+                    {
+                        "born_timestamp": real.born_timestamp,
+                        "state": state,
+                        "topic": real.topic,
+                        "queue_id": real.queue_id,
+                        "producer_group": properties.get("PGROUP"),
+                        "checks": checks_of(properties),
+                        "uniq_key": real.uniq_key,
+                        "keys": list(real.keys),
+                        "half_offset": real.queue_offset,
+                        "msg_id": real.msg_id,
+                        "physical_offset": real.physical_offset,
+                    }
+                )
+    _check_damaged(damaged)
+
+
+def _with_error(columns: tuple[Column, ...], damaged: list[str]) -> tuple[Column, ...]:
+    """Return the columns, with one for what is damaged if anything is."""
+    return (*columns, Column("error", least=24)) if damaged else columns
+
+
+def _check_damaged(damaged: list[str]) -> None:
+    """Raise if something listed cannot be read."""
+    if damaged:
+        text = "message is" if len(damaged) == 1 else "messages are"
+        raise CliError(f"{len(damaged)} {text} damaged: {damaged[0]}", UNREADABLE)

@@ -9,10 +9,14 @@ import os
 import weakref
 
 from rmqstore import _core
+from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreFailedError
 from rmqstore.services.clock import Clock
 from rmqstore.services.housekeeping import Housekeeper
 
-__all__ = ["ServicedEngine"]
+__all__ = ["STORE_ENDED", "ServicedEngine"]
+
+# After these nothing else works either, and the store's own calls raise them.
+STORE_ENDED = (StoreClosedError, StoreFailedError, ForkedStoreError)
 
 
 class ServicedEngine(_core.Engine):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmqstore._core import Message
 from rmqstore.services.base import ServicedEngine
-from rmqstore.services.schedule_search import record_at, waiting
+from rmqstore.services.schedule_search import read_record, record_at, waiting
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
 from rmqstore.warn import log_warning
 
@@ -28,6 +28,7 @@ class Half:
     queue_offset: int
     physical_offset: int
     key: tuple[object, ...]  # the same in its copies
+    damaged: bool = False  # when it was read, which was logged
 
 
 class HalfQueue:
@@ -46,7 +47,8 @@ class HalfQueue:
     Attributes
     ----------
     pending : dict of int to Half
-        Those without an end, by queue offset and in its order.
+        Those without an end, by queue offset and in its order.  One whose record is damaged is
+        among them unless an op message names it: nobody knows whether a copy of it follows.
     first : int
         The first queue offset that retention has left.
     """
@@ -78,13 +80,18 @@ class HalfQueue:
             if offset in self._known:
                 self._known.discard(offset)
                 continue
-            message = record_at(self._store, unit.physical_offset)
-            if message is not None:
+            message = read_record(self._store, unit.physical_offset)
+            if isinstance(message, Exception):
+                self._add_damaged(offset, unit.physical_offset, message)
+            elif message is not None:
                 self._add(offset, message)
         self._half_next = max(self._half_next, stop)
         start = max(self._op_next, ops_first)
         for unit in waiting(self._store, OP_TOPIC, self.queue_id, start, ops_stop):
-            message = record_at(self._store, unit.physical_offset)
+            message = read_record(self._store, unit.physical_offset)
+            if isinstance(message, Exception):
+                self._say_damaged("a note of transactions that have ended", message)
+                message = None
             named = named_halves(message)
             for offset in named:
                 if offset >= self._half_next:
@@ -121,6 +128,18 @@ class HalfQueue:
                 self.end(older)
             return
         self._enter(Half(offset, message.physical_offset, key), older)
+
+    def _add_damaged(self, offset: int, physical_offset: int, error: Exception) -> None:
+        """Enter a half message of which no more is known than where it is."""
+        if offset in self._ended_ahead:
+            self._ended_ahead.discard(offset)
+            return
+        self._say_damaged("a half message", error)
+        self._enter(Half(offset, physical_offset, (offset,), damaged=True), None)
+
+    def _say_damaged(self, noun: str, error: Exception) -> None:
+        if self._store.mode != "r":  # which reads anew each time, and shows it
+            log_warning("%s: %s cannot be read: %s", self._store.path, noun, error)
 
     def _enter(self, half: Half, older: int | None) -> None:
         olds: list[int] = []

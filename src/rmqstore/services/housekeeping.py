@@ -30,6 +30,7 @@ class _Task:
     method: weakref.WeakMethod[Callable[[], object]]
     interval: int  # ms
     due: int  # ms since the epoch
+    failed: str = ""  # why, the last time
 
 
 class Housekeeper:
@@ -135,7 +136,11 @@ class Housekeeper:
         except (StoreClosedError, StoreFailedError, ForkedStoreError):
             pass  # the store's own calls say so
         except Exception as error:
-            log_warning("%s failed, and will be tried again: %s", task.name, error)
+            if task.failed != repr(error):
+                log_warning("%s failed, and will be tried again: %s", task.name, error)
+            task.failed = repr(error)
+        else:
+            task.failed = ""
 
     def _run(self) -> None:
         """Run tasks until the store is gone or stopped."""

@@ -9,27 +9,23 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Never
 
 from rmqstore.brokerfiles.delays import DelayTable
-from rmqstore.errors import (
-    ForkedStoreError,
-    MessageIllegalError,
-    MessageNotFoundError,
-    StoreClosedError,
-    StoreCorruptError,
-    StoreError,
-    StoreFailedError,
-)
-from rmqstore.services.base import ServicedEngine
+from rmqstore.errors import PutError, StoreError
+from rmqstore.services.base import STORE_ENDED, ServicedEngine
+from rmqstore.services.delay_level import DelayLevel
 from rmqstore.services.schedule_search import (
     Waiting,
     due_of,
     find_delivered,
     level_millis,
-    record_at,
+    read_record,
     waiting,
 )
 from rmqstore.services.stored import (
@@ -40,7 +36,7 @@ from rmqstore.services.stored import (
     real_place,
 )
 from rmqstore.syncing import SyncError
-from rmqstore.types import Delayed
+from rmqstore.types import Delayed, PutStatus
 from rmqstore.warn import log_warning
 
 __all__ = ["ScheduleEngine"]
@@ -48,47 +44,14 @@ __all__ = ["ScheduleEngine"]
 _BATCH = 256  # messages of a level, until the other levels have their turn
 _SHORTEST_SLEEP, _LONGEST_SLEEP = 0.02, 1.0  # seconds
 _MARGIN = 20  # ms: a look so much earlier than a message put meanwhile can be due
-_AGAIN_SECONDS = 0.1  # after a message could not be stored
+_AGAIN_SECONDS = 0.1  # after nothing could be stored
+_RETRY_SECONDS = 1.0  # after a message could not be delivered, though others can
+# Of a put that would fail for any message.
+_REFUSE_ALL = frozenset((
+    PutStatus.DISK_FULL, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPEDFILE_FAILED,
+    PutStatus.OS_PAGECACHE_BUSY,
+))  # fmt: skip
 _EXIT_SECONDS = 5.0  # how long closing, or the interpreter's exit, waits for a batch
-_STEP_MILLIS = 100  # steps of the clock this close count as one
-
-
-@dataclass
-class _Level:
-    """How far a delay level has come."""
-
-    number: int
-    millis: int
-    offset: int = 0  # of what comes next
-    delivered: set[int] = field(default_factory=set)  # at or behind it, by an earlier run
-    steps: list[tuple[int, int]] = field(default_factory=list)  # (queue offset, latest time)
-    failing: bool = False
-
-    @property
-    def queue_id(self) -> int:
-        return self.number - 1
-
-    def note_clock(self, due: int, now: int, stop: int) -> None:
-        """Note that a message is due later than its delay from now: the clock went back.
-
-        What is in the queue is then due no later than its delay from here, where 4.9.3 delivers it
-        at once, and early.
-        """
-        latest = now + self.millis
-        self.steps = [(end, min(limit, latest)) for end, limit in self.steps if end > self.offset]
-        if due <= latest or (self.steps and self.steps[-1][0] >= stop):
-            return
-        if self.steps and latest - self.steps[-1][1] < _STEP_MILLIS:
-            self.steps[-1] = (stop, self.steps[-1][1])
-        else:
-            self.steps.append((stop, latest))
-
-    def latest(self, queue_offset: int, due: int) -> int:
-        """Return when a message is to be delivered."""
-        for end, limit in self.steps:
-            if queue_offset < end:
-                return min(due, limit)
-        return due
 
 
 @dataclass
@@ -128,7 +91,7 @@ class ScheduleEngine(ServicedEngine):
 
     _delay_sleep: _Sleep | None = None
     _delay_table: DelayTable | None = None
-    _delay_levels: dict[int, _Level] | None = None
+    _delay_levels: dict[int, DelayLevel] | None = None
     _delays_saved_at = 0
 
     def _sync_failed(self, error: SyncError) -> Never:
@@ -153,7 +116,7 @@ class ScheduleEngine(ServicedEngine):
         table = self._delay_table
         assert table is not None
         levels = {
-            number: _Level(number, millis)
+            number: DelayLevel(number, millis)
             for number, millis in enumerate(level_millis(self._config), 1)
         }
         self._delay_levels = levels
@@ -174,7 +137,7 @@ class ScheduleEngine(ServicedEngine):
             self._skip_delivered(levels)
             self._begin_schedule()
 
-    def _skip_delivered(self, levels: dict[int, _Level]) -> None:
+    def _skip_delivered(self, levels: dict[int, DelayLevel]) -> None:
         """Find what was delivered already, and say so."""
         starts = {level.number: level.offset for level in levels.values()}
         # What was delivered was due by the time of a record, though the clock may be behind it.
@@ -210,7 +173,7 @@ class ScheduleEngine(ServicedEngine):
         """Stop delivering, and write how far it has come."""
         if self._delay_sleep is not None:
             self._delay_sleep.stop()
-            with contextlib.suppress(StoreClosedError, StoreFailedError, ForkedStoreError):
+            with contextlib.suppress(*STORE_ENDED):
                 try:
                     self._save_delays()
                 except OSError as error:
@@ -244,7 +207,7 @@ class ScheduleEngine(ServicedEngine):
                 if level.offset < stop:
                     self._note_newest(level, stop)
 
-    def _note_newest(self, level: _Level, stop: int) -> None:
+    def _note_newest(self, level: DelayLevel, stop: int) -> None:
         for unit in waiting(self, SCHEDULE_TOPIC, level.queue_id, stop - 1, stop):
             level.note_clock(due_of(self, unit, level.millis), self._now(), stop)
 
@@ -258,16 +221,26 @@ class ScheduleEngine(ServicedEngine):
         queues = self._queue_files().get(SCHEDULE_TOPIC, [])
         return {i + 1: self._bounds(SCHEDULE_TOPIC, i) or (0, 0) for i in queues}
 
-    def _correct_times(self, levels: dict[int, _Level], queues: dict[int, tuple[int, int]]) -> None:
+    def _correct_times(
+        self, levels: dict[int, DelayLevel], queues: dict[int, tuple[int, int]]
+    ) -> None:
         """Correct delivery times that a recovery of 4.9.3 has replaced by hashes of tags."""
         for number, (first, stop) in queues.items():
             millis = levels[number].millis if number in levels else None
-            for start in range(first, stop, 1 << 16):
-                count = min(stop - start, 1 << 16)
-                for offset in self._forgotten_delays(number - 1, start, count):
-                    [unit] = waiting(self, SCHEDULE_TOPIC, number - 1, offset, offset + 1)
-                    if due := due_of(self, unit, millis):
-                        self._set_tags_code(number - 1, offset, due)
+            try:
+                for start in range(first, stop, 1 << 16):
+                    count = min(stop - start, 1 << 16)
+                    for offset in self._forgotten_delays(number - 1, start, count):
+                        for unit in waiting(self, SCHEDULE_TOPIC, number - 1, offset, offset + 1):
+                            if due := due_of(self, unit, millis):
+                                self._set_tags_code(number - 1, offset, due)
+            except STORE_ENDED:
+                raise
+            except (StoreError, OSError) as error:
+                log_warning(
+                    "%s: delivery times of delay level %s are left as they are: %s",
+                    self.path, number, error,
+                )  # fmt: skip
 
     # Deliver
 
@@ -285,7 +258,7 @@ class ScheduleEngine(ServicedEngine):
                 if self._delay_sleep.stopping:
                     return 0.0
                 with self._delay_lock:
-                    due = self._deliver_level(level)
+                    due = self._deliver_level_safely(level)
                 if due == 0:
                     again.append(level)
                 elif due is not None:
@@ -295,9 +268,30 @@ class ScheduleEngine(ServicedEngine):
         failing = any(level.failing for level in levels.values())
         return min(sleep, _AGAIN_SECONDS) if failing else sleep
 
-    def _deliver_level(self, level: _Level) -> int | None:
-        """Deliver a batch of a level; when the next is due, 0 for now, ``None`` if none waits."""
+    def _deliver_level_safely(self, level: DelayLevel) -> int | None:
+        """As :meth:`_deliver_level`; ``None`` if it fails, of which other levels hear nothing."""
+        try:
+            due = self._deliver_level(level)
+        except STORE_ENDED:
+            raise
+        except Exception as error:
+            if not level.failing:
+                log_warning(
+                    "%s: delay level %s waits, and will be tried again: %s",
+                    self.path, level.number, error,
+                )  # fmt: skip
+            level.failing = True
+            return None
+        level.failing = False
+        return due
+
+    def _deliver_level(self, level: DelayLevel) -> int | None:
+        """Deliver a batch of a level; when the next is due, 0 for now, ``None`` if none waits.
+
+        What cannot be delivered by itself is left, and tried again: those behind it go on.
+        """
         first, stop = self._bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
+        self._retry_failed(level, first)
         if not first <= level.offset <= stop:
             log_warning(
                 "%s: delay level %s goes on at %s, not at %s: its queue has %s to %s",
@@ -318,50 +312,63 @@ class ScheduleEngine(ServicedEngine):
                 if due > now:
                     level.offset = unit.queue_offset
                     return due
-                try:
-                    self._deliver(level, unit)
-                except (StoreClosedError, StoreFailedError, ForkedStoreError):
-                    raise
-                except (StoreError, OSError) as error:
-                    if not level.failing:
-                        log_warning(
-                            "%s: delay level %s waits, and will be tried again: %s",
-                            self.path, level.number, error,
-                        )  # fmt: skip
-                    level.failing = True
-                    level.offset = unit.queue_offset
-                    return None
-                level.failing = False
+                level.offset = unit.queue_offset
+                self._try_to_deliver(level, unit)
             level.delivered.discard(unit.queue_offset)
             level.offset = unit.queue_offset + 1
         level.offset = end
         return 0 if end < stop else None
 
-    def _deliver(self, level: _Level, unit: Waiting) -> None:
-        """Store a message that is due in its real topic; one that cannot be is skipped."""
+    def _try_to_deliver(self, level: DelayLevel, unit: Waiting) -> None:
+        """Deliver a message, or note that it failed; raise if any other would fail as well."""
         try:
-            message = self.at(unit.physical_offset)
-        except MessageNotFoundError:
-            return  # removed, as 4.9.3 passes it over
-        except StoreCorruptError as error:
-            self._say_skipped(level, unit, str(error))
+            self._deliver(level, unit)
+        except STORE_ENDED:
+            raise
+        except Exception as error:
+            if isinstance(error, PutError) and error.status in _REFUSE_ALL:
+                raise
+            if unit.queue_offset not in level.failed:
+                log_warning(
+                    "%s: the message of delay level %s at %s cannot be delivered, and will be "
+                    "tried again: %s",
+                    self.path, level.number, unit.physical_offset, error,
+                )  # fmt: skip
+            # To the end: with very many, each has its turn.
+            level.failed.pop(unit.queue_offset, None)
+            level.failed[unit.queue_offset] = unit, str(error)
+        else:
+            level.failed.pop(unit.queue_offset, None)
+
+    def _retry_failed(self, level: DelayLevel, first: int) -> None:
+        """Try again what could not be delivered, every second; retention may have removed some."""
+        if not level.failed or time.monotonic() < level.retry_at:
             return
+        for unit, _ in list(islice(level.failed.values(), _BATCH)):
+            if unit.queue_offset < first:
+                del level.failed[unit.queue_offset]
+            else:
+                self._try_to_deliver(level, unit)
+        level.retry_at = time.monotonic() + _RETRY_SECONDS
+
+    def _deliver(self, level: DelayLevel, unit: Waiting) -> None:
+        """Store a message that is due in its real topic; one that names none is skipped."""
+        message = read_record(self, unit.physical_offset)
+        if message is None:
+            return  # removed, as 4.9.3 passes it over
+        if isinstance(message, Exception):
+            raise message
         properties = message.properties
         place = real_place(properties)
         if place is None or place.topic in (HALF_TOPIC, SCHEDULE_TOPIC):
-            real = f"{properties.get('REAL_TOPIC')!r}, queue {properties.get('REAL_QID')!r}"
-            self._say_skipped(level, unit, f"it cannot be delivered to {real}")
+            log_warning(
+                "%s: the message of delay level %s at %s is skipped: it cannot be delivered to "
+                "%r, queue %r",
+                self.path, level.number, unit.physical_offset, properties.get("REAL_TOPIC"),
+                properties.get("REAL_QID"),
+            )  # fmt: skip
             return
-        try:
-            put_again(self, place, message, properties)
-        except MessageIllegalError as error:
-            self._say_skipped(level, unit, str(error))
-
-    def _say_skipped(self, level: _Level, unit: Waiting, why: str) -> None:
-        log_warning(
-            "%s: the message of delay level %s at %s is skipped: %s",
-            self.path, level.number, unit.physical_offset, why,
-        )  # fmt: skip
+        put_again(self, place, message, properties)
 
     # Progress
 
@@ -384,7 +391,7 @@ class ScheduleEngine(ServicedEngine):
         if table is None or levels is None:
             return
         with self._delay_lock:
-            offsets = {n: one.offset for n, one in levels.items() if one.offset}
+            offsets = {n: one.begin for n, one in levels.items() if one.begin}
             unchanged = all(table.offsets.get(n) == offset for n, offset in offsets.items())
             if unchanged:
                 return
@@ -417,7 +424,8 @@ class ScheduleEngine(ServicedEngine):
         -------
         list of Delayed
             The one that is due first comes first.  ``message`` has the topic and the queue that it
-            will be delivered to; its offsets are where it waits.
+            will be delivered to; its offsets are where it waits.  Those whose delivery fails, and
+            those whose record is damaged, are among them, with an ``error``.
 
         Raises
         ------
@@ -440,21 +448,34 @@ class ScheduleEngine(ServicedEngine):
             if self._delay_levels is None:
                 starts = {n: start for n, (start, _) in progress.items() if n <= len(millis)}
                 gone = find_delivered(self, millis, starts, self._now())
+                failed: dict[int, dict[int, tuple[Waiting, str]]] = {}
             else:
                 gone = {n: set(one.delivered) for n, one in self._delay_levels.items()}
+                failed = {n: dict(one.failed) for n, one in self._delay_levels.items()}
         found: list[Delayed] = []
         for number, (start, stop) in progress.items():
             delay = millis[number - 1] if number <= len(millis) else None
             skipped = gone.get(number, ())
-            for unit in waiting(self, SCHEDULE_TOPIC, number - 1, start, stop):
+            why = failed.get(number, {})
+            held = [unit for unit, _ in why.values() if start > unit.queue_offset]
+            units: Iterable[Waiting] = waiting(self, SCHEDULE_TOPIC, number - 1, start, stop)
+            for unit in chain(held, units):
                 if unit.queue_offset in skipped:
                     continue
-                message = record_at(self, unit.physical_offset)
-                if message is not None:
-                    place = real_place(message.properties)
-                    real = real_message(message, place)
-                    found.append(Delayed(real, number, due_of(self, unit, delay)))
-        found.sort(key=lambda one: (one.due, one.message.physical_offset))
+                message = read_record(self, unit.physical_offset)
+                if message is None:
+                    continue
+                error = why[unit.queue_offset][1] if unit.queue_offset in why else None
+                real = None
+                if isinstance(message, Exception):
+                    error = str(message)
+                else:
+                    real = real_message(message, real_place(message.properties))
+                due = due_of(self, unit, delay)
+                found.append(
+                    Delayed(real, number, due, error, unit.queue_offset, unit.physical_offset)
+                )
+        found.sort(key=lambda one: (one.due, one.physical_offset))
         return found
 
 
@@ -467,7 +488,7 @@ def _deliver_until_stopped(reference: weakref.ref[ScheduleEngine], sleep: _Sleep
         sleep.woken = False
         try:
             seconds = store._deliver_due()
-        except (StoreClosedError, StoreFailedError, ForkedStoreError):
+        except STORE_ENDED:
             return  # the store's own calls say so
         except Exception as error:
             log_warning("delivery of delayed messages failed, and will be tried again: %s", error)

@@ -20,8 +20,9 @@ from rmqstore import _core
 from rmqstore._core import Message
 from rmqstore.config import StoreConfig
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
-from rmqstore.services.base import ServicedEngine
+from rmqstore.services.base import STORE_ENDED, ServicedEngine
 from rmqstore.services.stored import SCHEDULE_TOPIC, Place, identity, real_place
+from rmqstore.warn import log_warning
 
 __all__ = [
     "Waiting",
@@ -29,6 +30,7 @@ __all__ = [
     "find_delivered",
     "first_behind",
     "level_millis",
+    "read_record",
     "record_at",
     "waiting",
 ]
@@ -42,7 +44,6 @@ _CHUNK = 1024  # units read at a time
 _TRIES = 3  # while another process removes files
 _LISTED_SECONDS = 0.1  # as often a reader lists them
 _MOST = 100_000  # messages of a level that are looked for at a time
-_TAIL = 1000  # if none of so many was delivered, none behind them was
 _BACK = 4096  # units that are looked at whatever their time: the clock may have stepped
 _NEVER = (1 << 63) - 1
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -86,8 +87,26 @@ def record_at(store: ServicedEngine, physical_offset: int) -> Message | None:
     """Return a message by its place in the log, ``None`` if it is gone or damaged."""
     try:
         return store.at(physical_offset)
-    except (MessageNotFoundError, StoreCorruptError, ValueError):
+    except (MessageNotFoundError, StoreCorruptError, ValueError, OSError):
         return None
+
+
+def read_record(
+    store: ServicedEngine, physical_offset: int
+) -> Message | StoreError | OSError | None:
+    """Return the message of a unit, or why it cannot be read.
+
+    ``None`` if it is gone: retention has removed it, or an owner that recovers will.
+    """
+    try:
+        return store.at(physical_offset)
+    except MessageNotFoundError as error:
+        first, last, _ = store._removable_files()
+        # The end of the log may be a recovery's, of which a reader sees that it will be cut.
+        there = first <= physical_offset and (store.mode != "r" or physical_offset < last)
+        return error if there else None
+    except (StoreCorruptError, OSError) as error:
+        return error
 
 
 def due_of(store: ServicedEngine, unit: Waiting, millis: int | None) -> int:
@@ -184,15 +203,34 @@ def find_delivered(
         sought: dict[Place, _Sought] = {}
         asked = {}
         for level, start in starts.items():
-            asked[level] = _gather(store, level, start, (levels[level - 1], now), sought)
+            try:
+                asked[level] = _gather(store, level, start, (levels[level - 1], now), sought)
+            except STORE_ENDED:
+                raise
+            except (StoreError, OSError) as error:
+                asked[level] = start, False
+                log_warning(
+                    "%s: messages of delay level %s that were delivered may be delivered again: %s",
+                    store.path, level, error,
+                )  # fmt: skip
+        delivered: set[int] = set()  # levels
         for place, one in sought.items():
-            for level, offset in _search(store, place, one):
-                found.setdefault(level, set()).add(offset)
-        # Delivery goes in order: behind many that were not delivered there is none that was.
+            try:
+                for level, offset in _search(store, place, one):
+                    found.setdefault(level, set()).add(offset)
+                    delivered.add(level)
+            except STORE_ENDED:
+                raise
+            except (StoreError, OSError) as error:
+                log_warning(
+                    "%s: queue %s of %s cannot be searched for messages that were delivered, "
+                    "which may be delivered again: %s",
+                    store.path, place.queue_id, place.topic, error,
+                )  # fmt: skip
+        # Delivery goes in order, but for those that failed: behind very many that were not
+        # delivered there is none that was.
         starts = {
-            level: stop
-            for level, (stop, more) in asked.items()
-            if more and any(stop - _TAIL <= offset for offset in found.get(level, ()))
+            level: stop for level, (stop, more) in asked.items() if more and level in delivered
         }
     return found
 
@@ -277,7 +315,14 @@ def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tu
     if bounds is None or bounds[0] >= bounds[1]:
         return
     starts = sorted(first_behind(store, place, bounds, one) for one in sought.behind.values())
-    begin = store._first_after(*place, max(0, sought.due - 1), None)
+    try:
+        begin = store._first_after(*place, max(0, sought.due - 1), None)
+    except (StoreCorruptError, OSError) as error:
+        log_warning(
+            "%s: the search for delivered messages passes over damage in queue %s of %s: %s",
+            store.path, place.queue_id, place.topic, error,
+        )  # fmt: skip
+        begin = starts[0]
     begin = max(starts[0], min(begin, bounds[1] - _BACK))
     most = _BACK + sum(len(candidates) for candidates in sought.found.values())
     ranges = []

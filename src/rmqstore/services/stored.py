@@ -1,7 +1,7 @@
 """Records that stand for a message of another topic: delayed ones, and half messages.
 
 Source: ``store/schedule/ScheduleMessageService.java messageTimeup``,
-``broker/transaction/queue/TransactionalMessageBridge.java``.
+``broker/transaction/queue/TransactionalMessageBridge.java``, ``common/topic/TopicValidator.java``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ __all__ = [
     "MAX_TIME_TOPIC",
     "OP_TOPIC",
     "SCHEDULE_TOPIC",
+    "SYSTEM_TOPICS",
     "Place",
     "has_one_queue",
     "identity",
+    "is_system_topic",
     "properties_text",
     "put_again",
     "real_message",
@@ -31,6 +33,20 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+# Topics of any broker itself, of which some have messages of all others in them.
+SYSTEM_TOPICS = (
+    SCHEDULE_TOPIC,
+    HALF_TOPIC,
+    "RMQ_SYS_TRACE_TOPIC",
+    OP_TOPIC,
+    "BenchmarkTest",
+    MAX_TIME_TOPIC,
+    "OFFSET_MOVED_EVENT",
+    "TBW102",
+    "SELF_TEST_TOPIC",
+)
+_SYSTEM_PREFIX = "rmq_sys_"
 
 _CHECKSUM = "__CRC32#"  # of the record, made anew for each
 _ONE_QUEUE = frozenset((HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
@@ -45,6 +61,11 @@ class Place(NamedTuple):
 
     topic: str
     queue_id: int
+
+
+def is_system_topic(name: str) -> bool:
+    """Tell whether a topic is one of any broker's own, which nobody may make, change or delete."""
+    return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
 
 def has_one_queue(topic: str) -> bool:
@@ -80,7 +101,8 @@ def put_again(
 ) -> PutResult:
     """Store a message once more, at a place and with properties; the rest is its own by default.
 
-    So is its store host, as with a broker: that of the record that it is made of.
+    So is its store host, as with a broker: that of the record that it is made of.  The message
+    was acknowledged: no limit of the settings stops it.
     """
     return store._put_stored(
         place.topic,
@@ -94,6 +116,7 @@ def put_again(
         store_host=message.store_host,
         reconsume_times=message.reconsume_times if reconsume_times is None else reconsume_times,
         prepared_transaction_offset=prepared_transaction_offset,
+        moved=True,
         wait=wait,
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from rmqstore._core import Message, PutResult
 from rmqstore.errors import StoreError
-from rmqstore.services.half_queue import checks_of
+from rmqstore.services.half_queue import Half, checks_of
 from rmqstore.services.stored import real_message, real_place
 
 if TYPE_CHECKING:
@@ -130,24 +130,48 @@ class InDoubt:
 
     Attributes
     ----------
-    message : Message
+    message : Message or None
         With the topic and the queue that it is meant for; ``physical_offset`` and
-        ``queue_offset`` are those of the half message.
+        ``queue_offset`` are those of the half message. None if its record is damaged.
     producer_group : str
+        Empty if the record is damaged.
     checks : int
-        How often somebody was asked for its end.
+        How often somebody was asked for its end; 0 if the record is damaged.
     age : timedelta
-        Since it was born, when this was made.
+        Since it was born, when this was made; 0 if the record is damaged.
+    error : str or None
+        Why the record cannot be read, or why the last check failed; None of all others.
+    half_offset, physical_offset : int
+        Queue offset of the half message, and where it is in the log, damaged or not.
     """
 
-    def __init__(self, store: TransactionEngine, half: Message, now: int) -> None:
-        properties = half.properties
+    message: Message | None
+
+    def __init__(
+        self,
+        store: TransactionEngine,
+        queue_id: int,
+        half: Half,
+        read: Message | Exception,
+        *,
+        now: int,
+        error: str | None = None,
+    ) -> None:
         self._store = store
-        self._place = (half.queue_id, half.queue_offset)
-        self.message = real_message(half, real_place(properties))
+        self._queue_id = queue_id
+        self.half_offset = half.queue_offset
+        self.physical_offset = half.physical_offset
+        if isinstance(read, Exception):
+            self.message, self.producer_group, self.checks = None, "", 0
+            self.age = timedelta()
+            self.error: str | None = str(read)
+            return
+        properties = read.properties
+        self.message = real_message(read, real_place(properties))
         self.producer_group = properties.get("PGROUP", "")
         self.checks = checks_of(properties)
-        self.age = timedelta(milliseconds=now - half.born_timestamp)
+        self.age = timedelta(milliseconds=now - read.born_timestamp)
+        self.error = error
 
     def commit(self) -> PutResult:
         """Make the message visible in its topic; once, also if a crash came between.
@@ -161,10 +185,12 @@ class InDoubt:
         ------
         StoreError
             It has ended meanwhile, or retention has removed it.
+        StoreCorruptError
+            Its record is damaged: it can be rolled back.
         PutError, StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             As for ``put``.
         """
-        result = self._store._end_half(*self._place, commit=True)
+        result = self._store._end_half(self._queue_id, self.half_offset, commit=True)
         assert result is not None
         return result
 
@@ -177,9 +203,11 @@ class InDoubt:
 ForkedStoreError
             As :meth:`commit`.
         """
-        self._store._end_half(*self._place, commit=False)
+        self._store._end_half(self._queue_id, self.half_offset, commit=False)
 
     def __repr__(self) -> str:
+        if self.message is None:
+            return f"<rmqstore.InDoubt at {self.physical_offset}, damaged>"
         return (
             f"<rmqstore.InDoubt {self.message!r} of {self.producer_group!r}, "
             f"{self.checks} checks, {self.age}>"

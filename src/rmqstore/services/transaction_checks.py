@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 
 from rmqstore._core import Message
-from rmqstore.services.half_queue import HalfQueue, checks_of, number_of
-from rmqstore.services.schedule_search import record_at
+from rmqstore.errors import MessageIllegalError
+from rmqstore.services.base import STORE_ENDED
+from rmqstore.services.half_queue import Half, HalfQueue, checks_of, number_of
+from rmqstore.services.schedule_search import read_record
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, Place, put_again
 from rmqstore.services.transaction import InDoubt
 from rmqstore.services.transactions import TransactionEngine
@@ -34,6 +36,7 @@ class CheckingEngine(TransactionEngine):
     def _start_services(self) -> None:
         """Have somebody asked for transactions without an end, if there is somebody."""
         super()._start_services()
+        self._half_errors: dict[tuple[int, int], str] = {}
         if self._config.transaction_check is not None:
             self._begin_checks()
 
@@ -65,42 +68,89 @@ class CheckingEngine(TransactionEngine):
         until = time.monotonic() + _CHECK_SECONDS
         with self._half_lock:
             asked = [(queue, list(queue.pending)) for queue in self._read_halves()]
+            there = {(queue.queue_id, offset) for queue, offsets in asked for offset in offsets}
+            for place in self._half_errors.keys() - there:
+                del self._half_errors[place]
         for queue, offsets in asked:
             for offset in offsets:
                 if self._checks_stopping or time.monotonic() > until:
                     break
-                self._check_half(queue, offset)
+                self._check_half_safely(queue, offset)
         self._note_ended()
         self._save_progress()
 
-    def _check_half(self, queue: HalfQueue, offset: int) -> None:
-        """Put a half message back, and ask for its end; or give it up."""
+    def _check_half_safely(self, queue: HalfQueue, offset: int) -> None:
+        """As :meth:`_check_half`; a check that fails is logged once, and made again later."""
+        failed: Exception | None
+        try:
+            failed = self._check_half(queue, offset)
+        except STORE_ENDED:
+            raise
+        except Exception as error:
+            failed = error
+        place = queue.queue_id, queue.newest(offset)
+        half = queue.pending.get(place[1])
+        if failed is None or half is None:
+            self._half_errors.pop(place, None)
+            return
+        if place not in self._half_errors:
+            log_warning(
+                "%s: the half message at %s cannot be checked, and will be tried again: %s",
+                self.path, half.physical_offset, failed,
+            )  # fmt: skip
+        self._half_errors[place] = str(failed)
+
+    def _check_half(self, queue: HalfQueue, offset: int) -> MessageIllegalError | None:
+        """Put a half message back, and ask for its end; or give it up.
+
+        One that no record can hold once more is asked for where it is; why is returned.
+        """
+        failed = None
         with self._half_lock:
             half = queue.pending.get(offset)
-            message = None if half is None else record_at(self, half.physical_offset)
-            if message is None:
-                return
+            message = None if half is None else read_record(self, half.physical_offset)
+            if half is None or message is None:
+                return None
+            if isinstance(message, Exception):
+                if half.damaged:
+                    return None
+                raise message
             properties = message.properties
             age = self._now() - message.born_timestamp
             checks = checks_of(properties)
             if checks >= self._config.transaction_check_max or self._is_expired(age):
                 self._give_up(queue, message)
-                return
+                return None
             if 0 <= age <= self._immunity(properties):
-                return
+                return None
             properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
-            done = put_again(self, Place(HALF_TOPIC, queue.queue_id), message, properties)
-            queue.renew(offset, done.queue_offset, done.physical_offset)
-            # What is known of the half message's end does not change by putting it back.
-            if (queue.queue_id, offset) in self._fresh_halves:
-                self._fresh_halves.discard((queue.queue_id, offset))
-                self._fresh_halves.add((queue.queue_id, done.queue_offset))
-            one = InDoubt(self, self.at(done.physical_offset), self._now())
+            try:
+                half = self._put_back(queue, half, message, properties)
+            except MessageIllegalError as error:
+                failed = error
+            message = self.at(half.physical_offset)
+            one = InDoubt(self, queue.queue_id, half, message, now=self._now())
         answer = self._ask(one)
         if answer is not None:
             self._end_half(
-                queue.queue_id, done.queue_offset, commit=answer == "commit", may_have_ended=True
+                queue.queue_id, half.queue_offset, commit=answer == "commit", may_have_ended=True
             )
+        return failed
+
+    def _put_back(
+        self, queue: HalfQueue, half: Half, message: Message, properties: dict[str, str]
+    ) -> Half:
+        """Store a half message once more, with another number of checks; its newest copy."""
+        done = put_again(self, Place(HALF_TOPIC, queue.queue_id), message, properties)
+        queue.renew(half.queue_offset, done.queue_offset, done.physical_offset)
+        known = self._half_errors.pop((queue.queue_id, half.queue_offset), None)
+        if known is not None:
+            self._half_errors[queue.queue_id, done.queue_offset] = known
+        # What is known of the half message's end does not change by putting it back.
+        if (queue.queue_id, half.queue_offset) in self._fresh_halves:
+            self._fresh_halves.discard((queue.queue_id, half.queue_offset))
+            self._fresh_halves.add((queue.queue_id, done.queue_offset))
+        return queue.pending[done.queue_offset]
 
     def _immunity(self, properties: dict[str, str]) -> int:
         """Return how long nobody is asked, in milliseconds since the message was born."""

@@ -17,21 +17,21 @@ from rmqstore._core import Message, PutResult
 from rmqstore.arguments import wrong_value
 from rmqstore.consume.groups import group_name
 from rmqstore.consume.progress import SAVE_SECONDS, ProgressEngine
-from rmqstore.errors import (
-    ForkedStoreError,
-    MessageIllegalError,
-    StoreClosedError,
-    StoreError,
-    StoreFailedError,
-)
-from rmqstore.services.base import ServicedEngine
+from rmqstore.errors import MessageIllegalError, StoreError
+from rmqstore.services.base import STORE_ENDED, ServicedEngine
 from rmqstore.services.half_queue import (
     Half,
     HalfQueue,
     copy_key,
     named_halves,
 )
-from rmqstore.services.schedule_search import first_behind, record_at, waiting
+from rmqstore.services.schedule_search import (
+    Waiting,
+    first_behind,
+    read_record,
+    record_at,
+    waiting,
+)
 from rmqstore.services.stored import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -66,6 +66,7 @@ class TransactionEngine(ProgressEngine, ServicedEngine):
 
     _half_queues: dict[int, HalfQueue] | None = None
     _ends_noted = False
+    _half_errors: Mapping[tuple[int, int], str] = {}  # by queue and offset: checks that failed
 
     def _start_services(self) -> None:
         """Begin with no half queue read."""
@@ -79,7 +80,7 @@ class TransactionEngine(ProgressEngine, ServicedEngine):
         if self.mode != "r" and self._half_queues:
             try:
                 self._note_ended()
-            except (StoreClosedError, StoreFailedError, ForkedStoreError):
+            except STORE_ENDED:
                 pass  # as the close itself says
             except (StoreError, OSError) as error:
                 log_warning("%s: progress of transactions is not noted: %s", self.path, error)
@@ -212,8 +213,8 @@ StoreClosedError, ForkedStoreError
         Returns
         -------
         list of InDoubt
-            The oldest comes first. Of a half message that was put back for a check it is the
-            newest copy.
+            The oldest comes first, those whose record is damaged last. Of a half message that was
+            put back for a check it is the newest copy.
 
         Raises
         ------
@@ -230,10 +231,19 @@ StoreClosedError, ForkedStoreError
         with self._half_lock:
             for queue in self._read_halves():
                 for half in list(queue.pending.values()):
-                    message = record_at(self, half.physical_offset)
-                    if message is not None:
-                        found.append(InDoubt(self, message, now))
-        found.sort(key=lambda one: (one.message.born_timestamp, one.message.physical_offset))
+                    read = read_record(self, half.physical_offset)
+                    if read is not None:
+                        error = self._half_errors.get((queue.queue_id, half.queue_offset))
+                        found.append(
+                            InDoubt(self, queue.queue_id, half, read, now=now, error=error)
+                        )
+        found.sort(
+            key=lambda one: (
+                one.message is None,
+                0 if one.message is None else one.message.born_timestamp,
+                one.physical_offset,
+            )
+        )
         return found
 
     def _read_halves(self) -> list[HalfQueue]:
@@ -281,8 +291,13 @@ StoreClosedError, ForkedStoreError
                     if offset != (known if known is not None else 0):
                         self._commit_progress(topic, _GROUP, queue.queue_id, offset)
 
-    def _halves_with_state(self, *, in_doubt: bool) -> Iterator[tuple[Message, str]]:
-        """Yield the half messages in the order of their queue, each with what became of it."""
+    def _halves_with_state(
+        self, *, in_doubt: bool
+    ) -> Iterator[tuple[Message, str] | tuple[StoreError | OSError, Waiting]]:
+        """Yield the half messages in the order of their queue, each with what became of it.
+
+        Of one that cannot be read, why, and its unit.
+        """
         with self._half_lock:
             queues = self._read_halves()
             pending = {(queue.queue_id, offset) for queue in queues for offset in queue.pending}
@@ -290,14 +305,19 @@ StoreClosedError, ForkedStoreError
             bounds = self._bounds(HALF_TOPIC, queue.queue_id) or (0, 0)
             start = min(queue.pending, default=bounds[1]) if in_doubt else bounds[0]
             ended = set() if in_doubt else self._ended_halves(queue.queue_id)
-            halves = []
+            halves: list[tuple[Waiting, Message | StoreError | OSError]] = []
+            last = {}
             for unit in waiting(self, HALF_TOPIC, queue.queue_id, start, bounds[1]):
-                message = record_at(self, unit.physical_offset)
-                if message is not None:
-                    halves.append(message)
-            last = {copy_key(half, half.properties): half.queue_offset for half in halves}
-            for half in halves:
-                if (queue.queue_id, half.queue_offset) in pending:
+                read = read_record(self, unit.physical_offset)
+                if read is not None:
+                    halves.append((unit, read))
+                if isinstance(read, _core.Message):
+                    last[copy_key(read, read.properties)] = read.queue_offset
+            for unit, half in halves:
+                if not isinstance(half, _core.Message):
+                    if not in_doubt or (queue.queue_id, unit.queue_offset) in pending:
+                        yield half, unit
+                elif (queue.queue_id, half.queue_offset) in pending:
                     yield half, "in doubt"
                 elif in_doubt:
                     continue
@@ -379,7 +399,7 @@ StoreClosedError, ForkedStoreError
     def _put_op(self, queue_id: int, offset: int, *, wait: bool = True) -> None:
         """Store the note that a half message has ended."""
         body = str(offset).encode("ascii")
-        self._put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, wait=wait)
+        self._put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, moved=True, wait=wait)
 
     def _commit_half(self, half: Half, *, fresh: bool, wait: bool) -> PutResult:
         """Store the message in its topic, unless it is there already."""

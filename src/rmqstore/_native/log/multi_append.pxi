@@ -14,6 +14,7 @@ cdef const char *MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
 cdef struct Multi:
     int64_t before               # bytes of the properties before the offsets
     int64_t count
+    int64_t max_size             # of the record
     Queue **queues               # in the order of their names; one may be there twice
     int64_t *offsets
 
@@ -34,6 +35,7 @@ cdef int64_t multi_new(
     if multi == NULL:
         return E_NO_MEMORY
     multi.count = count
+    multi.max_size = store.settings.max_message_size
     multi.queues = <Queue **>(multi + 1)
     multi.offsets = <int64_t *>(multi.queues + count)
     length = list_length(names, length)
@@ -94,7 +96,7 @@ cdef int64_t multi_complete(Store *store, Encoded *message) noexcept nogil:
     message.size = <int32_t>encoded_size(message)
     if message.properties_length > PROPERTIES_MAX_BYTES:
         return E_PROPERTIES
-    return E_MESSAGE_SIZE if message.size > store.settings.max_message_size else 0
+    return E_MESSAGE_SIZE if message.size > multi.max_size else 0
 
 
 cdef void queue_count_light(TopicTable *table, Queue *queue) noexcept nogil:

@@ -134,8 +134,12 @@ cdef class ServiceEngine(OpenStore):
 
     def _put_stored(self, topic, queue_id, body, properties, *, flag=0, sys_flag=0,
                     born_timestamp=None, born_host=None, reconsume_times=0,
-                    prepared_transaction_offset=0, store_host=None, wait=True):
+                    prepared_transaction_offset=0, store_host=None, moved=False, wait=True):
         """Store a record whose properties string is stored as given.
+
+        It is refused as ``put`` refuses one, and where it waits also if it would be refused where
+        it goes to.  One that is ``moved`` was acknowledged: only what the format cannot hold is
+        refused.
 
         One that is made of another record keeps that one's store host, as with a broker.
 
@@ -148,7 +152,7 @@ cdef class ServiceEngine(OpenStore):
         """
         return put_stored(self, topic, queue_id, body, properties, flag, sys_flag, born_timestamp,
                           born_host, reconsume_times, prepared_transaction_offset, store_host,
-                          bool(wait))
+                          bool(moved), bool(wait))
 
     # Clients
 

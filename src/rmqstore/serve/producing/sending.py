@@ -346,7 +346,12 @@ def _delay_level(gateway: Gateway, sent: Sent) -> int:
 
 
 def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: int) -> PutResult:
-    """Store a message where it waits for its time; as with a broker its WAIT stays."""
+    """Store a message where it waits for its time; as with a broker its WAIT stays.
+
+    A broker takes one for the topic of half messages, and throws it away when it is due.
+    """
+    if sent.topic == HALF_TOPIC:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
     properties = sent.properties | {
         "DELAY": str(level),
         "REAL_TOPIC": sent.topic,

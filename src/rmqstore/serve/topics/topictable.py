@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
-from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from rmqstore.services import stored
+from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
@@ -21,18 +22,6 @@ __all__ = ["DEFAULT_TOPIC", "all_topics", "built_in_topics", "is_system_topic", 
            "topic_config"]  # fmt: skip
 
 DEFAULT_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
-_SYSTEM_PREFIX = "rmq_sys_"
-_SYSTEM = (
-    SCHEDULE_TOPIC,
-    HALF_TOPIC,
-    "RMQ_SYS_TRACE_TOPIC",
-    OP_TOPIC,
-    "BenchmarkTest",
-    MAX_TIME_TOPIC,
-    "OFFSET_MOVED_EVENT",
-    DEFAULT_TOPIC,
-    "SELF_TEST_TOPIC",
-)
 _READ_WRITE = 6
 _INHERITED = 7
 
@@ -74,7 +63,7 @@ def all_topics(gateway: Gateway) -> list[TopicConfig]:
 
 def system_topics(settings: Settings) -> list[str]:
     """Return the names that nobody may make, change or delete."""
-    names = [*_SYSTEM, settings.broker, settings.cluster, f"{settings.cluster}_REPLY_TOPIC"]
+    names = [*SYSTEM_TOPICS, settings.broker, settings.cluster, f"{settings.cluster}_REPLY_TOPIC"]
     if settings.trace_topic is not None and settings.trace_topic not in names:
         names.append(settings.trace_topic)
     return names
@@ -82,4 +71,4 @@ def system_topics(settings: Settings) -> list[str]:
 
 def is_system_topic(settings: Settings, name: str) -> bool:
     """Tell whether a topic is one of the broker's own."""
-    return name.startswith(_SYSTEM_PREFIX) or name in system_topics(settings)
+    return stored.is_system_topic(name) or name in system_topics(settings)

@@ -168,6 +168,10 @@ cdef PutResult put_message(
                                   store.settings.delay_count)
         if producer_group is not None:
             take_group(producer_group, &row)
+            row.later = HALF_LATER_BYTES
+        if unlikely(row.delay_level > 0 or producer_group is not None) and topic_waits(&row.topic):
+            raise illegal("topic of a message that waits must not be one of those in which they "
+                          f"wait, got {arguments.shown(topic)}")
         if lite_topics is not None:
             names = light_names(lite_topics)
             row.multi.data = names

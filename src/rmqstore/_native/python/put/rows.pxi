@@ -7,6 +7,9 @@
 cdef enum:
     NUMBER_TEXT = 24
     HALF_TOPIC_LENGTH = 24
+    # Of a half message, for what puts it back or gives it up: TRANSACTION_CHECK_TIMES with its
+    # number, and the longer name of the topic of those given up.
+    HALF_LATER_BYTES = 40
 
 cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
@@ -46,6 +49,7 @@ cdef struct Row:
     int64_t unique_number        # of a unique key to make, -1: none
     int64_t queue_id             # of the topic; of a delayed message, its eventual queue
     int64_t delay_level          # 0: none
+    int64_t later                # bytes that the store itself adds later: they must fit as well
     Span producer_group          # of a half message; nothing if the length is below 1
     int64_t born_timestamp
     int64_t prepared_transaction_offset
@@ -166,7 +170,7 @@ cdef bint same_words(const Span *a, const Property *b) noexcept nogil:
 cdef bint topic_waits(const Span *topic) noexcept nogil:
     """Whether what is put there is delivered later, and only then to further queues."""
     return is_same(topic.data, topic.length, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) \
-        or is_same(topic.data, topic.length, b"RMQ_SYS_TRANS_HALF_TOPIC", 24)
+        or is_same(topic.data, topic.length, HALF_TOPIC, HALF_TOPIC_LENGTH)
 
 
 cdef int row_take_multi(
@@ -270,23 +274,32 @@ cdef inline int64_t row_properties_size(const Row *row, bint checksum) noexcept 
 
 
 cdef int row_size_problem(const Limits *limits, const Row *row, int64_t *size) noexcept nogil:
-    """ROW_GOOD, or which part is too large, and its size."""
+    """ROW_GOOD, or which part is too large, and its size.
+
+    A message that waits must fit where it waits and where it goes to: once acknowledged it is
+    moved on, whatever the limits are by then.  What is added to it meanwhile has to fit into the
+    format alone.
+    """
     size[0] = row_properties_size(row, limits.record_checksum)
-    if size[0] > PROPERTIES_MAX_BYTES:
+    if size[0] + row.later > PROPERTIES_MAX_BYTES:
+        size[0] += row.later
         return ROW_PROPERTIES_TOO_LARGE
     size[0] += RECORD_FIXED_BYTES + row.body.length
     if row.delay_level:
-        size[0] += SCHEDULE_TOPIC_LENGTH
+        size[0] += max(<int64_t>SCHEDULE_TOPIC_LENGTH, row.topic.length)
+    elif row.producer_group.length > 0:
+        size[0] += max(<int64_t>HALF_TOPIC_LENGTH, row.topic.length)
     else:
-        size[0] += HALF_TOPIC_LENGTH if row.producer_group.length > 0 else row.topic.length
+        size[0] += row.topic.length
     if limits.store_host_v6:
         size[0] += HOST_V6_EXTRA
     if row.born_host_length == HOST_V6_BYTES \
             or (row.born_host_length == 0 and limits.store_host_v6):
         size[0] += HOST_V6_EXTRA
-    if size[0] > limits.max_message_size or size[0] + RECORD_BLANK_BYTES > limits.file_size:
+    if size[0] > limits.max_message_size:
         return ROW_TOO_LARGE
-    return ROW_GOOD
+    size[0] += row.later
+    return ROW_TOO_LARGE if size[0] + RECORD_BLANK_BYTES > limits.file_size else ROW_GOOD
 
 
 cdef int64_t rows_size(const Limits *limits, const Rows *rows) noexcept nogil:

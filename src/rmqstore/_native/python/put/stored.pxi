@@ -12,13 +12,50 @@ cdef void set_store_host(Encoded *message, const char *host, int32_t length) noe
     message.size = <int32_t>encoded_size(message)
 
 
+cdef int stored_problem(
+    const Limits *limits, Row *row, const StoreProperties *mapped, bint moved, int64_t *size,
+) noexcept nogil:
+    """Why a record is refused, as row_size_problem and row_take_multi.
+
+    One that waits must be good where it goes to as well; ``row.later`` is set for it.
+    """
+    cdef Row there
+    cdef Property entry
+    cdef int64_t at = 0
+    cdef int problem = row_take_multi(limits, mapped, row)
+    if problem == ROW_GOOD and topic_waits(&row.topic):
+        there = row[0]
+        if row.topic.length == HALF_TOPIC_LENGTH:
+            row.later = HALF_LATER_BYTES
+        while property_next(row.properties.data, row.properties.length, &at, &entry):
+            if is_same(entry.name, entry.name_length, b"REAL_TOPIC", 10):
+                there.topic.data = entry.value
+                there.topic.length = entry.value_length
+            elif is_same(entry.name, entry.name_length, b"TRANSACTION_CHECK_TIMES", 23):
+                row.later = 0
+            elif is_same(entry.name, entry.name_length, b"DELAY", 5):
+                row.later += moved and entry.value_length == 1   # given back again: 2 digits
+        if not topic_waits(&there.topic):
+            problem = row_take_multi(limits, mapped, &there)
+            if moved:                        # it waits until the settings allow its names
+                problem = ROW_GOOD
+            if there.multi.length > 0:
+                there.later = OFFSET_TEXT_BYTES * list_count(there.multi.data, there.multi.length)
+            if problem == ROW_BAD_LIGHT:
+                row.multi = there.multi
+            elif problem == ROW_GOOD:
+                problem = row_size_problem(limits, &there, size)
+    return row_size_problem(limits, row, size) if problem == ROW_GOOD else problem
+
+
 cdef PutResult put_stored(
     OpenStore engine, object topic, object queue_id, object body, object properties, object flag,
     object sys_flag, object born_timestamp, object born_host, object reconsume_times,
-    object prepared_transaction_offset, object store_host, bint wait,
+    object prepared_transaction_offset, object store_host, bint moved, bint wait,
 ):
     """See ``ServiceEngine._put_stored``; its callers are ours, and checked all the same."""
     cdef Store *store = engine.store
+    cdef Settings settings                   # with a checksum, where it fits
     cdef Limits limits
     cdef char[STACK_TEXT] memory
     cdef Row row = NO_ROW
@@ -64,9 +101,16 @@ cdef PutResult put_stored(
         row.body.data = PyBytes_AS_STRING(body)
         row.body.length = PyBytes_GET_SIZE(body)
         store_properties(row.properties.data, row.properties.length, &mapped)
-        if row_take_multi(&limits, &mapped, &row) != ROW_GOOD:
+        settings = store.settings
+        if moved:
+            limits.max_message_size = limits.file_size
+        problem = stored_problem(&limits, &row, &mapped, moved, &size)
+        if problem != ROW_GOOD and problem != ROW_BAD_LIGHT and moved and limits.record_checksum:
+            settings.record_checksum = limits.record_checksum = False
+            row.later = 0
+            problem = stored_problem(&limits, &row, &mapped, moved, &size)
+        if problem == ROW_BAD_LIGHT:
             raise light_error(&limits, &row, "properties")
-        problem = row_size_problem(&limits, &row, &size)
         if problem != ROW_GOOD:
             raise size_error(&limits, "properties"
                              if problem == ROW_PROPERTIES_TOO_LARGE else "body", problem, size)
@@ -77,13 +121,14 @@ cdef PutResult put_stored(
             else:
                 to = writable_topic(engine, &row.topic)
         if to == NULL or row_encode(
-                &store.settings, &row, to, <int32_t>row.queue_id, &text, &message) < 0:
+                &settings, &row, to, <int32_t>row.queue_id, &text, &message) < 0:
             raise MemoryError()
         if host_length:
             set_store_host(&message, host, host_length)
         if row.multi.length > 0:
             check_multi(engine, row_encode_multi(
                 store, &row, <int32_t>row.queue_id, &text, &message))
+            (<Multi *>message.multi).max_size = limits.max_message_size
         message.properties = text.data + <int64_t>message.properties
         queue = writable_queue(engine, to, row.queue_id)
         append_one(engine, &message, &queue, 1, message.size, &appended, wait, result)
