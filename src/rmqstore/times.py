@@ -62,7 +62,7 @@ def to_millis(value: TimeLike, *, name: str) -> int:
     if isinstance(value, bool):
         raise wrong_type(name, _KINDS, value)
     try:
-        millis = operator.index(value)
+        millis = operator.index(value)  # type: ignore[arg-type]  # it is asked
     except TypeError:
         raise wrong_type(name, _KINDS, value) from None
     if not INT64_MIN <= millis <= INT64_MAX:

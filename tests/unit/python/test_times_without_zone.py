@@ -74,6 +74,8 @@ POINTS: dict[str, Any] = {
     "numpy": np.datetime64("2026-10-25T02:30"),
     "date": NAIVE.date(),
 }
+
+
 async def aput(store: Any, time: Any) -> None:
     await store.aput("T", b"", born_timestamp=time)
 
