@@ -29,19 +29,19 @@ def converted(values: list[dt.datetime | None], name: str, unit: str = "us") -> 
     return in_zone(pa.array(values, pa.timestamp(unit)), zone_of(name)).to_pylist()
 
 
-@given(
-    st.sampled_from(ZONES),
-    st.lists(st.none() | st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1))),
-)
+TIMES = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1))
+
+
+@given(st.sampled_from(ZONES), st.lists(st.none() | TIMES))
 def test_any_times(name: str, values: list[dt.datetime | None]) -> None:
     assert converted(values, name) == [v and slow(v, name) for v in values]
 
 
-@pytest.mark.parametrize("name", ZONES)
-@pytest.mark.parametrize("year", [1893, 1975, 2026, 2450])
-def test_every_quarter_of_an_hour_of_a_year(name: str, year: int) -> None:
-    quarter = dt.timedelta(minutes=15)
-    values = [dt.datetime(year, 1, 1, 0, 7) + n * quarter for n in range(366 * 96)]
+@pytest.mark.parametrize("name", ZONES[:4])
+@pytest.mark.parametrize("year", [1893, 2026, 2450])
+def test_every_half_of_an_hour_of_a_year(name: str, year: int) -> None:
+    half = dt.timedelta(minutes=30)
+    values = [dt.datetime(year, 1, 1, 0, 7) + n * half for n in range(366 * 48)]
     assert converted(values, name) == [slow(v, name) for v in values]
 
 
@@ -68,9 +68,7 @@ def test_the_nights_of_berlin(local: str, utc: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "ticks", [-(2**62), -70_000_000_000_000_000, 300_000_000_000_000_000, 2**62]
-)
+@pytest.mark.parametrize("ticks", [-(2**62), -70 * 10**15, 300 * 10**15, 2**62])
 def test_years_that_python_has_none_of(ticks: int) -> None:
     array = pa.array([ticks], pa.int64()).cast(pa.timestamp("us"))
     (found,) = in_zone(array, zone_of("Asia/Kathmandu")).cast(pa.int64()).to_pylist()

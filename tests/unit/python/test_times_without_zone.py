@@ -50,7 +50,7 @@ TABLES: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table(store: Any, name: str) -> None:
     before = store.stats()["wrote_position"]
-    with pytest.raises(ValueError, match="'born_timestamp' must be .* not timestamps without a z"):
+    with pytest.raises(ValueError, match=r"'born_timestamp' must be .* not timestamps without a z"):
         store.put_table(TABLES[name]())
     assert store.stats()["wrote_position"] == before
 
@@ -96,7 +96,7 @@ TAKES: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("point", POINTS)
 def test_a_point_in_time(store: Any, name: str, point: str) -> None:
     before = store.stats()["wrote_position"]
-    with pytest.raises((ValueError, TypeError), match="zone|start must be"):
+    with pytest.raises((ValueError, TypeError), match=r"zone|start must be"):
         TAKES[name](store, POINTS[point])
     assert store.stats()["wrote_position"] == before
 
