@@ -85,7 +85,7 @@ def test_writers(zoned: Any, tmp_path: Path, write: Callable[[Any, Path], None])
     path = tmp_path / "store"
     write(zoned, path)
     with rmqstore.open(path, "r") as store:
-        assert {m.body.decode(): m.born_timestamp for m in store} == wanted
+        assert {m.body.decode(): m.born_timestamp for m in store.scan()} == wanted
     read = zoned.read.format("rmqstore").load(str(path))
     found = read.selectExpr("cast(body as string) as body", "unix_millis(born_timestamp) as millis")
     assert {row.body: row.millis for row in found.collect()} == wanted
