@@ -1,4 +1,5 @@
-# Everything is set up here, in build/, on a machine with Python 3.11, gcc and make; Java 17 is for
+# Everything is set up here, in build/, on a machine with Python 3.11 or newer,
+# such as Debian 12's own 3.11.2, gcc and make; Java 17 is for
 # Spark, and Maven beside it for the tests against the real store.  Stamps depend on the sources
 # alone; environments and builds are made anew, never mended.
 #
@@ -48,6 +49,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .SUFFIXES:
+
+# mkfs.ext4, of some tests, is where users have no PATH to.
+export PATH := $(PATH):/usr/sbin:/sbin
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
 ifeq ($(origin CC),default)

@@ -6,13 +6,14 @@ import base64
 import os
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support import archives
 
 for _name, _examples in {"sanitizer": 8, "dev": 25, "ci": 200, "nightly": 5000}.items():
     settings.register_profile(
@@ -136,10 +137,7 @@ class FiveStore:
 
 
 def _unpack(name: str, target: Path) -> Path:
-    with tarfile.open(DATA / "stores" / f"{name}.tar.xz") as archive:
-        # Python 3.11 has filters from 3.11.4 on.
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        archive.extractall(target, **safely)
+    archives.unpack(DATA / "stores" / f"{name}.tar.xz", target)
     return target / name
 
 

@@ -21,7 +21,7 @@ from rmqstore import pushdown
 if TYPE_CHECKING:
     from rmqstore.scan import Scan
 
-__all__ = ["StoreDataset", "StoreScanner"]
+__all__ = ["StoreDataset", "StoreFragment", "StoreScanner"]
 
 Columns = Iterable[str] | Mapping[str, Any]
 
@@ -133,9 +133,19 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
             raise ValueError("the dataset is filtered: replace the schema first")
         return StoreDataset(self._scan.replace(columns=schema.names))
 
-    def get_fragments(self, filter: Any = None) -> Never:
-        """Raise: a store does not consist of files that can be read one by one."""
-        raise NotImplementedError("a store has no fragments; use to_batches(columns, filter)")
+    def get_fragments(self, filter: Any = None) -> Iterator[StoreFragment]:
+        """Iterate over the one fragment: a store is read in one pass, as DataFusion does.
+
+        Parameters
+        ----------
+        filter : pyarrow.compute.Expression, optional
+            Which fragments may have a row that passes; no row is left out by it.
+
+        Yields
+        ------
+        StoreFragment
+        """
+        yield StoreFragment(self)
 
     def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> Any:
         """Join in memory, as ``pyarrow.dataset.Dataset.join``."""
@@ -151,6 +161,68 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
 
     def _in_memory(self) -> Any:
         return pyarrow.dataset.dataset(self.scanner().to_table())
+
+
+class StoreFragment:
+    """All of a :class:`StoreDataset`, for engines that read a dataset fragment by fragment.
+
+    Attributes
+    ----------
+    physical_schema : pyarrow.Schema
+        Types of the columns.
+    partition_expression : pyarrow.compute.Expression
+        True for all rows.
+    """
+
+    def __init__(self, dataset: StoreDataset) -> None:
+        self._dataset = dataset
+        self.physical_schema = dataset.schema
+        self.partition_expression = pyarrow.compute.scalar(True)
+
+    def __repr__(self) -> str:
+        return f"<rmqstore.StoreFragment of {self._dataset!r}>"
+
+    def scanner(
+        self,
+        schema: pa.Schema | None = None,
+        columns: Columns | None = None,
+        filter: Any = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> StoreScanner:
+        """Return a scanner, as :meth:`StoreDataset.scanner`; ``schema`` is the dataset's own.
+
+        Raises
+        ------
+        ValueError
+            ``schema`` has a column of another type.
+        pyarrow.ArrowInvalid, TypeError
+            An expression or a name does not fit the columns.
+        """
+        dataset = self._dataset
+        if schema is not None and not schema.equals(dataset.schema):
+            dataset = dataset.replace_schema(schema)
+        return dataset.scanner(columns, filter, batch_size, **options)
+
+    def to_batches(
+        self, schema: pa.Schema | None = None, columns: Columns | None = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Iterate over the rows that pass, in batches; arguments as :meth:`scanner`."""
+        return self.scanner(schema, columns, **options).to_batches()
+
+    def to_table(
+        self, schema: pa.Schema | None = None, columns: Columns | None = None, **options: Any
+    ) -> pa.Table:
+        """Return all rows that pass; arguments as :meth:`scanner`."""
+        return self.scanner(schema, columns, **options).to_table()
+
+    def head(self, num_rows: int, columns: Columns | None = None, **options: Any) -> pa.Table:
+        """Return the first rows that pass; further arguments as :meth:`scanner`."""
+        return self.scanner(columns=columns, **options).head(num_rows)
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        """Return the number of rows that pass; arguments as :meth:`scanner`."""
+        return self.scanner(filter=filter, **options).count_rows()
 
 
 class StoreScanner:

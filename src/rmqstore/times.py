@@ -56,12 +56,13 @@ def to_millis(value: TimeLike, *, name: str) -> int:
     """
     if isinstance(value, str):
         return _aware_millis(_parse_iso(value, name), value, name)
-    if isinstance(value, datetime):
+    # NaT of pandas is a datetime, and unequal to itself.
+    if isinstance(value, datetime) and value == value:  # noqa: PLR0124
         return _aware_millis(value, value, name)
     if isinstance(value, bool):
         raise wrong_type(name, _KINDS, value)
     try:
-        millis = operator.index(value)
+        millis = operator.index(value)  # type: ignore[arg-type]  # it is asked
     except TypeError:
         raise wrong_type(name, _KINDS, value) from None
     if not INT64_MIN <= millis <= INT64_MAX:

@@ -10,14 +10,13 @@ import os
 import random
 import shutil
 import signal
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import rmqstore
 from faults.model import Place
-from support import oracle, oracle_store
+from support import archives, oracle, oracle_store
 
 LOG_SIZE = 1024
 QUEUE_SIZE = 60
@@ -224,10 +223,7 @@ def make(directory: Path, state: str, *, checksum: bool = False, seed: str = "")
 def brokers(directory: Path, state: str, *, seed: str = "") -> Image:
     """A store of the real 4.9.3's, in the same states."""
     root = directory / "brokers"
-    with tarfile.open(BROKERS) as archive:
-        # Python 3.11 has filters from 3.11.4 on.
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        archive.extractall(root, **safely)
+    archives.unpack(BROKERS, root)
     image = image_of(
         f"{state}-broker", root / ("closed" if state == "closed" else "killed"), config()
     )

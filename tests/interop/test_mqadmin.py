@@ -11,7 +11,6 @@ import ipaddress
 import json
 import re
 import shutil
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from rmqstore.serve.gateway import Gateway, Handled
 from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.wire.frames import Request
+from support import archives
 
 pytestmark = pytest.mark.campaign
 
@@ -273,8 +273,7 @@ _VOLATILE = frozenset(
 @pytest.fixture(scope="module")
 def sides(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     home = tmp_path_factory.mktemp("mqadmin")
-    with tarfile.open(STORES / "broker-clean.tar.xz") as archive:
-        archive.extractall(home, filter="data")
+    archives.unpack(STORES / "broker-clean.tar.xz", home)
     store = home / "broker-clean" / "store"
     with rmqstore.open(store, "r") as opened:
         ends = {level: end for level, (_, end) in opened._delay_progress().items()}

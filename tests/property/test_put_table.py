@@ -49,7 +49,7 @@ TYPES = {
     "sys_flag": [pa.int32(), pa.int64()],
     "reconsume_times": [pa.int32(), pa.int64()],
     "prepared_transaction_offset": [pa.int64()],
-    "born_timestamp": [pa.int64(), pa.timestamp("ms"), pa.timestamp("ms", "UTC")],
+    "born_timestamp": [pa.int64(), pa.timestamp("ms", "+01:00"), pa.timestamp("ms", "UTC")],
     "store_timestamp": [pa.timestamp("ms", "UTC")],
 }
 OPTIONAL = [name for name in TYPES if name not in ("topic", "body", "raw_body")]

@@ -242,6 +242,28 @@ def test_no_task_has_more_than_it_may(small: Path, options: dict[str, str], limi
             assert 0 < sum(batch.num_rows for batch in batches) <= most
 
 
+def test_a_size_makes_a_thousand_tasks_at_most(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = rmqstore.StoreConfig.small()
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        store.put_many("T", [b"%d" % number * 300 for number in range(5000)])
+        total = store.stats()["wrote_position"]
+    for way in ("commitlog", "consumequeue"):
+        given = {"path": tmp_path, "scan": way, "maxPartitionBytes": "1k"}
+        tasks = partitions_of(given)
+        assert total > 4000 << 10
+        assert 500 < len(tasks) <= 1250
+        assert not caplog.records
+        assert len(read_back(given, columns=["queue_id"])) == 5000
+        given = {"path": tmp_path, "scan": way, "maxMessagesPerPartition": 1}
+        assert len(partitions_of(given)) == 5000
+        (record,) = caplog.records
+        assert "5000 tasks" in record.message
+        assert "maxMessagesPerPartition" in record.message
+        caplog.clear()
+
+
 def test_at_least_so_many_tasks_and_few_for_many_small_queues(small: Path) -> None:
     assert len(partitions_of({"path": small})) == 1
     assert len(partitions_of({"path": small, "scan": "consumequeue"})) == 1

@@ -244,9 +244,33 @@ def test_joined_and_sorted_in_memory(dataset: Any) -> None:
         two.replace_schema(pa.schema(columns))
 
 
+def test_its_one_fragment(dataset: Any) -> None:
+    """Engines read fragment by fragment, such as DataFusion: with columns, filter and size."""
+    names = ["queue_offset", "tags"]
+    for filter in (None, f("queue_offset") < 2, f("topic") == "none"):
+        wanted = dataset.to_table(columns=names, filter=filter)
+        assert dataset.scanner(columns=names, filter=filter).projected_schema == wanted.schema
+        (fragment,) = list(dataset.get_fragments(filter))
+        scanner = fragment.scanner(dataset.schema, columns=names, filter=filter, batch_size=3)
+        assert scanner.projected_schema == wanted.schema
+        batches = list(scanner.to_batches())
+        assert all(0 < batch.num_rows <= 3 for batch in batches)
+        assert pa.Table.from_batches(batches, wanted.schema) == wanted
+        assert fragment.to_table(columns=names, filter=filter) == wanted
+        assert list(fragment.to_batches(columns=names, filter=filter)) == wanted.to_batches()
+        assert fragment.head(2, names, filter=filter) == wanted.slice(0, 2)
+        assert fragment.count_rows(filter) == wanted.num_rows
+    assert fragment.physical_schema == dataset.schema
+    assert fragment.partition_expression.equals(ds.scalar(True))
+    few = pa.schema([dataset.schema.field("tags")])
+    assert fragment.to_table(few) == dataset.to_table(columns=["tags"])
+    with pytest.raises(ValueError, match="no column 'tag'"):
+        fragment.scanner(pa.schema([("tag", pa.string())]))
+    (left,) = dataset.filter(f("queue_offset") < 1).get_fragments()
+    assert left.count_rows() == dataset.count_rows(f("queue_offset") < 1) > 0
+
+
 def test_what_goes_past_the_methods_fails(dataset: Any, tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match="to_batches"):
-        dataset.get_fragments()
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(dataset)
     with pytest.raises(TypeError, match="StoreScanner"):

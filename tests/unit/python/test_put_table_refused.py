@@ -69,7 +69,7 @@ ONE_ROW: list[tuple[str, Any, type[Exception], str]] = [
     ("sys_flag", one(0, -(2**31) - 1), ValueError, "must be .* got -2147483649"),
     ("reconsume_times", one(0, 2**40), ValueError, "must be .* got 1099511627776"),
     ("prepared_transaction_offset", one(0, 2**63, pa.uint64()), ValueError, "got 9223372036854775"),
-    ("born_timestamp", one(0, 2**62, pa.timestamp("s")), ValueError, "seconds are too many"),
+    ("born_timestamp", one(0, 2**62, pa.timestamp("s", "UTC")), ValueError, "seconds are too many"),
     ("born_host", one("1.2.3.4:5", "1.2.3.4"), ValueError, "must be 'ip:port' .* got '1.2.3.4'"),
     ("born_host", one("1.2.3.4:5", ""), ValueError, "must be 'ip:port' .* got ''"),
     ("born_host", one("1.2.3.4:5", "1.2.3.256:5"), ValueError, "must be 'ip:port'"),
@@ -130,7 +130,9 @@ WRONG_TYPES: list[tuple[str, list[Any]]] = [
                   pa.array([1] * ROWS, pa.timestamp("ms"))]),
     ("born_timestamp", [pa.array([1.0] * ROWS), pa.array(["1"] * ROWS),
                         pa.array([1] * ROWS, pa.date64()), pa.array([1] * ROWS, pa.time64("us")),
-                        pa.array([1] * ROWS, pa.duration("ms"))]),
+                        pa.array([1] * ROWS, pa.date32()), pa.array([1] * ROWS, pa.duration("ms")),
+                        pa.array([{"ms": 1}] * ROWS), pa.array([True] * ROWS),
+                        pa.array(["2026-11-20T08:00:00"] * ROWS)]),
     ("born_host", [pa.array([b"1.2.3.4:5"] * ROWS), pa.array([1] * ROWS)]),
 ]  # fmt: skip
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from support import archives
 
 STORES = Path(__file__).resolve().parents[2] / "data" / "stores"
 
@@ -18,8 +19,7 @@ def broker_store(tmp_path: Path) -> Callable[[str], Path]:
     """A function that unpacks one of the real broker's stores."""
 
     def unpack(name: str) -> Path:
-        with tarfile.open(STORES / f"{name}.tar.xz") as archive:
-            archive.extractall(tmp_path / "unpacked", filter="data")
+        archives.unpack(STORES / f"{name}.tar.xz", tmp_path / "unpacked")
         to = tmp_path / name
         shutil.move(tmp_path / "unpacked" / name / "store", to)
         return to

@@ -300,7 +300,7 @@ cdef class Engine(ServiceEngine):
         The bits of ``sys_flag`` for hosts come from the hosts.
 
         A null means the same as a missing column: ``queue_id`` then takes turns,
-        ``born_timestamp`` (rounded down to milliseconds; UTC without a zone) is now,
+        ``born_timestamp`` (timestamps have a zone; rounded down to milliseconds) is now,
         ``born_host`` the store's. Rows keep their order within a queue.
         """
         return put_batches(self, table, bool(wait))

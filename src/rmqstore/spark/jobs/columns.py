@@ -9,6 +9,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
+from pyspark.sql.types import TimestampNTZType
 
 from rmqstore.spark.common.columns import COLUMNS, SchemaError
 
@@ -63,6 +64,8 @@ def store_columns(df: DataFrame, topic: str | None) -> DataFrame:
         column = functions.col(f"`{name}`")
         if name == "body":
             column = column.cast("binary")
+        if isinstance(field.dataType, TimestampNTZType):
+            column = column.cast("timestamp")  # by the session's zone
         if name == "topic" and topic is not None:
             column = functions.lit(topic)
         chosen.append(column.alias(name))

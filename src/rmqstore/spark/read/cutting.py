@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,21 @@ if TYPE_CHECKING:
     from rmqstore.spark.read.partitions import Piece
     from rmqstore.store import MessageStore
 
-__all__ = ["merged", "sizes_of", "split_queue_range", "units_of"]
+__all__ = [
+    "WORTH",
+    "at_least",
+    "merged",
+    "sizes_of",
+    "split_queue_range",
+    "units_of",
+    "warn_of_many",
+]
+
+_log = logging.getLogger("rmqstore")
+
+WORTH = 8 << 20  # bytes that are worth a task of their own
+_TASKS_BY_SIZE = 1000  # that maxPartitionBytes makes where it is less than that
+_TASKS_WARNED = 4000
 
 _UNITS_AT_A_TIME = 1 << 19
 
@@ -75,6 +90,35 @@ def split_queue_range(
     if first < stop:
         parts.append((first, stop, total - base))
     return parts
+
+
+def at_least(max_bytes: int, total: int) -> int:
+    """Return ``maxPartitionBytes``, or more where that would make thousands of tiny tasks.
+
+    Parameters
+    ----------
+    max_bytes : int
+        As the option has it.
+    total : int
+        Bytes of all tasks.
+
+    Returns
+    -------
+    int
+        No less than a thousandth of all, up to 8 MiB.
+    """
+    return max(max_bytes, min(WORTH, -(-total // _TASKS_BY_SIZE)))
+
+
+def warn_of_many(tasks: int, total: int) -> None:
+    """Log that a query has thousands of tasks that are small: each costs Spark some 10 ms."""
+    if tasks > _TASKS_WARNED and total // tasks < WORTH:
+        _log.warning(
+            "%d tasks of %d bytes on average: larger maxPartitionBytes or maxMessagesPerPartition, "
+            "or a smaller minPartitions, would be faster",
+            tasks,
+            total // tasks,
+        )
 
 
 def units_of(queue: Queue, start: int, stop: int) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import rmqstore
-from rmqstore.spark.read.cutting import merged
+from rmqstore.spark.read.cutting import WORTH, at_least, merged, warn_of_many
 from rmqstore.spark.read.options import Selection, check_names
 from rmqstore.spark.read.partitions import StorePartition
 from rmqstore.spark.read.query import Query
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
 __all__ = ["plan"]
-
-_WORTH = 8 << 20  # bytes that are worth a task of their own
 
 
 def plan(query: Query) -> list[StorePartition]:
@@ -74,18 +72,19 @@ def _planned(plans: list[StorePlan], selection: Selection) -> list[StorePartitio
     wanted = selection.min_partitions
     total = sum(piece.size for each in plans for piece in each.pieces)
     if wanted is None:
-        wanted = max(1, min(os.cpu_count() or 1, total // _WORTH))
+        wanted = max(1, min(os.cpu_count() or 1, total // WORTH))
     found = _shared_out(plans, selection, total, wanted)
     if len(found) < wanted:  # sizes were estimates
         total = sum(piece.size for partition in found for piece in partition.pieces)
         found = _shared_out(plans, selection, total, wanted)
+    warn_of_many(len(found), total)
     return found
 
 
 def _shared_out(
     plans: list[StorePlan], selection: Selection, total: int, wanted: int
 ) -> list[StorePartition]:
-    limit = min(selection.max_partition_bytes, max(1, -(-total // wanted)))
+    limit = min(at_least(selection.max_partition_bytes, total), max(1, -(-total // wanted)))
     most = selection.max_messages_per_partition
     return [
         StorePartition(

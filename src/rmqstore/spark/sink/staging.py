@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from rmqstore.errors import StoreError
 from rmqstore.offline import check_table
 from rmqstore.spark.common.errors import RowError
 from rmqstore.spark.common.side_files import TEMPORARY
+from rmqstore.spark.common.zones import SESSION_ZONE, in_zone, zone_of
 from rmqstore.spark.sink.options import SinkLimits
 from rmqstore.syncing import sync_path
 
@@ -98,7 +100,10 @@ class StagedFile:
 
 
 def prepare(
-    batch: pa.RecordBatch, columns: Iterable[str], topic: str | None = None
+    batch: pa.RecordBatch,
+    columns: Iterable[str],
+    topic: str | None = None,
+    zone: str | None = None,
 ) -> pa.RecordBatch:
     """Return a batch of Spark in the form that ``put_table`` takes.
 
@@ -110,16 +115,20 @@ def prepare(
         From :func:`rmqstore.spark.sink.options.sink_columns`.
     topic : str, optional
         Of all rows, in place of the column.
+    zone : str, optional
+        That of the session, in which a ``born_timestamp`` of type ``timestamp_ntz`` is.
 
     Returns
     -------
     pyarrow.RecordBatch
-        Bodies as binary, properties without ``UNIQ_KEY``; nothing else is copied.
+        Bodies as binary, properties without ``UNIQ_KEY``, times with a zone; nothing else is
+        copied.
 
     Raises
     ------
     ValueError
-        A row has no topic or no body; the message names the row of the batch.
+        A row has no topic or no body; the message names the row of the batch. Or there are local
+        times and no zone of theirs.
     """
     import pyarrow as pa
 
@@ -133,10 +142,21 @@ def prepare(
             arrays[i] = _as_binary(arrays[i])
         elif name == "properties":
             arrays[i] = _without_unique_keys(arrays[i])
+        elif pa.types.is_timestamp(arrays[i].type) and arrays[i].type.tz is None:
+            arrays[i] = in_zone(arrays[i], _zone(name, zone))
     if topic is not None:
         names.insert(0, "topic")
         arrays.insert(0, pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows))
     return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _zone(column: str, zone: str | None) -> tzinfo:
+    if zone is None:
+        raise ValueError(
+            f"column {column!r} is timestamp_ntz, and the session names no zone that its times are "
+            f"in: set {SESSION_ZONE}, or cast the column to timestamp"
+        )
+    return zone_of(zone)
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
@@ -228,6 +248,7 @@ def stage(
     prefix: str,
     partition: int,
     sync: bool,
+    zone: str | None = None,
 ) -> StagedFile:
     """Write a task's batches to a file of its own, each checked as the store will check it.
 
@@ -244,6 +265,8 @@ def stage(
         Of the task.
     sync : bool
         Whether the file is forced to the disk.
+    zone : str, optional
+        As for :func:`prepare`.
 
     Returns
     -------
@@ -262,7 +285,7 @@ def stage(
     """
     name = f"part-{partition:05d}-{secrets.token_hex(8)}.arrow"
     temporary = directory / f"{name}{TEMPORARY}"
-    checked = _checked(batches, rules, prefix, partition)
+    checked = _checked(batches, rules, prefix, partition, zone)
     try:
         first = next(checked, None)
         if first is None:
@@ -302,7 +325,11 @@ def _write(
 
 
 def _checked(
-    batches: Iterable[pa.RecordBatch], rules: Rules, prefix: str, partition: int
+    batches: Iterable[pa.RecordBatch],
+    rules: Rules,
+    prefix: str,
+    partition: int,
+    zone: str | None,
 ) -> Iterator[pa.RecordBatch]:
     """Give the batches as they are staged; those without rows are left out."""
     first = 0
@@ -312,7 +339,8 @@ def _checked(
             continue
         keys = unique_keys(prefix, partition, first, count)
         try:
-            ready = prepare(batch, rules.columns, rules.topic).append_column("uniq_key", keys)
+            ready = prepare(batch, rules.columns, rules.topic, zone)
+            ready = ready.append_column("uniq_key", keys)
             check_table(ready, **vars(rules.limits))
         except (ValueError, TypeError) as error:
             raise RowError(

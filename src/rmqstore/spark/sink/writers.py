@@ -31,6 +31,7 @@ from rmqstore.spark.common.side_files import (
     stream_directory,
     stream_ending,
 )
+from rmqstore.spark.common.zones import SESSION_ZONE
 from rmqstore.spark.sink.append import append, check_place
 from rmqstore.spark.sink.ledger import Job, Ledger
 from rmqstore.spark.sink.options import (
@@ -96,7 +97,9 @@ class _Plan:
         self.rules = Rules(columns, self.options.topic, limits)
         self.makes_directory = not Path(self.options.path).exists()
 
-    def stage(self, batches: Iterator[pa.RecordBatch], job: Job, partition: int) -> StagedMessage:
+    def stage(
+        self, batches: Iterator[pa.RecordBatch], job: Job, task: TaskContext
+    ) -> StagedMessage:
         """Do a task's work."""
         path = self.options.path
         ledger = Ledger(making_path(path, job) if self.overwrite else path)
@@ -105,8 +108,9 @@ class _Plan:
             ledger.directory(job),
             self.rules,
             prefix=job.prefix,
-            partition=partition,
+            partition=task.partitionId(),
             sync=self.options.sync,
+            zone=task.getLocalProperty(SESSION_ZONE),
         )
         return StagedMessage(job, file, self.rules.limits)
 
@@ -169,7 +173,7 @@ class BatchWriter(DataSourceArrowWriter):
     @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage a partition's rows; runs in a task."""
-        return self._plan.stage(iterator, self._job, _task().partitionId())
+        return self._plan.stage(iterator, self._job, _task())
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -229,7 +233,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise StoreError(f"the task has no query and batch: {query!r}, {batch!r}")
         number = int(batch)
         job = Job("stream", query, number, stream_directory(query, number, self._known_by), True)
-        return self._plan.stage(iterator, job, task.partitionId())
+        return self._plan.stage(iterator, job, task)
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rmqstore.spark.read.cutting import merged, split_queue_range, units_of
+from rmqstore.spark.read.cutting import (
+    at_least,
+    merged,
+    split_queue_range,
+    units_of,
+    warn_of_many,
+)
 from rmqstore.spark.read.partitions import Piece, StorePartition, opened, queue_piece
 from rmqstore.spark.read.store_identity import RecordIdentity, identity_at
 from rmqstore.spark.stream.offsets import DataLossError, OffsetError, QueueName, StreamOffset
@@ -54,13 +60,16 @@ def plan_batch(batch: StreamOffset, selection: Selection) -> list[InputPartition
     known_records = _known_records(ranges)  # first: the tasks find what is replaced later
     by_path = _pieces(ranges, selection, most)
     total = sum(piece.size for pieces in by_path.values() for piece in pieces)
+    if (least := at_least(most, total)) > most:
+        most = least
+        by_path = _pieces(ranges, selection, most)
     together = min(most, max(_TASK_BYTES, total // _TASKS))
     if selection.min_partitions is not None:
         part = max(1, total // selection.min_partitions)
         if part < together:
             together = part
             by_path = _pieces(ranges, selection, part)
-    return [
+    found: list[InputPartition] = [
         StorePartition(
             path,
             group,
@@ -71,6 +80,8 @@ def plan_batch(batch: StreamOffset, selection: Selection) -> list[InputPartition
         for path, pieces in by_path.items()
         for group in _grouped(pieces, together, selection.max_messages_per_partition)
     ]
+    warn_of_many(len(found), total)
+    return found
 
 
 def _grouped(

@@ -18,6 +18,13 @@ cdef int refuse_format(ColumnInput column, const char *code) except -1:
     raise TypeError(f"{column.where(-1)} must be {column.allowed}, not an Arrow array of {text}")
 
 
+cdef int refuse_naive(ColumnInput column, const char *code) except -1:
+    """Refuse local times: without their zone they name no points in time."""
+    raise ValueError(
+        f"{column.where(-1)} must be {column.allowed}, not timestamps without a zone (format "
+        f"'{code.decode('ascii')}'): give them theirs, as by pyarrow.compute.assume_timezone")
+
+
 cdef dict ARROW_TYPES = {
     "n": "nulls", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32",
     "I": "uint32", "l": "int64", "L": "uint64", "e": "halffloat", "f": "float", "g": "double",
@@ -340,6 +347,8 @@ cdef int take_array(
             column.refuse_null(0)
         return column.set_integer(column.missing) if accept & CONTENT_INTEGERS else 0
     unit = time_unit(code) if accept & CONTENT_TIMES else 0
+    if unit and code[4] == 0:                # "tsm:", then the zone
+        return refuse_naive(column, code)
     if unit or (integer_width(code[0]) and code[1] == 0 and accept & CONTENT_INTEGERS):
         column.content = CONTENT_INTEGERS
         return take_arrow_numbers(column, array, code, unit)

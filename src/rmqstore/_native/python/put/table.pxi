@@ -16,7 +16,7 @@ cdef dict TABLE_COLUMNS = {
     "raw_body": "an array of binary values, or null where there is a body",
     "flag": "an array of integers of 32 bits, or null",
     "sys_flag": "an array of integers of 32 bits, or null",
-    "born_timestamp": "an array of timestamps or of integers (milliseconds), or null for now",
+    "born_timestamp": "an array of timestamps with a zone, or of integers (milliseconds), or null",
     "born_host": "an array of strings 'ip:port' or '[ipv6]:port', or null for the store's own",
     "reconsume_times": "an array of integers of 32 bits, or null",
     "prepared_transaction_offset": "an array of integers, or null",
