@@ -81,6 +81,7 @@ from re import compile as compile_pattern
 from sys import addaudithook
 
 from rmqstore import arguments, arrays, bodies, errors, times, types
+from rmqstore.links import broken_link
 
 
 cdef struct Queue

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rmqstore import paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import IncompatibleStoreError, StoreNotFoundError
+from rmqstore.links import broken_link
 from rmqstore.syncing import make_directories
 
 __all__ = [
@@ -184,6 +185,8 @@ def find_log(root: str, config: StoreConfig | None) -> None:
         if not _has_begun(directories) and not any(queue_files):
             raise StoreNotFoundError(f"{directories[0]}: there is no log file")
         return
+    if (link := broken_link(missing[0])) is not None:
+        raise StoreNotFoundError(f"{link}: is its disk mounted?")
     if log_paths(root, config) is not None:
         where = "is its disk mounted?"
         raise StoreNotFoundError(f"{root}: the log's directory {missing[0]} is missing: {where}")
@@ -328,6 +331,9 @@ def prepare_log(root: str, config: StoreConfig | None) -> None:
         return
     directories = [Path(one.path) for one in found]
     missing = [one for one in directories if not one.is_dir()]
+    for one in missing:
+        if (link := broken_link(one)) is not None:
+            raise StoreNotFoundError(f"{link}: is its disk mounted?")
     if missing and _has_begun(directories):
         raise StoreNotFoundError(
             f"{root}: the log's directory {missing[0]} is missing: is its disk mounted? "

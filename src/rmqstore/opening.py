@@ -13,7 +13,7 @@ from typing import Literal
 from rmqstore import paths
 from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
-from rmqstore.errors import StoreLockedError
+from rmqstore.errors import StoreLockedError, StoreNotFoundError
 from rmqstore.layout import (
     elsewhere,
     find_log,
@@ -21,6 +21,7 @@ from rmqstore.layout import (
     prepare_log,
     refuse_inside,
 )
+from rmqstore.links import broken_link
 from rmqstore.lock_owner import KEEP_LOCK, lock_owner
 from rmqstore.store import MessageStore, Mode
 from rmqstore.syncing import make_directories
@@ -145,6 +146,8 @@ def open_store(
     configured = elsewhere(root, config)
     if configured is not None:
         log_warning("%s is opened, not %s, which store_path_root_dir names", root, configured)
+    if (link := broken_link(root)) is not None:
+        raise StoreNotFoundError(f"{link}: is its disk mounted?")
     if mode == "a":
         refuse_inside(root)
         make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())

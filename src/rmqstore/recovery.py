@@ -26,6 +26,7 @@ def describe_recovery(
     was_closed: bool,
     newer: list[Newer],
     damaged_files: Sequence[str] = (),
+    broken_links: Sequence[str] = (),
 ) -> Recovery:
     """Return what the core found as a ``Recovery``, and log what was damaged.
 
@@ -42,10 +43,15 @@ def describe_recovery(
         What the store has of RocketMQ 5.
     damaged_files : sequence of str
         What is wrong with files of the log.
+    broken_links : sequence of str
+        Symbolic links that lead nowhere.
     """
     notes = [str(one) for one in newer if one.reading]
     for note in notes:
         log_warning("%s: of RocketMQ 5: %s", path, note)
+    for one in broken_links:
+        log_warning("%s: %s: is its disk mounted?", path, one)
+    notes += broken_links
     if found["completed_file"]:
         notes.append("a short last commit log file was given its full length")
     ranges = tuple(_range(path, mended) for mended in found["ranges"])

@@ -21,12 +21,10 @@ from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.closing import Closing
 from rmqstore.config import StoreConfig
 from rmqstore.consume.consuming import ConsumingEngine
-from rmqstore.errors import (
-    MessageIllegalError,
-    TopicNotFoundError,
-)
+from rmqstore.errors import IncompatibleStoreError, MessageIllegalError, TopicNotFoundError
 from rmqstore.finding import FindingEngine
 from rmqstore.layout import LogPath, log_directories
+from rmqstore.links import broken_link, broken_links
 from rmqstore.logfiles import damaged_log_files
 from rmqstore.newer import find_newer, refuse_newer
 from rmqstore.open_sizes import EVERY_SIZE, open_sizes
@@ -105,6 +103,12 @@ class MessageStore(
         services: bool = True,
     ) -> None:
         super().__init__()
+        log = (
+            [Path(path, paths.COMMIT_LOG)] if places is None else [Path(one.path) for one in places]
+        )
+        self._broken_links = broken_links(path, log)
+        if mode != "r" and self._broken_links:
+            raise IncompatibleStoreError(f"{self._broken_links[0]}: is its disk mounted?")
         self._was_closed = not os.path.lexists(Path(path, paths.ABORT))
         chosen = config if config is not None else StoreConfig()
         self._configured = not infer_sizes
@@ -171,7 +175,13 @@ class MessageStore(
             was_closed=self._was_closed,
             newer=self._newer,
             damaged_files=self._damaged_files(chosen, found["log_end"]),
+            broken_links=[*self._broken_links, *self._broken_queues(found["broken_links"])],
         )
+
+    def _broken_queues(self, found: list[str]) -> Iterator[str]:
+        """Go through the links that lead nowhere and stand for a topic or a queue."""
+        for one in found:
+            yield broken_link(Path(self.path, one)) or f"{one} was a link that led nowhere"
 
     def _damaged_files(self, chosen: StoreConfig, end: int) -> list[str]:
         """Return what is wrong with files of the log; a writing mode refuses or mends them."""

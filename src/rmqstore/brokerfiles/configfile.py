@@ -16,14 +16,16 @@ from typing import Any, TypeVar
 
 from rmqstore.brokerfiles import fastjson
 from rmqstore.errors import StoreCorruptError
+from rmqstore.links import broken_link, target_of
 from rmqstore.syncing import SyncError, sync_file
 
 __all__ = ["MAX_BYTES", "ConfigFile", "ReplacedError"]
 
 MAX_BYTES = 256 << 20
 _PIECE = 1 << 20
-_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+_NO_HARD_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV))
 
 T = TypeVar("T")
 
@@ -101,16 +103,17 @@ class ConfigFile:
         files = self._files()
         failures: list[tuple[Path, int, str]] = []
         for path in (self.path, self.backup):
-            text = _read(path)
-            if text is None:
-                continue
+            text: str | None = ""
             try:
+                text = _read(path)
+                if text is None:
+                    continue
                 if not text.strip():
                     raise fastjson.JsonError("the file is empty", 0, 1)
                 result = decode(fastjson.loads(text))
             except ValueError as error:
                 position = error.position if isinstance(error, fastjson.JsonError) else 0
-                at = len(text[:position].encode("utf-8", "surrogateescape"))
+                at = len((text or "")[:position].encode("utf-8", "surrogateescape"))
                 failures.append((path, at, str(error)))
                 continue
             self.loaded_from = path
@@ -149,25 +152,31 @@ class ConfigFile:
             With the path; the main file is unchanged.
         """
         data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
-        temporary = self.path.with_name(self.path.name + ".tmp")
+        main, backup = target_of(self.path), target_of(self.backup)
         # Opened before anything is changed, so that only its sync can fail afterwards.
-        directory = os.open(self.path.parent, _DIRECTORY_FLAGS)
-        try:
-            self._replace_main(temporary, data)
+        with contextlib.ExitStack() as opened:
+            directories: dict[Path, int] = {}
+            for parent in dict.fromkeys((backup.parent, main.parent)):
+                directories[parent] = os.open(parent, _DIRECTORY_FLAGS)
+                opened.callback(os.close, directories[parent])
+            self._replace_main(main, backup, data)
             try:
-                sync_file(directory, self.path.parent)
+                for parent, descriptor in directories.items():
+                    sync_file(descriptor, parent)
             except SyncError as error:
                 raise ReplacedError(error.errno, error.strerror, error.filename) from error
-        finally:
-            os.close(directory)
 
-    def _replace_main(self, temporary: Path, data: bytes) -> None:
-        """Write the new file, keep the main one as ``.bak``, and put the new one in its place."""
+    def _replace_main(self, main: Path, backup: Path, data: bytes) -> None:
+        """Write the new file, keep the main one as ``.bak``, and put the new one in its place.
+
+        Of links ``main`` and ``backup`` are what they lead to: the links stay as they are.
+        """
+        temporary = main.with_name(main.name + ".tmp")
         try:
-            _write(temporary, data, like=self.path)
+            _write(temporary, data, like=main)
             if self._main_can_be_kept():
-                self._keep_main()
-            temporary.replace(self.path)
+                _keep(main, backup)
+            temporary.replace(main)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -187,18 +196,19 @@ class ConfigFile:
             return False
         return True
 
-    def _keep_main(self) -> None:
-        """Make ``.bak`` a copy of the main file, with neither missing at any moment."""
-        link = self.backup.with_name(self.backup.name + ".tmp")
-        with contextlib.suppress(FileNotFoundError):
-            link.unlink()
-        try:
-            os.link(self.path, link, follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
-                raise
-            _write(link, self.path.read_bytes(), like=self.path)
-        link.replace(self.backup)
+
+def _keep(main: Path, backup: Path) -> None:
+    """Make ``backup`` a copy of the main file, with neither missing at any moment."""
+    link = backup.with_name(backup.name + ".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        link.unlink()
+    try:
+        os.link(main, link, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        _write(link, main.read_bytes(), like=main)
+    link.replace(backup)
 
 
 def _read(path: Path) -> str | None:
@@ -208,7 +218,11 @@ def _read(path: Path) -> str | None:
     """
     try:
         fd = os.open(path, _READ_FLAGS)
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        if (link := broken_link(os.path.abspath(path))) is not None:  # noqa: PTH100
+            raise ValueError(link) from None
         return None
     try:
         status = os.fstat(fd)
@@ -233,11 +247,11 @@ def _write(path: Path, data: bytes, *, like: Path) -> None:
     """Write a whole file and force it to disk, with the permissions of ``like`` if that exists."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     fd = os.open(path, flags, 0o666)
     try:
         with contextlib.suppress(FileNotFoundError):
-            os.fchmod(fd, stat.S_IMODE(like.lstat().st_mode) & 0o777)
+            os.fchmod(fd, stat.S_IMODE(like.stat().st_mode) & 0o777)
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]

@@ -26,6 +26,7 @@ from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_bytes, plural
 from rmqstore.errors import StoreError
 from rmqstore.layout import log_directories
+from rmqstore.links import files_below
 from rmqstore.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from rmqstore.times import format_millis
 
@@ -196,13 +197,11 @@ def disk_use(root: Path, log: Sequence[Path] = ()) -> dict[str, dict[str, int]]:
     for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG):
         files = total = allocated = 0
         within = log if log and name == COMMIT_LOG else [root / name]
-        for path in sorted(found for one in within for found in one.rglob("*")):
+        for path in (found for one in within for found in files_below(one)):
             try:
-                status = path.lstat()
+                status = path.stat()
             except OSError:
                 continue  # a live store has files that come and go
-            if path.is_dir():
-                continue
             files += 1
             total += status.st_size
             allocated += status.st_blocks * _BLOCK

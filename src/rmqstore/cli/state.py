@@ -99,9 +99,12 @@ def _written_end(log: Path, end: int) -> int:
     written = end
     for path in sorted(log.iterdir()):
         start = parse_offset_file_name(path.name)
-        if start is None or start + path.stat().st_size <= end:
-            continue
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if start is None or start + path.stat().st_size <= end:
+                continue
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            continue  # gone by now, or a link that leads nowhere
         try:
             last = _last_byte(fd, max(0, end - start))
         finally:

@@ -26,6 +26,7 @@ from rmqstore._core import crc32
 from rmqstore.arguments import wrong_value
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
 from rmqstore.layout import LogPath, log_directories, store_around, without_paths
+from rmqstore.links import files_below
 from rmqstore.services.base import ServicedEngine
 from rmqstore.syncing import make_directories, sync_file, sync_path
 from rmqstore.types import Snapshot
@@ -49,7 +50,7 @@ _WATERMARK_AT = 2048
 _WATERMARK_MAGIC = 0x524D5157
 _INDEX_HEAD = struct.Struct(">16xq")  # beginPhyOffset
 _TRY_SECONDS = 0.01
-_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 Progressed = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -226,7 +227,7 @@ class _Copy:
     def expect(self, directories: list[Path]) -> None:
         """Add up what there is to be copied."""
         for directory in directories:
-            for path in _files(directory):
+            for path in files_below(directory):
                 with contextlib.suppress(OSError):
                     status = path.stat()
                     self._total += min(status.st_size, status.st_blocks * 512)
@@ -237,7 +238,7 @@ class _Copy:
         A file that is gone, of the oldest part of a queue, is left out, and so are those before it.
         """
         made: dict[Path, list[Path]] = {}
-        for path in _files(root / name):
+        for path in files_below(root / name):
             if not path.name.startswith(only) or path.name.endswith(".tmp"):
                 continue
             target = self.making / path.relative_to(root)
@@ -249,7 +250,7 @@ class _Copy:
 
     def drop_index_from(self, until: int) -> None:
         """Remove index files all of whose entries are behind ``until``."""
-        for path in _files(self.making / paths.INDEX):
+        for path in files_below(self.making / paths.INDEX):
             with path.open("rb") as file:
                 head = file.read(_INDEX_HEAD.size)
             if len(head) == _INDEX_HEAD.size and _INDEX_HEAD.unpack(head)[0] >= until:
@@ -265,7 +266,7 @@ class _Copy:
         into.mkdir()
         found: dict[int, Path] = {}
         for directory in directories:
-            for path in _files(directory):
+            for path in files_below(directory):
                 start = paths.parse_offset_file_name(path.name)
                 if start is not None and start < until:
                     found.setdefault(start, path)
@@ -356,14 +357,6 @@ class _Copy:
             sync_path(directory)
         self.making.rename(target)
         sync_path(target.parent)
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    """Yield the files below a directory in the order of their names; none if it is not there."""
-    for within, directories, names in os.walk(directory):
-        directories.sort()
-        for name in sorted(names):
-            yield Path(within, name)
 
 
 def _data(fd: int, end: int) -> Iterator[tuple[int, int]]:

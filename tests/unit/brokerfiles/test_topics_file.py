@@ -195,13 +195,44 @@ def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert file.backup.read_text() == '{\n\t"n":1\n}'
 
 
-def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["path", "backup", "both"])
+def test_links_stay_and_what_they_lead_to_is_replaced(tmp_path: Path, which: str) -> None:
     file = ConfigFile(tmp_path / "x.json")
-    (tmp_path / "y").write_text("{}")
-    file.path.symlink_to(tmp_path / "y")
-    with pytest.raises(OSError, match=r"x\.json"):
+    chosen = [file.path, file.backup] if which == "both" else [getattr(file, which)]
+    for number, path in enumerate(chosen):
+        target = tmp_path / f"disk{number}" / "y"
+        target.parent.mkdir()
+        target.write_text("{}")
+        target.chmod(0o640)
+        path.symlink_to(target)
+    if which == "backup":
+        file.path.write_text("{}")
+    assert file.load(lambda data: data) == {}
+    file.save({"n": 1})
+    file.save({"n": 2})
+    assert all(path.is_symlink() for path in chosen)
+    assert file.path.read_text() == '{\n\t"n":2\n}'
+    assert file.backup.read_text() == '{\n\t"n":1\n}'
+    assert [path.name for path in tmp_path.glob("disk*/*")] == ["y"] * len(chosen)
+    assert which == "backup" or file.path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("to", ["nowhere/y", "y", "x.json"])
+def test_a_link_that_leads_nowhere(tmp_path: Path, to: str) -> None:
+    """What it led to may lie on a disk that is not mounted: the copy is read, nothing is written."""
+    file = ConfigFile(tmp_path / "x.json")
+    file.path.symlink_to(tmp_path / to)
+    with pytest.raises(StoreCorruptError, match=r"x\.json is a symbolic link to .*, which "):
         file.load(lambda data: data)
-    file.path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"x\.json is a symbolic link to .*, which "):
+        file.save({"n": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+    file.backup.write_text('{"n": 7}')
+    assert file.load(lambda data: data) == {"n": 7}
+
+
+def test_pipes_are_not_read(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "x.json")
     os.mkfifo(file.path)
     with pytest.raises(StoreCorruptError, match="not a regular file"):
         file.load(lambda data: data)

@@ -167,6 +167,7 @@ cdef extern from *:
         pass
     cdef struct dirent:
         char *d_name
+        unsigned char d_type
     ctypedef struct stat_t "struct stat":
         unsigned int st_mode
         uint64_t st_ino
@@ -189,18 +190,19 @@ cdef extern from *:
         int64_t l_len
         int l_pid
     enum:
-        O_RDONLY, O_RDWR, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_CLOEXEC, O_DIRECTORY
+        O_RDONLY, O_RDWR, O_WRONLY, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY
         O_NONBLOCK, O_TMPFILE, O_PATH, O_TRUNC
         PROT_READ, PROT_WRITE, MS_SYNC, MADV_DONTNEED, MADV_POPULATE_WRITE, MADV_RANDOM
         MADV_POPULATE_READ, POSIX_FADV_WILLNEED
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
         LOCK_EX, LOCK_NB, LOCK_UN
-        W_OK, SEEK_SET, SEEK_DATA, SEEK_HOLE, RLIMIT_NOFILE
+        DT_DIR, W_OK, SEEK_SET, SEEK_DATA, SEEK_HOLE, RLIMIT_NOFILE
         FALLOC_FL_KEEP_SIZE
     void *MAP_FAILED
     bint S_ISREG(unsigned int mode) nogil
     bint S_ISDIR(unsigned int mode) nogil
+    bint S_ISLNK(unsigned int mode) nogil
     dirent *readdir(DIR *directory) nogil
     int dirfd(DIR *directory) nogil
     int closedir(DIR *directory) nogil

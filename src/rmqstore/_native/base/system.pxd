@@ -1,14 +1,15 @@
 """Every system call that touches the store, in one place, where failures can be injected.
 
-Each returns 0 or more, or ``-errno``.  Paths are relative to an open directory, and no
-component of them may be a symbolic link.
+Each returns 0 or more, or ``-errno``.  Paths are relative to an open directory.  Symbolic links
+are followed, as a broker does and as operators need who move files to another disk; what is
+opened is checked afterwards.
 """
 from libc.errno cimport (
-    EBADF, EINTR, EINVAL, EIO, EMFILE, ENAMETOOLONG, ENFILE, ENOLCK, ENOMEM, ENOSYS, EOPNOTSUPP,
-    errno,
+    EBADF, EEXIST, EINTR, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOLCK, ENOMEM, ENOSYS,
+    ENOTDIR, ENOTEMPTY, EOPNOTSUPP, errno,
 )
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy, memset, strchr, strlen
+from libc.string cimport memcpy, memset, strcmp, strlen, strrchr
 
 from rmqstore._native.base.posix cimport *
 from rmqstore._native.base.faults cimport FAULT, PLANTED
@@ -16,6 +17,7 @@ from rmqstore._native.base.faults cimport FAULT, PLANTED
 
 cdef enum:
     NAME_ROOM = 256
+    TARGET_ROOM = 4096           # for the path of what a link leads to
 
 # How files are opened and mapped.
 cdef enum:
@@ -24,42 +26,27 @@ cdef enum:
 
 
 cdef inline int64_t sys_open(int directory, const char *path, int flags) noexcept nogil:
-    """Open ``path`` below ``directory``; no component may be a symbolic link."""
-    cdef char part[NAME_ROOM]
-    cdef const char *end
-    cdef int at = directory
-    cdef int next_at, number
-    cdef int64_t length
-    number = FAULT("open")
+    """Open ``path`` below ``directory``, without waiting for the other end of a FIFO.
+
+    O_CREAT makes no file where a link leads to none: it may lie on a disk that is not mounted.
+    """
+    cdef int without = flags if flags & O_EXCL else flags & ~O_CREAT
+    cdef int fd
+    cdef int number = FAULT("open")
     if number:
         return -number
     while True:
-        end = strchr(path, 47)
-        if end == NULL:
-            break
-        length = end - path
-        if length >= NAME_ROOM:
-            if at != directory:
-                close(at)
-            return -ENAMETOOLONG
-        memcpy(part, path, <size_t>length)
-        part[length] = 0
-        next_at = openat(at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+        fd = openat(directory, path, without | O_NONBLOCK | O_CLOEXEC, 0o644)
         number = errno
-        if at != directory:
-            close(at)
-        if next_at < 0:
+        if fd < 0 and number == ENOENT and without != flags:
+            fd = openat(directory, path, flags | O_EXCL | O_NONBLOCK | O_CLOEXEC, 0o644)
+            if fd < 0 and errno == EEXIST:   # a link, or made meanwhile
+                fd = openat(directory, path, without | O_NONBLOCK | O_CLOEXEC, 0o644)
+            number = errno
+        if fd >= 0:
+            return fd
+        if number != EINTR:
             return -number
-        at = next_at
-        path = end + 1
-    while True:
-        next_at = openat(at, path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0o644)
-        number = errno
-        if next_at >= 0 or number != EINTR:
-            break
-    if at != directory:
-        close(at)
-    return next_at if next_at >= 0 else -number
 
 
 cdef inline int64_t sys_open_file(
@@ -93,7 +80,7 @@ cdef inline int64_t sys_make_directory(int directory, const char *path) noexcept
     if mkdirat(directory, path, 0o755) == 0:
         return 1
     number = errno
-    return 0 if number == 17 else -number    # EEXIST
+    return 0 if number == EEXIST else -number
 
 
 cdef inline int64_t sys_truncate(int fd, int64_t length) noexcept nogil:
@@ -199,11 +186,113 @@ cdef inline int64_t sys_write(
     return done
 
 
+cdef inline bint sys_is_link(int directory, const char *path) noexcept nogil:
+    cdef stat_t status
+    return fstatat(directory, path, &status, AT_SYMLINK_NOFOLLOW) == 0 and S_ISLNK(status.st_mode)
+
+
+cdef inline bint sys_is_broken_link(int directory, const char *path) noexcept nogil:
+    """Whether a link leads to nothing, or in a circle."""
+    cdef stat_t status
+    return sys_is_link(directory, path) and fstatat(directory, path, &status, 0) != 0 \
+        and (errno == ENOENT or errno == ENOTDIR or errno == ELOOP)
+
+
+cdef inline bint sys_link_target(
+    int directory, const char *path, char *target, stat_t *status,
+) noexcept nogil:
+    """Whether ``path`` is a link to a regular file of the same name, and that file's own path.
+
+    ``target`` has TARGET_ROOM bytes.
+    """
+    cdef char link[64]
+    cdef const char *name = strrchr(path, 47)
+    cdef const char *found
+    cdef int64_t length = -1
+    cdef int fd
+    if not sys_is_link(directory, path):
+        return False
+    fd = openat(directory, path, O_PATH | O_CLOEXEC)
+    if fd < 0:
+        return False
+    if fstat(fd, status) == 0 and S_ISREG(status.st_mode):
+        snprintf(link, 64, "/proc/self/fd/%d", fd)
+        length = readlink(link, target, TARGET_ROOM - 1)
+    close(fd)
+    if length <= 0 or length >= TARGET_ROOM - 1:
+        return False
+    target[length] = 0
+    found = strrchr(target, 47)
+    return found != NULL and strcmp(found + 1, path if name == NULL else name + 1) == 0
+
+
+cdef inline void sys_remove_target(
+    int directory, const char *path, const char *target, const stat_t *status,
+) noexcept nogil:
+    """Remove the file that the link ``path`` led to, once it is durable that the link is gone."""
+    cdef char parent[TARGET_ROOM]
+    cdef stat_t now
+    cdef const char *end = strrchr(path, 47)
+    cdef int fd
+    snprintf(parent, TARGET_ROOM, ".")
+    if end != NULL:
+        snprintf(parent, TARGET_ROOM, "%.*s", <int>(end - path), path)
+    fd = openat(directory, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if fd < 0:
+        return
+    if fsync(fd) == 0 and fstatat(AT_FDCWD, target, &now, AT_SYMLINK_NOFOLLOW) == 0 \
+            and now.st_dev == status.st_dev and now.st_ino == status.st_ino:
+        unlinkat(AT_FDCWD, target, 0)        # if it cannot be removed, it stays, as with a broker
+    close(fd)
+
+
 cdef inline int64_t sys_unlink(int directory, const char *path) noexcept nogil:
+    """Remove a file; if that is a link to a file of the same name, the file as well.
+
+    The link alone would free no space on the disk.  It goes first: a link that leads to nothing
+    would keep the store from being opened.
+    """
+    cdef char target[TARGET_ROOM]
+    cdef stat_t status
+    cdef bint linked
     cdef int number = FAULT("unlink")
     if number:
         return -number
-    return 0 if unlinkat(directory, path, 0) == 0 else -errno
+    linked = sys_link_target(directory, path, target, &status)
+    if unlinkat(directory, path, 0) != 0:
+        return -errno
+    if linked:
+        sys_remove_target(directory, path, target, &status)
+    return 0
+
+
+cdef inline int64_t sys_remove_directory(int directory, const char *path) noexcept nogil:
+    """Remove a directory that is empty, or the link to one: that one then stays."""
+    cdef DIR *entries
+    cdef dirent *entry
+    cdef int fd
+    cdef int64_t rc = 0
+    if unlinkat(directory, path, AT_REMOVEDIR) == 0:
+        return 0
+    if errno != ENOTDIR or not sys_is_link(directory, path):
+        return -errno
+    fd = openat(directory, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if fd < 0:
+        return -errno
+    entries = fdopendir(fd)
+    if entries == NULL:
+        close(fd)
+        return -ENOMEM
+    while rc == 0:
+        entry = readdir(entries)
+        if entry == NULL:
+            break
+        if strcmp(entry.d_name, ".") != 0 and strcmp(entry.d_name, "..") != 0:
+            rc = -ENOTEMPTY
+    closedir(entries)
+    if rc == 0 and unlinkat(directory, path, 0) != 0:
+        rc = -errno
+    return rc
 
 
 cdef inline int64_t sys_disk_use(int directory, int64_t *room) noexcept nogil:

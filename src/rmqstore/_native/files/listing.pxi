@@ -131,8 +131,10 @@ cdef int64_t file_set_list_place(
                 rc = fail(failure, E_INCOMPATIBLE, path,
                           "a foreign file: a broker would not start", -1, 0, 0)
             continue
-        if fstatat(fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0:
-            continue                         # removed since it was listed
+        if fstatat(fd, entry.d_name, &status, 0) != 0:
+            if files.writable and sys_is_broken_link(fd, entry.d_name):
+                rc = fail_broken_link(failure, set_directory(files, place), entry.d_name)
+            continue                         # or removed since it was listed
         if not S_ISREG(status.st_mode):
             if files.writable:
                 snprintf(path, sizeof(path), "%s/%s", set_directory(files, place),
@@ -156,6 +158,31 @@ cdef int64_t file_set_list_place(
             file_name(path, set_directory(files, files.slots[index].place), start)
             rc = fail_twice(failure, path, set_directory(files, place))
     return rc
+
+
+cdef int64_t fail_broken_link(
+    Failure *failure, const char *directory, const char *name,
+) noexcept nogil:
+    """Refuse a link that leads nowhere: what it led to may lie on a disk that is not mounted."""
+    cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
+    snprintf(path, sizeof(path), "%s/%s", directory, name)
+    return fail(failure, E_INCOMPATIBLE, path, "a link that leads nowhere", -1, 0, 0)
+
+
+cdef int64_t fail_if_broken(int root, const char *path, Failure *failure) noexcept nogil:
+    """Refuse a path that a link ends which leads nowhere: 0 if there is none on the way."""
+    cdef char part[FAILURE_PATH_BYTES]
+    cdef int64_t i = 0
+    cdef int64_t length = <int64_t>strlen(path)
+    copy_text(part, FAILURE_PATH_BYTES, path)
+    while i <= length and i < FAILURE_PATH_BYTES:
+        if path[i] == 47 or path[i] == 0:
+            part[i] = 0
+            if sys_is_broken_link(root, part):
+                return fail(failure, E_INCOMPATIBLE, part, "a link that leads nowhere", -1, 0, 0)
+            part[i] = path[i]
+        i += 1
+    return 0
 
 
 cdef int64_t fail_twice(

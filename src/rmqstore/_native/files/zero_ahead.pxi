@@ -17,7 +17,7 @@ cdef const char[ZERO_RUN] ZEROS      # never written
 cdef int open_to_zero(const MappedFile *file, int root, const char *path) noexcept nogil:
     """A descriptor of a mapped file, -1 if there is none or the name is another file's."""
     cdef stat_t status
-    cdef int fd = openat(root, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
+    cdef int fd = openat(root, path, O_RDWR | O_CLOEXEC)
     if fd >= 0 and (fstat(fd, &status) != 0 or status.st_ino != file.inode
                     or status.st_dev != file.device):
         close(fd)

@@ -176,7 +176,7 @@ cdef int64_t index_stat(IndexFile *index, stat_t *status) noexcept nogil:
     """Status of the file that now has this name in the set's directory."""
     cdef char path[FAILURE_PATH_BYTES]
     snprintf(path, FAILURE_PATH_BYTES, "index/%s", <char *>index.name)
-    return 0 if fstatat(index.root, path, status, AT_SYMLINK_NOFOLLOW) == 0 else -errno
+    return 0 if fstatat(index.root, path, status, 0) == 0 else -errno
 
 
 cdef int64_t index_unlinked(IndexFile *index) noexcept nogil:

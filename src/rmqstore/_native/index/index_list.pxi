@@ -127,7 +127,7 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
             continue
         if not index_name_good(entry.d_name) or index_set_has(indexes, entry.d_name):
             continue
-        if fstatat(<int>fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
+        if fstatat(<int>fd, entry.d_name, &status, 0) != 0 \
                 or not S_ISREG(status.st_mode):
             continue
         snprintf(path, sizeof(path), "index/%s", <char *>entry.d_name)
@@ -167,7 +167,7 @@ cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
     cdef bint gone
     for i in range(indexes.count):
         index = indexes.files[i]
-        gone = fstatat(directory, index.name, &status, AT_SYMLINK_NOFOLLOW) != 0 \
+        gone = fstatat(directory, index.name, &status, 0) != 0 \
             or status.st_ino != index.file.inode \
             or (not indexes.writable and status.st_size != index.file.size)
         # A patched file is checked again once an owner has repaired and changed it.
@@ -193,7 +193,7 @@ cdef int64_t index_set_aside(IndexSet *indexes, const char *name) noexcept nogil
     """Move a file that cannot be used to rmqstore-quarantine/index.
 
     A broker loads every file whose name is a number.  If the quarantine is on another file system,
-    the file is renamed in place to a name that brokers ignore.
+    the file is renamed in place to a name that brokers ignore; a link too, as it may be relative.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef char to[FAILURE_PATH_BYTES]
@@ -204,7 +204,9 @@ cdef int64_t index_set_aside(IndexSet *indexes, const char *name) noexcept nogil
         return rc
     snprintf(path, sizeof(path), "index/%s", name)
     snprintf(to, sizeof(to), "rmqstore-quarantine/index/%s", name)
-    rc = sys_rename(indexes.root, path, to)
+    rc = -EXDEV
+    if not sys_is_link(indexes.root, path):
+        rc = sys_rename(indexes.root, path, to)
     if rc == -EXDEV:
         snprintf(to, sizeof(to), "index/%s.aside", name)
         rc = sys_rename(indexes.root, path, to)

@@ -72,9 +72,9 @@ cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t rc
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue_ext/%s", <char *>topic.name)
-    rc = remove_directory_below(store.root, path)
+    rc = sys_remove_directory(store.root, path)
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
-    rc = remove_directory_below(store.root, path)
+    rc = sys_remove_directory(store.root, path)
     if rc < 0 and rc != -ENOENT and rc != -ENOTEMPTY:
         return rc
     rc = sync_directory(store.root, "consumequeue")
@@ -111,10 +111,6 @@ cdef int64_t queue_delete(TopicTable *table, Queue *queue) noexcept nogil:
     atomic_set(&queue.files.wrote, 0)
     atomic_set(&queue.files.flushed, 0)
     if rc == 0:
-        rc = remove_directory_below(queue.files.root, queue.files.directory)
+        rc = sys_remove_directory(queue.files.root, queue.files.directory)
     rc = 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
     return queue_ext_delete(queue) if rc == 0 else rc
-
-
-cdef int64_t remove_directory_below(int root, const char *path) noexcept nogil:
-    return 0 if unlinkat(root, path, AT_REMOVEDIR) == 0 else -errno

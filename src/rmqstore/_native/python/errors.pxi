@@ -17,6 +17,12 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         offset = failure.offset
         if failure.actual or failure.expected:
             values = f" ({failure.actual}, not {failure.expected})"
+    if status == -ENOENT or status == -ELOOP or status == E_INCOMPATIBLE:
+        link = broken_link(path)
+        if link and status == E_INCOMPATIBLE:
+            return errors.IncompatibleStoreError(link)
+        if link:
+            return OSError(-status, f"{what}: {link}" if what else link, path)
     if status == E_LOST:
         noted = loss_noted(&lost_at).decode("utf-8", "replace")
         if lost_at >= 0:                     # else another thread met it and set the failure

@@ -47,7 +47,7 @@ cdef class IndexPart:
         if fd < 0:
             raise errors.StoreNotFoundError(f"{directory}: {strerror(errno)}")
         try:
-            rc = fstatat(<int>fd, name, &status, AT_SYMLINK_NOFOLLOW)
+            rc = fstatat(<int>fd, name, &status, 0)
             if rc != 0 and mode == "a":
                 rc = index_make_file(<int>fd, ".", name, slots, entries, &self.index)
             elif rc != 0:

@@ -21,7 +21,11 @@ cdef dict recovery_of(OpenStore engine):
             record_field_name(store.recovery.damages[i].field).decode("ascii"),
             store.recovery.damages[i].saved.decode("ascii"),
             not store.recovery.damages[i].unnamed))
+    broken = []
+    for i in range(min(store.table.broken_links, BROKEN_NOTED)):
+        broken.append(fsdecode(<char *>store.table.broken[i]))
     found = dict(
+        broken_links=broken,
         clean=bool(store.recovery.clean), records_checked=store.recovery.records_checked,
         bytes_cut=store.recovery.bytes_cut, ranges=ranges,
         units_written=store.recovery.units_written,

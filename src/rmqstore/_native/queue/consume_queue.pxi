@@ -33,27 +33,10 @@ cdef int64_t queue_make_directories(Queue *queue) noexcept nogil:
     if queue.topic == NULL:
         return 0
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>queue.topic.name)
-    rc = make_directory_below(queue.files.root, path)
+    rc = sys_make_directory(queue.files.root, path)
     if rc >= 0:
-        rc = make_directory_below(queue.files.root, queue.files.directory)
+        rc = sys_make_directory(queue.files.root, queue.files.directory)
     atomic_set(&queue.names_dirty, 1)
-    return rc
-
-
-cdef int64_t make_directory_below(int root, const char *path) noexcept nogil:
-    """mkdir that follows no symbolic link."""
-    cdef char parent[FAILURE_PATH_BYTES]
-    cdef const char *name = strrchr(path, 47)
-    cdef int64_t fd, rc
-    if name == NULL:
-        return sys_make_directory(root, path)
-    memcpy(parent, path, <size_t>(name - path))
-    parent[name - path] = 0
-    fd = sys_open_directory(root, parent)
-    if fd < 0:
-        return fd
-    rc = sys_make_directory(<int>fd, name + 1)
-    close(<int>fd)
     return rc
 
 

@@ -14,7 +14,8 @@ cdef int64_t load_queues(TopicTable *table, Failure *failure) noexcept nogil:
     cdef int64_t count = 0
     cdef int64_t length
     cdef int64_t fd = sys_open_directory(table.root, "consumequeue")
-    if fd == -ENOENT:
+    table.broken_links = 0
+    if fd == -ENOENT or (fd == -ELOOP and not table.writable):
         return 0
     if fd < 0:
         return fail(failure, fd, "consumequeue", "the directory cannot be opened", -1, 0, 0)
@@ -37,6 +38,18 @@ cdef int64_t load_queues(TopicTable *table, Failure *failure) noexcept nogil:
     return rc if rc < 0 else count
 
 
+cdef int64_t note_broken_link(
+    TopicTable *table, const char *directory, const char *name, Failure *failure,
+) noexcept nogil:
+    """A link that leads nowhere: refused where the store is written, else noted; 0 or a status."""
+    if table.writable:
+        return fail_broken_link(failure, directory, name)
+    if table.broken_links < BROKEN_NOTED:
+        snprintf(table.broken[table.broken_links], FAILURE_PATH_BYTES, "%s/%s", directory, name)
+    table.broken_links += 1
+    return 0
+
+
 cdef int64_t load_topic_queues(
     TopicTable *table, int parent, const char *name, Topic *topic, Failure *failure,
 ) noexcept nogil:
@@ -45,11 +58,14 @@ cdef int64_t load_topic_queues(
     cdef dirent *entry
     cdef Queue *queue
     cdef int64_t queue_id
+    cdef int64_t rc
     cdef int64_t count = 0
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t fd = sys_open_directory(parent, name)
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", name)
-    if fd == -ENOTDIR or fd == -ELOOP or fd == -ENOENT:
+    if (fd == -ENOENT or fd == -ELOOP) and sys_is_broken_link(parent, name):
+        return note_broken_link(table, "consumequeue", name, failure)
+    if fd == -ENOTDIR or fd == -ENOENT:
         return 0
     if fd < 0:
         return fail(failure, fd, path, "the topic's directory cannot be opened", -1, 0, 0)
@@ -64,6 +80,12 @@ cdef int64_t load_topic_queues(
         queue_id = parse_decimal(entry.d_name, <int64_t>strlen(entry.d_name))
         # Only the canonical form of a queue id: not 007.
         if queue_id < 0 or queue_id > 0x7FFFFFFF or (entry.d_name[0] == 48 and entry.d_name[1]):
+            continue
+        if entry.d_type != DT_DIR and sys_is_broken_link(<int>fd, entry.d_name):
+            rc = note_broken_link(table, path, entry.d_name, failure)
+            if rc < 0:
+                closedir(directory)
+                return rc
             continue
         if topic == NULL:
             topic = topic_enter(table, name, <int64_t>strlen(name))

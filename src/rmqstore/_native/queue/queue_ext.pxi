@@ -74,9 +74,10 @@ cdef int64_t queue_ext_list(QueueExt *ext, Failure *failure) noexcept nogil:
     cdef int64_t rc
     memset(&unused, 0, sizeof(Failure))
     rc = file_set_list(&ext.files, &unused)
-    if rc == -ENOENT or rc == -ENOTDIR:
+    if rc == -ENOENT or rc == -ENOTDIR or (rc == -ELOOP and not ext.files.writable):
         file_set_clear(&ext.files)
-        return 0
+        return fail_if_broken(ext.files.root, ext.files.directory, failure) \
+            if ext.files.writable and failure != NULL else 0
     if rc < 0 and failure != NULL:
         failure[0] = unused
     if rc > 0 and not ext.files.writable and not atomic_get(&ext.size_known):
@@ -142,9 +143,9 @@ cdef int64_t queue_ext_directories(Queue *queue, QueueExt *ext) noexcept nogil:
     cdef int64_t rc = sys_make_directory(queue.files.root, "consumequeue_ext")
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue_ext/%s", <char *>queue.topic.name)
     if rc >= 0:
-        rc = make_directory_below(queue.files.root, path)
+        rc = sys_make_directory(queue.files.root, path)
     if rc >= 0:
-        rc = make_directory_below(queue.files.root, ext.files.directory)
+        rc = sys_make_directory(queue.files.root, ext.files.directory)
     if rc >= 0:
         atomic_set(&ext.names_dirty, 1)
     return rc

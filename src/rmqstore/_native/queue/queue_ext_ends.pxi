@@ -229,6 +229,6 @@ cdef int64_t queue_ext_delete(Queue *queue) noexcept nogil:
     lock_give(&ext.files.lock)
     atomic_set(&ext.files.wrote, 0)
     atomic_set(&ext.files.flushed, 0)
-    if rc == 0 and unlinkat(queue.files.root, ext.files.directory, AT_REMOVEDIR) != 0:
-        rc = -errno
+    if rc == 0:
+        rc = sys_remove_directory(queue.files.root, ext.files.directory)
     return 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc

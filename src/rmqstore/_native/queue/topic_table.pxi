@@ -8,6 +8,7 @@ cdef enum:
     TOPIC_TABLE_SLOTS = 1 << 14
     QUEUES_DIRECT = 1 << 16      # ids below this are found by an array
     SCHEDULE_TOPIC_LENGTH = 19
+    BROKEN_NOTED = 8             # links that lead nowhere; of more only the number is kept
 
 cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 
@@ -27,6 +28,8 @@ cdef struct TopicTable:
     atomic_i64 topics
     atomic_i64 queues
     atomic_i64 light_queues      # with messages; changed under the put lock
+    int64_t broken_links         # "r": topics and queues that are links to nothing, at a listing
+    char broken[BROKEN_NOTED][FAILURE_PATH_BYTES]
     int64_t gone_before          # above 0: a new topic counts as deleted up to this log offset
 
 

@@ -1,0 +1,135 @@
+"""Symbolic links in a store: followed everywhere; those that lead nowhere are named."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from rmqstore import paths
+
+__all__ = ["broken_link", "broken_links", "files_below", "target_of"]
+
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR)
+
+
+def broken_link(path: str | os.PathLike[str]) -> str | None:
+    """Return which symbolic link on the way to ``path`` leads nowhere, as a text for errors.
+
+    Parameters
+    ----------
+    path : path-like
+        Absolute.
+
+    Returns
+    -------
+    str or None
+        ``None`` if there is no such link.
+    """
+    whole = Path(path)
+    for at in (*reversed(whole.parents), whole):
+        try:
+            target = at.readlink()
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # no link
+                continue
+            return None
+        try:
+            os.stat(at)  # noqa: PTH116 - with the error of a circle
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return f"{at} is a symbolic link to {target}, which leads in a circle"
+            if error.errno in _NOWHERE:
+                return f"{at} is a symbolic link to {target}, which is not there"
+            return None
+    return None
+
+
+def broken_links(root: str, log: Iterable[Path]) -> list[str]:
+    """Return the links of a store that lead nowhere, a text for each.
+
+    Parameters
+    ----------
+    root : str
+        The store's directory.
+    log : iterable of Path
+        The directories of its log.
+
+    Notes
+    -----
+    Of queues the core knows, which lists them.
+    """
+    found = [*_within(Path(root), paths.STORE_ENTRIES.__contains__)]
+    found += _within(Path(root, paths.CONFIG), _is_json)
+    found += _within(Path(root, paths.INDEX), _is_index)
+    for directory in log:
+        found += _within(directory, _is_log)
+    return found
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """Go through the regular files below a directory in the order of their names.
+
+    Links to files and directories count as what they lead to, one that leads back above itself as
+    nothing. A directory that is not there, or goes meanwhile, has no files.
+    """
+    return _files_below(directory, frozenset())
+
+
+def _files_below(directory: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    within = []
+    try:
+        status = directory.stat()
+        if (here := (status.st_dev, status.st_ino)) in above:
+            return
+        with os.scandir(directory) as entries:
+            for entry in sorted(entries, key=lambda one: one.name):
+                if entry.is_dir():
+                    within.append(Path(entry))
+                elif entry.is_file():
+                    yield Path(entry)
+    except OSError:
+        return
+    for one in within:
+        yield from _files_below(one, above | {here})
+
+
+def target_of(path: Path) -> Path:
+    """Return the file that stands for ``path``: what it is a link to, or itself.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is a link that leads nowhere.
+    """
+    if not path.is_symlink():
+        return path
+    broken = broken_link(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
+    if broken is not None:
+        raise FileNotFoundError(errno.ENOENT, broken, os.fspath(path))
+    return path.resolve()
+
+
+def _is_json(name: str) -> bool:
+    return name.removesuffix(".bak").endswith(".json")
+
+
+def _is_index(name: str) -> bool:
+    return paths.parse_index_file_name(name) is not None
+
+
+def _is_log(name: str) -> bool:
+    return paths.parse_offset_file_name(name) is not None
+
+
+def _within(directory: Path, matches: Callable[[str], bool]) -> Iterator[str]:
+    """Go through the broken links in a directory whose names are those of a store."""
+    try:
+        with os.scandir(directory) as entries:
+            links = sorted(entry.name for entry in entries if entry.is_symlink())
+    except OSError:
+        return
+    for name in links:
+        if matches(name) and (text := broken_link(directory / name)) is not None:
+            yield text
