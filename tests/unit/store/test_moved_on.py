@@ -1,4 +1,4 @@
-"""Limits are checked where a message is handed in; what was acknowledged is moved on all the same."""
+"""Limits are checked where a message is handed in; what was acknowledged is moved on anyway."""
 
 from __future__ import annotations
 
@@ -213,7 +213,9 @@ def test_a_half_message_that_cannot_be_put_back_is_asked_for_where_it_is(
             check_round(store)
         assert asked == [b"before", b"large", b"behind"] + [b"large"] * (rounds - 1)
         assert len(store.in_doubt()) == (answer is None)
-        expected = [b"before", b"large", b"behind"] if answer == "commit" else [b"before", b"behind"]
+        expected = (
+            [b"before", b"large", b"behind"] if answer == "commit" else [b"before", b"behind"]
+        )
         assert bodies(store, "t") == expected
         if answer is None:
             [one] = store.in_doubt()
@@ -226,9 +228,7 @@ def test_a_half_message_that_cannot_be_put_back_is_asked_for_where_it_is(
     assert all("half message at" in one for one in said)
 
 
-def test_checks_that_fail_end_no_round(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_checks_that_fail_end_no_round(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever fails of one: putting it back, or its commit."""
     asked: list[bytes] = []
 
