@@ -67,7 +67,7 @@ class CheckingEngine(TransactionEngine):
             return
         until = time.monotonic() + _CHECK_SECONDS
         with self._half_lock:
-            asked = [(queue, list(queue.pending)) for queue in self._read_halves()]
+            asked = [(queue, list(queue.pending)) for queue in self._readable_halves()]
             there = {(queue.queue_id, offset) for queue, offsets in asked for offset in offsets}
             for place in self._half_errors.keys() - there:
                 del self._half_errors[place]

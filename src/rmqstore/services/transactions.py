@@ -73,6 +73,7 @@ class TransactionEngine(ProgressEngine, ServicedEngine):
         super()._start_services()
         self._half_lock = threading.RLock()
         self._half_queues = {}
+        self._unreadable_halves: set[int] = set()
         self._fresh_halves: set[tuple[int, int]] = set()
 
     def _stop_services(self) -> None:
@@ -255,6 +256,26 @@ StoreClosedError, ForkedStoreError
             self._read_half_queue(made, queue_id)
         return list(made.values())
 
+    def _readable_halves(self) -> list[HalfQueue]:
+        """As :meth:`_read_halves`, without queues that cannot be read, each logged once."""
+        made = self._half_queues
+        assert made is not None  # the services run
+        found = []
+        for queue_id in self._queue_files().get(HALF_TOPIC, ()):
+            try:
+                found.append(self._read_half_queue(made, queue_id))
+                self._unreadable_halves.discard(queue_id)
+            except STORE_ENDED:
+                raise
+            except (StoreError, OSError) as error:
+                if queue_id not in self._unreadable_halves:
+                    log_warning(
+                        "%s: transactions of %s/%s are left as they are for now: %s",
+                        self.path, HALF_TOPIC, queue_id, error,
+                    )  # fmt: skip
+                self._unreadable_halves.add(queue_id)
+        return found
+
     def _read_half_queue(self, made: dict[int, HalfQueue], queue_id: int) -> HalfQueue:
         if queue_id not in made:
             half = self._progress.get(HALF_TOPIC, _GROUP).get(queue_id)
@@ -284,7 +305,7 @@ StoreClosedError, ForkedStoreError
     def _note_ended(self) -> None:
         """Set the offsets of the broker's own group past what has ended."""
         with self._half_lock:
-            for queue in self._read_halves():
+            for queue in self._readable_halves():
                 half, op = queue.progress()
                 for topic, offset in ((HALF_TOPIC, half), (OP_TOPIC, op)):
                     known = self._progress.get(topic, _GROUP).get(queue.queue_id)

@@ -273,3 +273,34 @@ def test_a_note_without_what_follows_it(tmp_path, config):
             assert "orders" not in store
             assert [m.body for m in store["others"][0]] == [b"stays"]
     assert not (root / "consumequeue" / "orders").exists()
+
+
+SYSTEM = [
+    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC", "TBW102", "BenchmarkTest", "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_wheel_timer",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("name", SYSTEM)
+def test_topics_of_the_broker_itself_are_not_deleted(tmp_path, name, there):
+    """As a broker refuses it: messages of other topics wait in some of them."""
+    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
+        if there:
+            store.create_topic(name, 1)
+            store.put(name, b"kept", queue_id=0)
+        store.put("orders", b"later", delay_level=18, queue_id=0)
+        begun = store.begin("orders", b"half", queue_id=0)
+        ended = store.begin("orders", b"ended", queue_id=0)
+        ended.commit()
+        before = {topic: len(list(store[topic].messages())) for topic in store}
+        with pytest.raises(ValueError, match=f"broker itself.*got '{name}'"):
+            store.delete_topic(name)
+        assert {topic: len(list(store[topic].messages())) for topic in store} == before
+        assert len(store.delayed()) == 1 + (there and name == SYSTEM[0])
+        begun.commit()
+        store.delete_topic("orders")
+        store.flush()
+    with rmqstore.open(tmp_path / "store", "r+", config=CONFIG, verify="full") as store:
+        assert len(store.delayed()) == 1 + (there and name == SYSTEM[0])

@@ -316,3 +316,30 @@ def test_oneway_and_the_disk(tmp_path: Path) -> None:
         assert store.stats()["flush_behind_bytes"] == 0
         topics = sorted(message.topic for message in store.scan())
         assert topics == ["%DLQ%g", "SCHEDULE_TOPIC_XXXX", "SCHEDULE_TOPIC_XXXX", "orders"]
+
+
+def test_limits_stop_nothing_that_was_acknowledged(
+    tmp_path: Path, wait_until: Callable[[Callable[[], object]], None]
+) -> None:
+    """Neither one that was lowered since, nor what the retry topic's longer name adds."""
+    group = "g" * 120
+    with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
+        store.create_group(group, retry_max=2)
+        places = [
+            store.put("orders", bytes(size), queue_id=0).physical_offset
+            for size in (10, 1000, 1800, 30_000)
+        ]
+    config = SMALL.replace(max_message_size=100)
+    with (
+        Server(tmp_path / "s", Settings(), config) as server,
+        RemotingClient(server.address) as client,
+    ):
+        for _ in range(2):
+            assert all(is_done(give_back(client, place, 1, group)) for place in places)
+            server.store.clock.advance(2)
+            wait_until(lambda: not server.store.delayed())
+            places = [one.physical_offset for one in server.store[f"%RETRY%{group}"].messages()]
+            places = places[-4:]
+        assert all(is_done(give_back(client, place, 1, group)) for place in places)
+        sizes = [len(one.body) for one in server.store[f"%DLQ%{group}"].messages()]
+        assert sorted(sizes) == [10, 1000, 1800, 30_000]

@@ -317,3 +317,42 @@ def test_answers_of_one_connection_may_overtake(hot: bool) -> None:
             assert answer.fields is not None
             message = server.store["orders"][at % 4][int(answer.fields["queueOffset"])]
             assert message.body == b"%d" % at
+
+
+# ---- limits, with what later steps add
+
+
+@pytest.mark.parametrize("topic", ["t", "t" * 127], ids=len)
+@pytest.mark.parametrize("kind", ["delayed", "half"])
+def test_what_waits_is_taken_only_if_it_can_be_moved_on(hot: bool, topic: str, kind: str) -> None:
+    text = "UNIQ_KEY\1u\2" + ("DELAY\0011" if kind == "delayed" else "TRAN_MSG\1true\2PGROUP\1p")
+    config = StoreConfig.small(max_message_size=2000)
+    with made(config, hot=hot) as server, RemotingClient(server.address) as client:
+        store = server.store
+        store.create_topic(topic, 1)
+        codes = [
+            send(client, topic, bytes(size), properties=text).code for size in range(1500, 1900)
+        ]
+        taken = codes.count(0)
+        assert codes == [0] * taken + [13] * (400 - taken)
+        assert 0 < taken < 400
+        answer = send(client, topic, bytes(1900), properties=text)
+        assert (answer.code, answer.remark) == (13, ILLEGAL)
+        store.clock.advance(2)
+        for one in store.in_doubt():
+            one.commit()
+        sends.wait_for(lambda: not store.delayed())
+        sizes = [message.store_size for message in store[topic][0]]
+        assert len(sizes) == taken
+        waited = "SCHEDULE_TOPIC_XXXX" if kind == "delayed" else "RMQ_SYS_TRANS_HALF_TOPIC"
+        assert max(*sizes, *(one.store_size for one in store[waited][0])) == 2000
+
+
+def test_no_message_waits_for_the_topic_of_half_messages(
+    server: Server, client: RemotingClient
+) -> None:
+    """A broker takes it, and throws it away when it is due."""
+    server.store.create_topic("RMQ_SYS_TRANS_HALF_TOPIC", 1)
+    answer = send(client, "RMQ_SYS_TRANS_HALF_TOPIC", b"x", properties="DELAY\0011")
+    assert (answer.code, answer.remark) == (13, ILLEGAL)
+    assert server.store.delayed() == []
