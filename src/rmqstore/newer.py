@@ -155,7 +155,8 @@ def _long_topics(root: str) -> list[Newer]:
     topics = [
         path.name
         for path in _children(Path(root, paths.CONSUME_QUEUE))
-        if len(path.name) > paths.TOPIC_MAX_LENGTH and paths.is_stored_topic_name(path.name)
+        if paths.is_stored_topic_name(path.name)
+        and len(path.name.encode()) > paths.TOPIC_MAX_LENGTH
     ]
     if not topics:
         return []

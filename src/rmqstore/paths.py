@@ -79,7 +79,7 @@ CONSUMER_FILTER_JSON = "consumerFilter.json"
 
 TOPIC_MAX_LENGTH = 127
 TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
-_STORED_TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,32767}", re.ASCII)
+_STORED_TOPIC_BYTES = 32767  # what a record of RocketMQ 5 can name
 
 _OFFSET_DIGITS = 20
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
@@ -90,13 +90,21 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether ``name`` is 1 to 127 of ``[%|a-zA-Z0-9_-]``, and so safe in a path."""
+    """Tell whether a client may name the topic: 1 to 127 of ``[%|a-zA-Z0-9_-]``."""
     return TOPIC_NAME.fullmatch(name) is not None
 
 
 def is_stored_topic_name(name: str) -> bool:
-    """Tell whether a store can have the topic: RocketMQ 5 writes names of up to 32,767."""
-    return _STORED_TOPIC_NAME.fullmatch(name) is not None
+    """Tell whether a topic on a disk can have the name: text that can be a directory's, no path.
+
+    Brokers before 4.7 took nearly any name, and RocketMQ 5 writes some of up to 32,767 bytes.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        return False
+    try:
+        return len(name.encode()) <= _STORED_TOPIC_BYTES
+    except UnicodeEncodeError:  # bytes that are no UTF-8, as records have no topic of
+        return False
 
 
 def is_group_name(name: str) -> bool:

@@ -219,7 +219,7 @@ class GroupProgress:
         """
         with self._lock:
             for (topic, group), queues in self._table.offsets.items():
-                if not paths.is_topic_name(topic):
+                if not paths.is_stored_topic_name(topic):
                     continue
                 for queue_id, offset in queues.items():
                     end = end_of(topic, queue_id)

@@ -133,7 +133,7 @@ cdef int64_t fuzz_record(Fuzz *fuzz) noexcept nogil:
     at = fuzz_properties(fuzz, data + record.properties_at, record.properties_length)
     if at < 0:
         return at
-    topic_name_good(data + record.topic_at, record.topic_length)
+    topic_name_stored(data + record.topic_at, record.topic_length)
     java_hash_utf8(data + record.topic_at, record.topic_length, 0)
     at = host_write(data + record.born_host_at, record.sys_flag & SYS_BORN_HOST_V6 != 0, host)
     if at < 0 or at >= HOST_TEXT_MOST:

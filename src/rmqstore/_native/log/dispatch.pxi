@@ -185,7 +185,7 @@ cdef inline int64_t dispatch_request(
     if topic == NULL or topic.length != record.topic_length \
             or memcmp(topic.name, data + record.topic_at, <size_t>topic.length) != 0:
         topic = topic_find(table, data + record.topic_at, record.topic_length)
-        if topic == NULL and topic_name_good(data + record.topic_at, record.topic_length):
+        if topic == NULL and topic_name_stored(data + record.topic_at, record.topic_length):
             topic = topic_enter(table, data + record.topic_at, record.topic_length)
             if topic == NULL:
                 return E_NO_MEMORY

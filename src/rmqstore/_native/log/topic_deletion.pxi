@@ -16,7 +16,7 @@ cdef void infer_deleted_topics(Store *store, int64_t end) noexcept nogil:
             or fstatat(store.root, "consumequeue", &status, 0) != 0:
         return
     while topic != NULL:
-        topic_ask_gone(topic, end)
+        topic_ask_gone(&store.table, topic, end)
         topic = load_topic(&topic.next_made)
     store.table.gone_before = end
 

@@ -13,7 +13,7 @@ cdef int set_bitmap_filters(Store *store, dict by_topic, int64_t bitmap_bytes) e
     cdef const char *name
     for text, entries in by_topic.items():
         name = utf8_of("topic", text, &length)
-        if not topic_name_good(name, length):
+        if not topic_name_stored(name, length):
             continue
         topic = topic_enter(&store.table, name, length)
         if topic == NULL:

@@ -33,10 +33,12 @@ cdef Queue *find_queue(Store *store, object topic, object queue_id) except? NULL
     cdef const char *name = utf8_of("topic", topic, &length)
     cdef int64_t id = int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)
     cdef Topic *found
+    cdef Queue *queue
     with nogil:
         refresh_queues(store)
     found = topic_find(&store.table, name, length)
-    return NULL if found == NULL else queue_find(found, <int32_t>id)
+    queue = NULL if found == NULL else queue_find(found, <int32_t>id)
+    return NULL if queue == NULL or queue_is_gone(&store.table, queue) else queue
 
 
 cdef object read_error(OpenStore engine, Store *store, int64_t rc, Got *got):

@@ -120,7 +120,7 @@ cdef class LogUnits:
         cdef Queue *queue = NULL
         cdef int64_t field
         cdef bint hit = False
-        if not topic_name_good(name, length) or queue_id < 0:
+        if not topic_name_stored(name, length) or queue_id < 0:
             return False
         with nogil:
             entry = topic_enter(&store.table, name, length)

@@ -7,7 +7,7 @@ cdef int enter_deleted(Store *store, str name, int64_t offset) except -1:
     cdef int64_t length = 0
     cdef const char *data = utf8_of("topic", name, &length)
     cdef Topic *topic
-    if topic_name_good(data, length):
+    if topic_name_stored(data, length):
         topic = topic_enter(&store.table, data, length)
         if topic != NULL:
             topic.deleted_before = offset

@@ -7,7 +7,7 @@ cdef int set_topic(OpenStore engine, str topic, int64_t write_queue_nums) except
     cdef const char *name = utf8_of("topic", topic, &length)
     cdef Topic *entry
     cdef Store *store
-    if not topic_name_good(name, length):
+    if not topic_name_stored(name, length):
         check_topic(name, length, topic)
     store = engine.entered()
     entry = topic_enter(&store.table, name, length)
@@ -52,7 +52,7 @@ cdef list gone_topics(OpenStore engine):
     names = []
     while topic != NULL:
         if topic.gone:
-            names.append(topic.name[:topic.length].decode("ascii"))
+            names.append(topic.name[:topic.length].decode("utf-8"))
         topic = load_topic(&topic.next_made)
     store_leave(store)
     return names
@@ -84,11 +84,13 @@ cdef dict queue_files(OpenStore engine):
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
             with nogil:
-                there = queue_is_used(store, queue) if store.writable else not queue.deleted
+                there = queue_is_used(store, queue) if store.writable \
+                    else not (queue.deleted or queue_is_gone(&store.table, queue))
             if there:
                 ids.append(queue.id)
             queue = queue.next_made
-        if ids or atomic_get(&topic.write_queue_nums) > 0:
+        # Of topics without queues the owner's entries decide, which a reader reads anew.
+        if ids or (store.writable and atomic_get(&topic.write_queue_nums) > 0):
             found[topic.name[:topic.length].decode("utf-8", "replace")] = sorted(ids)
         topic = load_topic(&topic.next_made)
     store_leave(store)

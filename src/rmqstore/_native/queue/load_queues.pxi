@@ -16,6 +16,7 @@ cdef int64_t load_queues(TopicTable *table, Failure *failure) noexcept nogil:
     cdef int64_t fd = sys_open_directory(table.root, "consumequeue")
     table.broken_links = 0
     if fd == -ENOENT or (fd == -ELOOP and not table.writable):
+        atomic_add(&table.listing, 1)
         return 0
     if fd < 0:
         return fail(failure, fd, "consumequeue", "the directory cannot be opened", -1, 0, 0)
@@ -29,12 +30,14 @@ cdef int64_t load_queues(TopicTable *table, Failure *failure) noexcept nogil:
         if entry == NULL:
             break
         length = <int64_t>strlen(entry.d_name)
-        if not topic_name_good(entry.d_name, length):
+        if not topic_name_stored(entry.d_name, length):
             continue
         topic = topic_find(table, entry.d_name, length)
         rc = load_topic_queues(table, <int>fd, entry.d_name, topic, failure)
         count += max(rc, 0)
     closedir(directory)
+    if rc >= 0:
+        atomic_add(&table.listing, 1)
     return rc if rc < 0 else count
 
 
@@ -95,7 +98,7 @@ cdef int64_t load_topic_queues(
         if queue == NULL:
             closedir(directory)
             return fail(failure, E_NO_MEMORY, name, "no memory", -1, 0, 0)
-        queue.listed = True
+        atomic_set(&queue.listed, atomic_get(&table.listing) + 1)
         count += 1
     closedir(directory)
     return count

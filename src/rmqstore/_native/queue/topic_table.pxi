@@ -28,6 +28,7 @@ cdef struct TopicTable:
     atomic_i64 topics
     atomic_i64 queues
     atomic_i64 light_queues      # with messages; changed under the put lock
+    atomic_i64 listing           # number of the last listing of the directories that is complete
     int64_t broken_links         # "r": topics and queues that are links to nothing, at a listing
     char broken[BROKEN_NOTED][FAILURE_PATH_BYTES]
     int64_t gone_before          # above 0: a new topic counts as deleted up to this log offset
@@ -105,6 +106,13 @@ cdef inline Topic *topic_find(TopicTable *table, const char *name, int64_t lengt
     return NULL
 
 
+cdef inline bint queue_is_gone(const TopicTable *table, Queue *queue) noexcept nogil:
+    """"r": whether a queue's directory was there and is not any more: its topic was deleted."""
+    return not table.writable and atomic_get(&queue.listed) > 0 \
+        and atomic_get(&queue.listed) < atomic_get(&table.listing) \
+        and load_derived(&queue.derived) == NULL
+
+
 cdef inline bint topic_is_light(const Topic *topic) noexcept nogil:
     """Whether its queue is a light one: its units are of records of other queues."""
     return name_is_light(topic.name, topic.length)
@@ -117,13 +125,13 @@ cdef bint topic_is_kept(const Topic *topic) noexcept nogil:
         or strncmp(topic.name, "TRANS_CHECK_MAX_TIME_TOPIC", 26) == 0
 
 
-cdef void topic_ask_gone(Topic *topic, int64_t end) noexcept nogil:
+cdef void topic_ask_gone(TopicTable *table, Topic *topic, int64_t end) noexcept nogil:
     """Ignore records below ``end`` of a topic that has neither an entry nor a queue."""
     cdef Queue *queue = load_queue(&topic.first_queue)
     if topic.entered or topic_is_kept(topic):
         return
     while queue != NULL:
-        if queue.listed:
+        if atomic_get(&queue.listed) > 0 and not queue_is_gone(table, queue):
             return
         queue = queue.next_made
     topic.deleted_before = end
@@ -146,7 +154,7 @@ cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noe
             topic.schedule = length == SCHEDULE_TOPIC_LENGTH \
                 and memcmp(name, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) == 0
             if table.gone_before > 0:
-                topic_ask_gone(topic, table.gone_before)
+                topic_ask_gone(table, topic, table.gone_before)
             topic.next = slot[0]
             store_topic(slot, topic)
             if table.last == NULL:
@@ -247,11 +255,24 @@ cdef int64_t topic_grow(TopicTable *table, Topic *topic, int64_t queue_id) noexc
     return 0
 
 
-cdef bint topic_name_good(const char *name, int64_t length) noexcept nogil:
-    """[%|a-zA-Z0-9_-], as many as a record can name: safe as a path component."""
+cdef bint topic_name_stored(const char *name, int64_t length) noexcept nogil:
+    """Whether a topic on a disk can have the name: text that is a path's component, and no path.
+
+    Brokers before 4.7 took nearly any, and their stores are read; a file system decides how long
+    one may be that has a directory.
+    """
+    if length < 1 or length > TOPIC_V2_MAX_BYTES or (name[0] == 46 and (
+            length == 1 or (length == 2 and name[1] == 46))):
+        return False
+    return memchr(name, 47, <size_t>length) == NULL and memchr(name, 0, <size_t>length) == NULL \
+        and utf8_error(name, length) < 0
+
+
+cdef bint topic_name_writable(const char *name, int64_t length) noexcept nogil:
+    """Whether a client may name the topic: 1 to 127 of [%|a-zA-Z0-9_-]."""
     cdef int64_t i
     cdef unsigned char c
-    if length < 1 or length > TOPIC_V2_MAX_BYTES:
+    if length < 1 or length > TOPIC_MAX_BYTES:
         return False
     for i in range(length):
         c = <unsigned char>name[i]
@@ -259,8 +280,3 @@ cdef bint topic_name_good(const char *name, int64_t length) noexcept nogil:
                 or c == 37 or c == 124 or c == 95 or c == 45):
             return False
     return True
-
-
-cdef inline bint topic_name_writable(const char *name, int64_t length) noexcept nogil:
-    """Whether a record that is written can name the topic: 1 to 127 of these characters."""
-    return length <= TOPIC_MAX_BYTES and topic_name_good(name, length)

@@ -51,6 +51,6 @@ def checked_group(name: str) -> str:
 def _why(kind: str, name: str, most: int) -> str:
     if not name.strip():
         return f"The specified {kind} is blank."
-    if len(name) > most and paths.is_stored_topic_name(name[:most]):
+    if len(name) > most and paths.is_topic_name(name[:most]):
         return f"The specified {kind} is longer than {kind} max length."
     return f"The specified {kind} contains illegal characters, allowing only {_ALLOWED}"
