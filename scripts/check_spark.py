@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "sink": ("common",),
     "jobs": ("common",),
     "datasource": ("common", "read", "stream", "sink"),
-    "": ("datasource", "stream", "sink", "jobs"),
+    "": ("common", "datasource", "stream", "sink", "jobs"),
 }
 BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.spark.common.versions import check_pyspark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -49,6 +51,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    check_pyspark()
     found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
@@ -57,11 +60,22 @@ def __getattr__(name: str) -> Any:
 def register(spark: SparkSession) -> None:
     """Make the format ``"rmqstore"`` known to a session that did not find it by itself.
 
+    Also to ``df.write`` in a thread that Python started, where Spark finds no format of a Python
+    source before: call it first in each such thread.
+
     Parameters
     ----------
     spark : SparkSession
         Also one of Spark Connect.
+
+    Raises
+    ------
+    ImportError
+        PySpark is older than 4.2.
     """
+    check_pyspark()
     from rmqstore.spark.datasource import RmqStoreDataSource
 
     spark.dataSource.register(RmqStoreDataSource)
+    # Makes the session the active one of this thread, in which ``df.write`` looks for the format.
+    spark.createDataFrame([], "nothing int")

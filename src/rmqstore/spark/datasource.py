@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from rmqstore.spark.common.errors import one_line_errors
+from rmqstore.spark.common.versions import check_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -29,6 +30,11 @@ class RmqStoreDataSource(DataSource):
     Each part is imported when Spark asks for it: Spark imports this module in every session that
     looks for Python data sources.
     """
+
+    @one_line_errors()
+    def __init__(self, options: dict[str, str]) -> None:
+        check_pyspark()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

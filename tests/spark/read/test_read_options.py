@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        (
+            {"queuenums": "4"},
+            "the batch source has no option 'queueNums'; .*the sink has it",
+        ),
+        (
+            {"maxmessagespertrigger": "4"},
+            "no option 'maxMessagesPerTrigger'; .*the streaming source has it",
+        ),
+        ({"maxoffsetspertrigger": "4"}, "no option 'maxOffsetsPerTrigger'.*streaming source has"),
         ({"topic": "orders"}, "the batch source has no option 'topic'; nearest is 'topics'"),
         ({"topics": "orders", "topicPattern": "o.*"}, "'topics' and 'topicPattern' contradict"),
         ({"topics": "orders", "queues": '{"orders":[0]}'}, "'topics' and 'queues' contradict"),
@@ -112,6 +122,12 @@ def test_a_stream_from_a_queue_that_is_not_there(root: Path) -> None:
         ({"path": "/"}, StoreNotFoundError, "/: no store: there is no commitlog/ in it"),
         ({"path": "s3://bucket/x"}, OptionError, "'path' must be a local directory"),
         ({"path": ""}, OptionError, "option 'path' is missing"),
+        ({"path": " /nowhere"}, OptionError, "' /nowhere': there is a blank before the path"),
+        ({"path": "\t/nowhere"}, OptionError, "there is a blank before the path"),
+        ({"path": " file:///nowhere"}, OptionError, "there is a blank before the path"),
+        ({"path": "/nowhere\n"}, OptionError, "there is a blank behind the path"),
+        ({"path": "nowhere "}, OptionError, "there is a blank behind the path"),
+        ({"paths": '["/nowhere", " /nowhere"]'}, OptionError, "' /nowhere': there is a blank"),
     ],
 )
 def test_what_is_not_there(
@@ -119,6 +135,21 @@ def test_what_is_not_there(
 ) -> None:
     with pytest.raises(error, match=text):
         BatchReader({"path": str(root), **options}, spark_schema()).partitions()
+
+
+def test_a_table_of_the_catalogue() -> None:
+    """Spark hands a table's options to no Python source: it is made without any."""
+    with pytest.raises(OptionError, match=r"'path' is missing: .*; use CREATE TEMPORARY VIEW"):
+        BatchReader({}, spark_schema())
+    with pytest.raises(OptionError, match=r"'path' is missing: load\(\) takes the .* store$"):
+        BatchReader({"topics": "orders"}, spark_schema())
+
+
+def test_a_store_whose_name_has_blanks(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / " a store "
+    shutil.copytree(root, path)
+    partitions = BatchReader({"path": str(path)}, spark_schema()).partitions()
+    assert {partition.path for partition in partitions} == {str(path)}
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,10 @@ def test_options_have_defaults_and_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
+        ("minpartitions", "4", "no option 'minPartitions'.*; the batch source has it"),
+        ("startingoffsets", "4", "no option 'startingOffsets'.*; the batch source has it"),
+        ("path", " /data/store", "option 'path' is ' /data/store': there is a blank before"),
+        ("path", "/data/store ", "option 'path' is '/data/store ': there is a blank behind"),
         ("queuenum", "4", "the sink has no option 'queuenum'; nearest is 'queueNums'"),
         ("queuenums", "0", "'queueNums' must be 1 to 65536.*got '0'"),
         ("topic", "a b", "'topic' must be 1 to 127 of.*got 'a b'"),

@@ -354,7 +354,7 @@ def test_only_errors_that_say_all_are_told_plainly(
         (
             {"consumeUntil": "last"},
             OptionError,
-            "the streaming source has no option 'consumeuntil'",
+            "the streaming source has no option 'consumeUntil'",
         ),
         ({"maxTriggerDelay": "1m"}, OptionError, "without 'minMessagesPerTrigger'"),
         (

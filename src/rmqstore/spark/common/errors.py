@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from rmqstore.errors import StoreError
 from rmqstore.spark.common.columns import SchemaError
 from rmqstore.spark.common.options import OptionError
+from rmqstore.spark.common.versions import PySparkVersionError
 
 __all__ = ["RowError", "one_line_errors"]
 
@@ -21,7 +22,7 @@ class RowError(ValueError):
     """A row is none that the store takes; the message names partition, column and row."""
 
 
-_PLAIN = (OptionError, SchemaError, RowError, StoreError)
+_PLAIN = (OptionError, SchemaError, RowError, PySparkVersionError, StoreError)
 _CAUSES = (*_PLAIN, OSError, ValueError)  # whose text is in the message
 
 

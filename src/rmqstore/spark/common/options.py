@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rmqstore.arguments import wrong_type
+from rmqstore.spark.common.option_names import KNOWN_OPTIONS
 from rmqstore.times import to_millis
 
 __all__ = ["OptionError", "Options", "absolute_path", "millis_of"]
@@ -28,7 +29,24 @@ _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SECONDS |= {name: _SECONDS[name[:1]] for name in ("second", "minute", "hour", "day")}
 _SECONDS |= {f"{name}s": _SECONDS[name] for name in ("second", "minute", "hour", "day")}
+_NO_OPTIONS = (
+    "; the options of a table do not reach a Python source: use CREATE TEMPORARY VIEW ... USING "
+    "rmqstore OPTIONS (path '...'), and df.write to write"
+)
 _FLAGS = {"true": True, "false": False}
+
+
+def _unknown(key: str, names: Iterable[str], what: str) -> str:
+    """Return what is wrong with an option that is not taken here."""
+    lowered = key.lower()
+    spelled = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(lowered, spelled, 1)
+    hint = f"; nearest is {spelled[near[0]]!r}" if near else ""
+    for taker, theirs in KNOWN_OPTIONS.items():
+        for name in theirs:
+            if name.lower() == lowered:
+                return f"{what} has no option {name!r}{hint}; {taker} has it"
+    return f"{what} has no option {key!r}{hint}"
 
 
 class OptionError(ValueError):
@@ -65,14 +83,11 @@ class Options:
     ) -> None:
         known = {name.lower(): name for name in (*_FRAMEWORK, *names)}
         known |= {alias.lower(): name for alias, name in (aliases or {}).items()}
-        spelled = {name.lower(): name for name in (*names, *(aliases or {}))}
         self._values: dict[str, str] = {}
         for key, value in given.items():
             lowered = key.lower()
             if lowered not in known:
-                near = difflib.get_close_matches(lowered, spelled, 1)
-                hint = f"; nearest is {spelled[near[0]]!r}" if near else ""
-                raise OptionError(f"{what} has no option {key!r}{hint}")
+                raise OptionError(_unknown(key, (*names, *(aliases or {})), what))
             name = known[lowered]
             if self._values.get(name, value) != value:
                 raise OptionError(f"option {name!r} is given twice, under two names")
@@ -184,7 +199,10 @@ class Options:
         else:
             found = [self._values["path"]] if "path" in self._values else []
         if not found or not all(found):
-            raise OptionError("option 'path' is missing: load() takes the directory of a store")
+            hint = "" if self._values else _NO_OPTIONS
+            raise OptionError(
+                f"option 'path' is missing: load() takes the directory of a store{hint}"
+            )
         return tuple(absolute_path("option 'path'", path) for path in found)
 
     def together(self, *names: str) -> None:
@@ -230,6 +248,10 @@ def absolute_path(argument: str, path: str | os.PathLike[str]) -> str:
     if not isinstance(path, (str, os.PathLike)):
         raise wrong_type(argument, "str or os.PathLike", path)
     text = os.fsdecode(path)
+    bare = text.strip()
+    if bare != text and (bare.startswith(("/", "file:")) or not os.path.lexists(text)):
+        side = "before" if text[:1].isspace() else "behind"
+        raise OptionError(f"{argument} is {text!r}: there is a blank {side} the path")
     parts = urlsplit(text)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         text = unquote(parts.path)

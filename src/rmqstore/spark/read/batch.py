@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from rmqstore.spark.common.errors import one_line_errors
+from rmqstore.spark.common.option_names import BATCH_ALIASES, BATCH_OPTIONS
 from rmqstore.spark.common.options import OptionError, Options
 from rmqstore.spark.common.schema import columns_of
 from rmqstore.spark.read.filters import Condition, Filters, condition_of
-from rmqstore.spark.read.options import ALIASES, COMMON_OPTIONS, parse_selection
+from rmqstore.spark.read.options import parse_selection
 from rmqstore.spark.read.partitions import read_partition
 from rmqstore.spark.read.plan import plan
 from rmqstore.spark.read.positions import parse_from, parse_until
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchReader"]
 
-_OPTIONS = (*COMMON_OPTIONS, "consumeUntil", "consumeUntilTimestamp", "scan")
-_ALIASES = {
-    **ALIASES,
-    "endingOffsets": "consumeUntil",
-    "endingTimestamp": "consumeUntilTimestamp",
-    "endingOffsetsByTimestamp": "consumeUntilTimestamp",
-}
 _WAYS = ("auto", "commitlog", "consumequeue", "index")
 _QUEUE_OPTIONS = (
     "queues",
@@ -112,7 +106,7 @@ class BatchReader(DataSourceReader):
 
 
 def _query(given: Mapping[str, str], schema: StructType) -> Query:
-    options = Options(given, _OPTIONS, _ALIASES, what="the batch source")
+    options = Options(given, BATCH_OPTIONS, BATCH_ALIASES, what="the batch source")
     columns = columns_of(schema)
     selection = parse_selection(options)
     if selection.columns is not None and set(selection.columns) != set(columns):

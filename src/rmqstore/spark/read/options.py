@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
 __all__ = [
-    "ALIASES",
-    "COMMON_OPTIONS",
     "OnCorrupt",
     "Selection",
     "check_names",
@@ -39,40 +37,6 @@ __all__ = [
 ]
 
 OnCorrupt = Literal["raise", "skip", "stop"]
-
-COMMON_OPTIONS = (
-    "topics",
-    "topicPattern",
-    "queues",
-    "tags",
-    "keys",
-    "sql",
-    "consumeFrom",
-    "consumeFromTimestamp",
-    "onNoTimestampMatch",
-    "group",
-    "columns",
-    "includeProperties",
-    "minPartitions",
-    "maxPartitionBytes",
-    "maxMessagesPerPartition",
-    "failOnDataLoss",
-    "onCorrupt",
-)
-"""Names that batch and stream take."""
-
-ALIASES = {
-    "subscribe": "topics",
-    "subscribePattern": "topicPattern",
-    "assign": "queues",
-    "startingOffsets": "consumeFrom",
-    "startingTimestamp": "consumeFromTimestamp",
-    "startingOffsetsByTimestamp": "consumeFromTimestamp",
-    "startingOffsetsByTimestampStrategy": "onNoTimestampMatch",
-    "includeHeaders": "includeProperties",
-    "maxRecordsPerPartition": "maxMessagesPerPartition",
-}
-"""Kafka's names of some of them."""
 
 _POLICIES: dict[str, OnCorrupt] = {"fail": "raise", "skip": "skip", "stop": "stop"}
 _QUEUE_ID_MOST = 0x7FFFFFFF

@@ -16,6 +16,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.layout import log_paths
 from rmqstore.spark.common.columns import COLUMNS, SINK_COLUMNS, SchemaError
+from rmqstore.spark.common.option_names import SINK_OPTIONS
 from rmqstore.spark.common.options import OptionError, Options
 
 if TYPE_CHECKING:
@@ -29,16 +30,6 @@ __all__ = [
     "sink_columns",
 ]
 
-_OPTIONS = (
-    "topic",
-    "queueNums",
-    "flush",
-    "allowOverwrite",
-    "jobId",
-    "batchId",
-    "lockTimeout",
-    "config",
-)
 _QUEUES_MOST = 65536
 _LOCK_SECONDS = 60.0
 _JOB_ID_LENGTH = 256
@@ -136,7 +127,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     OptionError
         One is unknown, out of range or contradicts another; the message names it.
     """
-    options = Options(given, _OPTIONS, what="the sink")
+    options = Options(given, SINK_OPTIONS, what="the sink")
     found = options.paths()
     if len(found) > 1:
         raise OptionError(f"option 'path' names {len(found)} stores; a sink writes one")

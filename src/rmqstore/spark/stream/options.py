@@ -1,33 +1,16 @@
-"""The options of ``spark.readStream``, beside those that batches take as well.
-
-Aliases are those of Spark's Kafka source that mean the same.
-"""
+"""The options of ``spark.readStream``, beside those that batches take as well."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rmqstore.spark.common.option_names import STREAM_ALIASES, STREAM_OPTIONS
 from rmqstore.spark.common.options import OptionError, Options
-from rmqstore.spark.read.options import ALIASES, COMMON_OPTIONS, Selection, parse_selection
+from rmqstore.spark.read.options import Selection, parse_selection
 from rmqstore.spark.read.positions import Positions, parse_from
 
-__all__ = ["STREAM_ALIASES", "STREAM_OPTIONS", "StreamOptions", "parse_stream_options"]
-
-STREAM_OPTIONS = (
-    "maxMessagesPerTrigger",
-    "maxBytesPerTrigger",
-    "minMessagesPerTrigger",
-    "maxTriggerDelay",
-    "discoveryInterval",
-)
-"""Names that only streams take."""
-
-STREAM_ALIASES = {
-    "maxOffsetsPerTrigger": "maxMessagesPerTrigger",
-    "minOffsetsPerTrigger": "minMessagesPerTrigger",
-}
-"""Kafka's names of some of them."""
+__all__ = ["StreamOptions", "parse_stream_options"]
 
 _DELAY_SECONDS = 900.0
 _DISCOVERY_SECONDS = 1.0
@@ -82,12 +65,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     StoreNotFoundError
         A path is no store.
     """
-    options = Options(
-        given,
-        (*COMMON_OPTIONS, *STREAM_OPTIONS),
-        {**ALIASES, **STREAM_ALIASES},
-        what="the streaming source",
-    )
+    options = Options(given, STREAM_OPTIONS, STREAM_ALIASES, what="the streaming source")
     selection = parse_selection(options)
     start = parse_from(options) or Positions("consumeFrom", "last")
     group = options.text("group")

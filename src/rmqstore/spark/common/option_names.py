@@ -1,0 +1,86 @@
+"""The names of all options, each in its own case: Spark hands them over in lower case.
+
+Aliases are those of Spark's Kafka source that mean the same.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BATCH_ALIASES",
+    "BATCH_OPTIONS",
+    "KNOWN_OPTIONS",
+    "SINK_OPTIONS",
+    "STREAM_ALIASES",
+    "STREAM_OPTIONS",
+]
+
+_COMMON = (
+    "topics",
+    "topicPattern",
+    "queues",
+    "tags",
+    "keys",
+    "sql",
+    "consumeFrom",
+    "consumeFromTimestamp",
+    "onNoTimestampMatch",
+    "group",
+    "columns",
+    "includeProperties",
+    "minPartitions",
+    "maxPartitionBytes",
+    "maxMessagesPerPartition",
+    "failOnDataLoss",
+    "onCorrupt",
+)
+_COMMON_ALIASES = {
+    "subscribe": "topics",
+    "subscribePattern": "topicPattern",
+    "assign": "queues",
+    "startingOffsets": "consumeFrom",
+    "startingTimestamp": "consumeFromTimestamp",
+    "startingOffsetsByTimestamp": "consumeFromTimestamp",
+    "startingOffsetsByTimestampStrategy": "onNoTimestampMatch",
+    "includeHeaders": "includeProperties",
+    "maxRecordsPerPartition": "maxMessagesPerPartition",
+}
+
+BATCH_OPTIONS = (*_COMMON, "consumeUntil", "consumeUntilTimestamp", "scan")
+BATCH_ALIASES = {
+    **_COMMON_ALIASES,
+    "endingOffsets": "consumeUntil",
+    "endingTimestamp": "consumeUntilTimestamp",
+    "endingOffsetsByTimestamp": "consumeUntilTimestamp",
+}
+
+STREAM_OPTIONS = (
+    *_COMMON,
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "minMessagesPerTrigger",
+    "maxTriggerDelay",
+    "discoveryInterval",
+)
+STREAM_ALIASES = {
+    **_COMMON_ALIASES,
+    "maxOffsetsPerTrigger": "maxMessagesPerTrigger",
+    "minOffsetsPerTrigger": "minMessagesPerTrigger",
+}
+
+SINK_OPTIONS = (
+    "topic",
+    "queueNums",
+    "flush",
+    "allowOverwrite",
+    "jobId",
+    "batchId",
+    "lockTimeout",
+    "config",
+)
+
+KNOWN_OPTIONS = {
+    "the batch source": (*BATCH_OPTIONS, *BATCH_ALIASES),
+    "the streaming source": (*STREAM_OPTIONS, *STREAM_ALIASES),
+    "the sink": SINK_OPTIONS,
+}
+"""By what takes them, all names."""
