@@ -44,6 +44,10 @@ cdef struct Recovery:
     int64_t seconds_ns
     bint completed_file
     bint changed                 # something was repaired already
+    int64_t lost_from            # a closed store's log ends there, although ``lost_by`` names it
+    int64_t lost_until           # up to here; 0: nothing is lost
+    char lost_by[FAILURE_PATH_BYTES]
+    bint lacking                 # queues lack files or units that the watermark's digest misses
 
 
 cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
