@@ -16,6 +16,7 @@ from rmqstore.warn import log_warning
 __all__ = ["describe_recovery", "describe_verification"]
 
 _UNITS_SHOWN = 8
+_FILES_SHOWN = 4  # of queues that lack some
 
 
 def describe_recovery(
@@ -66,6 +67,12 @@ def describe_recovery(
         notes.append(f"{filled} damaged ranges were filled")
     if found["full_dispatch"]:
         notes.append("queues were completed from the whole log")
+    if found["lacks"]:
+        shown = "; ".join(f"{file} is {what}" for file, what in found["lacks"][:_FILES_SHOWN])
+        more = ", ..." if len(found["lacks"]) > _FILES_SHOWN else ""
+        made = "derived from the log in memory" if mode == "r" else "written anew from the log"
+        notes.append(f"queue files: {shown}{more}: their units were {made}")
+        log_warning("%s: %s", path, notes[-1])
     if found["index_set_aside"]:
         notes.append(
             f"{found['index_set_aside']} index files that could not be used were moved to "

@@ -320,7 +320,8 @@ cdef enum:
 cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) noexcept nogil:
     """Check before writing: every file has the right size, none is missing.
 
-    Returns how many short files may be completed; LENGTHS_COMPLETED completes them.
+    Returns how many short files may be completed; LENGTHS_COMPLETED completes them.  Those of a
+    queue can be made from the log: any may be short, and one that is missing counts too.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef FileSlot *slot
@@ -333,16 +334,15 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
         if slot.start % files.file_size:
             return fail(failure, E_INCOMPATIBLE, path, "the name is no multiple of the file size",
                         -1, slot.start, files.file_size)
-        if i and slot.start != files.slots[i - 1].start + files.file_size:
+        if i and files.of_queue and slot.start > files.slots[i - 1].start:
+            short_files += slot.start != files.slots[i - 1].start + files.file_size
+        elif i and slot.start != files.slots[i - 1].start + files.file_size:
             return fail(failure, E_INCOMPATIBLE, path,
                         "does not follow the file before it: one is missing or overlaps",
                         -1, slot.start, files.slots[i - 1].start + files.file_size)
         if slot.length == files.file_size:
             continue
-        # A queue's file that a power cut left empty is made again; one that lost its end later
-        # was truncated by another process.
-        if slot.length > files.file_size or (
-                i < used - 1 and not (files.of_queue and slot.length == 0)):
+        if slot.length > files.file_size or (i < used - 1 and not files.of_queue):
             return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
                         -1, slot.length, files.file_size)
         short_files += 1

@@ -47,6 +47,7 @@ cdef enum:
     FIELD_BODY_STREAM
     FIELD_TORN
     FIELD_CUT
+    FIELD_LOST
 
 
 cdef const char *record_field_name(int64_t field) noexcept nogil:
@@ -78,6 +79,8 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
         return "the compressed body cannot be inflated"
     if field == FIELD_TORN:
         return "a sector of the topic or the properties is zero"
+    if field == FIELD_LOST:
+        return "the log ended here, though queues, index or checkpoint named more of it"
     return "the file ends within the record"
 
 

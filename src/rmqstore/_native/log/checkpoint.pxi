@@ -25,6 +25,7 @@ cdef struct Watermark:
     uint32_t last_crc            # over all of its bytes
     int64_t slot_num             # of an index file; 0 if written by an earlier version
     int64_t entry_num
+    int32_t fronts               # digest of where the queues' files begin; 0: unknown
 
 cdef struct Checkpoint:
     bint stale                   # there was a watermark, but it cannot be trusted
@@ -32,6 +33,8 @@ cdef struct Checkpoint:
     int64_t logics
     int64_t index
     int64_t confirmed            # of RocketMQ 5: the log had at least this many bytes; 0: unknown
+    int64_t marked               # what the watermark named, whatever became of it; 0: none
+    int64_t marked_record        # and its last record, -1: none
     Watermark mark
 
 
@@ -42,6 +45,7 @@ cdef int64_t checkpoint_read(int root, Checkpoint *into) noexcept nogil:
     cdef int64_t rc
     cdef int64_t fd = sys_open_file(root, "checkpoint", O_RDONLY, &status)
     memset(into, 0, sizeof(Checkpoint))
+    into.marked_record = -1
     if fd == -ENOENT:
         return 0
     if fd < 0:
@@ -58,6 +62,9 @@ cdef int64_t checkpoint_read(int root, Checkpoint *into) noexcept nogil:
         into.confirmed = max(get_i64(page + CHECKPOINT_MASTER_FLUSHED),
                              get_i64(page + CHECKPOINT_CONFIRMED))
     watermark_read(page + WATERMARK_AT, &into.mark)
+    if into.mark.valid:
+        into.marked = into.mark.dispatched
+        into.marked_record = into.mark.last_record
     return 0
 
 
@@ -93,6 +100,7 @@ cdef void watermark_read(const char *at, Watermark *mark) noexcept nogil:
     mark.last_crc = <uint32_t>get_i32(at + 72)
     mark.slot_num = get_i32(at + 76)
     mark.entry_num = get_i32(at + 80)
+    mark.fronts = get_i32(at + 84)
 
 
 # What a watermark asserts about the store.
@@ -155,6 +163,7 @@ cdef int64_t checkpoint_write(
         put_i32(mark + 72, <int32_t>last_crc)
         put_i32(mark + 76, <int32_t>store.indexes.slot_num)
         put_i32(mark + 80, <int32_t>store.indexes.entry_num)
+        put_i32(mark + 84, queue_fronts(store))
         put_i32(mark + WATERMARK_CRC, <int32_t>crc32_update(0, mark, WATERMARK_CRC))
         if not marked:
             memset(mark, 0, WATERMARK_BYTES)
@@ -195,6 +204,21 @@ cdef bint index_is_vouched(IndexSet *indexes, const Watermark *mark) noexcept no
     return mark.valid and mark.clean and not indexes.repaired \
         and mark.index_end == index_set_end(indexes) \
         and mark.index_entries == index_set_entries(indexes)
+
+
+cdef int32_t queue_fronts(Store *store) noexcept nogil:
+    """A digest of the queues that have files, and of the byte at which each begins; not 0."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef uint64_t total = 0
+    cdef uint64_t hash
+    while queue != NULL:
+        if file_set_count(&queue.files):
+            hash = (queue.topic.hash ^ <uint64_t>queue.id) * 0x9E3779B97F4A7C15ULL
+            hash = (hash ^ (hash >> 29) ^ <uint64_t>file_set_start(&queue.files)) \
+                * 0xBF58476D1CE4E5B9ULL
+            total += hash ^ (hash >> 32)
+        queue = next_queue(queue)
+    return <int32_t>(total ^ (total >> 32)) | 1
 
 
 cdef int64_t queues_digest(

@@ -48,6 +48,10 @@ cdef struct Recovery:
     bint made_abort
     bint idle                    # closed in good order, and found so: nothing was repaired
     int64_t end                  # of the log
+    int64_t lost_from            # a closed store's log ends there, although ``lost_by`` names it
+    int64_t lost_until           # up to here; 0: nothing is lost
+    char lost_by[FAILURE_PATH_BYTES]
+    bint lacking                 # queues lack files or units that the watermark's digest misses
 
 
 cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:

@@ -309,7 +309,8 @@ cdef int64_t derived_begin_earlier(
 cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
     """After the walk: keep units after the queue's end that belong to it nevertheless.
 
-    Those are of multi-dispatch, from records of other queues.
+    Those are of multi-dispatch, from records of other queues.  Returns the queue offset behind the
+    mark of one that was given, 0 if there is no mark, or a status.
     """
     cdef Unit unit
     cdef int64_t at = atomic_peek(&queue.max_offset)
@@ -336,6 +337,10 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
                 atomic_set(&queue.last_end, unit.physical_offset + unit.size)
                 atomic_set(&queue.max_offset, at + 1)
         at += 1
+    if stop > atomic_peek(&queue.max_offset) and queue.life.start == 0 \
+            and recovered_unit(queue, stop - 1, &unit) == 0 \
+            and unit.size == 0 and unit.tags_code == OFFSET_GIVEN:
+        return stop
     return 0
 
 

@@ -1,9 +1,28 @@
 # What opening found, and the check of a whole store, as Python objects.
 
+cdef dict LACKS = {
+    LACKS_FILE: "missing", LACKS_ALL: "empty", LACKS_END: "short", LACKS_UNITS: "without units",
+    LACKS_FRONT: "not the first: one in front of it is missing", LACKS_EXT: "without ext units"}
+
+
+cdef list lacks_of(Store *store):
+    """``(file, what is wrong with it)`` for each queue whose files showed a loss."""
+    cdef Queue *queue = first_queue(&store.table)
+    lacks = []
+    while queue != NULL:
+        if queue.lacks != LACKS_NOTHING:
+            lacks.append((
+                os_path.join(fsdecode(queue.files.directory), f"{queue.lacks_at:020d}"),
+                LACKS[queue.lacks]))
+        queue = next_queue(queue)
+    return lacks
+
+
 cdef dict recovery_of(OpenStore engine):
     cdef Store *store = engine.entered()
     cdef int64_t start = log_first(store)
     cdef int64_t end, i
+    cdef char text[FAILURE_WHAT_BYTES]
     with nogil:
         end = log_end(store)
     ranges = []
@@ -24,6 +43,10 @@ cdef dict recovery_of(OpenStore engine):
     broken = []
     for i in range(min(store.table.broken_links, BROKEN_NOTED)):
         broken.append(fsdecode(<char *>store.table.broken[i]))
+    if not store.writable and store.recovery.lost_until:
+        lost_text(store, text, FAILURE_WHAT_BYTES)
+        ranges.append(("damaged", store.recovery.lost_from, store.recovery.lost_until, -1,
+                       text.decode("utf-8", "replace"), "", False))
     found = dict(
         broken_links=broken,
         clean=bool(store.recovery.clean), records_checked=store.recovery.records_checked,
@@ -36,7 +59,7 @@ cdef dict recovery_of(OpenStore engine):
         checked_from=store.recovery.checked_from,
         completed_file=bool(store.recovery.completed_file),
         seconds=store.recovery.seconds_ns / 1e9, log_start=start, log_end=end,
-        skipped=atomic_get(&store.dispatch.skipped))
+        skipped=atomic_get(&store.dispatch.skipped), lacks=lacks_of(store))
     store_leave(store)
     return found
 

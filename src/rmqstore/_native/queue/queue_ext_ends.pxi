@@ -150,8 +150,7 @@ cdef int64_t queue_ext_check(Queue *queue, Failure *failure) noexcept nogil:
         if slot.start % ext.files.file_size:
             return fail(failure, E_INCOMPATIBLE, path, "the name is no multiple of the file size",
                         -1, slot.start, ext.files.file_size)
-        if slot.length > ext.files.file_size or (
-                i < ext.files.count - 1 and 0 < slot.length < ext.files.file_size):
+        if slot.length > ext.files.file_size:
             return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
                         -1, slot.length, ext.files.file_size)
     return 0

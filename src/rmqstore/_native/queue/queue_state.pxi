@@ -5,6 +5,7 @@
 cdef enum:
     QUEUE_WINDOW = 256 << 10     # bytes of blocks reserved at a time
     FLOOR_UNITS = 4096           # units examined in one step
+    OFFSET_GIVEN = 0x4E455649    # tags code of an empty unit at an offset that was given away
     EXT_ADDRESS = -2147483649    # tags codes up to this are addresses in consumequeue_ext
     FILTER_POSITIONS_MAX = 16    # bits that one subscription has in a bit map
     TOPIC_DIRECTORY_BYTES = 255  # the longest name of a directory
@@ -154,6 +155,8 @@ cdef struct Queue:
     bint completed               # units were written while the store was opened
     atomic_i64 listed            # number of the table's last listing that found its directory; 0: none
     bint deleted                 # "r": its files belong to a deleted topic
+    int lacks                    # LACKS_...: a loss that its files show
+    int64_t lacks_at             # byte of the queue at which that file begins
     int32_t id
 
 

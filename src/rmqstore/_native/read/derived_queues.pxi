@@ -21,6 +21,10 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
         if end < 0:
             return end
         rc = log_goes_on(store, end)
+        if rc == 0 and has_light_queue(store):
+            rc = 1
+        if rc == 0:
+            rc = min(find_end_reading(store, &checkpoint, end), 0)
         if rc < 0:
             return rc
         if rc == 0 and log_is_covered(store, log_first(store), end) == 1:
@@ -30,8 +34,9 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
         if rc == 0 and gaps_are_unqueued(store, log_first(store), end) == 1:
             return 0                         # every record that belongs in a queue
     end = recover_examine(store, &checkpoint, NULL)
-    if end < 0:
-        return end
+    rc = find_end_reading(store, &checkpoint, end) if end >= 0 else end
+    if rc < 0:
+        return rc
     lower_deletions(store, end)
     infer_deleted_topics(store, end)
     # A recovery reads the log's end from its wrote position; set it while the queues are derived.
@@ -44,6 +49,21 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
         atomic_raise(&store.view.log_end, end)
         log_end_searched(store, monotonic_ns())
         mark_unnamed(store)
+    return rc
+
+
+cdef int64_t find_end_reading(
+    Store *store, const Checkpoint *checkpoint, int64_t end,
+) noexcept nogil:
+    """As find_lost_end, unless the store has got an owner, who appends, since it was opened."""
+    cdef stat_t status
+    cdef int64_t rc
+    if not store.recovery.clean:
+        return 0
+    rc = find_lost_end(store, checkpoint, end)
+    if rc > 0 and (store_is_owned(store) or fstatat(
+            store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) == 0):
+        store.recovery.lost_until = 0
     return rc
 
 
@@ -93,7 +113,7 @@ cdef int64_t derive_queues(
         return derive_ends(store) if rc >= 0 else rc
     if rc == 0:
         rc = recover_queues(store, checkpoint, NULL)
-    if rc == 1 and has_short_queue(store):   # the digest does not cover all that a file lost
+    if queues_lack(store, checkpoint) and rc == 1:   # the digest does not cover all of that
         rc = 0
     if rc == 1:
         rc = derive_walk(store, checkpoint.mark.dispatched, end)
@@ -118,14 +138,12 @@ cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
     return rc
 
 
-cdef bint has_short_queue(Store *store) noexcept nogil:
-    """Whether a queue's file has lost its end, which a recovery would restore."""
+cdef bint has_light_queue(Store *store) noexcept nogil:
+    """Whether there is a queue whose units are of records of others."""
     cdef Queue *queue = first_queue(&store.table)
-    cdef int64_t i
     while queue != NULL:
-        for i in range(queue.files.count):
-            if queue.files.slots[i].length < queue.files.file_size:
-                return True
+        if topic_is_light(queue.topic):
+            return True
         queue = next_queue(queue)
     return False
 

@@ -72,6 +72,12 @@ cdef int64_t recover_repair(
     if rc < 0:
         return rc
     store.recovery.completed_file = rc > 0
+    if store.recovery.lost_until:
+        rc = keep_lost_offsets(store, failure)
+        if rc == 0:
+            rc = log_replace_lost(store, &end, failure)
+        if rc < 0:
+            return rc
     if store.log.count:
         rc = recover_log(store, end, failure)
         if rc == 0:
@@ -90,7 +96,8 @@ cdef int64_t recover_repair(
         rc = recover_queues(store, checkpoint, failure)
     if rc < 0:
         return rc
-    known = rc == 1 and completed == 0       # the digest does not cover all that a file lost
+    # The digest does not cover all that a file lost.
+    known = rc == 1 and completed == 0 and not store.recovery.lacking
     KILL_POINT("recover-after-queues")
     key_start = recover_index(store, checkpoint, known, failure)
     if key_start < 0:

@@ -13,7 +13,13 @@ cdef int64_t recover_find_end(
     cdef int64_t end = recover_examine(store, checkpoint, failure)
     if end < 0:
         return end
-    rc = damages_decide(store, failure)
+    rc = find_lost_end(store, checkpoint, end) if store.recovery.clean else 0
+    if rc < 0:
+        return fail(failure, rc, set_directory(&store.log, 0), "cannot be read", -1, 0, 0)
+    if rc > 0:
+        rc = refuse_lost_end(store, failure)
+    if rc == 0:
+        rc = damages_decide(store, failure)
     return rc if rc < 0 else end
 
 

@@ -43,6 +43,8 @@ cdef int64_t recover_precheck(
     cdef int64_t rc = 0
     cdef bint clean = store.recovery.clean
     cdef bint known = (clean or checkpoint.mark.dispatched <= end) and not log_has_holes(store)
+    store.recovery.lacking = queues_lack(store, checkpoint) or store.recovery.lost_until > 0
+    known = known and not store.recovery.lacking
     if store.recovery.full or not checkpoint.mark.valid:
         return 0                             # the whole log was examined already
     atomic_set(&store.log.wrote, end)
@@ -196,17 +198,19 @@ cdef int64_t recover_ends(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
-    cdef int64_t rc, first, stop, floor
+    cdef int64_t rc, first, stop, floor, given
     if queue.files.count == 0:
         queue.next_offset = 0
         return 0
-    rc = recover_tail(store, queue)
-    if rc < 0:
-        return rc
+    given = recover_tail(store, queue)
+    if given < 0:
+        return given
     stop = atomic_get(&queue.max_offset) * UNIT_BYTES
-    rc = queue_cut(queue, atomic_get(&queue.max_offset))
+    rc = queue_fill_gaps(queue)
+    if rc == 0:
+        rc = queue_cut(queue, atomic_get(&queue.max_offset), given)
     # A single file after the end, empty as it was created, stays.
-    if rc >= 0 and queue.life.start and (
+    if rc >= 0 and queue.life.start and given == 0 and (
             rc > 0 or queue.files.slots[queue.files.count - 1].start
             >= stop + queue.files.file_size):
         rc = queue_trim(queue, stop)
@@ -216,8 +220,8 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
         return rc
     first = queue.files.slots[0].start // UNIT_BYTES
     stop = max(first, atomic_get(&queue.max_offset))
-    queue.next_offset = stop
-    if stop > 0:
+    queue.next_offset = max(stop, given)
+    if queue.next_offset > 0:
         queue_count_light(&store.table, queue)
     atomic_set(&queue.max_offset, stop)
     atomic_set(&queue.files.wrote, stop * UNIT_BYTES)
@@ -291,8 +295,11 @@ cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept n
     return 0
 
 
-cdef int64_t queue_cut(Queue *queue, int64_t used) noexcept nogil:
-    """Zero every nonzero unit from ``used`` on; 1 if there was one."""
+cdef int64_t queue_cut(Queue *queue, int64_t used, int64_t given) noexcept nogil:
+    """Zero every nonzero unit from ``used`` on; 1 if there was one.
+
+    But for the mark of an offset that was given, before ``given``; 0: there is none.
+    """
     cdef MappedFile *file = NULL
     cdef char *end
     cdef char *at
@@ -307,8 +314,10 @@ cdef int64_t queue_cut(Queue *queue, int64_t used) noexcept nogil:
             return rc
         at = file.base + max(0, used * UNIT_BYTES - start)
         end = file.base + file.size
+        if given:
+            end = min(end, file.base + max(0, (given - 1) * UNIT_BYTES - start))
         # Holes read as zeros; only data is touched.
-        rc = queue_cut_range(queue, file, at - file.base, end - file.base)
+        rc = queue_cut_range(queue, file, at - file.base, end - file.base) if at < end else 0
         mapped_file_release(file)
         if rc < 0:
             return rc
