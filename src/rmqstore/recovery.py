@@ -26,6 +26,7 @@ def describe_recovery(
     was_closed: bool,
     newer: list[Newer],
     damaged_files: Sequence[str] = (),
+    sizes: Sequence[str] = (),
 ) -> Recovery:
     """Return what the core found as a ``Recovery``, and log what was damaged.
 
@@ -42,6 +43,8 @@ def describe_recovery(
         What the store has of RocketMQ 5.
     damaged_files : sequence of str
         What is wrong with files of the log.
+    sizes : sequence of str
+        Notes on file sizes.
     """
     notes = [str(one) for one in newer if one.reading]
     for note in notes:
@@ -66,6 +69,9 @@ def describe_recovery(
             "rmqstore-quarantine/index"
         )
         log_warning("%s: %s", path, notes[-1])
+    for note in sizes:
+        log_warning("%s: %s", path, note)
+    notes += sizes
     if found["skipped"]:
         notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
     return Recovery(
