@@ -21,13 +21,13 @@ from rmqstore.config_fields import (
     check_value,
     choice,
     describe,
+    file_size,
     function,
     integer,
     parse_value,
     specs_of,
     text,
 )
-from rmqstore.open_sizes import note_open
 
 if TYPE_CHECKING:
     from rmqstore.services.transaction import InDoubt
@@ -36,9 +36,7 @@ __all__ = ["RmqStoreWarning", "StoreConfig"]
 
 _HOURS = r"\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?"
 _LEVELS = r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd])*"
-_INDEX_HEADER_BYTES = 40
-_SLOT_BYTES = 4
-_ENTRY_BYTES = 20
+_INDEX_HEADER_BYTES, _SLOT_BYTES, _ENTRY_BYTES = 40, 4, 20
 # What a broker does, and a program of its own only where it is told to.
 _BROKER_DEFAULTS = {"file_reserved_time": 72}
 
@@ -48,7 +46,7 @@ class RmqStoreWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class StoreConfig:
+class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     """Sizes, intervals and limits of a store.
 
     Beside each field stand its type, default, unit and range; below it
@@ -86,6 +84,10 @@ class StoreConfig:
     in Java.  ``None`` as a path is what is opened: both paths are ``None`` by
     default, where 4.9.3 has ``$HOME/store`` and ``$HOME/store/commitlog``.
 
+    A file size that is not set gives way to that of a store's files: it is
+    ``DefaultSize(...)``, which reads as the number, and makes another
+    configuration.  ``max_hash_slot_num`` and ``max_index_num`` do so together.
+
     Nothing is deleted unless told: ``file_reserved_time`` is ``None`` by
     default, which means forever, and ``clean_file_forcibly_enable``, which
     deletes messages that are not as old, is off, where 4.9.3 has 72 hours and
@@ -103,20 +105,15 @@ class StoreConfig:
     read_only_commit_log_store_paths: str | None = text(
         "readOnlyCommitLogStorePaths", None, acts=True
     )
-    mapped_file_size_commit_log: int = integer(
-        "mappedFileSizeCommitLog", 1 << 30, 1024, acts=True, unit="bytes"
+    mapped_file_size_commit_log: int = file_size(
+        "mappedFileSizeCommitLog", 1 << 30, 1024, unit="bytes"
     )
-    mapped_file_size_consume_queue: int = integer(
-        "mappedFileSizeConsumeQueue",
-        6_000_000,
-        UNIT_BYTES,
-        INT_MAX - INT_MAX % 20,
-        acts=True,
-        unit="bytes",
+    mapped_file_size_consume_queue: int = file_size(
+        "mappedFileSizeConsumeQueue", 6_000_000, UNIT_BYTES, INT_MAX - INT_MAX % 20, unit="bytes"
     )
     enable_consume_queue_ext: bool = boolean("enableConsumeQueueExt", False, acts=True)
-    mapped_file_size_consume_queue_ext: int = integer(
-        "mappedFileSizeConsumeQueueExt", 48 << 20, 24, acts=True, unit="bytes"
+    mapped_file_size_consume_queue_ext: int = file_size(
+        "mappedFileSizeConsumeQueueExt", 48 << 20, 24, unit="bytes"
     )
     bit_map_length_consume_queue_ext: int = integer(
         "bitMapLengthConsumeQueueExt", 64, 0, acts=True, unit="bits"
@@ -208,8 +205,8 @@ class StoreConfig:
 
     # Index
     message_index_enable: bool = boolean("messageIndexEnable", True, acts=True)
-    max_hash_slot_num: int = integer("maxHashSlotNum", 5_000_000, 1, acts=True, unit="slots")
-    max_index_num: int = integer("maxIndexNum", 20_000_000, 2, acts=True, unit="entries")
+    max_hash_slot_num: int = file_size("maxHashSlotNum", 5_000_000, 1, unit="slots")
+    max_index_num: int = file_size("maxIndexNum", 20_000_000, 2, unit="entries")
     max_msgs_num_batch: int = integer(
         "maxMsgsNumBatch", 64, 1, unit="messages", no_meaning=why.OF_CAPS
     )
@@ -362,13 +359,21 @@ class StoreConfig:
         for name, spec in _SPECS.items():
             check_value(name, getattr(self, name), spec, _DEFAULTS[name])
         size = self.mapped_file_size_consume_queue
-        object.__setattr__(self, "mapped_file_size_consume_queue", size + -size % UNIT_BYTES)
+        if rest := -size % UNIT_BYTES:
+            object.__setattr__(self, "mapped_file_size_consume_queue", size + rest)
         if self.index_file_bytes > INT_MAX:
             raise ValueError(
                 f"max_hash_slot_num is {self.max_hash_slot_num} and max_index_num is "
                 f"{self.max_index_num}, which makes index files of {self.index_file_bytes} bytes, "
                 f"must be at most {INT_MAX}"
             )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether a store opens the same way with both."""
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, its = vars(self), vars(other)
+        return mine == its and [*map(type, mine.values())] == [*map(type, its.values())]
 
     @property
     def index_file_bytes(self) -> int:
@@ -404,7 +409,7 @@ class StoreConfig:
 
     def replace(self, **changes: Any) -> StoreConfig:
         """Return a copy with some fields changed; it is checked as a new one is."""
-        return note_open(dataclasses.replace(self, **changes), changes, like=self)
+        return dataclasses.replace(self, **changes)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> StoreConfig:
@@ -424,9 +429,7 @@ class StoreConfig:
         -------
         StoreConfig
             Fields that are not in the file have their defaults, but
-            ``file_reserved_time`` has 4.9.3's, which is 72. File sizes that are
-            not in it are inferred from the files of a store that is there, also after
-            :meth:`replace`; a copy by ``dataclasses.replace`` has the defaults instead.
+            ``file_reserved_time`` has 4.9.3's, which is 72.
 
         Raises
         ------
@@ -440,9 +443,8 @@ class StoreConfig:
 
         by_key = {spec.java: name for name, spec in _SPECS.items() if spec.java}
         fields: dict[str, Any] = dict(_BROKER_DEFAULTS)
-        shown = os.fspath(path)
         for entry in read_properties(path):
-            where = f"{shown}, line {entry.line}"
+            where = f"{os.fspath(path)}, line {entry.line}"
             name = by_key.get(entry.key)
             if name is None:
                 if entry.key not in OTHER_KEYS:
@@ -451,16 +453,16 @@ class StoreConfig:
                 continue
             value = entry.value.strip()
             if value != entry.value and _SPECS[name].kind is not str:
-                message = f"{where}: {entry.key} has a space behind its value: a broker ignores it"
-                warnings.warn(message, RmqStoreWarning, stacklevel=2)
+                hint = f"{entry.key} has a space behind its value: a broker ignores it"
+                warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=2)
             try:
                 fields[name] = parse_value(entry.key, value, _SPECS[name], _DEFAULTS[name])
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None
         try:
-            return note_open(cls(**fields), fields)
+            return cls(**fields)
         except ValueError as error:
-            raise ValueError(f"{shown}: {error}") from None
+            raise ValueError(f"{os.fspath(path)}: {error}") from None
 
     def unsupported(self) -> list[str]:
         """Return the fields that were changed without effect.

@@ -18,11 +18,13 @@ __all__ = [
     "INT_MAX",
     "LONG_MAX",
     "UNIT_BYTES",
+    "DefaultSize",
     "Spec",
     "boolean",
     "check_value",
     "choice",
     "describe",
+    "file_size",
     "function",
     "integer",
     "parse_value",
@@ -38,6 +40,21 @@ _KEY = "rmqstore"
 _LINE_WIDTH = 76  # of a field's description: help() adds four
 _INDENT = "    "
 _HOST = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+
+
+class DefaultSize(int):
+    """A file size that nobody set: 4.9.3's default, which gives way to that of a store's files.
+
+    Equal to the same number; a configuration that has one is unequal to one that has the number.
+    """
+
+    __slots__ = ()
+
+    __str__ = int.__repr__
+
+    def __repr__(self) -> str:
+        """Return a text that differs from the number's."""
+        return f"DefaultSize({int(self)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,11 @@ def integer(java: str, default: int | None, low: int, high: int = INT_MAX, **mor
     """
     more.setdefault("optional", default is None)
     return _field(default, Spec(java, int, low=low, high=high, **more))
+
+
+def file_size(java: str, default: int, low: int, high: int = INT_MAX, *, unit: str) -> Any:
+    """Return a dataclass field for a size that the files of a store decide where nobody set it."""
+    return _field(DefaultSize(default), Spec(java, int, low=low, high=high, acts=True, unit=unit))
 
 
 def boolean(java: str, default: bool, **more: Any) -> Any:
@@ -213,7 +235,9 @@ def check_value(name: str, value: object, spec: Spec, default: object = None) ->
         return
     if spec.kind is FunctionType and callable(value):
         return
-    if type(value) is not spec.kind:
+    if type(value) is not spec.kind and not (
+        isinstance(value, DefaultSize) and isinstance(default, DefaultSize)
+    ):
         raise TypeError(
             f"{name} is {value!r} ({type(value).__name__}), must be {spec.kind.__name__}: "
             f"{spec.allowed}"

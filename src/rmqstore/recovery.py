@@ -28,6 +28,7 @@ def describe_recovery(
     newer: list[Newer],
     damaged_files: Sequence[str] = (),
     broken_links: Sequence[str] = (),
+    sizes: Sequence[str] = (),
 ) -> Recovery:
     """Return what the core found as a ``Recovery``, and log what was damaged.
 
@@ -46,6 +47,8 @@ def describe_recovery(
         What is wrong with files of the log.
     broken_links : sequence of str
         Symbolic links that lead nowhere.
+    sizes : sequence of str
+        Notes on file sizes.
     """
     notes = [str(one) for one in newer if one.reading]
     for note in notes:
@@ -79,6 +82,9 @@ def describe_recovery(
             "rmqstore-quarantine/index"
         )
         log_warning("%s: %s", path, notes[-1])
+    for note in sizes:
+        log_warning("%s: %s", path, note)
+    notes += sizes
     if found["skipped"]:
         notes.append(f"{found['skipped']} records name a topic or queue that cannot be")
     return Recovery(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
@@ -22,12 +22,12 @@ from rmqstore.closing import Closing
 from rmqstore.config import StoreConfig
 from rmqstore.consume.consuming import ConsumingEngine
 from rmqstore.errors import IncompatibleStoreError, MessageIllegalError, TopicNotFoundError
+from rmqstore.file_sizes import size_notes, sizes_left_open
 from rmqstore.finding import FindingEngine
 from rmqstore.layout import LogPath, log_directories
 from rmqstore.links import broken_link, broken_links
 from rmqstore.logfiles import damaged_log_files
 from rmqstore.newer import find_newer, refuse_newer
-from rmqstore.open_sizes import EVERY_SIZE, open_sizes
 from rmqstore.recovery import describe_recovery, describe_verification
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
@@ -47,6 +47,14 @@ if TYPE_CHECKING:
 __all__ = ["MessageStore", "Mode"]
 
 Mode = Literal["r", "r+", "a"]
+
+# A field of each kind of files, and its bit of those that the core has for inferred sizes.
+_SIZES = {
+    "mapped_file_size_commit_log": 1,
+    "mapped_file_size_consume_queue": 2,
+    "max_hash_slot_num": 4,
+    "mapped_file_size_consume_queue_ext": 64,
+}
 
 
 class MessageStore(
@@ -113,19 +121,20 @@ class MessageStore(
         chosen = config if config is not None else StoreConfig()
         self._configured = not infer_sizes
         self._serviced = services
+        left_open = _SIZES.keys() if infer_sizes else sizes_left_open(chosen)
         self._open(
             path,
             mode,
             chosen,
             timeout,
             self._read_topics,
-            infer_sizes=EVERY_SIZE if infer_sizes else open_sizes(chosen),
+            infer_sizes=sum(bit for name, bit in _SIZES.items() if name in left_open),
             fill=on_corruption == "fill",
             full=verify == "full",
             places=places,
         )
         try:
-            self._finish_opening(chosen)
+            self._finish_opening(chosen, left_open)
             if mode == "r" and verify == "full":
                 self.recovery = describe_verification(self.path, self.recovery, self._verify())
             if services:
@@ -154,16 +163,17 @@ class MessageStore(
         self._check_writable()
         raise error  # not reached: _check_writable raises
 
-    def _finish_opening(self, chosen: StoreConfig) -> None:
+    def _finish_opening(self, chosen: StoreConfig, left_open: Collection[str]) -> None:
         """Set the Python side of the store: topics, sizes, what recovery did."""
         if self.mode != "r" and not _core.planted("a4"):
             self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
             self._set_topic(topic.topic_name, topic.write_queue_nums)
-        log_size, queue_size, slots, entries = self._sizes()
+        log_size, queue_size, slots, entries, ext_size = self._sizes()
         self._in_force = chosen.replace(
             mapped_file_size_commit_log=log_size,
             mapped_file_size_consume_queue=queue_size,
+            mapped_file_size_consume_queue_ext=ext_size,
             max_hash_slot_num=slots or chosen.max_hash_slot_num,
             max_index_num=entries or chosen.max_index_num,
         )
@@ -176,6 +186,7 @@ class MessageStore(
             newer=self._newer,
             damaged_files=self._damaged_files(chosen, found["log_end"]),
             broken_links=[*self._broken_links, *self._broken_queues(found["broken_links"])],
+            sizes=size_notes(chosen, self._in_force, found, left_open),
         )
 
     def _broken_queues(self, found: list[str]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from rmqstore.cli.progress import Progress
 from rmqstore.cli.state import State, state_of
 from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_bytes, plural
+from rmqstore.cli.verdict import verdict_facts, verdict_fields, verdict_of, verdict_reason
 from rmqstore.errors import StoreError
 from rmqstore.layout import log_directories
 from rmqstore.links import files_below
@@ -54,23 +55,35 @@ _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 def info(*, store: str, config: str | None, count: bool, output: str | None, local: bool) -> None:
     """Say what a store holds: offsets, times, sizes, who has it, sizes in force.
 
-    Of a store that was not closed it says how far the good records go, and how much behind them
-    opening it to write would save and cut.  Of a damaged one it names what is missing: exit code 4.
+    First comes whether a broker of 4.9.3 would start on it; where it would not, or would lose
+    messages, the exit code is 4.  Of a store that was not closed it says how far the good records
+    go, and how much behind them opening it to write would save and cut.  Of a damaged one it names
+    what is missing: exit code 4.
     """
     with open_store(store, "r", config, tell=False) as opened, Progress("counting"):
         state = state_of(opened)
-        facts = _facts(opened, Path(store), state, count=count, local=local)
+        verdict = verdict_of(opened, config)
+        facts = verdict_facts(verdict)
+        facts |= _facts(opened, Path(store), state, count=count, local=local)
     form = resolve(output)
     if form == "table":
-        print_fields(str(store), _info_fields(facts, state))
+        print_fields(
+            f"{store}: {verdict.text}",
+            [*verdict_fields(verdict), *_info_fields(facts, state)],
+            bad=verdict.text if verdict.broker != "starts" else "",
+        )
     elif form == "jsonl":
         write_bytes(json.dumps(facts, ensure_ascii=False).encode() + b"\n")
     else:
         flat = dict(_flatten("", facts))
+        flat["findings"] = [one["message"] for one in facts["findings"]]
         with writer_for("csv", [Column(name) for name in flat]) as writer:
             writer.row(flat)
-    if damage := facts["damage"]:
-        raise CliError(f"{store} is damaged: {'; '.join(damage)}", UNREADABLE)
+    wrong = f" is damaged: {'; '.join(facts['damage'])}" if facts["damage"] else ""
+    if verdict.broker != "starts":
+        wrong += f"{'; ' if wrong else ': '}{verdict_reason(verdict)}"
+    if wrong:
+        raise CliError(f"{store}{wrong}", UNREADABLE)
 
 
 def _facts(

@@ -177,12 +177,19 @@ def print_table(
             writer.row(row)
 
 
-def print_fields(title: str, fields: Sequence[tuple[str, str]]) -> None:
-    """Print names and values below each other; on a terminal, values are folded at blanks."""
+def print_fields(title: str, fields: Sequence[tuple[str, str]], *, bad: str = "") -> None:
+    """Print names and values below each other; on a terminal, values are folded at blanks.
+
+    ``bad``: the end of the title, to be seen.
+    """
     available = room()
     paint = _write_line if available is None else _painter()
     if title:
-        paint(printable(title), [(0, len(title), "bold")])
+        spans = [
+            (0, len(title) - len(bad), "bold"),
+            (len(title) - len(bad), len(title), "bold red"),
+        ]
+        paint(printable(title), [one for one in spans if one[0] < one[1]])
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
         beside = _folded(value, available, width + len(_GAP))

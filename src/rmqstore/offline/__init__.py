@@ -18,13 +18,16 @@ Queues and index of a store, rebuilt by all cores::
 The parts: ranges and what they hold (:class:`LogPlan`, :class:`LogWalk`), queues and index made of
 them (:class:`Build`, and what it is made of), both compared with the files that are there
 (:class:`QueueFiles`, :class:`IndexFileReader`), logs copied (:class:`LogSource`,
-:func:`copy_pieces`) and written (:class:`LogWriter`, :func:`check_table`), and a store made of a
-log with its queues (:func:`seal_store`).
+:func:`copy_pieces`) and written (:class:`LogWriter`, :func:`check_table`), a store made of a
+log with its queues (:func:`seal_store`), and how the start of a 4.9.3 broker ends on a store
+(:func:`broker_start`).
 """
 
 from __future__ import annotations
 
+from rmqstore.offline.broker_start import broker_start, broker_start_of
 from rmqstore.offline.build import Build, BuildStep, BuildTotals, StepReport
+from rmqstore.offline.findings import BrokerStart, Finding
 from rmqstore.offline.index import (
     ChainError,
     IndexEntry,
@@ -89,12 +92,14 @@ __all__ = [
     "SCHEDULE_TOPIC",
     "SLICE_BYTES",
     "UNIT_BYTES",
+    "BrokerStart",
     "Build",
     "BuildStep",
     "BuildTotals",
     "ChainError",
     "Copied",
     "Damage",
+    "Finding",
     "IndexEntry",
     "IndexFileReader",
     "IndexPlan",
@@ -121,6 +126,8 @@ __all__ = [
     "UnitRun",
     "WalkTotals",
     "assign_positions",
+    "broker_start",
+    "broker_start_of",
     "check_contiguous",
     "check_table",
     "copy_pieces",

@@ -282,6 +282,27 @@ cdef int64_t file_set_size_votes(FileSet *files, int64_t size) noexcept nogil:
     return votes if 2 * fitting >= files.count - 1 else 0
 
 
+cdef int64_t file_set_check_size(
+    FileSet *files, int64_t unit, int64_t agreed, int64_t configured, const char *field,
+    Failure *failure,
+) noexcept nogil:
+    """Refuse a configured size if a file has the size that the files agree on; 0 or a status.
+
+    The files are right: a set rewritten at another size is one that its broker does not load.
+    """
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef char what[FAILURE_WHAT_BYTES]
+    cdef int64_t i
+    if agreed <= 0 or agreed == configured or agreed % unit:
+        return 0
+    for i in range(files.count):
+        if files.slots[i].length == agreed:
+            set_file_name(path, files, files.slots[i].place, files.slots[i].start)
+            snprintf(what, FAILURE_WHAT_BYTES, "the size is not the configured one, %s", field)
+            return fail(failure, E_INCOMPATIBLE, path, what, -1, agreed, configured)
+    return 0
+
+
 cdef void file_set_reopen(FileSet *files, int access) noexcept nogil:
     """Make each file reopen at its next use, for reading or writing; no file is in use."""
     cdef int64_t i

@@ -45,9 +45,6 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
     cdef int64_t began = monotonic_ns()
     if began < indexes.size_up_at:
         return 0
-    if indexes.slot_num > 0:
-        indexes.hint.slot_num = indexes.slot_num
-        indexes.hint.entry_num = indexes.entry_num
     fd = index_set_open_directory(indexes, &directory, failure)
     if fd < 0:
         return 0 if fd == -ENOENT else fd
@@ -68,7 +65,9 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
             odd += 1
             odd_size = status.st_size
         if status.st_size > 0:
-            index_ask_file(<int>file, status.st_size, &indexes.hint, choices, &count)
+            if not (indexes.sizes_set and index_vote_length(
+                    <int>file, status.st_size, &indexes.hint, choices, &count)):
+                index_ask_file(<int>file, status.st_size, &indexes.hint, choices, &count)
         close(<int>file)
     closedir(directory)
     if indexes.slot_num == 0:
@@ -88,8 +87,10 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
             return 0                         # the others are damaged
     for i in range(count):
         if choices[i].sound:
-            return fail(failure, E_INCOMPATIBLE, "index", "the size is not the configured one", -1,
-                        odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
+            return fail(failure, E_INCOMPATIBLE, "index",
+                        "the size is not the configured one, of max_hash_slot_num and "
+                        "max_index_num",
+                        -1, odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
     return 0
 
 

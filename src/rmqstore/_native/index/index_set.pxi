@@ -6,7 +6,8 @@ cdef struct IndexSet:
     Lock lock                    # guards files, count, room
     int root
     bint writable
-    IndexSizes hint              # slots and entries from a checkpoint, 0: none
+    IndexSizes hint              # slots and entries configured or of a checkpoint, 0: none
+    bint sizes_set               # they are configured
     int64_t size_up_at           # when inferring the sizes may be tried again
     bint repaired                  # files were set aside or extended: trust none of them
     bint vouched                 # "r": closed cleanly, matching the watermark, or owned now

@@ -157,6 +157,32 @@ cdef void index_ask_file(
         index_vote(choices, count, slots, 4 * slots, SIZES_SOUND)
 
 
+cdef bint index_vote_length(
+    int fd, int64_t size, const IndexSizes *configured, IndexSizes *choices, int64_t *count,
+) noexcept nogil:
+    """Count the vote of a file with the configured slots, or without keys, and another length.
+
+    Its chains fit the configuration as well, and it is whole: it is the configuration that is
+    wrong. False if it is no such file.
+    """
+    cdef char header[INDEX_HEADER_BYTES]
+    cdef int64_t keys
+    cdef int64_t slots = configured.slot_num
+    cdef int64_t rest = size - index_file_bytes(slots, 0)
+    if size == index_file_bytes(slots, configured.entry_num) \
+            or sys_read(fd, header, INDEX_HEADER_BYTES, 0) != INDEX_HEADER_BYTES:
+        return False
+    keys = get_i32(header + INDEX_COUNT)
+    if keys <= 1 and index_infer_slots(size) > 0:
+        slots = index_infer_slots(size)
+        rest = 4 * slots * INDEX_ENTRY_BYTES
+    elif rest <= 0 or rest % INDEX_ENTRY_BYTES or keys > rest // INDEX_ENTRY_BYTES or (
+            keys > 1 and not index_chains_fit(fd, slots, rest // INDEX_ENTRY_BYTES)):
+        return False
+    index_vote(choices, count, slots, rest // INDEX_ENTRY_BYTES, SIZES_SOUND)
+    return True
+
+
 cdef int64_t index_choose_sizes(
     const IndexSizes *choices, int64_t count, int64_t *slot_num, int64_t *entry_num,
 ) noexcept nogil:

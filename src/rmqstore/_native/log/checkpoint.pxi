@@ -78,7 +78,8 @@ cdef bint checkpoint_is_sound(const char *page) noexcept nogil:
 
 cdef void index_take_hint(IndexSet *indexes, const Checkpoint *checkpoint) noexcept nogil:
     """Take the sizes of index files from the checkpoint, for use if the files do not show them."""
-    if checkpoint.mark.valid and checkpoint.mark.slot_num > 0 and checkpoint.mark.entry_num > 1:
+    if not indexes.sizes_set and checkpoint.mark.valid and checkpoint.mark.slot_num > 0 \
+            and checkpoint.mark.entry_num > 1:
         indexes.hint.slot_num = checkpoint.mark.slot_num
         indexes.hint.entry_num = checkpoint.mark.entry_num
 

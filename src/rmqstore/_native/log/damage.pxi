@@ -39,6 +39,8 @@ cdef struct Recovery:
     int64_t units_written
     int64_t queues_rebuilt
     int64_t index_files_rebuilt
+    bint queue_size_taken        # no file shows the size, and no configuration: the default's
+    bint index_size_taken
     int64_t index_set_aside      # index files moved to the quarantine
     int64_t checked_from
     int64_t seconds_ns

@@ -153,6 +153,7 @@ cdef struct View:
     atomic_i64 scanned_records   # by all scans
     atomic_i64 scanned_bytes
     bint queue_size_inferred     # no configuration says it: it is inferred from the files
+    bint ext_size_inferred
     bint log_size_read           # the size is known from a file; until then, look for one
     bint queue_size_read
 

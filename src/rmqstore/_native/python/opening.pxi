@@ -4,12 +4,13 @@
 
 # How a store is opened: any combination of these bits.
 cdef enum:
-    OPEN_INFER_LOG = 1           # infer the size of the log's files from them; see open_sizes.py
+    OPEN_INFER_LOG = 1           # infer the size of the log's files from them; see file_sizes.py
     OPEN_INFER_QUEUES = 2
     OPEN_INFER_INDEX = 4
     OPEN_FILL = 8                # fill damage that good records follow
     OPEN_FULL = 16               # examine the whole log
     OPEN_LOG_ONLY = 32           # write only the log, and force nothing to the disk
+    OPEN_INFER_EXT = 64
 
 cdef tuple DELAY_UNITS = (("s", 1000), ("m", 60000), ("h", 3600000), ("d", 86400000))
 
@@ -123,9 +124,14 @@ cdef int open_store(
     store.recovery.full = writable and how & OPEN_FULL != 0
     store.recovery.fill = writable and how & OPEN_FILL != 0
     store.view.queue_size_inferred = how & OPEN_INFER_QUEUES != 0
+    store.view.ext_size_inferred = how & OPEN_INFER_EXT != 0
     if how & OPEN_INFER_LOG:
         store.log.file_size = 0
-    if how & OPEN_INFER_INDEX:
+    if how & OPEN_INFER_INDEX == 0:
+        store.indexes.hint.slot_num = store.indexes.slot_num
+        store.indexes.hint.entry_num = store.indexes.entry_num
+        store.indexes.sizes_set = True
+    if how & OPEN_INFER_INDEX or not writable:       # "r" reads by the files
         store.indexes.slot_num = 0
     if not PLANTED("a15"):
         note_open_store(store)

@@ -55,6 +55,8 @@ cdef dict recovery_of(OpenStore engine):
         full_dispatch=bool(store.recovery.full_dispatch),
         index_files_rebuilt=store.recovery.index_files_rebuilt,
         index_set_aside=store.recovery.index_set_aside,
+        queue_size_taken=bool(store.recovery.queue_size_taken),
+        index_size_taken=bool(store.recovery.index_size_taken),
         queues_rebuilt=store.recovery.queues_rebuilt,
         checked_from=store.recovery.checked_from,
         completed_file=bool(store.recovery.completed_file),

@@ -5,7 +5,7 @@
 cdef tuple sizes_of(OpenStore engine):
     cdef Store *store = engine.entered()
     sizes = (store.log.file_size, store.table.file_size, store.indexes.slot_num,
-             store.indexes.entry_num)
+             store.indexes.entry_num, store.table.ext.file_size)
     store_leave(store)
     return sizes
 

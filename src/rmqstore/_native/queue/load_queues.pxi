@@ -108,39 +108,85 @@ cdef enum:
     QUEUE_SIZES = 16             # distinct sizes that are counted; others are ignored
     QUEUES_ENOUGH = 3            # "r": a lead of so many queues settles the size
 
+# Sizes of files, and how many queues show each.
+cdef struct SizeVotes:
+    int64_t sizes[QUEUE_SIZES]
+    int64_t queues[QUEUE_SIZES]
+    int64_t count
+    int64_t best                 # index of the size of most queues, the larger of two
+    int64_t second               # queues of the next one
+
+
+cdef void size_vote(SizeVotes *votes, int64_t size) noexcept nogil:
+    """Count the size that one queue shows; 0: none."""
+    cdef int64_t i = 0
+    while i < votes.count and votes.sizes[i] != size:
+        i += 1
+    if size == 0 or i == QUEUE_SIZES:
+        return
+    if i == votes.count:
+        votes.sizes[i] = size
+        votes.count += 1
+    votes.queues[i] += 1
+    if votes.queues[i] > votes.queues[votes.best] or (
+            votes.queues[i] == votes.queues[votes.best]
+            and votes.sizes[i] > votes.sizes[votes.best]):
+        votes.best = i
+    votes.second = 0
+    for i in range(votes.count):
+        if i != votes.best:
+            votes.second = max(votes.second, votes.queues[i])
+
 
 cdef int64_t infer_queue_file_size(TopicTable *table, Failure *failure) noexcept nogil:
     """The size of a consume queue file, inferred from most queues; 0 unknown."""
-    cdef int64_t sizes[QUEUE_SIZES]
-    cdef int64_t queues[QUEUE_SIZES]
+    cdef SizeVotes votes
     cdef Queue *queue = first_queue(table)
-    cdef int64_t rc, size, i, second
-    cdef int64_t count = 0
-    cdef int64_t best = -1
+    cdef int64_t rc
+    memset(&votes, 0, sizeof(SizeVotes))
     while queue != NULL:
         if queue.files.count == 0:
             rc = file_set_list(&queue.files, failure)
             if rc < 0 and rc != -ENOENT and table.writable:
                 return rc
-        size = file_set_infer_size(&queue.files, UNIT_BYTES)
+        size_vote(&votes, file_set_infer_size(&queue.files, UNIT_BYTES))
         queue = next_queue(queue)
-        i = 0
-        while i < count and sizes[i] != size:
-            i += 1
-        if size == 0 or i == QUEUE_SIZES:
-            continue
-        if i == count:
-            sizes[i] = size
-            queues[i] = 0
-            count += 1
-        queues[i] += 1
-        second = 0
-        if best < 0 or queues[i] > queues[best] \
-                or (queues[i] == queues[best] and sizes[i] > sizes[best]):
-            best = i
-        for i in range(count):
-            if i != best:
-                second = max(second, queues[i])
-        if not table.writable and queues[best] >= second + QUEUES_ENOUGH:
-            return sizes[best]
-    return sizes[best] if best >= 0 else 0
+        if not table.writable and votes.queues[votes.best] >= votes.second + QUEUES_ENOUGH:
+            break
+    return votes.sizes[votes.best]
+
+
+cdef int64_t infer_ext_file_size(TopicTable *table, Failure *failure) noexcept nogil:
+    """The size of an ext file, inferred from most queues; 0 unknown, or the store writes none.
+
+    REQUIRES: the queues are listed.
+    """
+    cdef SizeVotes votes
+    cdef QueueExt *ext
+    cdef Queue *queue = first_queue(table)
+    cdef int64_t rc
+    memset(&votes, 0, sizeof(SizeVotes))
+    while queue != NULL:
+        if ext_is_written(queue) or not table.writable:
+            ext = queue_ext_of(queue)
+            rc = E_NO_MEMORY if ext == NULL else queue_ext_list(ext, failure)
+            if rc < 0 and table.writable:
+                return fail(failure, rc, "consumequeue_ext", "cannot be read", -1, 0, 0)
+            if rc > 0:
+                size_vote(&votes, file_set_infer_size(&ext.files, 1))
+        queue = next_queue(queue)
+        if not table.writable and votes.queues[votes.best] >= votes.second + QUEUES_ENOUGH:
+            break
+    return votes.sizes[votes.best]
+
+
+cdef void set_ext_file_size(TopicTable *table, int64_t size) noexcept nogil:
+    """Give the ext files of all queues their size, while the store is opened."""
+    cdef QueueExt *ext
+    cdef Queue *queue = first_queue(table)
+    table.ext.file_size = size
+    while queue != NULL:
+        ext = load_ext(&queue.ext)
+        if ext != NULL:
+            ext.files.file_size = size
+        queue = next_queue(queue)

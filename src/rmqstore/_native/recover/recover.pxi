@@ -210,6 +210,12 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
         store.log.file_size = file_set_infer_size(&store.log, 1)
         if store.log.file_size == 0:
             store.log.file_size = store.settings.log_file_size
+    else:
+        rc = file_set_check_size(
+            &store.log, 1, file_set_infer_size(&store.log, 1), store.log.file_size,
+            "mapped_file_size_commit_log", failure)
+        if rc < 0:
+            return rc
     rc = file_set_validate(&store.log, LENGTHS_CHECKED, failure)
     if rc < 0:
         return rc
@@ -219,11 +225,9 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
     if store.log.count == 0 and rc > 0:
         return fail(failure, E_INCOMPATIBLE, set_directory(&store.log, 0),
                     "there are consume queues but no log: is it mounted?", -1, 0, 0)
-    rc = infer_queue_file_size(&store.table, failure)
+    rc = recover_size_queues(store, failure)
     if rc < 0:
         return rc
-    if store.view.queue_size_inferred and rc > 0:
-        store.table.file_size = rc
     queue = first_queue(&store.table)
     while queue != NULL:
         queue.files.file_size = store.table.file_size
@@ -234,6 +238,32 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
             return rc
         queue = next_queue(queue)
     return 0
+
+
+cdef int64_t recover_size_queues(Store *store, Failure *failure) noexcept nogil:
+    """Infer the sizes of queue and ext files, or check those configured; 0 or a status."""
+    cdef Queue *queue = first_queue(&store.table)
+    cdef QueueExt *ext
+    cdef int64_t ext_size
+    cdef int64_t size = infer_queue_file_size(&store.table, failure)
+    cdef int64_t rc = min(size, 0)
+    if rc == 0:
+        rc = infer_ext_file_size(&store.table, failure)
+    ext_size = rc
+    if store.view.queue_size_inferred and size > 0:
+        store.table.file_size = size
+    store.recovery.queue_size_taken = store.view.queue_size_inferred and size == 0
+    if store.view.ext_size_inferred and ext_size > 0:
+        set_ext_file_size(&store.table, ext_size)
+    while queue != NULL and rc >= 0:
+        rc = file_set_check_size(&queue.files, UNIT_BYTES, size, store.table.file_size,
+                                 "mapped_file_size_consume_queue", failure)
+        ext = load_ext(&queue.ext) if ext_size > 0 else NULL
+        if rc == 0 and ext != NULL:
+            rc = file_set_check_size(&ext.files, 1, ext_size, store.table.ext.file_size,
+                                     "mapped_file_size_consume_queue_ext", failure)
+        queue = next_queue(queue)
+    return min(rc, 0)
 
 
 cdef int64_t recover_complete_queues(Store *store, Failure *failure) noexcept nogil:

@@ -20,6 +20,7 @@ cdef int64_t recover_size_index(
     if rc == 0 and store.indexes.slot_num == 0:      # no file shows the sizes
         store.indexes.slot_num = store.settings.slot_num
         store.indexes.entry_num = store.settings.entry_num
+        store.recovery.index_size_taken = not store.indexes.sizes_set
     return rc
 
 

@@ -214,6 +214,10 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc < 0:
         return rc
     reading_take_queue_size(store)
+    if not store.view.ext_size_inferred:     # each set tells its own; this one is for the note
+        rc = infer_ext_file_size(&store.table, NULL)
+        if rc > 0:
+            store.table.ext.file_size = rc
     store.view.owned_elsewhere = store_is_owned(store)
     reading_list_index(store)
     atomic_set(&store.state, STATE_OPEN)

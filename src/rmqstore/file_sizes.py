@@ -1,0 +1,69 @@
+"""File sizes of a configuration: which it leaves to the files, and which contradict them.
+
+Source: ``store/config/MessageStoreConfig.java``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rmqstore.config import StoreConfig
+from rmqstore.config_fields import DefaultSize, specs_of
+
+__all__ = ["java_keys", "size_notes", "sizes_left_open"]
+
+_INDEX = ("max_hash_slot_num", "max_index_num")
+_KEYS = {
+    name: spec.java
+    for name, spec in specs_of(StoreConfig).items()
+    if isinstance(getattr(StoreConfig, name), DefaultSize)
+}
+
+
+def sizes_left_open(config: StoreConfig) -> frozenset[str]:
+    """Return the fields of sizes that a configuration leaves to the files of a store."""
+    unset = {name for name in _KEYS if isinstance(getattr(config, name), DefaultSize)}
+    return frozenset(unset if unset.issuperset(_INDEX) else unset.difference(_INDEX))
+
+
+def size_notes(
+    config: StoreConfig, in_force: StoreConfig, found: Mapping[str, Any], left_open: Collection[str]
+) -> list[str]:
+    """Return notes on sizes that the files contradict, and on those that no file shows.
+
+    Parameters
+    ----------
+    config, in_force : StoreConfig
+        As the store was opened, and with the sizes in force.
+    found : mapping
+        Of ``Engine._recovery``.
+    left_open : collection of str
+        Fields of sizes that the configuration leaves to the files.
+    """
+    notes = [
+        f"{name} is {getattr(config, name)}, and the files have {getattr(in_force, name)}: "
+        "read by theirs"
+        for name in _KEYS
+        if name not in left_open
+        and (name != "max_index_num" or "max_hash_slot_num" not in left_open)
+        and getattr(config, name) != getattr(in_force, name)
+    ]
+    if found["queue_size_taken"] and found["queues_rebuilt"]:
+        notes.append(
+            "no file of a queue shows its size: made with "
+            f"{in_force.mapped_file_size_consume_queue} bytes; a broker with another "
+            "mapped_file_size_consume_queue does not load them"
+        )
+    if found["index_size_taken"] and found["index_files_rebuilt"]:
+        notes.append(
+            f"no index file shows its sizes: made with {in_force.max_hash_slot_num} slots "
+            f"(max_hash_slot_num) and {in_force.max_index_num} entries (max_index_num)"
+        )
+    return notes
+
+
+def java_keys(text: str) -> str:
+    """Return a text with the names of file sizes as a ``broker.conf`` has them."""
+    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: _KEYS.get(found[0], found[0]), text)

@@ -1,0 +1,120 @@
+"""The start of a 4.9.3 broker on a store, foretold from its files: whether it loads, what it loses.
+
+Source: ``broker/BrokerController.java initialize``, ``common/ConfigManager.java load``,
+``store/DefaultMessageStore.java load``, ``start``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqstore import opening, paths
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreNotFoundError
+from rmqstore.layout import log_directories
+from rmqstore.offline.findings import BrokerStart, Finding
+from rmqstore.offline.start_files import FileSizes, load_findings
+from rmqstore.offline.start_json import json_findings
+from rmqstore.offline.start_losses import loss_findings
+
+if TYPE_CHECKING:
+    from rmqstore.store import MessageStore
+
+__all__ = ["broker_start", "broker_start_of"]
+
+
+def broker_start(
+    path: str | os.PathLike[str], *, config: StoreConfig | str | os.PathLike[str] | None = None
+) -> BrokerStart:
+    """Foretell the start of a 4.9.3 broker on a store, and check what its ``load`` checks.
+
+    Only names, lengths and the ends of files are looked at, and nothing is changed: it works on a
+    copy, on a dead disk and beside a live owner, of which it tells what a start would find if the
+    owner were killed now.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    config : StoreConfig or path of a broker.conf, optional
+        The broker's. Sizes that it does not set are those of the files, as with the right
+        configuration.
+
+    Returns
+    -------
+    BrokerStart
+        Whether the broker starts, its own log line if not, and every finding.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is neither a log nor a queue.
+    IncompatibleStoreError
+        The store is one of DLedger.
+    OSError
+        The system refuses.
+    ValueError
+        The configuration is out of range, or names the log of another store.
+
+    Notes
+    -----
+    Source: ``broker/BrokerController.java initialize``.
+    """
+    chosen = config
+    if chosen is not None and not isinstance(chosen, StoreConfig):
+        chosen = StoreConfig.from_file(chosen)
+    try:
+        with opening.open(path, config=chosen) as opened:
+            return broker_start_of(opened, chosen)
+    except StoreNotFoundError:
+        root = Path(os.fsdecode(path))
+        if not any((root / paths.CONSUME_QUEUE).glob("*/*/*")):
+            raise
+        return _verdict(_without_log(root))
+
+
+def broker_start_of(opened: MessageStore, config: StoreConfig | None = None) -> BrokerStart:
+    """Return the same for a store that is open with ``"r"``, and the configuration of then."""
+    root = Path(opened.path)
+    sizes = FileSizes.of(opened.config, config)
+    directories = log_directories(opened.path, opened.config)
+    ext = None if config is None else config.enable_consume_queue_ext
+    findings = [
+        *json_findings(root, opened.topics.values()),
+        *load_findings(root, directories, sizes, ext=ext),
+    ]
+    if all(one.severity != "stop" for one in findings):
+        findings += loss_findings(opened, root, directories, sizes)
+    return _verdict(findings)
+
+
+def _without_log(root: Path) -> Iterable[Finding]:
+    """Return the finding of queues whose log has no file: a broker deletes them."""
+    yield Finding(
+        "lost",
+        "missing-file",
+        paths.COMMIT_LOG,
+        None,
+        "the log has no file: a broker deletes every consume queue; mount its disk first",
+        line="The commitlog files are deleted, and delete the consume queue files",
+        by_start=True,
+    )
+
+
+def _verdict(findings: Iterable[Finding]) -> BrokerStart:
+    """Return the verdict of findings, worst first."""
+    order = {"stop": 0, "lost": 1, "warn": 2}
+    every = tuple(sorted(findings, key=lambda one: (order[one.severity], not one.by_start)))
+    worst = every[0] if every else None
+    lost = sum(one.messages for one in every if one.by_start)
+    if worst is not None and worst.severity == "stop":
+        return BrokerStart("refuses", worst.line, 0, every)
+    if any(one.loops for one in every):
+        looping = next(one for one in every if one.loops)
+        return BrokerStart("loops", looping.line, lost, every)
+    if worst is not None and worst.by_start:
+        return BrokerStart("loses", worst.line, lost, every)
+    return BrokerStart("starts", None, 0, every)

@@ -1,0 +1,261 @@
+"""Files that a 4.9.3 broker maps at its start: their names, lengths, and what is in the way.
+
+Source: ``store/MappedFileQueue.java doLoad``, ``store/MappedFile.java init``,
+``store/DefaultMessageStore.java loadConsumeQueue``, ``store/ConsumeQueueExt.java load``,
+``store/index/IndexService.java load``, ``store/StoreCheckpoint.java``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from rmqstore import paths
+from rmqstore.config import StoreConfig
+from rmqstore.file_sizes import java_keys, sizes_left_open
+from rmqstore.offline.findings import Finding
+
+__all__ = ["FileSizes", "listed", "load_findings", "relative"]
+
+_JAVA_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT_BITS, _LONG_BITS = 32, 64
+_LENGTH_LINE = "{}\t{} length not matched message store config value, please check it manually"
+_MOVE = "move it out of the directory"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizes:
+    """Sizes of the files that a broker maps, in bytes.
+
+    Attributes
+    ----------
+    log, queue, index : int
+        Of the files.
+    ext : int
+        Of the ext files; 0: as the files are.
+    configured : dict of str to int
+        Those that a configuration sets, by field; the broker has them, whatever the files are.
+    """
+
+    log: int
+    queue: int
+    index: int
+    ext: int
+    configured: dict[str, int]
+
+    @classmethod
+    def of(cls, in_force: StoreConfig, config: StoreConfig | None) -> FileSizes:
+        """Return the sizes of an open store, and those that its configuration sets."""
+        names = (
+            "mapped_file_size_commit_log",
+            "mapped_file_size_consume_queue",
+            "mapped_file_size_consume_queue_ext",
+        )
+        named: dict[str, int] = {}
+        if config is not None:
+            left_open = sizes_left_open(config)
+            named = {name: getattr(config, name) for name in names if name not in left_open}
+        return cls(
+            named.get(names[0], in_force.mapped_file_size_commit_log),
+            named.get(names[1], in_force.mapped_file_size_consume_queue),
+            in_force.index_file_bytes,
+            named.get(names[2], 0),
+            named,
+        )
+
+    def named(self, field: str) -> str:
+        """Return the name of a field that is configured, else an empty text."""
+        return field if field in self.configured else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry of a directory, with links followed; ``size`` is -1 where there is nothing."""
+
+    name: str
+    path: str
+    size: int
+    mode: int
+
+
+def listed(directory: str | Path) -> list[_Entry] | None:
+    """Return a directory's entries in the order of their names; ``None`` as Java's listFiles()."""
+    try:
+        names = sorted(os.listdir(directory))  # noqa: PTH208 - names alone
+    except OSError:
+        return None
+    found = []
+    for name in names:
+        path = os.path.join(directory, name)  # noqa: PTH118 - thousands of files
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except FileNotFoundError:
+            if os.path.lexists(path):
+                found.append(_Entry(name, path, -1, 0))
+            continue  # else removed meanwhile
+        except OSError:
+            found.append(_Entry(name, path, -1, 0))
+            continue
+        found.append(_Entry(name, path, status.st_size, status.st_mode))
+    return found
+
+
+def relative(root: Path, path: str | Path) -> str:
+    """Return a path below the store's directory, or as it is."""
+    text = os.fspath(path)
+    prefix = os.path.join(root, "")  # noqa: PTH118
+    return text.removeprefix(prefix)
+
+
+def load_findings(
+    root: Path, directories: Iterable[Path], sizes: FileSizes, *, ext: bool | None
+) -> Iterator[Finding]:
+    """Return what stops the load of the store's files, in the order in which a broker meets it.
+
+    ``ext``: whether the broker reads ext files; ``None``: as the files tell.
+    """
+    yield from _store_findings(root)
+    for directory in directories:
+        yield from _mapped(root, directory, sizes.log, sizes.named("mapped_file_size_commit_log"))
+    yield from _queue_findings(root, sizes, ext=ext)
+    yield from _index_findings(root, sizes.index)
+
+
+def _store_findings(root: Path) -> Iterator[Finding]:
+    """Return what is in the way of the files in the store's own directory."""
+    for name, line in (
+        (paths.LOCK, "Failed to initialize"),
+        (paths.CHECKPOINT, "load exception"),
+    ):
+        if (root / name).is_dir():
+            kind = "lock" if name == paths.LOCK else "checkpoint"
+            message = "a directory, where a file belongs: move it away"
+            yield Finding("stop", kind, name, None, message, line=line)
+    if os.path.lexists(root / paths.ABORT):
+        message = "the store was not closed, or is in use: a broker recovers it"
+        yield Finding("warn", "abort", paths.ABORT, None, message, line="last shutdown abnormally")
+
+
+def _mapped(root: Path, directory: str | Path, size: int, field: str) -> Iterator[Finding]:
+    """Return what stops the load of a directory of mapped files.
+
+    ``field`` names the size if it is configured.
+    """
+    entries = listed(directory) or []
+    lengths = Counter(one.size for one in entries)
+    usual = lengths.most_common(1)[0][0] if lengths else size
+    for one in entries:
+        finding = _mapped_file(root, one, size)
+        if finding is None:
+            continue
+        if field and one.size == usual and finding.kind in ("size", "short-file") and usual > 0:
+            finding = replace(
+                finding,
+                kind="config-size",
+                message=f"{one.size} bytes, and {java_keys(field)} is {size}: configure the size "
+                "of the files",
+            )
+        yield finding
+        if finding.severity == "stop":
+            return  # the broker looks no further
+
+
+def _mapped_file(root: Path, one: _Entry, size: int) -> Finding | None:
+    """Return what stops the load of one file, if anything."""
+    line: str | None = _LENGTH_LINE.format(one.path, max(one.size, 0))
+    regular = stat.S_ISREG(one.mode)
+    severity: Literal["stop", "warn"] = "stop"
+    kind = "foreign-file"
+    if one.size == size and regular:
+        line = None
+        if _java_number(one.name, _LONG_BITS) is None:
+            line, message = "load exception", f"a foreign file: {_MOVE}"
+        elif paths.parse_offset_file_name(one.name) is None or int(one.name) % size:
+            severity, message = "warn", f"the name is that of no file of {size} bytes: {_MOVE}"
+        else:
+            return None
+    elif one.size < 0:
+        kind, message = "link", "a link that leads nowhere: mount its disk, or copy the file back"
+    elif paths.parse_offset_file_name(one.name) is None or not regular:
+        message = f"a foreign {'directory' if stat.S_ISDIR(one.mode) else 'file'}: {_MOVE}"
+        if one.size == size:
+            line = f"load file {one.path} error"
+    elif one.size == 0:
+        kind = "empty-file"
+        message = f"empty, not of {size} bytes: opening the store to write here completes it"
+    elif one.size < size:
+        kind = "short-file"
+        message = (
+            f"{one.size} bytes, not {size}: a last file is completed by opening the store to "
+            "write here, another one comes from a copy"
+        )
+    else:
+        kind = "size"
+        message = f"{one.size} bytes, not {size}: save and cut what is behind (truncate -s {size})"
+    return Finding(severity, kind, relative(root, one.path), None, message, line=line)
+
+
+def _java_number(name: str, bits: int) -> int | None:
+    """Return the number of a name as Java's parseInt or parseLong takes it."""
+    if _JAVA_NUMBER.fullmatch(name) is None or len(name) > bits:
+        return None
+    number = int(name)
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
+
+
+def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterator[Finding]:
+    """Return what stops the load of the consume queues."""
+    base = str(root / paths.CONSUME_QUEUE)
+    queue_field = "mapped_file_size_consume_queue"
+    ext_field = "mapped_file_size_consume_queue_ext"
+    for topic in listed(base) or []:
+        for queue in listed(topic.path) or []:
+            number = _java_number(queue.name, _INT_BITS)
+            file = relative(root, queue.path)
+            if number is None:
+                message = "no queue: a broker ignores it"
+                yield Finding("warn", "foreign-file", file, None, message)
+                continue
+            if paths.parse_queue_id(queue.name) is None:
+                message = f"read as the queue {number}: {_MOVE}"
+                yield Finding("warn", "foreign-file", file, None, message)
+            if not stat.S_ISDIR(queue.mode):
+                message = f"no directory, so that the queue takes no message: {_MOVE}"
+                yield Finding("warn", "foreign-file", file, None, message)
+                continue
+            directory = os.path.join(topic.path, str(number))  # noqa: PTH118
+            yield from _mapped(root, directory, sizes.queue, sizes.named(queue_field))
+            if ext is False:
+                continue
+            extra = root / paths.CONSUME_QUEUE_EXT / topic.name / str(number)
+            found = listed(extra)
+            if found:
+                lengths = Counter(one.size for one in found if one.size > 0)
+                usual = lengths.most_common(1)[0][0] if lengths else 0
+                yield from _mapped(root, extra, sizes.ext or usual, sizes.named(ext_field))
+
+
+def _index_findings(root: Path, size: int) -> Iterator[Finding]:
+    """Return what the load of the index passes over; nothing there stops a broker."""
+    for one in listed(root / paths.INDEX) or []:
+        file = relative(root, one.path)
+        line = f"load file {one.path} error"
+        if _java_number(one.name, _LONG_BITS) is None:
+            message = f"a foreign file, passed over: {_MOVE}"
+            yield Finding("warn", "foreign-file", file, None, message, line=line)
+        elif not stat.S_ISREG(one.mode):
+            message = f"no file: the index files after it are not loaded: {_MOVE}"
+            yield Finding("warn", "foreign-file", file, None, message, line=line)
+        elif one.size != size:
+            kind = "empty-file" if one.size == 0 else "size"
+            message = (
+                f"{one.size} bytes, not {size}: a broker maps it as one of {size}, and finds wrong "
+                "keys or none; opening the store to write here makes it anew"
+            )
+            yield Finding("warn", kind, file, None, message)

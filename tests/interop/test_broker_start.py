@@ -1,0 +1,145 @@
+"""``offline.broker_start`` beside the real 4.9.3: each mutated copy is foretold, then started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from interop.broker import Broker
+from interop.driver import SMALL
+from rmqstore import offline
+
+QUEUE = "consumequeue/orders/0"
+FIRST = f"{0:020d}"
+
+
+def truncate(name: str, size: int) -> Callable[[Path], None]:
+    return lambda root: os.truncate(root / name, size)
+
+
+def write(name: str, data: bytes) -> Callable[[Path], None]:
+    return lambda root: (root / name).write_bytes(data) and None
+
+
+def gone(*names: str) -> Callable[[Path], None]:
+    def remove(root: Path) -> None:
+        for name in names:
+            path = root / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    return remove
+
+
+def cut(name: str, *, backup: bool) -> Callable[[Path], None]:
+    def halve(root: Path) -> None:
+        path = root / "config" / name
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2])
+        bak = path.with_name(name + ".bak")
+        bak.unlink(missing_ok=True)
+        if backup:
+            bak.write_bytes(data[: len(data) // 3])
+
+    return halve
+
+
+def make(name: str) -> Callable[[Path], None]:
+    return lambda root: (root / name).mkdir(parents=True)
+
+
+def several(*mutations: Callable[[Path], None]) -> Callable[[Path], None]:
+    def run(root: Path) -> None:
+        for one in mutations:
+            one(root)
+
+    return run
+
+
+# name: (what is done to the copy, the verdict, its first kind)
+CASES = {
+    "nothing": (lambda root: None, "starts", None),
+    "ds-store-in-log": (write("commitlog/.DS_Store", b"x"), "refuses", "foreign-file"),
+    "bak-in-log": (write(f"commitlog/{FIRST}.bak", bytes(1 << 20)), "refuses", "foreign-file"),
+    "lost-found-in-log": (make("commitlog/lost+found"), "refuses", "foreign-file"),
+    "nfs-in-queue": (write(f"{QUEUE}/.nfs0001", b""), "refuses", "foreign-file"),
+    "log-one-too-long": (truncate(f"commitlog/{FIRST}", (1 << 20) + 1), "refuses", "size"),
+    "log-short": (truncate(f"commitlog/{FIRST}", 4096), "refuses", "short-file"),
+    "queue-empty": (truncate(f"{QUEUE}/{FIRST}", 0), "refuses", "empty-file"),
+    "queue-1234": (truncate(f"{QUEUE}/{FIRST}", 1234), "refuses", "short-file"),
+    "checkpoint-directory": (
+        several(gone("checkpoint"), make("checkpoint")), "refuses", "checkpoint"),
+    "lock-directory": (several(gone("lock"), make("lock")), "refuses", "lock"),
+    "offsets-and-bak-cut": (cut("consumerOffset.json", backup=True), "refuses", "json"),
+    "groups-and-bak-cut": (cut("subscriptionGroup.json", backup=True), "refuses", "json"),
+    "delays-and-bak-cut": (cut("delayOffset.json", backup=True), "refuses", "json"),
+    "topics-and-bak-cut": (cut("topics.json", backup=True), "refuses", "json"),
+    "topics-nul": (
+        several(gone("config/topics.json.bak"), write("config/topics.json", bytes(400))),
+        "loses", "topic-unknown"),
+    "topics-gone": (gone("config/topics.json", "config/topics.json.bak"), "loses", "topic-unknown"),
+    "queue-gone": (gone(QUEUE), "loses", "queue-missing"),
+    "ds-store-in-index": (write("index/.DS_Store", b"x"), "starts", "foreign-file"),
+    "ds-store-in-topic": (write("consumequeue/orders/.DS_Store", b"x"), "starts", "foreign-file"),
+    "file-as-topic": (write("consumequeue/.DS_Store", b"x"), "starts", None),
+    "checkpoint-empty": (truncate("checkpoint", 0), "starts", None),
+    "abort": (write("abort", b""), "starts", "abort"),
+    "queues-gone": (gone("consumequeue"), "starts", None),
+    "delays-gone": (
+        gone("config/delayOffset.json", "config/delayOffset.json.bak"), "starts", "missing-file"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def stored(root: Path) -> dict[tuple[str, int], int]:
+    with rmqstore.open(root) as store:
+        return {
+            (name, queue_id): queue.max_offset
+            for name, topic in store.topics.items()
+            for queue_id, queue in topic.items()
+            if len(queue)
+        }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_real_one_does_what_is_foretold(real, broker_copy, tmp_path, name):
+    mutate, broker, kind = CASES[name]
+    root = broker_copy("broker-clean", tmp_path).root
+    wanted = stored(root)
+    mutate(root)
+    before = {path: path.lstat().st_mtime_ns for path in root.rglob("*")}
+    verdict = offline.broker_start(root)
+    assert {path: path.lstat().st_mtime_ns for path in root.rglob("*")} == before
+    assert verdict.broker == broker, verdict
+    kinds = [one.kind for one in verdict.findings]
+    assert kind is None or kind in kinds
+    told = len(real.log())
+    started = real.call("start", dir=str(root.resolve()), config=SMALL, broker={}, timeout=120)[1]
+    said = real.log()[told:]
+    assert started["load"] is (broker != "refuses"), said
+    if broker == "refuses" and verdict.line not in (None, "last shutdown abnormally"):
+        assert verdict.line in said
+    if not started["load"]:
+        return
+    try:
+        shown = {key: end for key, (_, end) in real.minmax().items() if end}
+    finally:
+        real.shutdown()
+    lost = sum(end - min(end, shown.get(key, 0)) for key, end in wanted.items())
+    if kind == "topic-unknown":
+        assert lost == 0  # they are there, and nobody is shown them
+        assert verdict.messages_lost > 0
+    else:
+        assert lost == verdict.messages_lost
