@@ -139,6 +139,7 @@ NOT_MEASURED: dict[str, str] = {
     "Scan.schema": _SCHEMA,
     "Scan.__arrow_c_schema__": _SCHEMA,
     "Scan.replace": "another scan, nothing read",
+    "Scan.narrowed": "planning of a Spark query: what a scan with since and until begins with",
     "Scan.*": "an argument of the scan",
     "Message.*": "decoded when asked for: bench_lookup_get uses some of them",
     "IndexFile.close": _CLOSES,

@@ -207,6 +207,26 @@ class Scan:
         start, upto, stop = self._pass(()).extent(queued)
         return ScanExtent(start, upto if queued else start, stop)
 
+    def narrowed(self, start: int, stop: int) -> tuple[int, int]:
+        """Return what ``since`` and ``until`` leave to be read of a range of the log.
+
+        Parameters
+        ----------
+        start, stop : int
+            Physical offsets in bytes.
+
+        Returns
+        -------
+        (int, int)
+            Start and stop: without files at both ends that have nothing stored in that time.
+
+        Raises
+        ------
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+        """
+        return self._pass(()).narrowed(start, stop)
+
     def replace(self, **changes: Any) -> Scan:
         """Return the scan with other arguments of :meth:`MessageStore.scan`.
 
@@ -378,8 +398,12 @@ class ScanningEngine(_core.Engine):
             a queue, queue offsets.
         since, until : int, datetime or str, optional
             Store times: ``since`` inclusive, ``until`` exclusive. Files at both ends of the log
-            that begin more than an hour before or after are not read, which misses records there
-            that a clock stamped wrongly by more.
+            that have nothing of it are not read. In a log of up to 1 GiB that is known from the
+            heads of all records, which are read once while the store is open. In a longer one
+            a file is bounded by its first record and those of its neighbours, with a margin of
+            an hour, and where one begins before the file in front of it a clock leapt and all
+            files are read: missed is what a clock stamped wrongly by more than an hour in a file
+            that does not show it.
         tags : str, optional
             ``"TagA || TagB"``; compared exactly. ``"*"`` matches all.
         keys : str or iterable of str, optional

@@ -333,8 +333,9 @@ class Queue:
         time : int, datetime or str
             Milliseconds since the epoch, or an aware point in time.
         boundary : str, optional
-            ``"lower"``: first offset at or after the time, ``max_offset`` if there is none;
-            ``"upper"``: last one at or before it, ``min_offset - 1`` if there is none;
+            ``"lower"``: first offset at or after the time, ``max_offset`` if there is none: no
+            message before it was stored then or later. ``"upper"``: last one at or before it,
+            ``min_offset - 1`` if there is none: no message after it was stored by then.
             ``"nearest"``: as 4.9.3 answers (0 for an empty queue).
         bounds : (int, int), optional
             ``min_offset`` and ``max_offset`` if known, which saves looking them up.
@@ -352,6 +353,10 @@ class Queue:
 
         Notes
         -----
+        The first call reads the heads of a log of up to 1 GiB, for whether a clock was set back:
+        then the queue is read one message after the other instead of by bisection. In a longer
+        log that is told by the first records of its files, and each call allows for a leap of an
+        hour; a greater one that they do not show may hide messages.
         Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
         """
         # A plain integer needs no conversion: that alone would take a third of the time.
@@ -362,7 +367,8 @@ class Queue:
             before = millis - 1 if millis > INT64_MIN else millis
             return self._store._first_after(self.topic, self.queue_id, before, bounds)
         if boundary == "upper":
-            return self._store._first_after(self.topic, self.queue_id, millis, bounds) - 1
+            end = self._store._first_after(self.topic, self.queue_id, millis, bounds, last=True)
+            return end - 1
         if boundary == "nearest":
             low, high = self._limits() if bounds is None else bounds
             return self._nearest(millis, low, high)

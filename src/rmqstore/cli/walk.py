@@ -19,6 +19,7 @@ from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.filters import message_passes
+from rmqstore.times import INT64_MAX, INT64_MIN
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
@@ -79,6 +80,15 @@ class Bound:
                 high = middle
         return low
 
+    def end_in(self, queue: Queue, store: MessageStore) -> int:
+        """Return a queue offset that no message before the bound lies behind."""
+        if self.kind != "time":
+            return self.offset_in(queue, store)
+        try:
+            return queue.offset_at(self.value - 1, "upper") + 1
+        except StoreCorruptError:  # a damaged one on the way: up to the end
+            return queue.max_offset
+
 
 def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
     """Return the first unit that names a record, and which; ``stop`` and 2**63 without one."""
@@ -129,6 +139,14 @@ class MessageSelection:
             where = f"topic {self.topic!r}" if self.topic is not None else "the store"
             raise MessageNotFoundError(f"{where} has no queue {self.queue_id}")
         return found
+
+    def in_time(self, messages: Iterator[Message]) -> Iterator[Message]:
+        """Leave out what was stored at another time, which a clock set back puts between."""
+        since = self.start.value if self.start and self.start.kind == "time" else INT64_MIN
+        until = self.stop.value if self.stop and self.stop.kind == "time" else INT64_MAX
+        if (since, until) == (INT64_MIN, INT64_MAX):
+            return messages
+        return (each for each in messages if since <= each.store_timestamp < until)
 
 
 class Damaged:
@@ -211,7 +229,7 @@ def walk(
     for key, queue in queues.items():
         end = queue.max_offset
         if chosen.stop is not None:
-            end = min(end, chosen.stop.offset_in(queue, store))
+            end = min(end, chosen.stop.end_in(queue, store))
         begin = places.get(key)
         if begin is None:
             begin = chosen.start.offset_in(queue, store) if chosen.start else queue.min_offset
@@ -225,6 +243,7 @@ def walk(
         merged = parts[0]
     else:
         merged = heapq.merge(*parts, key=lambda message: message.physical_offset)
+    merged = chosen.in_time(merged)
     if chosen.start is not None and chosen.start.kind == "last":
         merged = iter(deque(merged, maxlen=chosen.start.value))
     return merged

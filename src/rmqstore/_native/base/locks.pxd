@@ -18,6 +18,7 @@ cdef extern from *:
         LOCK_DERIVE,         /* "r": complete the queues from the log, once */
         LOCK_INDEX_CHECK,    /* "r": check index files that are new */
         LOCK_QUEUED,         /* up to where every record is known to be in a queue */
+        LOCK_TIMES,          /* store times of the log's files */
         LOCK_REFRESH,        /* "r": list the files of log and queues again */
         LOCK_FLUSH_QUEUES,   /* one flush of queues, index and checkpoint */
         LOCK_FLUSH_LOG,      /* one flush of the log */
@@ -79,10 +80,10 @@ cdef extern from *:
         pthread_mutex_unlock(&lock->mutex);
     }
     """
-    int LOCK_OPEN_STORES, LOCK_OBJECT, LOCK_DERIVE, LOCK_INDEX_CHECK, LOCK_QUEUED, LOCK_REFRESH
-    int LOCK_FLUSH_QUEUES, LOCK_FLUSH_LOG, LOCK_PUT, LOCK_REPUT, LOCK_DISPATCH, LOCK_PREPARE
-    int LOCK_INDEXES, LOCK_TOPICS, LOCK_KEYLESS, LOCK_FILES, LOCK_OPEN_FILES, LOCK_FAILURE
-    int LOCK_GATE, LOCK_WAKEUPS, LOCK_WORKER
+    int LOCK_OPEN_STORES, LOCK_OBJECT, LOCK_DERIVE, LOCK_INDEX_CHECK, LOCK_QUEUED, LOCK_TIMES
+    int LOCK_REFRESH, LOCK_FLUSH_QUEUES, LOCK_FLUSH_LOG, LOCK_PUT, LOCK_REPUT, LOCK_DISPATCH
+    int LOCK_PREPARE, LOCK_INDEXES, LOCK_TOPICS, LOCK_KEYLESS, LOCK_FILES, LOCK_OPEN_FILES
+    int LOCK_FAILURE, LOCK_GATE, LOCK_WAKEUPS, LOCK_WORKER
     ctypedef struct Lock "rmq_lock":
         pthread_mutex_t mutex
     void lock_init(Lock *lock, int rank) noexcept nogil

@@ -44,6 +44,8 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     lock_init(&store.dispatch.turn, LOCK_REPUT)
     lock_init(&store.dispatch.lock, LOCK_DISPATCH)
     lock_init(&store.keyless.lock, LOCK_KEYLESS)
+    lock_init(&store.times.lock, LOCK_TIMES)
+    store.times.leapt = -1
     gate_init(&store.flush.durable)
     gate_init(&store.dispatch.visible)
     wakeups_init(&store.flush.wakeups)
@@ -144,4 +146,6 @@ cdef void store_drop(Store *store) noexcept nogil:
     lock_destroy(&store.dispatch.lock)
     lock_destroy(&store.keyless.lock)
     free(store.root_path)
+    lock_destroy(&store.times.lock)
+    free(store.times.files)
     free(store)

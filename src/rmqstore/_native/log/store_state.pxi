@@ -158,6 +158,27 @@ cdef struct View:
     bint queue_size_read
 
 
+# Store times of a file of the log.
+cdef struct FileTimes:
+    int64_t start                # of the file
+    int64_t until                # the records below are in what follows
+    int64_t first                # of the first record, INT64_LEAST if that does not check
+    int64_t last
+    int64_t oldest
+    int64_t newest
+    bint ascend                  # no record is older than the one before it
+
+
+# Those of all files that were asked for.
+cdef struct LogTimes:
+    Lock lock
+    FileTimes *files             # ascending
+    int64_t count
+    int64_t room
+    atomic_i64 ascend_until      # log offset below which times ascend; 0: unknown
+    int64_t leapt                # start of a file with or before a leap; -1: none known
+
+
 # How much of the disks is used, and whether that is too much to take messages.
 cdef struct Disk:
     atomic_i64 refuses           # 1: messages are refused until there is room again
@@ -197,6 +218,7 @@ cdef struct Store:
     TopicTable table
     IndexSet indexes
     Keyless keyless
+    LogTimes times
     # its activities
     Writer writer
     Dispatch dispatch

@@ -491,9 +491,9 @@ cdef class Engine(ServiceEngine):
         """The bytes of units [start, stop) of a queue."""
         return units_of_queue(self, topic, queue_id, start, stop)
 
-    def _first_after(self, topic, queue_id, int64_t millis, bounds):
-        """First queue offset stored later than a time; ``bounds``: (min, max) or None."""
-        return first_after(self, topic, queue_id, millis, bounds)
+    def _first_after(self, topic, queue_id, int64_t millis, bounds, *, bint last=False):
+        """First queue offset stored later than a time; ``last``: after the last stored until it."""
+        return first_after(self, topic, queue_id, millis, bounds, last)
 
     def _store_time(self, topic, queue_id, int64_t queue_offset):
         """Store time of a queue's message in ms; -1 if it is gone or not there yet."""

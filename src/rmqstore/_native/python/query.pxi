@@ -121,7 +121,9 @@ cdef list ranges_indexed(OpenStore engine):
     cdef int64_t i = 0
     memset(&ranges, 0, sizeof(Offsets))
     with nogil:
-        if not store.writable:
+        if store.writable:
+            wait_for_earlier_puts(store)
+        else:
             index_set_list(&store.indexes, NULL)
             index_set_ready(store)
         rc = index_covered(store, &ranges)

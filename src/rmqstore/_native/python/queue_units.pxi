@@ -84,9 +84,9 @@ cdef object store_time_of(OpenStore engine, object topic, object queue_id, int64
 
 
 cdef object first_after(
-    OpenStore engine, object topic, object queue_id, int64_t millis, object bounds,
+    OpenStore engine, object topic, object queue_id, int64_t millis, object bounds, bint last,
 ):
-    """The first queue offset stored later than a time, the end if there is none."""
+    """The queue offset between messages stored until a time and later: see offset_by_time."""
     cdef Store *store = engine.entered()
     cdef Topic *named
     cdef Queue *queue = NULL
@@ -118,7 +118,8 @@ cdef object first_after(
                 high = got.max_offset
             if queue != NULL and rc >= 0:
                 time_search_begin(&search, store, queue)
-                found = first_stored_after(&search, millis, low, high)
+                found = offset_by_time(
+                    &search, millis, low, high, TIME_AFTER_LAST if last else TIME_FIRST_LATER)
                 time_search_end(&search)
         if rc < 0:
             raise unreadable_error(store, queue, rc, engine._path)

@@ -210,6 +210,19 @@ cdef class ScanPass:
         check(min(rc, all_queued), &store.failure, self.engine._path)
         return first, max(first, queued) if all_queued else first, end
 
+    def narrowed(self, int64_t start, int64_t stop):
+        """Return what the scan's store times leave of a range of the log."""
+        cdef Store *store = self.scan.store
+        cdef int64_t rc
+        with nogil:
+            rc = store_enter(store)
+            if rc == 0:
+                times_narrow(store, self.scan.filter.since, self.scan.filter.until,
+                             scan_head(store, LOG_ALONE), &start, &stop)
+                store_leave(store)
+        check(rc, &store.failure, self.engine._path)
+        return start, stop
+
     def schema(self):
         """Return the type of the batches: a capsule as from ``__arrow_c_schema__``."""
         cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))

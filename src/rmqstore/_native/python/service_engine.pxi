@@ -157,14 +157,14 @@ cdef class ServiceEngine(OpenStore):
     # Clients
 
     def _pull(self, topic, queue_id, int64_t offset, int64_t max_messages, int64_t max_bytes,
-              PullFilter filter=None, opaque=None):
-        """Read records of a queue as they are stored, without waiting for earlier puts.
+              PullFilter filter=None, opaque=None, *, at_once=False):
+        """Read records of a queue as they are stored; ``at_once``: without earlier puts' dispatch.
 
         Returns status, next, minimum and maximum offset, how many records, and these one after
         another; with an ``opaque`` number behind the header of a pull's answer, if there are any.
         """
         return pull_messages(
-            self, topic, queue_id, offset, max_messages, max_bytes, filter, opaque)
+            self, topic, queue_id, offset, max_messages, max_bytes, filter, opaque, bool(at_once))
 
     def _put_stored_batch(self, topic, queue_id, list rows not None, *, sys_flag, born_timestamp,
                           born_host, store_host, reconsume_times=0, wait=True):

@@ -84,6 +84,7 @@ cdef struct TimeMemo:
     int64_t low                  # the ends of the bisection
     int64_t high
     const Derived *derived       # the queue's at that time
+    atomic_i64 ascend_high       # times ascend to this end, as far as the log's are known
     int64_t searches             # between these ends, one after the other
     int64_t made_at              # monotonic ns
     int64_t *times               # store time + 1, the node's children at 2n and 2n + 1; 0: unknown

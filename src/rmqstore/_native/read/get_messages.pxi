@@ -29,6 +29,7 @@ cdef struct Got:
     MappedFile *ext_near         # the ext file read last
     bint unit_is_bad             # it points elsewhere; bad_offset is its byte in the queue
     bint at_once                 # do not wait for earlier puts: set by the caller
+    bint head_asked              # earlier puts were waited for, or the files refreshed
     int64_t field
 
 
@@ -77,21 +78,23 @@ cdef int64_t get_each(
     cdef Slice units
     cdef Unit unit
     cdef Found found
-    cdef int64_t at, stop, rc, i
+    cdef int64_t at, rc, i
     cdef int64_t n = 0
     cdef int64_t bytes = 0
+    cdef int64_t stop = INT64_MOST
     cdef bint removed = False
     rc = queue_bounds(store, queue, offset + max_messages, got)
     if rc < 0 or got.status != GET_FOUND:
         return rc
     if not get_offset_inside(offset, got):
         return 0
-    stop = got.max_offset
     if filter.active:
-        stop = min(stop, offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES)
+        stop = offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES
     at = offset
     while at < stop and got.count < max_messages:
-        n = min(stop - at, <int64_t>GET_UNITS)
+        if at >= got.max_offset and not queue_has_grown(store, queue, got):
+            break
+        n = min(min(stop, got.max_offset) - at, <int64_t>GET_UNITS)
         if not filter.active:
             n = min(n, max_messages - got.count)
         n = queue_units(queue, at, n, &units)
@@ -159,6 +162,8 @@ cdef int64_t get_each(
         slice_release(&units)
         if rc < 0:
             return rc
+    if at >= got.max_offset:                 # else a full page would say that nothing follows
+        queue_has_grown(store, queue, got)
     got.next_offset = at
     if got.count == 0:
         got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE
@@ -236,18 +241,15 @@ cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept
 
 
 cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) noexcept nogil:
-    """Current min and max; a reader that reaches the head waits for earlier puts."""
-    cdef int64_t rc
+    """Current min and max, as after ``head_met`` if a read up to ``reach`` meets the head."""
+    cdef int64_t rc = 0
     got.queue = queue
-    if store.writable:
-        if not got.at_once and (queue == NULL or reach > atomic_get(&queue.max_offset)):
-            wait_for_earlier_puts(store)
-    elif queue != NULL and queue.unreadable:
+    if not store.writable and queue != NULL and queue.unreadable:
         return queue.unreadable
-    elif queue != NULL and (reach > atomic_get(&queue.max_offset)
-                            or monotonic_ns() - atomic_get(&queue.files.listed_at)
-                            > REFRESH_AFTER_NS):
-        rc = queue_refresh(store, queue, LIST_IF_OLD)
+    if queue == NULL or reach >= atomic_get(&queue.max_offset) or (
+            not store.writable
+            and monotonic_ns() - atomic_get(&queue.files.listed_at) > REFRESH_AFTER_NS):
+        rc = head_met(store, queue, got)
         if rc < 0 and rc != -ENOENT:
             return rc
     got.status = GET_FOUND
@@ -258,6 +260,29 @@ cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) n
         got.status = GET_NO_MESSAGE_IN_QUEUE
         got.next_offset = 0
     return 0
+
+
+cdef int64_t head_met(Store *store, Queue *queue, Got *got) noexcept nogil:
+    """A read meets the head: have what was put before it in the queue, once a call.
+
+    Every read of a queue comes here, whatever its filter, and before it says where the queue ends.
+    A reader without the lock looks for what an owner appended instead.
+    """
+    got.head_asked = True
+    if store.writable:
+        if not got.at_once:
+            wait_for_earlier_puts(store)
+        return 0
+    return 0 if queue == NULL else queue_refresh(store, queue, LIST_IF_OLD)
+
+
+cdef bint queue_has_grown(Store *store, Queue *queue, Got *got) noexcept nogil:
+    """Whether a queue has more than it had when the read began; its max is current then."""
+    cdef int64_t known = got.max_offset
+    if got.head_asked or head_met(store, queue, got) < 0:
+        return False
+    got.max_offset = max(known, atomic_get(&queue.max_offset))
+    return got.max_offset > known
 
 
 cdef bint get_offset_inside(int64_t offset, Got *got) noexcept nogil:

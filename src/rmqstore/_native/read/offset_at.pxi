@@ -1,4 +1,5 @@
-# A queue offset by store time: bisection over the units and the heads of their records.
+# A queue offset by store time: bisection over the units and the heads of their records where store
+# times ascend, and one after the other where a clock leapt.
 #
 # Every search between the same ends begins with the same records, and each costs misses of the
 # processor's caches.  So their times are remembered for a moment; the two records that decide are
@@ -11,6 +12,9 @@ cdef enum:
     MEMO_NODES = 4096            # 12 levels
     MEMO_AFTER = 4               # searches between the same ends
     MEMO_NS = 100000000          # what a live owner rewrites is seen after this
+
+    TIME_FIRST_LATER             # of the messages stored later
+    TIME_AFTER_LAST              # of those stored until then
 
 
 # The files that a search has used last.
@@ -116,10 +120,72 @@ cdef void memo_give(Queue *queue, bint good) noexcept nogil:
     atomic_set(&queue.time_memo.busy, 0)
 
 
+cdef int64_t offset_by_time(
+    TimeSearch *search, int64_t millis, int64_t low, int64_t high, int which,
+) noexcept nogil:
+    """The queue offset between the messages of [low, high) stored until ``millis`` and later.
+
+    Where times do not ascend, it is that of the first stored later, or the one after the last
+    stored until then: nothing that was stored later lies before it, or nothing earlier behind.
+    """
+    cdef TimeMemo *memo = &search.queue.time_memo
+    cdef int64_t stop, known, at
+    if low >= high or atomic_get(&memo.ascend_high) == high:
+        return first_stored_after(search, millis, low, high)
+    stop = time_stop(search, low, high)
+    known = times_ascend(search.store, stop)
+    if known == TIMES_ASCEND:
+        atomic_set(&memo.ascend_high, high)
+        return first_stored_after(search, millis, low, high)
+    if known == TIMES_LEAPT:
+        return each_by_time(search, millis, low, high, which)
+    if which == TIME_FIRST_LATER:
+        at = first_stored_after(search, margin_below(millis), low, high)
+        return at if at < 0 else each_by_time(search, millis, at, high, which)
+    at = first_stored_after(search, margin_above(millis), low, high)
+    return at if at < 0 else each_by_time(search, millis, low, at, which)
+
+
+cdef int64_t time_stop(TimeSearch *search, int64_t low, int64_t high) noexcept nogil:
+    """The end of the log for messages of [low, high)."""
+    cdef Unit unit
+    if search.store.writable:
+        return atomic_get(&search.store.log.wrote)
+    while high > low:
+        high -= 1
+        if queue_unit_near(search.queue, &search.units, high, &unit) == 0 \
+                and not unit_is_blank(&unit):
+            return min(unit.physical_offset + max(unit.size, 0), file_set_stop(&search.store.log))
+    return 0
+
+
+cdef int64_t each_by_time(
+    TimeSearch *search, int64_t millis, int64_t low, int64_t high, int which,
+) noexcept nogil:
+    """As offset_by_time, of times in any order: one message after the other."""
+    cdef int64_t time
+    while low < high:
+        time = search_time(search, low if which == TIME_FIRST_LATER else high - 1)
+        if time < 0 and time != E_NOT_FOUND:
+            return time
+        if which == TIME_FIRST_LATER:
+            if time > millis and time >= 0:
+                break
+            low += 1
+        else:
+            if 0 <= time <= millis:
+                break
+            high -= 1
+    return low if which == TIME_FIRST_LATER else high
+
+
 cdef int64_t first_stored_after(
     TimeSearch *search, int64_t millis, int64_t low, int64_t high,
 ) noexcept nogil:
-    """The first queue offset in [low, high) stored later than ``millis``, or ``high``."""
+    """The first queue offset in [low, high) stored later than ``millis``, or ``high``.
+
+    REQUIRES: times ascend.
+    """
     cdef int64_t *times = memo_take(search.queue, low, high) if low < high else NULL
     cdef int64_t rc
     cdef bint decided = True

@@ -166,17 +166,14 @@ cdef int64_t query_index(
 ) noexcept nogil:
     """The hits of one index file: 0, 1 if there are enough, or the failure.
 
-    The times in the entries are rounded and, for the first of a file, relative to another
-    begin time, so they only select the file; the records' own times decide.
+    Times decide by the records' own: those of entries and header are rounded, and clamped or
+    contradictory where a clock went back.
     """
     cdef Offsets candidates
     cdef Found found
     cdef MappedFile *near = NULL
     cdef const int64_t *offsets
     cdef int64_t i, rc, field, count
-    if query.begin > INT64_LEAST + 1000 \
-            and atomic_get(&index.end_timestamp) < query.begin - 1000:
-        return 0
     memset(&candidates, 0, sizeof(Offsets))
     if index == query.walked and atomic_get(&index.end_phy_offset) == query.walked_end:
         rc = 0

@@ -62,8 +62,7 @@ cdef int64_t queue_head(Scan *scan) noexcept nogil:
     With time bounds, files after the end of the log must be distinguished from those before.
     """
     cdef Store *store = scan.store
-    if store.writable or early_bound(&scan.filter) > INT64_LEAST \
-            or late_bound(&scan.filter) < INT64_MOST:
+    if store.writable or scan.filter.since > INT64_LEAST or scan.filter.until < INT64_MOST:
         return scan_head(store, LOG_ALONE)
     log_refresh_now(store)
     return file_set_stop(&store.log)
@@ -105,7 +104,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
         if scan.start < first and scan_is_open(scan) and scan.on_removed != ON_BAD_SKIP:
             return scan_removed(scan, NULL, scan.start, first)
         cursor.at = min(max(first, scan.start), end)
-    narrow_log(store, &scan.filter, scan.head, cursor)
+    times_narrow(store, scan.filter.since, scan.filter.until, scan.head, &cursor.at, &cursor.stop)
     scan.end = end = cursor.stop
     if scan.filter.keys.count and scan.filter.topics.count and store.indexes.enabled:
         rc = scan_along_index(scan)
@@ -200,7 +199,8 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
             return scan_removed(scan, queue, scan.start, got.min_offset)
         lane.at = max(lane.at, scan.start)
     source.queues.end = queue_end(queue, lane.at, lane.stop)
-    narrow_log(store, &scan.filter, scan.head, &source.cursor)
+    times_narrow(store, scan.filter.since, scan.filter.until, scan.head, &source.cursor.at,
+                 &source.cursor.stop)
     lane.at = max(lane.at, queue_first_at_or_after(
         queue, source.cursor.at, lane.at, lane.stop))
     if source.cursor.stop < scan.head:

@@ -251,8 +251,10 @@ def answer_pull(
     if pull.most_bytes is not None and pull.most_bytes > 0:
         most_bytes = min(most_bytes, pull.most_bytes)
     opaque = pull.request.opaque
+    # A pull that is held learns of what is dispatched later; any other one must see it now.
     status, following, least, end, count, frame = store._pull(
-        pull.topic, pull.queue_id, pull.offset, most, most_bytes, made, opaque
+        *(pull.topic, pull.queue_id, pull.offset, most, most_bytes, made, opaque),
+        at_once=may_hold,
     )
     if count:
         size = len(frame) - _HEAD - int.from_bytes(frame[4:_HEAD])

@@ -5,67 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqstore.errors import StoreError
 from rmqstore.spark.read.cutting import sizes_of, units_of
 from rmqstore.spark.read.partitions import Piece, scan_piece
-from rmqstore.times import INT64_MAX, INT64_MIN
+from rmqstore.times import INT64_MAX
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
     from rmqstore.topic import Queue
 
-__all__ = ["COUNTED", "estimated_size", "first_unit_at", "narrowed_by_time", "split_scan"]
+__all__ = ["COUNTED", "estimated_size", "first_unit_at", "split_scan"]
 
-_CLOCK_STEP = 3_600_000  # ms by which a clock may have been wrong
 COUNTED = 4096
 """Messages of a queue whose sizes are added up; of more, about as many are looked at."""
-
-
-def narrowed_by_time(
-    store: MessageStore, log_range: tuple[int, int], since: int | None, until: int | None
-) -> tuple[int, int]:
-    """Leave out files at both ends of a range of the log that are too old or too young.
-
-    Parameters
-    ----------
-    store : MessageStore
-    log_range : (int, int)
-        Physical offsets.
-    since, until : int or None
-        Store times in ms; None: no bound.
-
-    Returns
-    -------
-    (int, int)
-        Of each run of files that may go, the one next to what is asked for stays.
-    """
-    first, end = log_range
-    oldest = INT64_MIN if since is None else since
-    newest = INT64_MAX if until is None else until
-    size = store.config.mapped_file_size_commit_log
-    starts = range(first - first % size, end, size)
-    kept = -1
-    for start in starts if oldest > INT64_MIN else ():
-        time = _time_at(store, start)
-        if time is None or time > oldest - _CLOCK_STEP:
-            break
-        first = max(first, kept)
-        kept = start
-    kept = end
-    for start in reversed(starts) if newest < INT64_MAX else ():
-        time = _time_at(store, start)
-        if time is None or time < newest + _CLOCK_STEP:
-            break
-        end = min(end, kept)
-        kept = start
-    return first, max(first, end)
-
-
-def _time_at(store: MessageStore, offset: int) -> int | None:
-    try:
-        return store.at(offset).store_timestamp
-    except StoreError:
-        return None
 
 
 def first_unit_at(queue: Queue, start: int, stop: int, physical_offset: int) -> int:

@@ -15,7 +15,6 @@ from rmqstore.spark.read.lookups import (
     COUNTED,
     estimated_size,
     first_unit_at,
-    narrowed_by_time,
     split_scan,
 )
 from rmqstore.spark.read.options import selected_queues, selected_topics
@@ -190,7 +189,7 @@ class StorePlan:
         if self._query.along_queues:
             low, high = pushdown.range_of(self._bounds, "physical_offset")
             start, stop = max(start, low), min(stop, high + 1)
-        return narrowed_by_time(self.store, (start, stop), scan.since, scan.until)
+        return scan.narrowed(start, max(start, stop))
 
     def _by_queues(self, scan: Scan, start: int, stop: int) -> list[Piece] | None:
         """Return pieces of the topics' queues, and of the log behind; None: the log is less."""

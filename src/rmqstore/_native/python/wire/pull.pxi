@@ -60,7 +60,7 @@ cdef int pull_filter_begin(MessageFilter *filter, PullFilter made) except -1:
 
 cdef tuple pull_messages(
     OpenStore engine, object topic, object queue_id, int64_t offset, int64_t max_messages,
-    int64_t max_bytes, PullFilter made, object opaque,
+    int64_t max_bytes, PullFilter made, object opaque, bint at_once,
 ):
     """See ``ServiceEngine._pull``."""
     cdef char[PULL_HEADER_ROOM] header
@@ -86,7 +86,7 @@ cdef tuple pull_messages(
         number = <int32_t>int_argument("opaque", opaque, -INT32_MAX - 1, INT32_MAX)
     pull_filter_begin(&filter, made)
     memset(&got, 0, sizeof(Got))
-    got.at_once = True
+    got.at_once = at_once
     try:
         store = engine.entered()
         try:

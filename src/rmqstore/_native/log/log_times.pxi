@@ -1,0 +1,263 @@
+# Store times of the log's files: which files a range of times needs, and whether times ascend.
+#
+# Store times ascend along the log, unless a clock was set.  What is skipped for them must not have
+# been stored in the range:
+#
+# - In a log of up to TIMES_WALKED bytes the times of a file are known: the heads of its records are
+#   walked once, and remembered while the store is open.
+# - In a longer one a file is bounded by the first records of its neighbours and its own, with
+#   CLOCK_STEP_MS of margin.  Where a file begins before the one in front of it a clock leapt, and
+#   nothing is skipped.
+#
+# What a store open for writing appends is never older than what is there.
+
+cdef enum:
+    CLOCK_STEP_MS = 3600000      # the margin: the greatest leap of a clock that firsts allow for
+    TIMES_WALKED = 1 << 30
+
+    TIMES_ASCEND                 # below the offset asked about
+    TIMES_MAY_ASCEND             # as far as first records say
+    TIMES_LEAPT
+
+
+cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
+    """The index of the first entry at or after ``start``.  Under the lock."""
+    cdef int64_t low = 0
+    cdef int64_t high = times.count
+    cdef int64_t middle
+    while low < high:
+        middle = (low + high) // 2
+        if times.files[middle].start < start:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef FileTimes *times_entry(Store *store, int64_t start) noexcept nogil:
+    """The entry of the file at ``start``, new with its first record's time; NULL: no memory.
+
+    Under the lock.
+    """
+    cdef LogTimes *times = &store.times
+    cdef FileTimes *grown
+    cdef FileTimes *entry
+    cdef Found found
+    cdef int64_t field
+    cdef int64_t at = times_find(times, start)
+    if at < times.count and times.files[at].start == start:
+        return &times.files[at]
+    grown = <FileTimes *>array_with_room(
+        times.files, &times.room, times.count, sizeof(FileTimes))
+    if grown == NULL:
+        return NULL
+    times.files = grown
+    memmove(&grown[at + 1], &grown[at], <size_t>(times.count - at) * sizeof(FileTimes))
+    times.count += 1
+    entry = &grown[at]
+    memset(entry, 0, sizeof(FileTimes))
+    entry.start = entry.until = start
+    entry.ascend = True
+    entry.first = entry.last = INT64_LEAST    # unknown
+    entry.oldest = INT64_MOST
+    entry.newest = INT64_LEAST
+    if log_record(store, start, 0, &found, &field) > 0:
+        entry.first = found.record.store_timestamp
+        slice_release(&found.slice)
+    return entry
+
+
+cdef void times_forget(LogTimes *times, int64_t first) noexcept nogil:
+    """Drop entries of files that were removed.  Under the lock."""
+    cdef int64_t gone = times_find(times, first)
+    if gone:
+        times.count -= gone
+        memmove(times.files, &times.files[gone], <size_t>times.count * sizeof(FileTimes))
+
+
+cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogil:
+    """Have an entry cover the file's records below ``stop``.  Under the lock.
+
+    Damage is passed over: nothing that was stored in a range is there.
+    """
+    cdef Cursor cursor
+    cdef Record record
+    cdef const char *data
+    cdef int64_t time
+    cdef int64_t rc = 1
+    stop = min(stop, entry.start + store.log.file_size)
+    if entry.until >= stop:
+        return
+    cursor_init(&cursor, store, entry.until, stop)
+    cursor.check_crc = False
+    cursor.in_place = not store.writable
+    while rc > 0:
+        rc = cursor_next(&cursor, &record, &data)
+        if rc == E_CORRUPT:
+            rc = cursor_resync(&cursor)
+        elif rc > 0 and not cursor_changed(&cursor, &record, data):
+            time = record.store_timestamp
+            if time < entry.last:
+                entry.ascend = False
+            entry.last = time
+            entry.oldest = min(entry.oldest, time)
+            entry.newest = max(entry.newest, time)
+    if rc < 0:                               # unreadable: it may have any time
+        entry.oldest = INT64_LEAST
+        entry.newest = INT64_MOST
+        entry.ascend = False
+    cursor_close(&cursor)
+    entry.until = stop
+
+
+cdef bint log_is_walked(Store *store, int64_t head) noexcept nogil:
+    """Whether the times of all records are known."""
+    return head - log_first(store) <= TIMES_WALKED
+
+
+cdef FileTimes *times_of(Store *store, int64_t index, int64_t head) noexcept nogil:
+    """What is known of a file of the log; NULL: nothing.  Under the lock.
+
+    The entry is good until the next call.
+    """
+    cdef int64_t start = file_set_start_of(&store.log, index) if index >= 0 else E_NOT_FOUND
+    cdef FileTimes *entry
+    if start < 0 or start >= head:
+        return NULL
+    entry = times_entry(store, start)
+    if entry != NULL and log_is_walked(store, head):
+        times_walk(store, entry, head)
+    return entry
+
+
+cdef inline bint times_are_whole(
+    const Store *store, const FileTimes *entry, int64_t head,
+) noexcept nogil:
+    """Whether an entry covers all records of its file below ``head``."""
+    return entry.until >= min(head, entry.start + store.log.file_size)
+
+
+cdef int64_t margin_below(int64_t time) noexcept nogil:
+    return time - CLOCK_STEP_MS if time > INT64_LEAST + CLOCK_STEP_MS else INT64_LEAST
+
+
+cdef int64_t margin_above(int64_t time) noexcept nogil:
+    return time + CLOCK_STEP_MS if time < INT64_MOST - CLOCK_STEP_MS else INT64_MOST
+
+
+cdef void times_bounds(
+    Store *store, int64_t index, int64_t head, int64_t *oldest, int64_t *newest,
+) noexcept nogil:
+    """The times between which all records of a file were stored, as the rule has it.
+
+    Under the lock.
+    """
+    cdef FileTimes *entry = times_of(store, index, head)
+    cdef int64_t time, before, after
+    oldest[0] = INT64_LEAST
+    newest[0] = INT64_MOST
+    if entry == NULL:
+        return
+    if times_are_whole(store, entry, head):
+        oldest[0] = entry.oldest
+        newest[0] = entry.newest
+        return
+    time = entry.first
+    entry = times_of(store, index + 1, head)
+    after = INT64_LEAST if entry == NULL else entry.first
+    entry = times_of(store, index - 1, head)
+    before = INT64_LEAST if entry == NULL else entry.first
+    if time == INT64_LEAST:
+        return
+    if index == 0 or before > INT64_LEAST:
+        oldest[0] = margin_below(min(time, before if index else time))
+        if after > INT64_LEAST:
+            oldest[0] = min(oldest[0], margin_below(after))
+    if after > INT64_LEAST:
+        newest[0] = margin_above(max(time, after))
+
+
+cdef int64_t files_ascend(Store *store, int64_t head, int64_t *leapt) noexcept nogil:
+    """Whether times ascend below ``head``: TIMES_...; in or after which file not.
+
+    Under the lock.
+    """
+    cdef FileTimes *entry
+    cdef int64_t i, begins, ends
+    cdef int64_t before = INT64_LEAST        # the last time known of the files before
+    cdef int64_t start = -1
+    for i in range(file_set_count(&store.log)):
+        entry = times_of(store, i, head)
+        if entry == NULL:
+            continue
+        begins = ends = entry.first
+        if entry.oldest <= entry.newest:
+            begins = entry.oldest
+            ends = entry.newest
+        if begins > INT64_LEAST and begins < before:
+            leapt[0] = start
+            return TIMES_LEAPT
+        start = entry.start
+        if not entry.ascend:
+            leapt[0] = start
+            return TIMES_LEAPT
+        before = max(before, ends)
+    return TIMES_ASCEND if log_is_walked(store, head) else TIMES_MAY_ASCEND
+
+
+cdef int64_t times_ascend(Store *store, int64_t stop) noexcept nogil:
+    """Whether store times ascend in the log below ``stop``: TIMES_..."""
+    cdef LogTimes *times = &store.times
+    cdef int64_t first = log_first(store)
+    cdef int64_t found = TIMES_LEAPT
+    if atomic_get(&times.ascend_until) >= stop:
+        return TIMES_ASCEND
+    lock_take(&times.lock)
+    if times.leapt < first:
+        times_forget(times, first)
+        times.leapt = -1
+        found = files_ascend(store, stop, &times.leapt)
+        if found == TIMES_ASCEND:
+            atomic_set(&times.ascend_until, INT64_MOST if store.writable else stop)
+    lock_give(&times.lock)
+    return found
+
+
+cdef void times_narrow(
+    Store *store, int64_t since, int64_t until, int64_t head, int64_t *at, int64_t *stop,
+) noexcept nogil:
+    """Leave out files at both ends of [at, stop) that have nothing of [since, until)."""
+    cdef int64_t count = file_set_count(&store.log)
+    cdef int64_t i = 0
+    cdef int64_t leapt = -1
+    cdef int64_t start, oldest, newest
+    if since == INT64_LEAST and until == INT64_MOST:
+        return
+    lock_take(&store.times.lock)
+    times_forget(&store.times, log_first(store))
+    if not log_is_walked(store, head) and files_ascend(store, head, &leapt) == TIMES_LEAPT:
+        lock_give(&store.times.lock)
+        return
+    while since > INT64_LEAST and i < count:
+        start = file_set_start_of(&store.log, i)
+        if start < 0 or start >= stop[0]:
+            break
+        if start + store.log.file_size > at[0]:
+            times_bounds(store, i, head, &oldest, &newest)
+            if newest >= since:
+                break
+            at[0] = min(start + store.log.file_size, stop[0])
+        i += 1
+    i = count
+    while until < INT64_MOST and i > 0:
+        i -= 1
+        start = file_set_start_of(&store.log, i)
+        if start >= stop[0]:
+            continue
+        if start < 0 or start + store.log.file_size <= at[0]:
+            break
+        times_bounds(store, i, head, &oldest, &newest)
+        if oldest < until:
+            break
+        stop[0] = max(start, at[0])
+    lock_give(&store.times.lock)
