@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Never
 
@@ -22,8 +23,20 @@ from rmqstore.warn import log_warning
 __all__ = ["TopicRegistry"]
 
 
+Change = Callable[[TopicConfig | None], TopicConfig | None]
+
+
+class _Batch:
+    """Entries that one write of ``topics.json`` makes durable together."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, TopicConfig] = {}
+        self.settled = False
+        self.error: Exception | None = None
+
+
 class TopicRegistry:
-    """``topics.json`` and our ``rmqstore-deleted.json``, each saved at once when it changes.
+    """``topics.json`` and our ``rmqstore-deleted.json``, each on the disk once it has changed.
 
     Parameters
     ----------
@@ -42,8 +55,9 @@ class TopicRegistry:
         back when a recovery completes them from the log.
     lock : threading.Lock
         Held while an entry of either file is changed.
-    watcher : callable or None
-        Called with a topic's name and its entry after a change, ``None`` for one that is gone.
+    watchers : list of callable
+        Called under the lock with a topic's name and its entry once it is there or has changed,
+        ``None`` for one that is gone.
     """
 
     def __init__(
@@ -54,7 +68,12 @@ class TopicRegistry:
         self._lenient = lenient
         self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS))
         self.lock = threading.Lock()
-        self.watcher: Callable[[str, TopicConfig | None], object] | None = None
+        self.watchers: list[Callable[[str, TopicConfig | None], object]] = []
+        self._writing = threading.Lock()  # held while a batch is written; the lock comes after it
+        self._next = _Batch()
+        # Entries of the table that are not on the disk yet: what is visible until then, and who
+        # writes them.
+        self._pending: dict[str, tuple[TopicConfig | None, _Batch]] = {}
         self.deleted = self._read(lambda: self._deleted_file.load(_deleted_topics)) or {}
         self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
 
@@ -75,8 +94,10 @@ class TopicRegistry:
 
     def __iter__(self) -> Iterator[TopicConfig]:
         """Iterate over the entries whose names are valid for topics."""
-        for entry in self._table:
-            if paths.is_stored_topic_name(entry.topic_name):
+        for written in self._table:
+            pending = self._pending.get(written.topic_name)
+            entry = written if pending is None else pending[0]
+            if entry is not None and paths.is_stored_topic_name(entry.topic_name):
                 yield entry
 
     def __len__(self) -> int:
@@ -91,7 +112,9 @@ class TopicRegistry:
 
     def get(self, name: str) -> TopicConfig | None:
         """Return a topic's entry."""
-        return self._table.get(name)
+        entry = self._table.get(name)
+        pending = self._pending.get(name)
+        return entry if pending is None else pending[0]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of ``topics.json``."""
@@ -99,25 +122,106 @@ class TopicRegistry:
             return self._table.to_json()
 
     def put(self, entry: TopicConfig) -> None:
-        """Enter a topic and save; if that fails, the entry is removed again."""
-        before = self._table.get(entry.topic_name)
-        self._table.put(entry)
-        self._changed(entry.topic_name)
-        try:
-            self._save(self._table.save, lambda: self._restore(entry.topic_name, before))
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise PutError(
-                f"{self._table.file.path}: the topic {entry.topic_name!r} cannot be entered: "
-                f"{error.strerror}",
-                status=PutStatus.DISK_FULL if full else PutStatus.UNKNOWN_ERROR,
-                errno=error.errno,
-            ) from error
+        """Enter a topic, or change its entry; it is on the disk when this returns."""
+        self.change({entry.topic_name: lambda _there: entry})
+
+    def make(self, *entries: TopicConfig) -> None:
+        """Enter the topics that are not there; all are on the disk when this returns."""
+        self.change({
+            entry.topic_name: partial(_unless_there, entry) for entry in entries
+        })  # fmt: skip
+
+    def change(self, changes: Mapping[str, Change]) -> None:
+        """Enter topics or change their entries, and wait until all are on the disk.
+
+        One thread writes at a time, and the entries that come meanwhile are one write together.
+        Until it is written an entry is not visible; if that fails it never is. Called without
+        the lock.
+
+        Parameters
+        ----------
+        changes : dict of str to callable
+            By name of the topic: called under the lock with the entry that is there, or ``None``;
+            returns the new one, or ``None`` where nothing changes.
+
+        Raises
+        ------
+        PutError
+            The file cannot be written: nothing has changed.
+        """
+        batches: list[_Batch] = []
+        with self.lock:
+            for name, change in changes.items():
+                there = self._table.get(name)
+                entry = change(there)
+                if entry is not None:
+                    visible = self._pending[name][0] if name in self._pending else there
+                    self._pending[name] = (visible, self._next)
+                    self._next.entries[name] = entry
+                    self._table.put(entry)
+                pending = self._pending.get(name)
+                if pending is None:
+                    self._changed(name)
+                elif pending[1] not in batches:
+                    batches.append(pending[1])
+        for batch in batches:
+            self._write(batch)
+            if batch.error is not None:
+                self._refuse(next(iter(changes)), batch.error)
+
+    def _write(self, batch: _Batch) -> None:
+        """Write the file with a batch's entries, unless another thread did meanwhile."""
+        with self._writing:
+            if batch.settled:
+                return
+            with self.lock:
+                if self._next is batch:
+                    self._next = _Batch()
+            try:
+                self._table.save()
+            except Exception as error:
+                self._settle(batch, error)
+            else:
+                self._settle(batch, None)
+
+    def _settle(self, batch: _Batch, error: Exception | None) -> None:
+        """Make a batch's entries visible; if they could not be written, restore those before."""
+        written = error is None or isinstance(error, ReplacedError)
+        with self.lock:
+            batch.settled, batch.error = True, error
+            for name, entry in batch.entries.items():
+                visible, last = self._pending[name]
+                if last is not batch:  # changed once more since
+                    self._pending[name] = (entry if written else visible, last)
+                    continue
+                del self._pending[name]
+                if written:
+                    pass
+                elif visible is None:
+                    self._table.remove(name)
+                else:
+                    self._table.put(visible)
+            for name in batch.entries:
+                self._changed(name)
+
+    def _refuse(self, name: str, error: Exception) -> Never:
+        """Raise the error of a write; a failed sync is final for the store."""
+        if isinstance(error, SyncError) and self._sync_failed is not None:
+            self._sync_failed(error)
+        if not isinstance(error, OSError):
+            raise error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise PutError(
+            f"{self._table.file.path}: the topic {name!r} cannot be entered: {error.strerror}",
+            status=PutStatus.DISK_FULL if full else PutStatus.UNKNOWN_ERROR,
+            errno=error.errno,
+        ) from error
 
     def enter(self, entry: TopicConfig) -> None:
         """Enter a topic that is not there; :meth:`save` is called later."""
         if self._table.get(entry.topic_name) is None:
             self._table.put(entry)
+            self._changed(entry.topic_name)
 
     def save(self) -> None:
         """Write ``topics.json`` without the lock; if that fails, the entries stay."""
@@ -125,8 +229,11 @@ class TopicRegistry:
 
     def remove(self, name: str) -> None:
         """Remove a topic's entry and save; if that fails, the entry is restored."""
-        before = self._table.get(name)
+        before = self.get(name)
         if self._table.remove(name):
+            pending = self._pending.pop(name, None)
+            if pending is not None:
+                del pending[1].entries[name]
             self._changed(name)
             self._save(self._table.save, lambda: self._restore(name, before))
 
@@ -160,8 +267,9 @@ class TopicRegistry:
         self._changed(name)
 
     def _changed(self, name: str) -> None:
-        if self.watcher is not None:
-            self.watcher(name, self._table.get(name))
+        entry = self.get(name)
+        for watcher in self.watchers:
+            watcher(name, entry)
 
     def _save(self, save: Callable[[], None], restore: Callable[[], None]) -> None:
         """Save, keeping memory equal to the file; a failed sync is final for the store."""
@@ -173,6 +281,11 @@ class TopicRegistry:
             if isinstance(error, SyncError) and self._sync_failed is not None:
                 self._sync_failed(error)
             raise
+
+
+def _unless_there(entry: TopicConfig, there: TopicConfig | None) -> TopicConfig | None:
+    """Return the entry for a topic that there is not."""
+    return entry if there is None else None
 
 
 def _deleted_topics(data: Any) -> dict[str, int]:

@@ -169,6 +169,7 @@ class MessageStore(
             self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
             self._set_topic(topic.topic_name, topic.write_queue_nums)
+        self._registry.watchers.append(self._topic_changed)
         log_size, queue_size, slots, entries, ext_size = self._sizes()
         self._in_force = chosen.replace(
             mapped_file_size_commit_log=log_size,
@@ -348,34 +349,29 @@ class MessageStore(
                 f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",
                 status=PutStatus.MESSAGE_ILLEGAL,
             )
-        with self._registry.lock:
-            self._registry.put(
-                TopicConfig(
-                    topic_name=name,
-                    order=bool(order),
-                    perm=perm,
-                    read_queue_nums=queue_nums,
-                    write_queue_nums=queue_nums,
-                )
+        self._registry.put(
+            TopicConfig(
+                topic_name=name,
+                order=bool(order),
+                perm=perm,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
             )
-            self._set_topic(name, queue_nums)
-        return self[name]
+        )
+        return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
+
+    def _topic_changed(self, name: str, entry: TopicConfig | None) -> None:
+        """Have the core know a topic whose entry is there, or has changed."""
+        if entry is not None and not self.closed:
+            self._set_topic(name, max(1, entry.write_queue_nums))
 
     def _make_topic(self, topic: str) -> None:
         """Create a topic that a message was put to; called by the core."""
-        with self._registry.lock:
-            entry = self._registry.get(topic)
-            if entry is None:
-                one = has_one_queue(topic)
-                queue_nums = 1 if one else self._in_force.default_topic_queue_nums
-                self._registry.put(
-                    TopicConfig(
-                        topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
-                    )
-                )
-            else:
-                queue_nums = entry.write_queue_nums
-            self._set_topic(topic, max(1, queue_nums))
+        one = has_one_queue(topic)
+        queue_nums = 1 if one else self._in_force.default_topic_queue_nums
+        self._registry.make(
+            TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
+        )
 
     def _remake_topic(self, topic: str, physical_offset: int) -> None:
         """Create a topic that was deleted before a message at a log offset; called by the core."""

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.fields import DataVersion, take_version
 from rmqstore.paths import CONFIG
 
 __all__ = ["EntryTable"]
+
+_DEPTH = 2  # tabs before an entry
 
 
 class _Entry(Protocol):
@@ -61,8 +64,12 @@ class EntryTable(Generic[_EntryT]):
         self.file = ConfigFile(Path(root) / CONFIG / self._FILE)
         self.version = DataVersion()
         self._entries: dict[str, _EntryT] = {}
+        # The entries' text in the file, in their order: a save of thousands joins it.
+        self._texts: dict[str, str] = {}
+        self._textless: set[str] = set()  # read from the file, and not written yet
         self._other: dict[str, Any] = {}
         self._saving = threading.Lock()
+        self._changing = threading.Lock()
 
     @classmethod
     def load(cls, root: str | os.PathLike[str]) -> Self:
@@ -85,6 +92,8 @@ class EntryTable(Generic[_EntryT]):
         version, entries, other = loaded if loaded is not None else (DataVersion(), {}, {})
         self.version = version
         self._entries = entries
+        self._texts = dict.fromkeys(entries, "")
+        self._textless = set(entries)
         self._other = other
 
     def save(self) -> None:
@@ -99,26 +108,44 @@ class EntryTable(Generic[_EntryT]):
         """
         with self._saving:
             self.file.path.parent.mkdir(exist_ok=True)
-            self.file.save(self.to_json())
+            self.file.save(self._json_of(fastjson.Written(self._text(), _DEPTH - 1)))
+
+    def _text(self) -> list[str]:
+        """Return the text of each entry."""
+        for name in list(self._textless):
+            entry = self._entries.get(name)
+            text = fastjson.member(name, entry.to_json(), _DEPTH) if entry is not None else ""
+            with self._changing:
+                if name in self._textless:  # it is what it was
+                    self._textless.remove(name)
+                    self._texts[name] = text
+        with self._changing:
+            return list(self._texts.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON to write."""
-        return {
-            "dataVersion": self.version.to_json(),
-            self._TABLE: {name: one.to_json() for name, one in list(self._entries.items())},
-            **self._other,
-        }
+        return self._json_of({name: one.to_json() for name, one in list(self._entries.items())})
+
+    def _json_of(self, table: object) -> dict[str, Any]:
+        return {"dataVersion": self.version.to_json(), self._TABLE: table, **self._other}
 
     def put(self, entry: _EntryT) -> None:
         """Add or replace an entry; the file is not written yet."""
-        self._entries[entry.name] = entry
-        self.version.next()
+        text = fastjson.member(entry.name, entry.to_json(), _DEPTH)
+        with self._changing:
+            self._textless.discard(entry.name)
+            self._texts[entry.name] = text
+            self._entries[entry.name] = entry
+            self.version.next()
 
     def remove(self, name: str) -> bool:
         """Remove an entry, and tell whether it was there; the file is not written yet."""
-        if self._entries.pop(name, None) is None:
-            return False
-        self.version.next()
+        with self._changing:
+            if self._entries.pop(name, None) is None:
+                return False
+            self._textless.discard(name)
+            del self._texts[name]
+            self.version.next()
         return True
 
     def get(self, name: str) -> _EntryT | None:

@@ -7,10 +7,10 @@ RemotingSerializable.java`` calls it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "dumps", "loads"]
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "Written", "dumps", "loads", "member"]
 
 MAX_DEPTH = 64  # nested containers
 MAX_CHARS = 256 << 20
@@ -249,6 +249,29 @@ def _join_pair(pair: re.Match[str]) -> str:
     return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
+class Written:
+    """A mapping of which every member is text already, in the place of the mapping itself.
+
+    Parameters
+    ----------
+    members : iterable of str
+        Texts of :func:`member`, of the depth of this mapping's members.
+    depth : int
+        Tabs before the closing brace.
+    """
+
+    def __init__(self, members: Iterable[str], depth: int) -> None:
+        text = ",".join(members)
+        self.parts = ("{", text, "\n" + "\t" * depth + "}") if text else ("{}",)
+
+
+def member(key: str, value: Any, depth: int) -> str:
+    """Return the line of a mapping for a key and its value, indented by ``depth`` tabs."""
+    out = ["\n" + "\t" * depth, _quote(key), ":"]
+    _write(value, depth, out)
+    return "".join(out)
+
+
 def dumps(value: Any) -> str:
     """Return ``value`` as fastjson writes it, indented by tabs.
 
@@ -291,6 +314,8 @@ def _write(value: Any, depth: int, out: list[str]) -> None:
         out.append(repr(value))
     elif isinstance(value, Mapping):
         _write_mapping(value, depth, out)
+    elif isinstance(value, Written):
+        out += value.parts
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         _write_sequence(value, depth, out)
     else:

@@ -6,11 +6,11 @@ Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``,
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
+from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import StoreError
 from rmqstore.services.stored import SCHEDULE_TOPIC, Place, put_again
 
@@ -94,9 +94,5 @@ def send_back(
 def _make_topic(store: MessageStore, topic: str, queue_nums: int, sys_flag: int) -> None:
     """Create a topic that is not there yet."""
     if store._registry.get(topic) is None:
-        store.create_topic(topic, queue_nums)
-        if sys_flag:
-            with store._registry.lock:
-                entry = store._registry.get(topic)
-                if entry is not None:
-                    store._registry.put(dataclasses.replace(entry, topic_sys_flag=sys_flag))
+        store._check_writable()
+        store._registry.make(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=sys_flag))

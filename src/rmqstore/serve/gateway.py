@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
+from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 
@@ -119,12 +120,12 @@ class Gateway:
         self.transactions = Transactions(self)
         self._advertised: str | None = None
         self.hot_sends = settings.acl is None
+        self.new_topics = NewTopics(self)
         self.sends = client_sends(self)
-        self.sends.offsets = store._progress.table
         self.durable = DurableAnswers(self, self.sends)
         self.busy_poll = BusyPoll(loop)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._answering: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Future[None]] = set()
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self.clients = Clients(self)
         self.new_groups = NewGroups(self)
@@ -197,6 +198,11 @@ class Gateway:
         """Handle a request, whatever the rules of a test say."""
         handler = self.handlers.get(request.code)
         self.requests[request.code if handler is not None else UNKNOWN] += 1
+        self.run(connection, request)
+
+    def run(self, connection: Connection, request: Request) -> None:
+        """Run a request's handler, also once more where it had to wait for a topic."""
+        handler = self.handlers.get(request.code)
         try:
             if self.settings.acl is not None:
                 self.settings.acl.check(self, connection, request)
@@ -206,15 +212,25 @@ class Gateway:
                     f" request type {request.code} not supported",
                 )
             handled = handler(self, connection, request)
+        except TopicAwaited as awaited:
+            self.new_topics.park(connection, request, awaited.entry)
+            return
         except Exception as error:
             handled = self.answer_to(request, error)
         if isinstance(handled, Answer):
             connection.answer(request, handled)
         elif handled is not None:
-            task = self.spawn(self._finish(connection, request, handled))
-            self._answering.add(task)
-            connection.waits_for(task, len(request.body))
-            task.add_done_callback(self._answering.discard)
+            self.answers_later(
+                connection, request, self.spawn(self._finish(connection, request, handled))
+            )
+
+    def answers_later(
+        self, connection: Connection, request: Request, done: asyncio.Future[None]
+    ) -> None:
+        """Count a request that is answered when a future is done; a stop waits for it."""
+        self._answering.add(done)
+        connection.waits_for(done, len(request.body))
+        done.add_done_callback(self._answering.discard)
 
     async def _finish(
         self, connection: Connection, request: Request, handled: Awaitable[Answer | None]

@@ -70,27 +70,26 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
     if kind not in _FILTER_TYPES:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{kind[:64]}] value invalid")
 
+    def entered(there: TopicConfig | None) -> TopicConfig:
+        if there is None and len(gateway.store._registry) >= _TOPICS_MOST:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic {name} is not made: there are {_TOPICS_MOST} already",
+            )
+        return TopicConfig(
+            topic_name=name,
+            read_queue_nums=read,
+            write_queue_nums=write,
+            perm=perm,
+            topic_filter_type=kind,
+            topic_sys_flag=flag,
+            order=gateway.nameserver.order(name) is not None,
+        )
+
     def change() -> None:
         store = gateway.store
         store._check_writable()
-        with store._registry.lock:
-            if len(store._registry) >= _TOPICS_MOST and store._registry.get(name) is None:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the topic {name} is not made: there are {_TOPICS_MOST} already",
-                )
-            store._registry.put(
-                TopicConfig(
-                    topic_name=name,
-                    read_queue_nums=read,
-                    write_queue_nums=write,
-                    perm=perm,
-                    topic_filter_type=kind,
-                    topic_sys_flag=flag,
-                    order=gateway.nameserver.order(name) is not None,
-                )
-            )
-            store._set_topic(name, max(1, write))
+        store._registry.change({name: entered})
 
     await gateway.loop.run_in_executor(None, change)
     return Answer(remark=_UNSET)

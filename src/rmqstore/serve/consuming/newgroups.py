@@ -78,7 +78,6 @@ class NewGroups:
         flag = _UNIT_SUB if unit_mode else 0
         with store._registry.lock:
             store._registry.enter(TopicConfig(topic, queues, queues, topic_sys_flag=flag))
-            store._set_topic(topic, queues)
         self._save_soon()
 
     def _save_soon(self) -> None:

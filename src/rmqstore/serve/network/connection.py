@@ -299,14 +299,14 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._asked.pop(opaque, None)
 
-    def waits_for(self, task: asyncio.Task[None], size: int) -> None:
-        """Count a request, with a body of so many bytes, that is answered when a task ends."""
+    def waits_for(self, done: asyncio.Future[None], size: int) -> None:
+        """Count a request, with a body of so many bytes, that is answered when a future is done."""
         self._unanswered += 1
         self._unanswered_bytes += size
-        task.add_done_callback(partial(self._answered, size))
+        done.add_done_callback(partial(self._answered, size))
         self._pace()
 
-    def _answered(self, size: int, _task: asyncio.Task[None]) -> None:
+    def _answered(self, size: int, _done: asyncio.Future[None]) -> None:
         self._unanswered -= 1
         self._unanswered_bytes -= size
         self._note_kept()

@@ -6,6 +6,7 @@ Source: ``broker/processor/AbstractSendMessageProcessor.java msgCheck``,
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
@@ -46,18 +47,21 @@ def client_sends(gateway: Gateway) -> ClientSends:
     store = gateway.store
     registry = store._registry
     sends = ClientSends(store, gateway.settings.cluster, gateway.settings.region)
+    sends.offsets = store._progress.table
 
-    def changed(name: str, entry: TopicConfig | None) -> None:
-        if paths.is_topic_name(name) and not store.closed:
-            sends.set_topic(name, client_queues(entry))
+    changing = threading.Lock()
 
+    def changed(name: str, _entry: TopicConfig | None = None) -> None:
+        if not paths.is_topic_name(name) or gateway.new_topics.is_awaited(name):
+            return  # what is parked is stored first
+        with changing:  # read within it: the last one to set it has read the newest
+            if not store.closed:
+                sends.set_topic(name, client_queues(registry.get(name)))
+
+    gateway.new_topics.made = changed
     with registry.lock:
-        registry.watcher = changed
+        registry.watchers.append(changed)
         for entry in registry:
             changed(entry.topic_name, entry)
-
-    def unwatch() -> None:
-        registry.watcher = None
-
-    gateway.closing.append(unwatch)
+    gateway.closing.append(lambda: registry.watchers.remove(changed))
     return sends

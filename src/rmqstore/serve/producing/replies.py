@@ -9,15 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqstore.asyncwait import put_at_once, put_durable
-from rmqstore.errors import PutError
-from rmqstore.serve.producing.sending import Sent, parse_send, store_plain, topic_of_send
+from rmqstore.errors import PutError, StoreError
+from rmqstore.serve.producing.sending import (
+    Sent,
+    parse_send,
+    refusal_of,
+    store_plain,
+    topic_of_send,
+)
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.stored import Place, properties_text
 
 if TYPE_CHECKING:
     from rmqstore._core import PutResult
-    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.gateway import Gateway, Handled, Handler
     from rmqstore.serve.network.connection import Connection
 
 __all__ = ["HANDLERS", "Replies"]
@@ -63,7 +69,7 @@ class Replies:
             self.size -= len(body)
 
 
-async def reply(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def reply(gateway: Gateway, connection: Connection, request: Request) -> Handled:
     """Answer SEND_REPLY_MESSAGE: with how the push went, and where the reply is stored.
 
     It is stored whether or not there is a client to push it to, and answered as well if it cannot
@@ -78,9 +84,21 @@ async def reply(gateway: Gateway, connection: Connection, request: Request) -> A
         sent = parse_send(request)
         asked_queue = sent.asked_queue
         topic_of_send(gateway, connection, sent)
-    except Refusal as refusal:
-        refusal.answer.fields = fields
-        raise
+    except (Refusal, StoreError) as error:
+        answer = error.answer if isinstance(error, Refusal) else refusal_of(error)
+        answer.fields = fields
+        return answer
+    return _pushed_and_stored(gateway, connection, sent, asked_queue, fields)
+
+
+async def _pushed_and_stored(
+    gateway: Gateway,
+    connection: Connection,
+    sent: Sent,
+    asked_queue: int,
+    fields: dict[str, str],
+) -> Answer:
+    """Push a reply and store it; return the answer to it."""
     refused = await _push(gateway, connection, sent, asked_queue)
     if refused is None:
         fields |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}

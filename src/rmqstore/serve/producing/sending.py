@@ -20,6 +20,7 @@ from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
 from rmqstore.serve.network.durable import Outcome
+from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for_send
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
@@ -262,7 +263,7 @@ def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> Topic
                 ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] has no queue to write to"
             )
         sent.asked_queue = sent.queue_id = random.randrange(entry.write_queue_nums)
-    return entered(gateway, entry)  # one that every broker has has messages now
+    return entered(gateway, entry)
 
 
 def _past_retries(gateway: Gateway, sent: Sent, entry: TopicConfig) -> TopicConfig:
@@ -352,6 +353,10 @@ def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: 
     """
     if sent.topic == HALF_TOPIC:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
+    if not gateway.store._knows_topic(SCHEDULE_TOPIC):
+        gateway.new_topics.check(SCHEDULE_TOPIC)
+        queue_nums = gateway.store.config.default_topic_queue_nums
+        raise TopicAwaited(TopicConfig(SCHEDULE_TOPIC, queue_nums, queue_nums))
     properties = sent.properties | {
         "DELAY": str(level),
         "REAL_TOPIC": sent.topic,

@@ -189,14 +189,15 @@ async def _mark_ordered(gateway: Gateway, namespace: str, topic: str) -> None:
     if namespace != ORDER_TOPICS:
         return
 
+    def marked(entry: TopicConfig | None) -> TopicConfig | None:
+        order = gateway.nameserver.order(topic) is not None
+        if entry is None or entry.order is order:
+            return None
+        gateway.store._check_writable()
+        return dataclasses.replace(entry, order=order)
+
     def change() -> None:
-        registry = gateway.store._registry
-        with registry.lock:
-            entry = registry.get(topic)
-            order = gateway.nameserver.order(topic) is not None
-            if entry is not None and entry.order is not order:
-                gateway.store._check_writable()
-                registry.put(dataclasses.replace(entry, order=order))
+        gateway.store._registry.change({topic: marked})
 
     await gateway.loop.run_in_executor(None, change)
 

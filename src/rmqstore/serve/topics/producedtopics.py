@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore import paths
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC, topic_config
 from rmqstore.services.stored import has_one_queue
 
@@ -27,7 +28,7 @@ _OF_GROUPS = (paths.retry_topic(""), paths.dead_letter_topic(""))
 def topic_for_send(
     gateway: Gateway, topic: str, default_topic: str, queue_nums: int, *, unit: bool
 ) -> TopicConfig | None:
-    """Return a topic's entry; if there is none, it is made where that is allowed.
+    """Return a topic's entry, ``None`` if there is none and it may not be made.
 
     Parameters
     ----------
@@ -39,7 +40,13 @@ def topic_for_send(
         As many queues as the producer wants, at most.
     unit : bool
         Whether the producer is one of a unit.
+
+    Raises
+    ------
+    TopicAwaited
+        It is being made: the request is handled once it is there.
     """
+    gateway.new_topics.check(topic)
     entry = topic_config(gateway, topic)
     if entry is not None:
         return entry
@@ -76,17 +83,13 @@ def _may_make(gateway: Gateway) -> bool:
 
 
 def entered(gateway: Gateway, entry: TopicConfig) -> TopicConfig:
-    """Write a topic to ``topics.json`` unless it is there: one of every broker's, or a new one."""
-    store = gateway.store
-    known = store._registry.get(entry.topic_name)
-    if known is not None:
-        return known
-    with store._registry.lock:
-        known = store._registry.get(entry.topic_name)
-        if known is None:
-            store._registry.put(entry)
-            known = entry
-        store._set_topic(known.topic_name, known.write_queue_nums)
+    """Return a topic's entry in ``topics.json``; ``TopicAwaited`` if it has to be made first.
+
+    The latter is one of those that every broker has, which has messages now, or a new one.
+    """
+    known = gateway.store._registry.get(entry.topic_name)
+    if known is None:
+        raise TopicAwaited(entry)
     return known
 
 

@@ -1,0 +1,125 @@
+"""Topics that producers make: entered in ``topics.json`` off the loop, and then sent to.
+
+Requests that need a topic that is not there are parked. A thread enters the topics of all that came
+while it was writing, in one write, and then the requests are handled in the order that they came.
+
+Source: ``broker/topic/TopicConfigManager.java createTopicInSendMessageMethod``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.wire.frames import Request
+
+__all__ = ["NewTopics", "TopicAwaited"]
+
+_AT_ONCE = 16  # topics whose requests are handled in one turn of the loop
+
+
+class TopicAwaited(Exception):
+    """A request needs a topic that is being entered; nothing was done for it yet.
+
+    Parameters
+    ----------
+    entry : TopicConfig
+    """
+
+    def __init__(self, entry: TopicConfig) -> None:
+        super().__init__(entry.topic_name)
+        self.entry = entry
+
+
+class NewTopics:
+    """Parks requests until the topics that they need are on the disk; used in the loop.
+
+    Parameters
+    ----------
+    gateway : Gateway
+
+    Attributes
+    ----------
+    made : callable
+        Called with the name of a topic whose parked requests have been handled.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.made: Callable[[str], object] = lambda name: None
+        self._entries: dict[str, TopicConfig] = {}  # that nobody writes yet
+        self._parked: dict[str, list[tuple[Connection, Request, asyncio.Future[None]]]] = {}
+        self._failed: dict[str, Exception] = {}  # while its requests are handled
+        self._writing: asyncio.Task[None] | None = None
+
+    def is_awaited(self, name: str) -> bool:
+        """Tell whether requests wait for a topic; called in any thread."""
+        return name in self._parked
+
+    def check(self, name: str) -> None:
+        """Have a request wait behind those that do, or fail as they do.
+
+        Raises
+        ------
+        TopicAwaited
+            The topic is being entered.
+        StoreError, OSError
+            It could not be.
+        """
+        error = self._failed.get(name)
+        if error is not None:
+            raise error
+        if name in self._parked:
+            raise TopicAwaited(TopicConfig(name))
+
+    def park(self, connection: Connection, request: Request, entry: TopicConfig) -> None:
+        """Handle a request again once a topic is there, which is entered if nobody does yet."""
+        if entry.topic_name not in self._parked:
+            self._parked[entry.topic_name] = []
+            self._entries[entry.topic_name] = entry
+        done = self._gateway.loop.create_future()
+        self._parked[entry.topic_name].append((connection, request, done))
+        self._gateway.answers_later(connection, request, done)
+        if self._writing is None:
+            self._writing = self._gateway.spawn(self._write())
+
+    async def _write(self) -> None:
+        """Enter topics as long as there are some, and handle what waits for them."""
+        try:
+            while self._entries:
+                entries, self._entries = self._entries, {}
+                error = None
+                try:
+                    await self._gateway.loop.run_in_executor(None, self._enter, entries)
+                except (OSError, StoreError) as failed:
+                    error = failed
+                for count, name in enumerate(entries):
+                    if count % _AT_ONCE == _AT_ONCE - 1:
+                        await asyncio.sleep(0)  # the other connections' turn
+                    self._handle(name, error)
+        finally:
+            self._writing = None
+
+    def _enter(self, entries: dict[str, TopicConfig]) -> None:
+        store = self._gateway.store
+        store._check_writable()
+        store._registry.make(*entries.values())
+
+    def _handle(self, name: str, error: Exception | None) -> None:
+        """Handle the requests that wait for a topic, in their order and before any other."""
+        parked = self._parked.pop(name)
+        if error is not None:
+            self._failed[name] = error
+        for connection, request, done in parked:
+            self._gateway.run(connection, request)
+            done.set_result(None)
+        self._failed.pop(name, None)
+        self.made(name)
