@@ -480,7 +480,8 @@ class Consumer(Closing):
         StoreError
             The group has no retry queue, by its entry in ``subscriptionGroup.json``.
         PutError, StoreFailedError, TypeError
-            As ``put``; the message is not stored, and must not be committed.
+            As ``put``, but limits of the settings do not count: ``MessageIllegalError`` if the
+            record has no room for what a retry adds. It must not be committed then.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 
