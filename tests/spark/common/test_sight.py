@@ -131,7 +131,9 @@ def test_a_store_without_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("blind", PARTS)
 @pytest.mark.parametrize("number", [0, -2, -1])
 def test_verify(root: Path, blind: Callable[[Path], None], number: int) -> None:
-    check = verify._Check(plan_log(root), tuple(verify._index_files(str(root))), seen(str(root)))
+    check = verify._Check(
+        plan_log(root, CONFIG), tuple(verify._index_files(str(root))), seen(str(root))
+    )
     count = check.plan.count + len(check.index_files) + 1
     check = pickle.loads(pickle.dumps(check))
     rows = [row for batch in check.run(number % count) for row in batch.to_pylist()]
