@@ -120,7 +120,7 @@ def test_the_same_store_elsewhere_and_later(root: Path) -> None:
 
 def test_a_store_without_messages(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    with rmqstore.open(root, "a"):
+    with rmqstore.open(root, "a", config=CONFIG):
         pass
     planned = seen(str(root))
     planned.check()
