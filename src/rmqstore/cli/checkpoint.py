@@ -17,7 +17,7 @@ from typing import Any
 
 from rmqstore.spark.stream.offsets import QueueName, flat
 
-__all__ = ["CheckpointError", "StreamProgress", "read_checkpoint"]
+__all__ = ["CheckpointError", "CheckpointProgress", "read_checkpoint"]
 
 _METADATA = 1  # line of offsets/N; the sources follow
 
@@ -27,7 +27,7 @@ class CheckpointError(ValueError):
 
 
 @dataclass(frozen=True)
-class StreamProgress:
+class CheckpointProgress:
     """How far a stream has come in one store.
 
     Attributes
@@ -51,7 +51,7 @@ class StreamProgress:
     offsets: dict[str, dict[int, int]]
 
 
-def read_checkpoint(directory: str, store: str) -> StreamProgress:
+def read_checkpoint(directory: str, store: str) -> CheckpointProgress:
     """Return the progress that a checkpoint has for a store.
 
     Parameters
@@ -63,7 +63,7 @@ def read_checkpoint(directory: str, store: str) -> StreamProgress:
 
     Returns
     -------
-    StreamProgress
+    CheckpointProgress
 
     Raises
     ------
@@ -95,7 +95,7 @@ def read_checkpoint(directory: str, store: str) -> StreamProgress:
     if not found:
         raise CheckpointError(f"{root}: of a stream that reads no queue of {store}")
     committed = (root / "commits" / str(batch)).stat().st_mtime_ns // 1_000_000
-    return StreamProgress(_query(root), batch, committed, max(planned) > batch, offsets)
+    return CheckpointProgress(_query(root), batch, committed, max(planned) > batch, offsets)
 
 
 def _batches(directory: Path) -> list[int]:
