@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,9 +18,14 @@ from rmqstore.cli.common import (
     unknown_name,
     zone_option,
 )
+from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
 from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
+
+if TYPE_CHECKING:
+    from rmqstore.consume.lag import Lag
+    from rmqstore.store import MessageStore
 
 __all__ = ["dlq", "groups", "lag"]
 
@@ -76,11 +82,24 @@ def groups(*, store: str, config: str | None, group: str | None, output: str | N
 @store_command()
 @_group_option("Only this group.")
 @topic_option("Only this topic.")
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="A Spark stream's checkpointLocation: how far the stream is behind now.",
+)
 @output_option
 def lag(
-    *, store: str, config: str | None, group: str | None, topic: str | None, output: str | None
+    *,
+    store: str,
+    config: str | None,
+    group: str | None,
+    topic: str | None,
+    checkpoint: str | None,
+    output: str | None,
 ) -> None:
     """Show how far groups are behind: messages, bytes and seconds in each queue."""
+    if checkpoint is not None and group is not None:
+        raise click.UsageError("--checkpoint and --group exclude each other")
     columns = (
         Column("group", "name", width=80, least=16),
         Column("topic", "name", width=80, least=16),
@@ -97,14 +116,11 @@ def lag(
         writer_for(output, columns) as writer,
         Progress("reading", "queues", among_rows=True) as progress,
     ):
-        offsets = opened.offsets
-        _known("group", group, opened.groups)
-        _known("topic", topic, {name for name, _ in offsets} | set(opened.topics))
-        if not offsets:
-            missing = not Path(opened.path, CONFIG, CONSUMER_OFFSET_JSON).exists()
-            why = f": {CONFIG}/{CONSUMER_OFFSET_JSON} is missing" if missing else ""
-            click.echo(f"rmqstore: no group has committed anything{why}", err=True)
-        for one in opened.lag(group, topic):
+        if checkpoint is not None:
+            found = _of_stream(opened, checkpoint, topic)
+        else:
+            found = _of_groups(opened, group, topic)
+        for one in found:
             progress.done += 1
             row: dict[str, Any] = {
                 column.name: getattr(one, column.name)
@@ -112,6 +128,39 @@ def lag(
                 if column.name != "behind"
             }
             writer.row({**row, "behind": one.behind.total_seconds()})
+
+
+def _of_groups(opened: MessageStore, group: str | None, topic: str | None) -> list[Lag]:
+    offsets = opened.offsets
+    _known("group", group, opened.groups)
+    _known("topic", topic, {name for name, _ in offsets} | set(opened.topics))
+    if not offsets:
+        missing = not Path(opened.path, CONFIG, CONSUMER_OFFSET_JSON).exists()
+        why = f": {CONFIG}/{CONSUMER_OFFSET_JSON} is missing" if missing else ""
+        click.echo(f"rmqstore: no group has committed anything{why}", err=True)
+    return opened.lag(group, topic)
+
+
+def _of_stream(opened: MessageStore, checkpoint: str, topic: str | None) -> list[Lag]:
+    """Return how far a stream is behind what is in the store now, and say how old its progress is.
+
+    In the place of the group is the query's id.
+    """
+    from rmqstore.cli.checkpoint import CheckpointError, read_checkpoint
+    from rmqstore.consume.lag import lag_of
+
+    try:
+        stream = read_checkpoint(checkpoint, opened.path)
+    except CheckpointError as error:
+        raise CliError(str(error), UNREADABLE) from None
+    _known("topic", topic, {*stream.offsets, *opened.topics})
+    age = max(0.0, time.time() - stream.committed_millis / 1000)
+    more = "; a later batch is not done yet" if stream.is_behind else ""
+    click.echo(
+        f"rmqstore: as of batch {stream.batch}, which was done {age:,.0f} s ago{more}", err=True
+    )
+    offsets = {(name, stream.query): queues for name, queues in stream.offsets.items()}
+    return lag_of(opened, offsets, None, topic)
 
 
 @store_command()

@@ -139,7 +139,7 @@ def test_what_is_not_there(
 
 def test_a_table_of_the_catalogue() -> None:
     """Spark hands a table's options to no Python source: it is made without any."""
-    with pytest.raises(OptionError, match=r"'path' is missing: .*; use CREATE TEMPORARY VIEW"):
+    with pytest.raises(OptionError, match=r"'path' is missing: .*: use CREATE TEMPORARY VIEW"):
         BatchReader({}, spark_schema())
     with pytest.raises(OptionError, match=r"'path' is missing: load\(\) takes the .* store$"):
         BatchReader({"topics": "orders"}, spark_schema())

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,6 +56,20 @@ def test_messages_and_bytes_behind(store: rmqstore.MessageStore) -> None:
     done = lag(SimpleNamespace(lastProgress=progress(query)))
     assert done is not None
     assert (done.messages, done.bytes, len(done.queues)) == (0, 0, 3)
+    assert (done.as_of, done.age) == (None, None)  # a report without a time
+
+
+def test_its_age(store: rmqstore.MessageStore) -> None:
+    fill(store, "orders", 1, 5)
+    query = Query(options(store, consumeFrom="first"))
+    assert query.trigger()
+    before = datetime.now(UTC) - timedelta(hours=2)
+    for text in (f"{before:%Y-%m-%dT%H:%M:%S}.000Z", f"{before:%Y-%m-%dT%H:%M:%S}"):
+        found = lag(progress(query) | {"timestamp": text})
+        assert found is not None
+        assert found.as_of == before.replace(microsecond=0)
+        assert timedelta(hours=2) <= (found.age or timedelta(0)) < timedelta(hours=3)
+        assert found.by_topic["orders"].as_of == found.as_of
 
 
 def test_the_function_is_found_whatever_was_asked_for_first() -> None:

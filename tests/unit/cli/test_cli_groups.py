@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +80,73 @@ def test_lag_says_that_nobody_has_committed(run: Run, root: Path, tmp_path: Path
     (tmp_path / "new/config/consumerOffset.json").write_text('{"offsetTable":{}}')
     assert run("lag", tmp_path / "new").stderr == "rmqstore: no group has committed anything\n"
     assert run("lag", root).stderr == ""
+
+
+def stream(directory: Path, *batches: str, done: int) -> None:
+    """A checkpoint as Spark writes it."""
+    (directory / "offsets").mkdir(parents=True)
+    (directory / "commits").mkdir()
+    (directory / "metadata").write_text('{"id":"5e3c-q"}')
+    for number, sources in enumerate(batches):
+        text = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":1}}\n{sources}'
+        (directory / "offsets" / str(number)).write_text(text)
+        (directory / "offsets" / f".{number}.crc").write_bytes(b"crc")
+    for number in range(done):
+        (directory / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def source(store: str, *offsets: int) -> str:
+    queues = {str(queue): offset for queue, offset in enumerate(offsets)}
+    return json.dumps({"v": 1, "q": {store: {"orders": queues}}, "from": {}})
+
+
+def test_lag_of_a_stream(run: Run, root: Path, tmp_path: Path) -> None:
+    """Also beside an owner, who alone writes the groups' progress."""
+    directory = tmp_path / "checkpoint"
+    other = json.dumps({"logOffset": 3})
+    stream(directory, source(".", 1, 1), f"-\n{other}\n{source('.', 3, 4)}", source(".", 4, 4),
+           done=2)  # fmt: skip
+    os.utime(directory / "commits" / "1", (time.time() - 500, time.time() - 500))
+    with rmqstore.open(root, "r+") as store:
+        store.put("orders", b"newest", queue_id=1)
+        result = run("lag", root, "--checkpoint", directory)
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [
+        (row["group"], row["topic"], row["queue_id"], row["committed"], row["messages"])
+        for row in found
+    ] == [("5e3c-q", "orders", 0, 3, 1), ("5e3c-q", "orders", 1, 4, 1)]
+    assert all(row["bytes"] > 0 for row in found)
+    assert result.stderr.startswith("rmqstore: as of batch 1, which was done 50")
+    assert result.stderr.endswith(" s ago; a later batch is not done yet\n")
+    assert rows(run, "lag", root, "--checkpoint", directory, "-t", "%DLQ%audit") == []
+
+
+def test_lag_of_a_stream_of_several_stores(run: Run, root: Path, tmp_path: Path) -> None:
+    both = json.loads(source("/data/other", 9))
+    both["q"] |= json.loads(source(str(root), 2, 2))["q"]
+    for name, text in (("v1", json.dumps(both)), ("named", json.dumps({"0": both}))):
+        stream(tmp_path / name, text, done=1)
+        found = rows(run, "lag", root, "--checkpoint", tmp_path / name)
+        assert [(row["committed"], row["messages"]) for row in found] == [(2, 2), (2, 2)]
+
+
+def test_what_is_no_progress_of_a_stream(run: Run, root: Path, tmp_path: Path) -> None:
+    stream(tmp_path / "new", source(".", 1), done=0)
+    stream(tmp_path / "foreign", '{"logOffset":3}', done=1)
+    stream(tmp_path / "other", source("/data/other", 1), done=1)
+    stream(tmp_path / "bad", '{"v":1,"q":{".":{"T":{"0":"x"}}}}', done=1)
+    for name, text in (
+        ("nowhere", "nowhere: no checkpoint of a Spark stream: no offsets/ in it"),
+        ("new", "no batch is done yet"),
+        ("foreign", "of a stream that reads no queue of "),
+        ("other", "of a stream that reads no queue of "),
+        ("bad", "offsets/0: an offset is not as it was written: "),
+    ):
+        result = run("lag", root, "--checkpoint", tmp_path / name)
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert text in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert run("lag", root, "--checkpoint", "x", "-g", "audit").exit_code == 2
 
 
 def test_dead_letters(run: Run, root: Path) -> None:

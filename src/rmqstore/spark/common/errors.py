@@ -10,9 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark import TaskContext
+
 from rmqstore.errors import StoreError
 from rmqstore.spark.common.columns import SchemaError
 from rmqstore.spark.common.options import OptionError
+from rmqstore.spark.common.sight import note_host
 from rmqstore.spark.common.versions import PySparkVersionError
 
 __all__ = ["RowError", "one_line_errors"]
@@ -39,6 +42,8 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except _PLAIN as error:
+        if TaskContext.get() is not None:
+            note_host(error)
         main = getattr(sys.modules["__main__"], "__spec__", None)
         foreseen = error.__cause__ is None or isinstance(error.__cause__, _CAUSES)
         if foreseen and main is not None and main.name.startswith("pyspark."):

@@ -30,8 +30,8 @@ _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0,
 _SECONDS |= {name: _SECONDS[name[:1]] for name in ("second", "minute", "hour", "day")}
 _SECONDS |= {f"{name}s": _SECONDS[name] for name in ("second", "minute", "hour", "day")}
 _NO_OPTIONS = (
-    "; the options of a table do not reach a Python source: use CREATE TEMPORARY VIEW ... USING "
-    "rmqstore OPTIONS (path '...'), and df.write to write"
+    "; Spark does not pass the options of a table to a Python source: use CREATE TEMPORARY VIEW "
+    "... USING rmqstore OPTIONS (path '...'), and df.write to write"
 )
 _FLAGS = {"true": True, "false": False}
 

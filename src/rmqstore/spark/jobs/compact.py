@@ -30,6 +30,7 @@ from rmqstore.offline import (
 )
 from rmqstore.registry import TopicRegistry
 from rmqstore.spark.common.options import absolute_path
+from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.jobs.copy_tasks import copy_tasks
 from rmqstore.spark.jobs.new_store import complete, new_store
 from rmqstore.spark.jobs.tasks import run_tasks, runs
@@ -131,7 +132,10 @@ def compact(
     if target == source or target.is_relative_to(source):
         raise ValueError(f"dst must not be within src, got {str(target)!r}")
     with new_store(target) as making:
-        look: _Look = run_tasks(spark, [_LookTask(str(source), names)])[0]
+        planned = [SeenStore(str(making))]
+        if source.is_dir():
+            planned.append(seen(str(source)))
+        look: _Look = run_tasks(spark, [_LookTask(str(source), names)], planned)[0]
         log = LogSource(
             str(source / paths.COMMIT_LOG),
             look.config.mapped_file_size_commit_log,
@@ -140,12 +144,13 @@ def compact(
         )
         config_task = _ConfigTask(str(source), str(making), names)
         tasks = _measure_tasks(log, look.start, look.stop, millis)
-        _, *parts = run_tasks(spark, [config_task, *tasks])
+        _, *parts = run_tasks(spark, [config_task, *tasks], planned)
         measured = [part for found in parts for part in found]
         _check_gapless(log, measured, look.start, look.stop)
-        planned = assign_positions(_pieces(measured), log.file_size)
+        pieces = assign_positions(_pieces(measured), log.file_size)
         directory = str(making / paths.COMMIT_LOG)
-        copied = run_tasks(spark, copy_tasks(planned, {0: log}, directory, log.file_size))
+        copies = copy_tasks(pieces, {0: log}, directory, log.file_size)
+        copied = run_tasks(spark, copies, planned)
         complete(spark, making, look.config, copied)
     messages = sum(one.messages for one in copied)
     return CompactedStore(

@@ -21,6 +21,7 @@ from rmqstore.layout import store_around
 from rmqstore.offline import Copied, seal_store
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.side_files import MAKING, new_name
+from rmqstore.spark.common.sight import SeenStore
 from rmqstore.spark.jobs.rebuild import rebuild
 from rmqstore.spark.jobs.tasks import run_tasks
 from rmqstore.syncing import sync_path
@@ -131,7 +132,8 @@ def complete(
         rebuild(spark, making, making, config=config)
     last = max((one.last_record for one in copied), default=-1)
     newest = max((one.store_timestamp for one in copied), default=0)
-    run_tasks(spark, [_SealTask(str(making), config, last, newest, staged)])
+    seal = _SealTask(str(making), config, last, newest, staged)
+    run_tasks(spark, [seal], [SeenStore(str(making))])
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from rmqstore.offline import (
 )
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.side_files import IN_STORE, new_name
+from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.jobs.arrow_map import mapped
 from rmqstore.spark.jobs.rebuild_tasks import ROWS, RebuildTasks, collect, spread
 from rmqstore.spark.jobs.tasks import task_count
@@ -238,7 +239,7 @@ def _run(spark: SparkSession, plan: LogPlan, mode: Mode, directory: Path) -> Bui
     """Make all files below ``directory``."""
     build = Build(plan, str(directory))
     build.create()
-    work = RebuildTasks(build)
+    work = RebuildTasks(build, (seen(plan.path), SeenStore(str(directory))))
     scan = work.scan_direct if mode == "direct" else work.scan_rows
     scanned = spread(spark, plan.count, scan, task_count(plan))
     if mode == "shuffle":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
 from rmqstore.offline import Build, BuildStep, QueueAppender, RangeReport, StepReport
+from rmqstore.spark.common.sight import SeenStore, note_host
 from rmqstore.spark.jobs.arrow_map import batched, numbered
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ def _report(found: object) -> Row:
     return "", 0, 0, 0, pickle.dumps(found)
 
 
+def _failed(error: Exception) -> Row:
+    note_host(error)
+    return _report(Failure(error))
+
+
 def collect(frame: DataFrame) -> list[Any]:
     """Run the tasks, and return what they report; raise what ended one of them."""
     found = [pickle.loads(row[0]) for row in frame.select("data").collect()]
@@ -64,26 +70,35 @@ class RebuildTasks:
     Attributes
     ----------
     build : Build
+    planned : tuple of SeenStore
+        What each task has to see: the store, and the directory that it writes to.
     """
 
     build: Build
+    planned: tuple[SeenStore, ...] = ()
+
+    def _check(self) -> None:
+        for one in self.planned:
+            one.check()
 
     def scan_direct(self, number: int) -> Iterator[Row]:
         """Read a range, and write its units at their positions."""
         try:
+            self._check()
             yield _report(self.build.scan(number))
         except (StoreError, OSError) as error:
-            yield _report(Failure(error))
+            yield _failed(error)
 
     def scan_rows(self, number: int) -> Iterator[Row]:
         """Read a range, and give its units as rows."""
         report = RangeReport(number)
         try:
+            self._check()
             for runs in self.build.runs(report):
                 for run in runs:
                     yield run.topic, run.queue_id, run.log_start, run.first, run.units
         except (StoreError, OSError) as error:
-            yield _report(Failure(error))
+            yield _failed(error)
         else:
             yield _report(report)
 
@@ -96,6 +111,7 @@ class RebuildTasks:
         written = StepReport()
         last = None
         try:
+            self._check()
             for batch in batches:
                 topics, ids, _, firsts, blobs = (column for column in batch.columns)
                 for at, queue in enumerate(zip(topics.to_pylist(), ids.to_pylist(), strict=True)):
@@ -109,7 +125,7 @@ class RebuildTasks:
                     appender.put(*queue, firsts[at].as_py(), memoryview(blobs[at].as_buffer()))
             appender.finish()
         except (StoreError, OSError) as error:
-            yield _report(Failure(error))
+            yield _failed(error)
             return
         finally:
             appender.drop()
@@ -119,6 +135,7 @@ class RebuildTasks:
     def run_step(self, steps: list[BuildStep], number: int) -> Iterator[Row]:
         """Do a step of what comes behind the scan."""
         try:
+            self._check()
             yield _report(self.build.run(steps[number]))
         except (StoreError, OSError) as error:
-            yield _report(Failure(error))
+            yield _failed(error)

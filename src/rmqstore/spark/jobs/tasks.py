@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqstore.errors import StoreError
+from rmqstore.spark.common.sight import SeenStore, note_host
 from rmqstore.spark.jobs.arrow_map import arrow_schema, mapped, numbered
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ class Task(Protocol):
         """Do the work; what comes back is small, and pickles."""
 
 
-def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
+def run_tasks(
+    spark: SparkSession, tasks: Sequence[Task], planned: Sequence[SeenStore] = ()
+) -> list[Any]:
     """Run each task by itself on an executor.
 
     Parameters
@@ -42,6 +45,8 @@ def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
     spark : SparkSession
         Also one of Spark Connect.
     tasks : sequence of Task
+    planned : sequence of SeenStore, optional
+        What each of them has to see before it does anything.
 
     Returns
     -------
@@ -59,13 +64,15 @@ def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
     work = tuple(tasks)
 
     def each(number: int) -> Iterator[pa.RecordBatch]:
-        yield _answered(number, work[number].run)
+        yield _answered(number, work[number].run, planned)
 
     return _collected(numbered(spark, len(work), each, ANSWER, len(work)))
 
 
 def run_on_rows(
-    frame: DataFrame, work: Callable[[int, Iterator[pa.RecordBatch]], Generator[None, None, Any]]
+    frame: DataFrame,
+    work: Callable[[int, Iterator[pa.RecordBatch]], Generator[None, None, Any]],
+    planned: Sequence[SeenStore] = (),
 ) -> list[Any]:
     """Run a function over each partition of a DataFrame; partitions without rows have no part.
 
@@ -75,6 +82,8 @@ def run_on_rows(
     work : callable
         Takes the partition's number and its rows; as a task it may run twice. It is a generator
         that gives None when it is done with a batch: Spark lets go of its rows.
+    planned : sequence of SeenStore, optional
+        As for :func:`run_tasks`.
 
     Returns
     -------
@@ -95,19 +104,31 @@ def run_on_rows(
         number = context.partitionId()
         filled = (batch for batch in batches if batch.num_rows)
         try:
+            for one in planned:
+                one.check()
             value = yield from work(number, filled)
         except _REFUSALS as error:
+            note_host(error)
             value = error
+        except OSError as error:
+            note_host(error)
+            raise
         yield _answer(number, value)
 
     return _collected(mapped(frame, each, ANSWER))
 
 
-def _answered(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
+def _answered(number: int, work: Callable[[], Any], planned: Sequence[SeenStore]) -> pa.RecordBatch:
     try:
+        for one in planned:
+            one.check()
         return _answer(number, work())
     except _REFUSALS as error:
+        note_host(error)
         return _answer(number, error)
+    except OSError as error:
+        note_host(error)
+        raise
 
 
 def _answer(number: int, value: Any) -> pa.RecordBatch:

@@ -27,7 +27,9 @@ from rmqstore.offline import (
     plan_log,
     used_units,
 )
+from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.options import absolute_path
+from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.jobs.arrow_map import batched, mapped, numbered
 from rmqstore.spark.jobs.rebuild import configuration
 from rmqstore.spark.jobs.tasks import task_count
@@ -93,12 +95,13 @@ def verify(
 
     Notes
     -----
+    Where an executor does not see the store at its path, the query fails and names the host.
     Units and entries of records that retention removed are no differences, nor are those of a
     topic that was deleted. A time of delivery is not compared: the levels may have changed.
     """
     root = absolute_path("path", path)
     plan = plan_log(root, configuration(config), range_bytes=range_bytes, any_version=True)
-    check = _Check(plan, tuple(_index_files(root)))
+    check = _Check(plan, tuple(_index_files(root)), seen(root))
     count = plan.count + len(check.index_files) + 1
     found = numbered(spark, count, check.run, _ROWS, task_count(plan))
     found = found.repartition("topic", "queue_id")
@@ -127,8 +130,11 @@ class _Check:
 
     plan: LogPlan
     index_files: tuple[str, ...]
+    seen: SeenStore
 
     def run(self, number: int) -> Iterator[pa.RecordBatch]:
+        with one_line_errors():
+            self.seen.check()  # what is not there is no difference of the store's
         return batched(self._rows_of(number), _ROWS)
 
     def _rows_of(self, number: int) -> Iterator[Row]:
@@ -201,6 +207,8 @@ class _Check:
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass on what differs, and look for units that no record has."""
+        with one_line_errors():
+            self.seen.check()
         return batched(self._finished(batches), _ROWS)
 
     def _finished(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:

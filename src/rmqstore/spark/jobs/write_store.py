@@ -29,6 +29,7 @@ from rmqstore.offline import (
     piece_bytes,
     save_queue_numbers,
 )
+from rmqstore.spark.common.sight import SeenStore
 from rmqstore.spark.jobs.columns import store_columns
 from rmqstore.spark.jobs.copy_tasks import copy_tasks
 from rmqstore.spark.jobs.new_store import complete, new_store
@@ -131,9 +132,11 @@ def write_store(
         staged = making / "staged"
         staged.mkdir()
         stage = _Stage(str(staged), settings, queue_nums)
-        segments = run_on_rows(frame, stage.run)
+        made = (SeenStore(str(making)),)
+        segments = run_on_rows(frame, stage.run, made)
         directories = tuple(one.directory for one in segments)
-        topics = run_tasks(spark, [_AssignFirstOffsets(str(making), directories, queue_nums)])[0]
+        assign = _AssignFirstOffsets(str(making), directories, queue_nums)
+        topics = run_tasks(spark, [assign], made)[0]
         file_size = settings.mapped_file_size_commit_log
         sources = {
             number: LogSource(
@@ -153,7 +156,7 @@ def write_store(
         )
         log = str(making / paths.COMMIT_LOG)
         now = time.time_ns() // 1_000_000
-        copied = run_tasks(spark, copy_tasks(planned, sources, log, file_size, now))
+        copied = run_tasks(spark, copy_tasks(planned, sources, log, file_size, now), made)
         complete(spark, making, settings, copied, staged=staged)
     return WrittenStore(
         path=os.fspath(path),

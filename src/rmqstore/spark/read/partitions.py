@@ -19,6 +19,7 @@ from rmqstore import paths
 from rmqstore.errors import MessagesRemovedError, StoreCorruptError
 from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.schema import arrow_schema, as_planned, spark_schema
+from rmqstore.spark.common.sight import check_directory
 from rmqstore.spark.read.filters import NO_FILTERS, Filters
 from rmqstore.spark.read.store_identity import (
     RecordIdentity,
@@ -266,7 +267,7 @@ def opened(path: str) -> MessageStore:
     Raises
     ------
     StoreNotFoundError
-        There is no store.
+        There is no store, or this host does not see it.
     """
     identity = _identity(path)
     known = _open.pop(path, None)
@@ -274,6 +275,7 @@ def opened(path: str) -> MessageStore:
         known[1].close()
         known = None
     if known is None:
+        check_directory(path)
         known = (identity, rmqstore.open(path, "r"))
     _open[path] = known
     while len(_open) > _OPEN_MOST:

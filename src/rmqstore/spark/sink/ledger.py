@@ -135,6 +135,8 @@ class Ledger:
         ``.spark`` in it.
     intent_path : Path
         The file of the write that has begun.
+    staging : Path
+        With a directory for each job whose tasks stage.
 
     Notes
     -----
@@ -148,7 +150,7 @@ class Ledger:
         self.entries_path = self.root / "ledger"
         self.intent_path = self.root / "intent.json"
         self._created = self.root / "created.json"
-        self._staging = self.root / "staging"
+        self.staging = self.root / "staging"
 
     # What is in the store
 
@@ -230,18 +232,18 @@ class Ledger:
 
     def directory(self, job: Job) -> Path:
         """Return where a job's tasks leave their files."""
-        return self._staging / job.directory
+        return self.staging / job.directory
 
     def discard(self, job: Job) -> None:
         """Remove a job's staged files, and directories that nothing else is in."""
         shutil.rmtree(self.directory(job), ignore_errors=True)
-        for directory in (self._staging, self.root):
+        for directory in (self.staging, self.root):
             with contextlib.suppress(OSError):
                 directory.rmdir()
 
     def keep_staging_only(self) -> None:
         """Remove what an earlier try to make the store has left, but for staged files."""
-        for directory, kept in ((self.store, self.root), (self.root, self._staging)):
+        for directory, kept in ((self.store, self.root), (self.root, self.staging)):
             for path in directory.iterdir() if directory.is_dir() else ():
                 if path.is_dir() and path != kept:
                     shutil.rmtree(path)
@@ -251,13 +253,13 @@ class Ledger:
     def staged_jobs(self) -> list[str]:
         """Return the names of directories of staged files."""
         try:
-            return sorted(os.listdir(self._staging))  # noqa: PTH208 - names, not paths
+            return sorted(os.listdir(self.staging))  # noqa: PTH208 - names, not paths
         except FileNotFoundError:
             return []
 
     def sync_staging(self) -> None:
         """Force the names of the jobs' directories to the disk."""
-        for directory in (self._staging, self.root, self.store):
+        for directory in (self.staging, self.root, self.store):
             sync_path(directory)
 
     def sweep(self, job: Job, now: float | None = None) -> None:
@@ -266,7 +268,7 @@ class Ledger:
         intent = self.intent()
         kept = {job.directory} if intent is None else {job.directory, intent.job.directory}
         for name in self.staged_jobs():
-            path = self._staging / name
+            path = self.staging / name
             if name not in kept and (is_earlier(name, job) or last_change(path) < limit):
                 shutil.rmtree(path, ignore_errors=True)
 

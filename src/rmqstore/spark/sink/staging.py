@@ -290,7 +290,7 @@ def stage(
         first = next(checked, None)
         if first is None:
             return StagedFile("", partition, 0, 0, "", ())
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)  # below what the planner saw, or made
         rows, topics = _write(temporary, first, checked)
         if sync:
             sync_path(temporary)

@@ -9,10 +9,11 @@ Source: pyspark, ``sql/datasource.py`` DataSourceArrowWriter, DataSourceStreamAr
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -31,6 +32,7 @@ from rmqstore.spark.common.side_files import (
     stream_directory,
     stream_ending,
 )
+from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.common.zones import SESSION_ZONE
 from rmqstore.spark.sink.append import append, check_place
 from rmqstore.spark.sink.ledger import Job, Ledger
@@ -96,16 +98,42 @@ class _Plan:
         limits = limits_of(self.options.path, self.options.store_config())
         self.rules = Rules(columns, self.options.topic, limits)
         self.makes_directory = not Path(self.options.path).exists()
+        self.planned: SeenStore | None = None
+
+    def plan(self, job: Job | None) -> None:
+        """Note what tasks have to see before they stage.
+
+        That is the store that is there. Where there is none a directory is made: the job's, or,
+        where each batch is another job, that of all staged files.
+        """
+        if self.planned is not None:
+            return
+        path = self.options.path
+        found = seen(path)
+        if not found.record:
+            if job is not None:
+                directory = self._ledger(job).directory(job)
+            elif self.overwrite:
+                directory = Path(os.path.realpath(path)).parent
+            else:
+                directory = Ledger(path).staging
+            directory.mkdir(parents=True, exist_ok=True)
+            found = SeenStore(str(directory))
+        self.planned = found
+
+    def _ledger(self, job: Job) -> Ledger:
+        path = self.options.path
+        return Ledger(making_path(path, job) if self.overwrite else path)
 
     def stage(
         self, batches: Iterator[pa.RecordBatch], job: Job, task: TaskContext
     ) -> StagedMessage:
         """Do a task's work."""
-        path = self.options.path
-        ledger = Ledger(making_path(path, job) if self.overwrite else path)
+        if self.planned is not None:
+            self.planned.check()
         file = stage(
             batches,
-            ledger.directory(job),
+            self._ledger(job).directory(job),
             self.rules,
             prefix=job.prefix,
             partition=task.partitionId(),
@@ -170,6 +198,11 @@ class BatchWriter(DataSourceArrowWriter):
         name, directory = asked.job_id, batch_directory(run)
         self._job = Job("batch", name or run, asked.batch_id, directory, name is not None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Plan the write: the writer is pickled for its tasks once the driver has made it."""
+        self._plan.plan(self._job)
+        return self.__dict__
+
     @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage a partition's rows; runs in a task."""
@@ -222,6 +255,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         given = {name.lower(): value for name, value in options.items()}
         is_named = any(name in given for name in _QUERY_OPTIONS)
         self._known_by = repr(sorted(given.items())) if is_named else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plan a batch: the writer is pickled for its tasks, not for a commit or an abort."""
+        self._plan.plan(None)
+        return self.__dict__
 
     @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -63,17 +64,25 @@ class Lag:
         Of their records; an estimate where very many are behind.
     queues : tuple of QueueLag
         Each queue with a message, also those that the stream is not behind.
+    as_of : datetime, or None
+        When that was; None where the report does not say.
     """
 
     messages: int
     bytes: int
     queues: tuple[QueueLag, ...]
+    as_of: datetime | None = None
 
     @classmethod
-    def of(cls, queues: Iterable[QueueLag]) -> Lag:
+    def of(cls, queues: Iterable[QueueLag], as_of: datetime | None = None) -> Lag:
         """Return the lag of some queues together."""
         each = tuple(queues)
-        return cls(sum(one.messages for one in each), sum(one.bytes for one in each), each)
+        return cls(sum(one.messages for one in each), sum(one.bytes for one in each), each, as_of)
+
+    @property
+    def age(self) -> timedelta | None:
+        """How long ago :attr:`as_of` is; what was put since is in no figure here."""
+        return None if self.as_of is None else max(datetime.now(UTC) - self.as_of, timedelta(0))
 
     @property
     def by_topic(self) -> dict[str, Lag]:
@@ -81,7 +90,7 @@ class Lag:
         topics: dict[str, list[QueueLag]] = {}
         for one in self.queues:
             topics.setdefault(one.topic, []).append(one)
-        return {topic: Lag.of(topics[topic]) for topic in sorted(topics)}
+        return {topic: Lag.of(topics[topic], self.as_of) for topic in sorted(topics)}
 
     @property
     def min_messages(self) -> int:
@@ -129,14 +138,16 @@ def lag(query: Any) -> Lag | None:
 
     Notes
     -----
-    As of when the last batch was planned.
+    As of when the last batch was planned, which :attr:`Lag.age` tells: a query that stands still
+    reports nothing new. ``rmqstore lag STORE --checkpoint DIR`` compares with the store as it is.
     """
     progress = getattr(query, "lastProgress", query)
     if progress is None:
         return None
     queues = [each for source in _get(progress, "sources") or () for each in _of_source(source)]
     found = {(one.store, one.topic, one.queue_id): one for one in queues}
-    return Lag.of(found[key] for key in sorted(found)) if queues else None
+    as_of = _time(_get(progress, "timestamp"))
+    return Lag.of((found[key] for key in sorted(found)), as_of) if queues else None
 
 
 def _of_source(source: Any) -> list[QueueLag]:
@@ -180,6 +191,15 @@ def _offset(text: Any) -> dict[str, Any] | None:
     return text if isinstance(text, dict) and "q" in text else None
 
 
+def _time(text: Any) -> datetime | None:
+    """Return when a report was made, which Spark writes as ISO-8601 in UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 def _get(of: Any, name: str) -> Any:
     """Return a field of a report, be it an object or a mapping."""
     return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
@@ -220,4 +240,5 @@ class LagListener(StreamingQueryListener):
 
 
 def _logged(query: str, found: Lag) -> None:
-    _log.info("%s: %d messages behind, %d bytes", query, found.messages, found.bytes)
+    when = "" if found.as_of is None else f", as of {found.as_of:%Y-%m-%dT%H:%M:%SZ}"
+    _log.info("%s: %d messages behind, %d bytes%s", query, found.messages, found.bytes, when)

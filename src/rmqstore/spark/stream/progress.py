@@ -332,7 +332,7 @@ class StreamProgress:
                 self._warned = True
                 _log.warning(
                     "%s: the progress of group %r is not kept while another process has the store "
-                    "open for writing",
+                    "open for writing; rmqstore lag --checkpoint reads that of the checkpoint",
                     path,
                     group,
                 )

@@ -1,0 +1,124 @@
+"""Progress of a Spark stream, from the checkpoint that Spark keeps itself; no PySpark is needed.
+
+``offsets/N`` has where batch N ends, ``commits/N`` says that it is done.
+
+Source: Spark, ``OffsetSeqLog``, ``CommitLog``; the offsets are those of
+:mod:`rmqstore.spark.stream.offsets`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqstore.spark.stream.offsets import QueueName, flat
+
+__all__ = ["CheckpointError", "CheckpointProgress", "read_checkpoint"]
+
+_METADATA = 1  # line of offsets/N; the sources follow
+
+
+class CheckpointError(ValueError):
+    """A directory is no checkpoint of a stream that reads this store; the message names it."""
+
+
+@dataclass(frozen=True)
+class CheckpointProgress:
+    """How far a stream has come in one store.
+
+    Attributes
+    ----------
+    query : str
+        The query's id.
+    batch : int
+        The last batch that is done.
+    committed_millis : int
+        When that was, in ms since the epoch.
+    is_behind : bool
+        Whether a later batch was begun and is not done.
+    offsets : dict of str to dict of int to int
+        By topic and queue, the queue offset that comes next.
+    """
+
+    query: str
+    batch: int
+    committed_millis: int
+    is_behind: bool
+    offsets: dict[str, dict[int, int]]
+
+
+def read_checkpoint(directory: str, store: str) -> CheckpointProgress:
+    """Return the progress that a checkpoint has for a store.
+
+    Parameters
+    ----------
+    directory : str
+        The option ``checkpointLocation`` of the query.
+    store : str
+        Directory of the store.
+
+    Returns
+    -------
+    CheckpointProgress
+
+    Raises
+    ------
+    CheckpointError
+        It is no checkpoint, has no batch that is done, or is of a stream that reads no such store.
+    OSError
+        A file cannot be read.
+    """
+    root = Path(directory)
+    planned, done = _batches(root / "offsets"), _batches(root / "commits")
+    if not (root / "offsets").is_dir():
+        raise CheckpointError(f"{root}: no checkpoint of a Spark stream: no offsets/ in it")
+    batch = max(set(planned) & set(done), default=None)
+    if batch is None:
+        raise CheckpointError(f"{root}: no batch is done yet")
+    path = root / "offsets" / str(batch)
+    lines = path.read_text(encoding="utf-8").split("\n")
+    if not lines[0].startswith("v"):
+        raise CheckpointError(f"{path}: begins with {lines[0][:20]!r}, not with a version")
+    offsets: dict[str, dict[int, int]] = {}
+    found = False
+    for positions in _positions(lines[_METADATA + 1 :], path):
+        for name, offset in positions.items():
+            if name.store != "." and os.path.realpath(name.store) != os.path.realpath(store):
+                continue
+            found = True
+            queues = offsets.setdefault(name.topic, {})
+            queues[name.queue_id] = min(offset, queues.get(name.queue_id, offset))
+    if not found:
+        raise CheckpointError(f"{root}: of a stream that reads no queue of {store}")
+    committed = (root / "commits" / str(batch)).stat().st_mtime_ns // 1_000_000
+    return CheckpointProgress(_query(root), batch, committed, max(planned) > batch, offsets)
+
+
+def _batches(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    return [int(file.name) for file in directory.iterdir() if file.name.isdecimal()]
+
+
+def _positions(lines: list[str], path: Path) -> Iterator[dict[QueueName, int]]:
+    """Go through the offsets of the sources that are stores; a newer Spark names each source."""
+    for line in lines:
+        try:
+            read: Any = json.loads(line) if line.startswith("{") else None
+            each = [read, *read.values()] if isinstance(read, dict) else []
+            for one in each:
+                if isinstance(one, dict) and "v" in one and "q" in one:
+                    yield flat(one["q"])
+        except ValueError as error:
+            raise CheckpointError(f"{path}: an offset is not as it was written: {error}") from None
+
+
+def _query(root: Path) -> str:
+    try:
+        return str(json.loads((root / "metadata").read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return root.name

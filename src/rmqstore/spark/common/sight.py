@@ -1,0 +1,124 @@
+"""Whether a task sees the store that was planned with, at its path on the host where it runs.
+
+What the planner saw tells: the directories of the store, and the first record of a file of its
+log. Nothing is written; device and inode numbers differ between the hosts of a shared file system.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore import paths
+from rmqstore.errors import StoreNotFoundError
+
+__all__ = ["SeenStore", "StoreNotVisibleError", "check_directory", "note_host", "seen"]
+
+_RECORD_LEAST, _READ_MOST = 91, 4096  # bytes
+
+
+class StoreNotVisibleError(StoreNotFoundError):
+    """A task does not see at a path what the planner saw there."""
+
+
+@dataclass(frozen=True)
+class SeenStore:
+    """What the planner saw of a store; plain data.
+
+    Attributes
+    ----------
+    path : str
+    directories : tuple of str
+        Which of its own it has.
+    file : str
+        A file of its log, "" if there was none with a record.
+    record : str
+        The first bytes of that file's first record, in hexadecimal, as a digest.
+    """
+
+    path: str
+    directories: tuple[str, ...] = ()
+    file: str = ""
+    record: str = ""
+
+    def check(self) -> None:
+        """Raise unless this host sees the same.
+
+        Raises
+        ------
+        StoreNotVisibleError
+        """
+        check_directory(self.path)
+        for name in self.directories:
+            if not Path(self.path, name).is_dir():
+                raise _not_visible(self.path, f"it sees no {name}/ in it")
+        if self.file and (found := _first_record(Path(self.path, self.file))) != self.record:
+            what = "another store there" if found else f"no record in {self.file} of it"
+            raise _not_visible(self.path, f"it sees {what}")
+
+
+def seen(path: str) -> SeenStore:
+    """Return what this host sees of a store, for tasks to compare.
+
+    Parameters
+    ----------
+    path : str
+        Absolute.
+
+    Returns
+    -------
+    SeenStore
+    """
+    parts = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX)
+    there = tuple(name for name in parts if Path(path, name).is_dir())
+    names = sorted(
+        file.name
+        for file in Path(path, paths.COMMIT_LOG).glob("[0-9]*")
+        if paths.parse_offset_file_name(file.name) is not None
+    )
+    # The last but one first: the last may be about to get its first record; retention takes
+    # those before.
+    for name in [*names[-2:-1], *names[-1:], *names[-3::-1]]:
+        file = f"{paths.COMMIT_LOG}/{name}"
+        if record := _first_record(Path(path, file)):
+            return SeenStore(path, there, file, record)
+    return SeenStore(path, there)
+
+
+def check_directory(path: str) -> None:
+    """Raise unless this host sees a directory that the planner has seen, or made.
+
+    Raises
+    ------
+    StoreNotVisibleError
+    """
+    if not Path(path).is_dir():
+        raise _not_visible(path)
+
+
+def note_host(error: BaseException) -> None:
+    """Add to an error of a task on which host it was."""
+    note = f"on host {socket.gethostname()}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _not_visible(path: str, what: str = "") -> StoreNotVisibleError:
+    return StoreNotVisibleError(
+        f"host {socket.gethostname()} does not see {path}{f' as planned: {what}' if what else ''}; "
+        "driver and executors need the same files under the same path"
+    )
+
+
+def _first_record(file: Path) -> str:
+    """Return a digest of what a file begins with; "" where that is no record."""
+    import xxhash
+
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_READ_MOST)
+    except OSError:
+        return ""
+    size = int.from_bytes(data[:4], "big", signed=True)
+    return str(xxhash.xxh3_64_hexdigest(data[:size])) if size >= _RECORD_LEAST else ""
