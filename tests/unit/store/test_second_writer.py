@@ -325,13 +325,14 @@ def test_a_file_system_without_locks_on_directories(root: Path, number: int):
 
 
 # Openers in a loop, and somebody who deletes `lock` in another one.
-TRIES = os.environ.get("RMQSTORE_TRIES", "80")  # of each of three
+OPENINGS = os.environ.get("RMQSTORE_OPENINGS", "25")  # of each of three
 
 WRITER = """
     import os, pathlib, sys, time, rmqstore
-    root, mark, tries = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    opened = 0
-    for number in range(tries):
+    root, mark, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    opened = number = 0
+    while opened < most:
+        number += 1
         try:
             store = rmqstore.open(root, "r+")
         except rmqstore.StoreLockedError:
@@ -348,7 +349,7 @@ WRITER = """
             store.close()
         except rmqstore.StoreFailedError:
             pass
-    print(opened)
+    print(number)
 """
 
 
@@ -382,7 +383,7 @@ def test_never_two_writers(root: Path, tmp_path: Path, remover: list[int]):
                 textwrap.dedent(WRITER),
                 str(root),
                 str(tmp_path / "mark"),
-                TRIES,
+                OPENINGS,
             ],
             env=environment(),
             stdout=subprocess.PIPE,
@@ -393,7 +394,7 @@ def test_never_two_writers(root: Path, tmp_path: Path, remover: list[int]):
     ]
     told = [one.communicate(timeout=PATIENCE) for one in writers]
     assert [one.returncode for one in writers] == [0] * 3, [error for _, error in told]
-    assert all(int(out) > 0 for out, _ in told)
+    assert sum(int(out) for out, _ in told) > 3 * int(OPENINGS)  # some were refused
     assert remover[0] > 0
     with rmqstore.open(root, "r") as store:
         bodies = [one.body for one in store["Topic1"][0]]
