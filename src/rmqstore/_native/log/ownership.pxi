@@ -45,7 +45,8 @@ cdef int64_t take_locks(Store *store, Failure *failure) noexcept nogil:
         return fail(failure, rc, "lock", "the store is open elsewhere", -1,
                     sys_lock_owner(store.lock) if store.lock >= 0 else 0, 0)
     if rc < 0:
-        return fail(failure, rc, "lock", "cannot be locked", -1, 0, 0)
+        return fail(failure, rc, "lock",
+                    "cannot be opened" if store.lock < 0 else "cannot be locked", -1, 0, 0)
     if root_is_lost(store):
         return fail(failure, E_NOT_FOUND, "",
                     "the directory was replaced while its lock was waited for", -1, 0, 0)
