@@ -178,8 +178,8 @@ def _with_owner(message: str, root: str) -> str:
         owner = lock_owner(root)
     except OSError:
         owner = None
-    if owner is not None and owner.pid == os.getpid():
-        return message.rpartition("elsewhere")[0] + "for writing in this process already"
-    if owner is not None and owner.pid is not None and f"process {owner.pid}" not in message:
+    if owner is not None and owner.pid == os.getpid() and "elsewhere" in message:
+        message = message.rpartition("elsewhere")[0] + "for writing in this process already"
+    elif owner is not None and owner.pid is not None and f"process {owner.pid}" not in message:
         message = f"{message} by {owner}"
     return f"{message}; {KEEP_LOCK}"

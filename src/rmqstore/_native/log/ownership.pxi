@@ -31,17 +31,22 @@ cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noex
 
 
 cdef int64_t take_locks(Store *store, Failure *failure) noexcept nogil:
-    """Try once: the table, the directory, and last `lock`, which is not made beside an owner."""
+    """Try once: the table, the directories, and last `lock`, which is not made beside an owner."""
     cdef int64_t rc = E_LOCKED
     if claim_root(store):
         rc = lock_root(store)
         if rc == 0:
+            rc = lock_log(store, failure)
+        if rc == 0:
             rc = lock_file(store)
+    if failure.status != 0:
+        return rc
     if rc == E_LOCKED:
         return fail(failure, rc, "lock", "the store is open elsewhere", -1,
                     sys_lock_owner(store.lock) if store.lock >= 0 else 0, 0)
     if rc < 0:
-        return fail(failure, rc, "lock", "cannot be locked", -1, 0, 0)
+        return fail(failure, rc, "lock",
+                    "cannot be opened" if store.lock < 0 else "cannot be locked", -1, 0, 0)
     if root_is_lost(store):
         return fail(failure, E_NOT_FOUND, "",
                     "the directory was replaced while its lock was waited for", -1, 0, 0)
@@ -84,6 +89,43 @@ cdef int64_t lock_root(Store *store) noexcept nogil:
         return fd
     fd = sys_lock_directory(store.root_lock)
     return E_LOCKED if fd == -EAGAIN else fd
+
+
+cdef int64_t lock_log(Store *store, Failure *failure) noexcept nogil:
+    """Keep apart stores with one directory for their logs: lock those that lie elsewhere.
+
+    A store whose log lies in its own directory only looks whether another one has it.
+    """
+    cdef Places *places = store.log.places
+    cdef int64_t i, fd, parent, rc
+    for i in range(places.count if places != NULL else 1):
+        if places != NULL and places.items[i].read_only:
+            continue
+        if places != NULL:
+            rc = sys_lock_directory(places.items[i].fd)
+            parent = openat(places.items[i].fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+            if rc == 0 and parent >= 0 and not is_root(store, <int>parent) \
+                    and sys_lock_owner(<int>parent) > 0:
+                rc = -EAGAIN                 # the log of the store in there
+            if parent >= 0:
+                close(<int>parent)
+        else:
+            fd = openat(store.root, "commitlog", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+            rc = -EAGAIN if fd >= 0 and sys_lock_owner(<int>fd) > 0 else 0
+            if fd >= 0:
+                close(<int>fd)
+        if rc == -EAGAIN:
+            return fail(failure, E_LOCKED, set_directory(&store.log, i),
+                        "this directory of the log has another store that is open", -1, 0, 0)
+        if rc < 0:
+            return rc
+    return 0
+
+
+cdef bint is_root(const Store *store, int fd) noexcept nogil:
+    cdef stat_t status
+    return fstat(fd, &status) == 0 and status.st_ino == store.root_inode \
+        and status.st_dev == store.root_device
 
 
 cdef int64_t lock_file(Store *store) noexcept nogil:
@@ -142,6 +184,10 @@ cdef void lock_unmake(Store *store) noexcept nogil:
 
 cdef void release_locks(Store *store) noexcept nogil:
     """Release them explicitly: a child forked just now may have the descriptors too."""
+    cdef int64_t i
+    if store.claimed and store.log.places != NULL:
+        for i in range(store.log.places.count):
+            sys_unlock_directory(store.log.places.items[i].fd)
     lock_take(&open_stores_lock)
     if store.lock >= 0:
         sys_unlock_first_byte(store.lock)

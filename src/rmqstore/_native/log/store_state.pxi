@@ -297,6 +297,7 @@ cdef void after_fork_in_child() noexcept nogil:
     """The child closes its copies of the parent's locks, which would otherwise stay held."""
     global fork_generation
     cdef Store *store = open_stores
+    cdef int64_t i
     fork_generation += 1
     unique_keys_init(&unique_keys, unique_keys.address, <uint32_t>monotonic_ns())
     while store != NULL:
@@ -306,6 +307,9 @@ cdef void after_fork_in_child() noexcept nogil:
         if store.root_lock >= 0:
             close(store.root_lock)
             store.root_lock = -1
+        for i in range(store.log.places.count if store.claimed and store.log.places != NULL else 0):
+            close(store.log.places.items[i].fd)
+            store.log.places.items[i].fd = -1
         store = store.next_open
     lock_give(&open_stores_lock)
 

@@ -67,7 +67,7 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         owner = ""
         if failure != NULL and failure.actual > 1:
             owner = f" by process {failure.actual}"
-        return errors.StoreLockedError(f"{path}: the store is open elsewhere{owner}")
+        return errors.StoreLockedError(f"{path}: {what}{owner}")
     if status == E_NO_MEMORY:
         return MemoryError(f"{root}: no memory")
     if status == E_REMOVED:

@@ -114,7 +114,8 @@ cdef int64_t recover_index_files(
     if not cut and checkpoint.mark.valid and checkpoint.mark.dispatched <= end \
             and 0 <= checkpoint.mark.index_end <= index_set_end(indexes) \
             and checkpoint.mark.index_entries <= index_set_entries(indexes):
-        return max(key_end, checkpoint.mark.dispatched)
+        indexes.known_end = max(key_end, checkpoint.mark.dispatched)  # with all of their keys
+        return indexes.known_end
     return max(key_end, log_first(store))
 
 
