@@ -219,7 +219,7 @@ def test_links_stay_and_what_they_lead_to_is_replaced(tmp_path: Path, which: str
 
 @pytest.mark.parametrize("to", ["nowhere/y", "y", "x.json"])
 def test_a_link_that_leads_nowhere(tmp_path: Path, to: str) -> None:
-    """What it led to may lie on a disk that is not mounted: the copy is read, nothing is written."""
+    """Its disk may not be mounted: the copy is read, and nothing is written."""
     file = ConfigFile(tmp_path / "x.json")
     file.path.symlink_to(tmp_path / to)
     with pytest.raises(StoreCorruptError, match=r"x\.json is a symbolic link to .*, which "):
