@@ -63,15 +63,29 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def link_files(root: Path, disk: Path) -> None:
+    """Move every other file of log, queues and index to another directory, and link it."""
+    for name in ("commitlog", "consumequeue", "index"):
+        files = sorted(path for path in (root / name).rglob("*") if path.is_file())
+        for path in files[::2]:
+            target = disk / path.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, target)
+            path.symlink_to(target)
+
+
 def limit_of(root: Path) -> int:
     with rmqstore.open(root) as store:
         return store["t"][0][-1].store_timestamp
 
 
+@pytest.mark.parametrize("linked", [False, True], ids=["", "linked"])
 @pytest.mark.parametrize(("point", "count"), POINTS, ids=str)
-def test_killed(base: Path, tmp_path: Path, point: str, count: int) -> None:
+def test_killed(base: Path, tmp_path: Path, point: str, count: int, linked: bool) -> None:
     root = tmp_path / "store"
     shutil.copytree(base, root)
+    if linked:
+        link_files(root, tmp_path / "disk")
     limit = limit_of(root)
     with rmqstore.open(root) as store:
         wanted = store.delete_expired(before=limit, dry_run=True)

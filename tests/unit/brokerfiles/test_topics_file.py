@@ -1,9 +1,11 @@
 """topics.json and consumerOffset.json: loaded, kept, replaced, and recovered from .bak."""
 
+import json
 import os
 import shutil
 import stat
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -219,7 +221,7 @@ def test_links_stay_and_what_they_lead_to_is_replaced(tmp_path: Path, which: str
 
 @pytest.mark.parametrize("to", ["nowhere/y", "y", "x.json"])
 def test_a_link_that_leads_nowhere(tmp_path: Path, to: str) -> None:
-    """What it led to may lie on a disk that is not mounted: the copy is read, nothing is written."""
+    """Its disk may not be mounted: the copy is read, and nothing is written."""
     file = ConfigFile(tmp_path / "x.json")
     file.path.symlink_to(tmp_path / to)
     with pytest.raises(StoreCorruptError, match=r"x\.json is a symbolic link to .*, which "):
@@ -229,6 +231,48 @@ def test_a_link_that_leads_nowhere(tmp_path: Path, to: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
     file.backup.write_text('{"n": 7}')
     assert file.load(lambda data: data) == {"n": 7}
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_save_behind_links_that_ends_midway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Whatever was done of it, the old contents or the new ones are there, and the links are."""
+    file = ConfigFile(tmp_path / "x.json")
+    for number, path in enumerate((file.path, file.backup)):
+        target = tmp_path / f"disk{number}" / "y"
+        target.parent.mkdir()
+        target.write_text("{}")
+        path.symlink_to(target)
+    file.save({"n": 1})
+    left = step
+
+    def stops(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def step_of(*arguments: object, **options: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(5, name)
+            return call(*arguments, **options)
+
+        return step_of
+
+    monkeypatch.setattr(configfile.os, "link", stops("link", os.link))
+    monkeypatch.setattr(configfile.os, "write", stops("write", os.write))
+    monkeypatch.setattr(configfile, "sync_file", stops("sync", configfile.sync_file))
+    monkeypatch.setattr(Path, "replace", stops("replace", Path.replace))
+    try:
+        file.save({"n": 2})
+    except OSError:
+        assert left < 0
+    monkeypatch.undo()
+    assert file.path.is_symlink()
+    assert file.backup.is_symlink()
+    again = ConfigFile(file.path)
+    assert again.load(lambda data: data) in ({"n": 1}, {"n": 2})
+    again.save({"n": 3})
+    assert again.load(lambda data: data) == {"n": 3}
+    assert json.loads(file.backup.read_text()) in ({"n": 1}, {"n": 2})
 
 
 def test_pipes_are_not_read(tmp_path: Path) -> None:

@@ -11,45 +11,9 @@ import pytest
 
 import rmqstore
 from rmqstore import MessageIllegalError, paths
-from rmqstore._core import encode_record
-from support.command_line import rows
+from support.stored_names import CONFIG, COUNT, NAMES, write_log
 
-CONFIG = rmqstore.StoreConfig(
-    mapped_file_size_commit_log=32 << 10,
-    mapped_file_size_consume_queue=400,
-    max_hash_slot_num=50,
-    max_index_num=200,
-)
-COUNT = 7
-NAMES = [
-    "a.b", "..a", "...", "a b", " ", "a:b", "*", "\u00e9", "\u20acuro", "a+b", "me@here", "~", "#",
-    "a&b", "a\\b", "a\nb", "a\x1b[31mb", "'\"", "\U0001f600", "\u00e9" * 63, ".hidden", "a,b",
-    "x" * 127, "plain",
-]  # fmt: skip
 PATHS = ["../x", "a/b", "/", "..", ".", "a\0b", "\ud800"]
-
-
-def write_log(root: Path, names: list[str]) -> None:
-    """Write a log of records of each topic in turn, and nothing else, as after a lost disk."""
-    (root / "commitlog").mkdir(parents=True)
-    log = bytearray()
-    for number in range(COUNT):
-        for name in names:
-            log += encode_record(
-                name,
-                b"%d" % number,
-                queue_id=1,
-                queue_offset=number,
-                physical_offset=len(log),
-                born_timestamp=1_700_000_000_000,
-                store_timestamp=1_700_000_000_000 + 1000 * number,
-                born_host="127.0.0.1:1",
-                store_host="127.0.0.1:10911",
-                properties={"KEYS": f"k{number}", "TAGS": "A"},
-            )
-    size = 32 << 10
-    assert len(log) < size
-    (root / "commitlog" / f"{0:020}").write_bytes(log.ljust(size, b"\0"))
 
 
 def check(store: rmqstore.MessageStore, names: list[str]) -> None:
@@ -61,7 +25,7 @@ def check(store: rmqstore.MessageStore, names: list[str]) -> None:
         assert [m.topic for m in store[name][1]] == [name] * COUNT
         assert [m.body for m in store.scan(name)] == wanted
         assert [m.body for m in store.query(name, "k3")] == [b"3"]
-        assert store.at(name, 1, 4).body == b"4"
+        assert store[name][1][4].body == b"4"
         assert store[name][1].offset_at(1_700_000_005_000) == 5
         assert len(store[name][1]) == COUNT
 
@@ -146,7 +110,7 @@ def test_consumed(tmp_path: Path, name: str) -> None:
     write_log(tmp_path, NAMES)
     with rmqstore.open(tmp_path, "r+", config=CONFIG) as store:
         with store.consumer(name, group="g") as consumer:
-            assert [m.body for m in consumer.poll(0)] == [b"%d" % i for i in range(COUNT)]
+            assert [m.body for m in consumer] == [b"%d" % i for i in range(COUNT)]
             consumer.commit()
         assert [(one.topic, one.committed, one.messages) for one in store.lag()] == [
             (name, COUNT, 0)
@@ -160,19 +124,6 @@ def test_copied(made: Path, tmp_path: Path) -> None:
         store.snapshot(tmp_path / "copy")
     with rmqstore.open(tmp_path / "copy", "r+") as store:
         check(store, NAMES)
-
-
-def test_on_the_command_line(made: Path, run: Any) -> None:
-    """Each verb takes the name; no terminal gets a control character of one."""
-    for name in NAMES:
-        shown = run("cat", made, "-t", name, "-o", "json")
-        assert [row["topic"] for row in rows(shown)] == [name] * COUNT
-    listed = [row["topic"] for row in rows(run("topics", made, "-o", "json"))]
-    assert listed == sorted(NAMES)
-    assert {row["topic"] for row in rows(run("queues", made, "-o", "json"))} == set(NAMES)
-    for verb in ("topics", "queues", "info"):
-        text = run(verb, made, "-o", "table" if verb != "info" else "text").output
-        assert "\x1b[31mb" not in text
 
 
 # What is a path
@@ -201,7 +152,8 @@ def test_directories_that_are_no_topic(tmp_path: Path, mode: Any) -> None:
         pass
     within = os.fsencode(tmp_path / "consumequeue")
     for name in (b"caf\xe9", b"\xff", b"lost+found", b".snapshots"):
-        os.makedirs(os.path.join(within, name, b"x" if name[0] != 0xFF else b"1"))
+        queue = "1" if name == b"\xff" else "x"
+        Path(os.fsdecode(within + b"/" + name), queue).mkdir(parents=True)
     with rmqstore.open(tmp_path, mode, config=CONFIG) as store:
         check(store, ["plain"])
 

@@ -159,7 +159,7 @@ def check_store(
     assert not Path("/tmp/rmqstore-hostile").exists()
     topics = [one.name for one in (store / "consumequeue").iterdir()]
     for name in (*topics, *(one.topic_name for one in server.store._registry)):
-        assert paths.is_stored_topic_name(name), name
+        assert paths.is_topic_name(name), name
     for one in server.store._groups:
         assert paths.is_group_name(one.group_name), one.group_name
     with RemotingClient(server.address) as client:

@@ -15,7 +15,8 @@ cdef int64_t multi_find_queue(
     cdef int32_t queue_id = multi_queue_id(entry, record.queue_id)
     found[0] = NULL
     if not 0 <= entry.queue_offset <= INT64_MOST // UNIT_BYTES - 2 \
-            or entry.length > TOPIC_DIRECTORY_BYTES or not topic_name_stored(entry.name, entry.length):
+            or entry.length > TOPIC_DIRECTORY_BYTES \
+            or not topic_name_stored(entry.name, entry.length):
         return E_NOT_FOUND
     topic = topic_find(table, entry.name, entry.length)
     if topic == NULL:

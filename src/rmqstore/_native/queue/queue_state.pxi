@@ -154,7 +154,7 @@ cdef struct Queue:
     int64_t bad_log_stop         # valid while the log's files end there
     bint light_counted           # in the table's number of light queues; guarded by the put lock
     bint completed               # units were written while the store was opened
-    atomic_i64 listed            # number of the table's last listing that found its directory; 0: none
+    atomic_i64 listed            # number of the last listing that found its directory; 0: none
     bint deleted                 # "r": its files belong to a deleted topic
     int lacks                    # LACKS_...: a loss that its files show
     int64_t lacks_at             # byte of the queue at which that file begins

@@ -106,11 +106,15 @@ cdef inline Topic *topic_find(TopicTable *table, const char *name, int64_t lengt
     return NULL
 
 
-cdef inline bint queue_is_gone(const TopicTable *table, Queue *queue) noexcept nogil:
-    """"r": whether a queue's directory was there and is not any more: its topic was deleted."""
+cdef inline bint queue_is_unlisted(TopicTable *table, Queue *queue) noexcept nogil:
+    """"r": whether a queue's directory was there and is not any more."""
     return not table.writable and atomic_get(&queue.listed) > 0 \
-        and atomic_get(&queue.listed) < atomic_get(&table.listing) \
-        and load_derived(&queue.derived) == NULL
+        and atomic_get(&queue.listed) < atomic_get(&table.listing)
+
+
+cdef inline bint queue_is_gone(TopicTable *table, Queue *queue) noexcept nogil:
+    """"r": whether its topic was deleted; units that are derived from the log make up for it."""
+    return queue_is_unlisted(table, queue) and load_derived(&queue.derived) == NULL
 
 
 cdef inline bint topic_is_light(const Topic *topic) noexcept nogil:

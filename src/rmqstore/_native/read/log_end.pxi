@@ -70,16 +70,3 @@ cdef int64_t log_end_after(Store *store, int64_t end) noexcept nogil:
         end = unfinished
     atomic_raise(&store.view.log_end, end)
     return end
-
-
-cdef bint store_is_owned(Store *store) noexcept nogil:
-    """Whether a process has the store open for writing at this moment."""
-    cdef stat_t status
-    cdef int64_t owner = 0
-    cdef int64_t fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
-    if fd >= 0:
-        owner = sys_lock_owner(<int>fd)
-        close(<int>fd)
-    if owner <= 0:                           # somebody may have removed `lock`
-        owner = sys_lock_owner(store.root)
-    return owner > 0

@@ -239,6 +239,37 @@ cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogi
     return rc
 
 
+cdef bint store_is_owned(Store *store) noexcept nogil:
+    """Whether a process has the store open for writing at this moment."""
+    cdef stat_t status
+    cdef int64_t owner = 0
+    cdef int64_t fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
+    if fd >= 0:
+        owner = sys_lock_owner(<int>fd)
+        close(<int>fd)
+    if owner <= 0:                           # somebody may have removed `lock`
+        owner = sys_lock_owner(store.root)
+    return owner > 0
+
+
+cdef void forget_gone(Store *store) noexcept nogil:
+    """Drop the derived units of queues whose directories an owner has removed since.
+
+    Without an owner somebody else did, and a reader that is opened later derives them, too.
+    """
+    cdef Queue *queue = first_queue(&store.table)
+    cdef stat_t status
+    cdef bint owned = False
+    while queue != NULL:
+        if load_derived(&queue.derived) != NULL and queue_is_unlisted(&store.table, queue):
+            owned = owned or store_is_owned(store) or (
+                not store.recovery.clean and fstatat(store.root, "abort", &status, 0) != 0)
+            if not owned:
+                return
+            store_derived(&queue.derived, NULL)      # readers may still use it
+        queue = next_queue(queue)
+
+
 cdef int64_t refresh_queues(Store *store) noexcept nogil:
     """Find new topics and queues; only in read-only mode.
 
@@ -258,6 +289,8 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
             <int64_t>REFRESH_AFTER_NS,
             min(store.view.refresh_took * REFRESH_SHARE, <int64_t>REFRESH_MOST_NS)):
         rc = load_queues(&store.table, NULL)
+        if rc >= 0 and atomic_get(&store.view.derived):
+            forget_gone(store)
         atomic_set(&store.view.refreshed_at, monotonic_ns())
         store.view.refresh_took = monotonic_ns() - began
     lock_give(&store.view.refresh_lock)
