@@ -165,10 +165,6 @@ def test_filters_find_the_same_whatever_the_ext_files_are(
             path.write_bytes(path.read_bytes()[:333])
         elif state == "garbage" and path.is_file():
             path.write_bytes(b"\x7f" * FILE)
-    if state == "short" and mode == "r+" and given == config():
-        with pytest.raises(IncompatibleStoreError, match="the size is not the configured one"):
-            rmqstore.open(root, mode, config=given)
-        return
     with rmqstore.open(root, mode, config=given) as store:
         for tags in ("TagA", "TagA || TagB", "a||b", "nobody"):
             for queue_id in (0, 1):
