@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -244,8 +245,9 @@ class Trial:
                     self.wrong("refused", f"{error}, and {changed[:4]} changed")
                     return
                 if corruption == "fill":
-                    self.case.note(f"refused with fill: {type(error).__name__}")
-                    if "commitlog" not in self.done:
+                    reason = re.sub(r"\d+", "N", str(error).partition(": ")[2])
+                    self.case.note(f"refused with fill: {reason}")
+                    if "consumequeue" in self.done and "commitlog" not in self.done:
                         self.wrong("refused", str(error))
                 continue
             new: set[Any] = set()
@@ -286,7 +288,7 @@ class Trial:
 @campaign("lost", cases=1200, slice=12, memory=True)
 def lost(run: Run) -> None:
     chunks = [range(at, min(at + CHUNK, run.cases)) for at in range(0, run.cases, CHUNK)]
-    run.fork(some, chunks, counts=False)
+    run.fork(some, chunks, counts=False, seconds=600)
 
 
 def some(case: Case, numbers: range) -> None:

@@ -165,7 +165,7 @@ def test_a_killed_store_may_end_anywhere(closed: Path) -> None:
 
 def test_delivered_messages_are_not_delivered_again(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    config = damaged_store.CONFIG.replace(message_delay_level="10ms 1h")
+    config = damaged_store.CONFIG.replace(message_delay_level="1s 1h")
     with rmqstore.open(root, "a", config=config) as store:
         for number in range(3):
             store.put("Topic1", b"early %d" % number, queue_id=0, delay_level=1)
@@ -173,7 +173,7 @@ def test_delivered_messages_are_not_delivered_again(tmp_path: Path) -> None:
         for _ in zip(range(3), consumer.follow(), strict=False):
             pass
         for number in range(80):
-            store.put("Topic1", bytes(500), queue_id=0, delay_level=2 if number % 8 == 0 else None)
+            store.put("Topic1", bytes(500), queue_id=0, delay_level=2 if number % 8 == 0 else 0)
     harm(root, "missing")
     with rmqstore.open(root, "r+", config=config, on_corruption="fill") as store:
         waiting = [one.message.queue_offset for one in store.delayed()]
