@@ -1,4 +1,4 @@
-"""Damage that no queue and no index leads to is met all the same: by scans, queries and ``find``."""
+"""Damage that no queue and no index leads to is met by scans, queries and ``find``."""
 
 from __future__ import annotations
 
