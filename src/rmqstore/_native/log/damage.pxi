@@ -87,6 +87,27 @@ cdef int64_t behind_damage(
     return at
 
 
+cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t stop) noexcept nogil:
+    """"r": whether damage that no unit names lies in a part of the log."""
+    cdef int64_t i
+    for i in range(recovery.damage_count):
+        if recovery.damages[i].unnamed and recovery.damages[i].start < stop \
+                and start < recovery.damages[i].stop:
+            return True
+    return False
+
+
+cdef bint is_told_damage(const Recovery *recovery, int64_t offset) noexcept nogil:
+    """Whether opening told of damage there, or a recovery repairs it."""
+    cdef const Damage *damage
+    cdef int64_t i
+    for i in range(recovery.damage_count):
+        damage = &recovery.damages[i]
+        if damage.start <= offset < damage.stop:
+            return damage.unnamed or damage.kind != DAMAGE_BYTES
+    return False
+
+
 cdef bint unit_names_damage(const Recovery *recovery, const Unit *unit) noexcept nogil:
     """Whether a unit of a read-only store names damage that reading it must report.
 

@@ -36,9 +36,13 @@ cdef int64_t multi_find_queue(
 cdef inline int64_t multi_place(
     const Queue *queue, int64_t physical_offset, int64_t queue_offset, bint is_light,
 ) noexcept nogil:
-    """The position of the unit of a record that names ``queue_offset``; -1: it has none now."""
+    """The position of the unit of a record that names ``queue_offset``; -1: it has none now.
+
+    The queue's first record lies below that of a first unit behind it, whose file is missing.
+    """
     cdef int64_t end = atomic_peek(&queue.max_offset)
-    if queue_offset > 0 or end == 0 or not is_light:
+    if queue_offset > 0 or end == 0 or not is_light \
+            or physical_offset < queue.first_physical < INT64_MOST:
         return queue_offset
     return end if physical_offset >= atomic_peek(&queue.last_end) else -1
 

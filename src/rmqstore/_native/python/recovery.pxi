@@ -5,12 +5,21 @@ cdef dict LACKS = {
     LACKS_FRONT: "not the first: one in front of it is missing", LACKS_EXT: "without ext units"}
 
 
+cdef bint queue_begins_before(Queue *queue, int64_t byte) noexcept nogil:
+    """Whether the log had units in front of the first file that was there."""
+    cdef Derived *derived = load_derived(&queue.derived)
+    if queue.files.writable:
+        return file_set_start(&queue.files) < byte
+    return derived != NULL and derived.start * UNIT_BYTES < byte
+
+
 cdef list lacks_of(Store *store):
     """``(file, what is wrong with it)`` for each queue whose files showed a loss."""
     cdef Queue *queue = first_queue(&store.table)
     lacks = []
     while queue != NULL:
-        if queue.lacks != LACKS_NOTHING:
+        if queue.lacks != LACKS_NOTHING and (
+                queue.lacks != LACKS_FRONT or queue_begins_before(queue, queue.lacks_at)):
             lacks.append((
                 os_path.join(fsdecode(queue.files.directory), f"{queue.lacks_at:020d}"),
                 LACKS[queue.lacks]))

@@ -321,7 +321,7 @@ cdef int64_t query_log(
     if keyless > rest + named:
         rest = keyless
     if rc == 0 and rest < stop:
-        rc = query_walk(store, query, rest, stop, start if named else -1, begins, &found_at)
+        rc = query_walk(store, query, rest, stop, start if named else -1, begins, got, &found_at)
         if rc > 0 and begins >= 0 and log_record(store, begins, 0, &found, &field) > 0:
             if record_has_key(found.slice.data, &found.record, query):
                 rc = offsets_add(&found_at, begins)
@@ -343,9 +343,11 @@ cdef int64_t query_log(
 
 cdef int64_t query_walk(
     Store *store, const KeyQuery *query, int64_t start, int64_t stop, int64_t named,
-    int64_t begins, Offsets *found_at,
+    int64_t begins, Got *got, Offsets *found_at,
 ) noexcept nogil:
     """Search a part of the log, oldest first: 1 if it has any keys, 0 or a status.
+
+    E_CORRUPT, with ``got.bad_offset``, at damage that may hide the key, unless opening told of it.
 
     A part without keys is noted.  ``named``: the offset of a record that is in the index and does
     not count, -1 for none.
@@ -363,7 +365,12 @@ cdef int64_t query_walk(
         rc = cursor_next(&cursor, &record, &data)
         if rc == E_CORRUPT:
             keyed = keyed or begins >= 0     # damaged bytes may have had keys
+            got.bad_offset = cursor.at
+            got.field = cursor.field
             rc = cursor_resync(&cursor)
+            if rc > 0 and not store.view.owned_elsewhere \
+                    and not is_told_damage(&store.recovery, got.bad_offset):
+                rc = E_CORRUPT
             if rc > 0:
                 continue
         if rc <= 0:

@@ -124,66 +124,15 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
         if scan.on_corruption == ON_BAD_STOP:
             return 0
         if scan.on_corruption == ON_BAD_RAISE:
-            return scan_pass_over(scan)
+            scan.field = source.cursor.field
+            scan.bad_offset = source_bad_offset(source)
+            return E_CORRUPT
     elif rc != E_REMOVED:
         return rc
     rc = source_skip(source, rc)
     if rc == E_REMOVED and source.queues.removed != NULL:
         return scan_lane_resume(scan, source.queues.removed)
     return rc
-
-
-cdef int64_t scan_pass_over(Scan *scan) noexcept nogil:
-    """Go on behind a damaged record that no queue of the topics has: 1, 0 at the end.
-
-    E_CORRUPT, to be raised, where one has it, or where that is not known.  Queues that a reader
-    derived from the whole log have all that is good in it, so that going along them meets no
-    damage either.
-    """
-    cdef ScanSource *source = &scan.source
-    cdef Store *store = scan.store
-    cdef int64_t bad = source_bad_offset(source)
-    cdef int64_t field = source.cursor.field
-    cdef int64_t rc, i
-    scan.field = field
-    scan.bad_offset = bad
-    if field == FIELD_UNIT:                  # the queue is damaged, not the log
-        scan.removed_queue = source.queues.lanes[source.queues.heap[0]].queue
-        scan.bad_offset = source.queues.lanes[source.queues.heap[0]].at * UNIT_BYTES
-    if source.along != ALONG_LOG or store.writable or not store.recovery.full_dispatch \
-            or not atomic_get(&store.view.derived) or scan.filter.topics.count == 0:
-        return E_CORRUPT
-    rc = source_skip(source, E_CORRUPT)
-    if rc < 0:
-        return rc
-    for i in range(scan.filter.topics.count):
-        if topic_has_unit(
-                topic_find(&store.table, scan.filter.topics.texts[i],
-                           scan.filter.topics.lengths[i]),
-                bad, source.cursor.at if rc > 0 else source.cursor.stop):
-            return E_CORRUPT
-    return rc
-
-
-cdef bint topic_has_unit(Topic *topic, int64_t start, int64_t stop) noexcept nogil:
-    """Whether a unit of a topic names a record that begins in a range of the log, or may do so."""
-    cdef Queue *queue = load_queue(&topic.first_queue) if topic != NULL else NULL
-    cdef Unit unit
-    cdef int64_t at, end
-    memset(&unit, 0, sizeof(Unit))
-    while queue != NULL:
-        if queue.unreadable or queue.deleted:
-            return True
-        end = atomic_get(&queue.max_offset)
-        at = queue_first_at_or_after(queue, start, atomic_get(&queue.min_offset), end)
-        while 0 <= at < end and queue_unit_at(queue, at, &unit) == 0:
-            if not unit_is_blank(&unit) and unit.physical_offset >= start:
-                if unit.physical_offset < stop:
-                    return True
-                break
-            at += 1
-        queue = queue.next_made
-    return False
 
 
 cdef int64_t lane_following(const Lane *lane) noexcept nogil:

@@ -106,7 +106,10 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
         cursor.at = min(max(first, scan.start), end)
     times_narrow(store, scan.filter.since, scan.filter.until, scan.head, &cursor.at, &cursor.stop)
     scan.end = end = cursor.stop
-    if scan.filter.keys.count and scan.filter.topics.count and store.indexes.enabled:
+    if scan.filter.topics.count and scan.on_corruption != ON_BAD_SKIP \
+            and has_unnamed_damage(&store.recovery, cursor.at, end):
+        pass                                 # only the log itself meets it
+    elif scan.filter.keys.count and scan.filter.topics.count and store.indexes.enabled:
         rc = scan_along_index(scan)
         if rc != E_CORRUPT:                  # a bad index file must not fail the scan
             return rc
