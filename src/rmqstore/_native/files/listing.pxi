@@ -367,9 +367,10 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
 cdef const char *other_size_text(const FileSlot *slot, int64_t file_size) noexcept nogil:
     """The refusal of one file of another size than the rest, and the way on."""
     if slot.length > file_size:
-        return "the size is not that of the other files; save the file, and cut what is too much"
-    return "the size is not that of the other files; put a whole copy of it back: what is there " \
-        "can be read without it"
+        return "the size is not the configured one, or the other files'; save it, and cut what " \
+            "is too much"
+    return "the size is not the configured one, or the other files'; put a whole copy of it " \
+        "back: the rest can be read without it"
 
 
 cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:
