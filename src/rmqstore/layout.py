@@ -110,9 +110,17 @@ def _split(name: str, value: str | None, default: str) -> list[str]:
     """Return the paths that a field names, without repetitions."""
     parts = (default if value is None else value).strip().rstrip(_SPLITTER).split(_SPLITTER)
     for part in parts if value is not None else ():
-        if not part or part != part.strip():
+        joined = (
+            ":" in part and not Path(part).is_dir()
+        )  # as in $PATH: 4.9.3 makes such a directory
+        if not part or part != part.strip() or joined:
             raise ValueError(
                 f"{name} is {value!r}, must be paths with a ',' and no space between two"
+                + (
+                    f", not ':'; a directory named {part!r} has to be made by hand"
+                    if joined
+                    else ""
+                )
             )
     return [part for part in dict.fromkeys(parts) if part]
 
@@ -183,7 +191,10 @@ def find_log(root: str, config: StoreConfig | None) -> None:
     if not missing:
         queue_files = Path(root, paths.CONSUME_QUEUE).glob("*/*/*")
         if not _has_begun(directories) and not any(queue_files):
-            raise StoreNotFoundError(f"{directories[0]}: there is no log file")
+            raise StoreNotFoundError(
+                f"{directories[0]}: there is no log file: no message was put yet, or its disk is "
+                "not mounted"
+            )
         return
     if (link := broken_link(missing[0])) is not None:
         raise StoreNotFoundError(f"{link}: is its disk mounted?")

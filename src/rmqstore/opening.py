@@ -13,7 +13,8 @@ from typing import Literal
 from rmqstore import paths
 from rmqstore.arguments import one_of, wrong_type, wrong_value
 from rmqstore.config import StoreConfig
-from rmqstore.errors import StoreLockedError, StoreNotFoundError
+from rmqstore.errors import IncompatibleStoreError, StoreLockedError, StoreNotFoundError
+from rmqstore.file_sizes import java_keys
 from rmqstore.layout import (
     elsewhere,
     find_log,
@@ -110,11 +111,17 @@ def open(
         raise wrong_value("timeout", "0 to 1e9 seconds", timeout)
     if not isinstance(config, (StoreConfig, str, os.PathLike, NoneType)):
         raise wrong_type("config", "a StoreConfig or the path of a broker.conf", config)
+    from_file = config is not None and not isinstance(config, StoreConfig)
     if config is not None and not isinstance(config, StoreConfig):
         config = StoreConfig.from_file(config)
-    return open_store(
-        root, mode, config, on_corruption=on_corruption, verify=verify, timeout=seconds
-    )
+    try:
+        return open_store(
+            root, mode, config, on_corruption=on_corruption, verify=verify, timeout=seconds
+        )
+    except IncompatibleStoreError as error:
+        if not from_file:
+            raise
+        raise IncompatibleStoreError(java_keys(str(error))) from None
 
 
 def open_store(

@@ -129,6 +129,7 @@ class ConfigFile:
             reason += f"; and there is no {self.backup}"
         else:
             reason += f"; and there is no {self.path}"
+        reason += "; put a copy back, or move what is there away to begin without it"
         raise StoreCorruptError(path, position, reason)
 
     def save(self, value: Any) -> None:
@@ -227,7 +228,7 @@ def _read(path: Path) -> str | None:
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise StoreCorruptError(path, 0, "not a regular file")
+            raise StoreCorruptError(path, 0, "not a regular file; move it away")
         # Not MAX_BYTES at once: read() allocates that much first, and memory may be short.
         data = os.read(fd, min(status.st_size, MAX_BYTES) + 1)
         while len(data) <= MAX_BYTES and (more := os.read(fd, _PIECE)):

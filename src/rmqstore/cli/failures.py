@@ -113,13 +113,21 @@ def report(error: Exception, verb: click.Command | None = None) -> int:
     return code
 
 
-def _advice(incompatible: str) -> str:
-    """Return what to do about a store that does not fit, by what the error says."""
-    if "open with mode 'r'" in incompatible:
+def _advice(message: str) -> str:
+    """Return what to do about a store that does not fit, unless the error itself says it."""
+    if "RocketMQ 5" in message:
+        return "verbs that only read show what is in it"
+    if "; " in message or "DLedger" in message:
         return ""
-    if "not the configured one" in incompatible:
-        return "name the right size in the file of --config, or none: then it is inferred"
     return "give the broker's configuration with --config"
+
+
+def _in_options(message: str) -> str:
+    """Return a message with the options of the command line for Python's arguments."""
+    from rmqstore.file_sizes import java_keys
+
+    message = message.replace("mode 'r' shows", "verbs that only read show")
+    return java_keys(message).replace("in config=", "in the file of --config")
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -134,7 +142,9 @@ def _explain(error: Exception) -> tuple[str, int]:
     known: list[tuple[type[Exception], str, int]] = [
         (
             errors.StoreNotFoundError,
-            "give the directory that holds 'commitlog'",
+            ""
+            if "there is no log file" in str(error)
+            else "give the directory that holds 'commitlog'",
             UNREADABLE,
         ),
         (
@@ -162,6 +172,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     for kind, advice, code in known:
         if isinstance(error, kind):
             message = str(error) or type(error).__name__
+            if isinstance(error, errors.IncompatibleStoreError):
+                message = _in_options(message)
             if isinstance(error, OSError) and error.filename is not None:
                 message = f"{os.fsdecode(error.filename)}: {error.strerror}"
             if advice and not message.endswith("?"):  # else it asks what is meant

@@ -75,7 +75,7 @@ class FileSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _ListedFile:
     """One entry of a directory, with links followed; ``size`` is -1 where there is nothing."""
 
     name: str
@@ -84,7 +84,7 @@ class _Entry:
     mode: int
 
 
-def listed(directory: str | Path) -> list[_Entry] | None:
+def listed(directory: str | Path) -> list[_ListedFile] | None:
     """Return a directory's entries in the order of their names; ``None`` as Java's listFiles()."""
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208 - names alone
@@ -97,12 +97,12 @@ def listed(directory: str | Path) -> list[_Entry] | None:
             status = os.stat(path)  # noqa: PTH116
         except FileNotFoundError:
             if os.path.lexists(path):
-                found.append(_Entry(name, path, -1, 0))
+                found.append(_ListedFile(name, path, -1, 0))
             continue  # else removed meanwhile
         except OSError:
-            found.append(_Entry(name, path, -1, 0))
+            found.append(_ListedFile(name, path, -1, 0))
             continue
-        found.append(_Entry(name, path, status.st_size, status.st_mode))
+        found.append(_ListedFile(name, path, status.st_size, status.st_mode))
     return found
 
 
@@ -166,7 +166,7 @@ def _mapped(root: Path, directory: str | Path, size: int, field: str) -> Iterato
             return  # the broker looks no further
 
 
-def _mapped_file(root: Path, one: _Entry, size: int) -> Finding | None:
+def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
     """Return what stops the load of one file, if anything."""
     line: str | None = _LENGTH_LINE.format(one.path, max(one.size, 0))
     regular = stat.S_ISREG(one.mode)

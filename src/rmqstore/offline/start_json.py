@@ -116,8 +116,7 @@ def _unknown_topics(topics: Iterable[Topic]) -> Iterator[Finding]:
             f"{paths.CONFIG}/{paths.TOPICS_JSON}",
             None,
             f"no entry of {', '.join(names[:_SHOWN])}{more}: a broker knows no such topic until it "
-            "is made again, and shows none of its messages; opening the store to write here "
-            "enters them",
+            "is made again, and shows none of its messages; put a copy of the file back",
             line=_NO_TOPIC_LINE.format(names[0]),
             messages=sum(counts.values()),
             by_start=True,

@@ -123,6 +123,13 @@ class SnapshotEngine(ServicedEngine):
                     f"{why}; no snapshot is made of such a store"
                 ) from None
             copy.name(target)
+        except OSError as error:
+            shutil.rmtree(making, ignore_errors=True)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            why = f"{os.strerror(error.errno)}: nothing of the snapshot is left; free {copy.total} "
+            why += "bytes at most, or name a directory on another disk"
+            raise OSError(error.errno, why, error.filename or str(target)) from error
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
@@ -220,7 +227,7 @@ class _Copy:
     def __init__(self, making: Path, progressed: Progressed) -> None:
         self.making = making
         self.done = 0
-        self._total = 0
+        self.total = 0
         self._progressed = progressed
         self._clones = True
 
@@ -230,7 +237,7 @@ class _Copy:
             for path in files_below(directory):
                 with contextlib.suppress(OSError):
                     status = path.stat()
-                    self._total += min(status.st_size, status.st_blocks * 512)
+                    self.total += min(status.st_size, status.st_blocks * 512)
 
     def tree(self, root: Path, name: str, only: str = "") -> None:
         """Copy the files of one of the store's directories, those whose names begin with ``only``.
@@ -341,7 +348,7 @@ class _Copy:
 
     def _more(self, count: int) -> None:
         self.done += count
-        self._progressed(self.done, max(self.done, self._total))
+        self._progressed(self.done, max(self.done, self.total))
 
     def write(self, name: str, data: bytes) -> None:
         """Make a small file."""

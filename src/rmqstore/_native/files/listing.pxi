@@ -128,8 +128,7 @@ cdef int64_t file_set_list_place(
             if files.writable:
                 snprintf(path, sizeof(path), "%s/%s", set_directory(files, place),
                          <char *>entry.d_name)
-                rc = fail(failure, E_INCOMPATIBLE, path,
-                          "a foreign file: a broker would not start", -1, 0, 0)
+                rc = fail(failure, E_INCOMPATIBLE, path, foreign_text(entry.d_name), -1, 0, 0)
             continue
         if fstatat(fd, entry.d_name, &status, 0) != 0:
             if files.writable and sys_is_broken_link(fd, entry.d_name):
@@ -139,7 +138,8 @@ cdef int64_t file_set_list_place(
             if files.writable:
                 snprintf(path, sizeof(path), "%s/%s", set_directory(files, place),
                          <char *>entry.d_name)
-                rc = fail(failure, E_INCOMPATIBLE, path, "not a regular file", -1, 0, 0)
+                rc = fail(failure, E_INCOMPATIBLE, path,
+                          "not a regular file; move it out of the directory", -1, 0, 0)
             continue
         index = file_set_index_of(files, start)
         if index < 0:
@@ -185,13 +185,24 @@ cdef int64_t fail_if_broken(int root, const char *path, Failure *failure) noexce
     return 0
 
 
+cdef const char *foreign_text(const char *name) noexcept nogil:
+    """The refusal of a name that is none of a mapped file's, and the way on."""
+    if strncmp(name, b".nfs", 4) == 0:
+        return "a foreign file: a broker would not start; it goes once the process that has the " \
+            "deleted file open ends"
+    if strcmp(name, b"lost+found") == 0:
+        return "a foreign file: a broker would not start; a disk's own directory: mount the disk " \
+            "one level higher, or remove this"
+    return "a foreign file: a broker would not start; move it out of the directory"
+
+
 cdef int64_t fail_twice(
     Failure *failure, const char *path, const char *directory,
 ) noexcept nogil:
     """Refuse a file that lies in another directory of the log as well."""
     cdef char what[FAILURE_WHAT_BYTES]
-    snprintf(what, FAILURE_WHAT_BYTES, "the log has this file twice: it is also in %.200s",
-             directory)
+    snprintf(what, FAILURE_WHAT_BYTES,
+             "the log has this file twice: it is also in %.150s; move one of them away", directory)
     return fail(failure, E_INCOMPATIBLE, path, what, -1, 0, 0)
 
 
@@ -282,6 +293,9 @@ cdef int64_t file_set_size_votes(FileSet *files, int64_t size) noexcept nogil:
     return votes if 2 * fitting >= files.count - 1 else 0
 
 
+cdef const char *SIZE_WAY = "name the right size in config=, or none: then it is inferred"
+
+
 cdef int64_t file_set_check_size(
     FileSet *files, int64_t unit, int64_t agreed, int64_t configured, const char *field,
     Failure *failure,
@@ -298,7 +312,8 @@ cdef int64_t file_set_check_size(
     for i in range(files.count):
         if files.slots[i].length == agreed:
             set_file_name(path, files, files.slots[i].place, files.slots[i].start)
-            snprintf(what, FAILURE_WHAT_BYTES, "the size is not the configured one, %s", field)
+            snprintf(what, FAILURE_WHAT_BYTES, "the size is not the configured one, %s; %s", field,
+                     SIZE_WAY)
             return fail(failure, E_INCOMPATIBLE, path, what, -1, agreed, configured)
     return 0
 
@@ -353,25 +368,36 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
         slot = &files.slots[i]
         set_file_name(path, files, slot.place, slot.start)
         if slot.start % files.file_size:
-            return fail(failure, E_INCOMPATIBLE, path, "the name is no multiple of the file size",
+            return fail(failure, E_INCOMPATIBLE, path,
+                        "the name is no multiple of the file size; move it out of the directory",
                         -1, slot.start, files.file_size)
         if i and files.of_queue and slot.start > files.slots[i - 1].start:
             short_files += slot.start != files.slots[i - 1].start + files.file_size
         elif i and slot.start != files.slots[i - 1].start + files.file_size:
             return fail(failure, E_INCOMPATIBLE, path,
-                        "does not follow the file before it: one is missing or overlaps",
+                        "does not follow the file before it: one is missing or overlaps; put the "
+                        "missing one back from a copy: what is there can be read without it",
                         -1, slot.start, files.slots[i - 1].start + files.file_size)
         if slot.length == files.file_size:
             continue
         if slot.length > files.file_size or (i < used - 1 and not files.of_queue):
-            return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
-                        -1, slot.length, files.file_size)
+            return fail(failure, E_INCOMPATIBLE, path, other_size_text(slot, files.file_size), -1,
+                        slot.length, files.file_size)
         short_files += 1
         if lengths == LENGTHS_COMPLETED:
             rc = file_set_complete(files, slot)
             if rc < 0:
                 return fail(failure, rc, path, "a short file cannot be completed", -1, 0, 0)
     return short_files
+
+
+cdef const char *other_size_text(const FileSlot *slot, int64_t file_size) noexcept nogil:
+    """The refusal of one file of another size than the rest, and the way on."""
+    if slot.length > file_size:
+        return "the size is not the configured one, or the other files'; save it, and cut what " \
+            "is too much"
+    return "the size is not the configured one, or the other files'; put a whole copy of it " \
+        "back: the rest can be read without it"
 
 
 cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:

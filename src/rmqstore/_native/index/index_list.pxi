@@ -89,7 +89,8 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         if choices[i].sound:
             return fail(failure, E_INCOMPATIBLE, "index",
                         "the size is not the configured one, of max_hash_slot_num and "
-                        "max_index_num",
+                        "max_index_num; name the right size in config=, or none: then it is "
+                        "inferred",
                         -1, odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
     return 0
 

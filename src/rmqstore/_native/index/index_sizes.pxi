@@ -166,16 +166,19 @@ cdef bint index_vote_length(
     wrong. False if it is no such file.
     """
     cdef char header[INDEX_HEADER_BYTES]
-    cdef int64_t keys
+    cdef int64_t keys, likely
     cdef int64_t slots = configured.slot_num
     cdef int64_t rest = size - index_file_bytes(slots, 0)
     if size == index_file_bytes(slots, configured.entry_num) \
             or sys_read(fd, header, INDEX_HEADER_BYTES, 0) != INDEX_HEADER_BYTES:
         return False
     keys = get_i32(header + INDEX_COUNT)
-    if keys <= 1 and index_infer_slots(size) > 0:
-        slots = index_infer_slots(size)
+    likely = index_infer_slots(size)
+    if keys <= 1 and likely > 0:
+        slots = likely
         rest = 4 * slots * INDEX_ENTRY_BYTES
+    elif likely > 0 and likely != slots and index_chains_fit(fd, likely, 4 * likely):
+        return False                         # a few keys may fit both by chance
     elif rest <= 0 or rest % INDEX_ENTRY_BYTES or keys > rest // INDEX_ENTRY_BYTES or (
             keys > 1 and not index_chains_fit(fd, slots, rest // INDEX_ENTRY_BYTES)):
         return False

@@ -61,8 +61,9 @@ cdef object status_error(int64_t status, Failure *failure, str root):
     if status == E_NOT_FOUND:
         return errors.StoreNotFoundError(f"{path}: {what or 'not found'}")
     if status == E_INCOMPATIBLE or status == E_VERSION:
-        return errors.IncompatibleStoreError(
-            f"{path}: {what}{values}" + (f", at offset {offset}" if offset >= 0 else ""))
+        where = f", at offset {offset}" if offset >= 0 else ""
+        wrong, mark, way = what.partition("; ")
+        return errors.IncompatibleStoreError(f"{path}: {wrong}{values}{where}{mark}{way}")
     if status == E_LOCKED:
         owner = ""
         if failure != NULL and failure.actual > 1:

@@ -148,10 +148,11 @@ cdef int64_t queue_ext_check(Queue *queue, Failure *failure) noexcept nogil:
         slot = &ext.files.slots[i]
         file_name(path, ext.files.directory, slot.start)
         if slot.start % ext.files.file_size:
-            return fail(failure, E_INCOMPATIBLE, path, "the name is no multiple of the file size",
+            return fail(failure, E_INCOMPATIBLE, path,
+                        "the name is no multiple of the file size; move it out of the directory",
                         -1, slot.start, ext.files.file_size)
         if slot.length > ext.files.file_size:
-            return fail(failure, E_INCOMPATIBLE, path, "the size is not the configured one",
+            return fail(failure, E_INCOMPATIBLE, path, other_size_text(slot, ext.files.file_size),
                         -1, slot.length, ext.files.file_size)
     return 0
 

@@ -42,7 +42,7 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
             return end
         if checkpoint.confirmed > end:
             return fail(failure, E_INCOMPATIBLE, "checkpoint",
-                        "RocketMQ 5 noted a longer log: open with mode 'r'", -1, end,
+                        "RocketMQ 5 noted a longer log; mode 'r' shows what is there", -1, end,
                         checkpoint.confirmed)
         rc = recover_precheck(store, &checkpoint, end, failure)
         if rc < 0:

@@ -1,0 +1,211 @@
+"""How a 4.9.3 broker's start ends, foretold; beside the real one: tests/interop."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import StoreConfig, offline
+
+CONFIG = StoreConfig(
+    mapped_file_size_commit_log=8192,
+    mapped_file_size_consume_queue=400,
+    max_hash_slot_num=10,
+    max_index_num=40,
+)
+COUNT = 120
+LOG = f"commitlog/{0:020d}"
+QUEUE = "consumequeue/T/0"
+FIRST = f"{QUEUE}/{0:020d}"
+LENGTH = "length not matched message store config value, please check it manually"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("made") / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for number in range(COUNT):
+            store.put("T", b"%03d" % number * 60, queue_id=number % 4, keys=f"k{number}")
+    return root
+
+
+@pytest.fixture
+def root(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "store")
+
+
+def listing(root: Path) -> dict[str, tuple[int, int]]:
+    return {str(one): (one.lstat().st_size, one.lstat().st_mtime_ns) for one in root.rglob("*")}
+
+
+def start(root: Path, config=None) -> offline.BrokerStart:
+    before = listing(root)
+    found = offline.broker_start(root, config=config)
+    assert listing(root) == before
+    return found
+
+
+def test_a_closed_store_starts(root):
+    for config in (None, CONFIG, StoreConfig()):
+        assert start(root, config) == offline.BrokerStart("starts", None, 0, ())
+
+
+def test_beside_its_owner_and_after_a_kill(root):
+    with rmqstore.open(root, "r+") as store:
+        store.put("T", b"x", queue_id=1)
+        found = start(root)
+    assert (found.broker, [one.kind for one in found.findings]) == ("starts", ["abort"])
+    (root / "abort").touch()
+    assert start(root).broker == "starts"
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "00000000000000000000.bak", ".nfs01", "notes"])
+@pytest.mark.parametrize("directory", ["commitlog", QUEUE])
+@pytest.mark.parametrize("size", [0, 5, 400, 8192])
+def test_a_foreign_file(root, directory, name, size):
+    (root / directory / name).write_bytes(bytes(size))
+    found = start(root)
+    assert found.broker == "refuses"
+    one = found.findings[0]
+    assert (one.severity, one.kind, one.file) == ("stop", "foreign-file", f"{directory}/{name}")
+    fits = size == (8192 if directory == "commitlog" else 400)
+    assert found.line == "load exception" if fits else found.line.endswith(LENGTH)
+    assert "move it" in one.message
+
+
+@pytest.mark.parametrize("directory", ["commitlog", QUEUE])
+def test_a_foreign_directory_and_a_dangling_link(root, directory):
+    (root / directory / "lost+found").mkdir()
+    assert start(root).findings[0].kind == "foreign-file"
+    (root / directory / "lost+found").rmdir()
+    (root / directory / f"{1 << 20:020d}").symlink_to("nowhere")
+    found = start(root)
+    assert (found.broker, found.findings[0].kind) == ("refuses", "link")
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"), [(0, "empty-file"), (-1, "short-file"), (1, "size"), (1 << 30, "size")]
+)
+@pytest.mark.parametrize("directory", ["commitlog", QUEUE])
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_file_of_another_length(root, directory, number, size, kind):
+    path = sorted((root / directory).iterdir())[number]
+    length = path.stat().st_size + size if size else 0
+    os.truncate(path, length)
+    found = start(root)
+    assert found.broker == "refuses"
+    assert found.line == f"{path}\t{length} {LENGTH}"
+    assert [one.kind for one in found.findings if one.severity == "stop"] == [kind]
+
+
+@pytest.mark.parametrize("name", ["orders", "007", "+1", "-1", ".DS_Store", "99999999999"])
+def test_directories_that_are_no_queue_of_ours(root, name):
+    (root / "consumequeue/T" / name).mkdir()
+    found = start(root)
+    assert (found.broker, found.findings[0].kind) == ("starts", "foreign-file")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "file"),
+    [
+        ("mapped_file_size_commit_log", 16384, LOG),
+        ("mapped_file_size_commit_log", 4096, LOG),
+        ("mapped_file_size_consume_queue", 800, FIRST),
+        ("mapped_file_size_consume_queue", 200, FIRST),
+    ],
+)
+def test_a_configuration_of_another_size(root, tmp_path, field, value, file):
+    found = start(root, StoreConfig(**{field: value}))
+    assert (found.broker, found.findings[0].kind) == ("refuses", "config-size")
+    assert found.findings[0].file.startswith(file.rpartition("/")[0].rpartition("/")[0])
+    assert str(value) in found.findings[0].message
+
+
+JSON_CASES = [
+    # main, backup, verdict, kind; None: no file
+    ("{}", None, "starts", None),
+    ("", None, "starts", None),
+    (None, None, "starts", None),
+    ('{"a', "{}", "starts", "json-backup-used"),
+    (None, "{}", "starts", "json-backup-used"),
+    ("", "{}", "starts", "json-backup-used"),
+    ('{"a', '{"b', "refuses", "json"),
+    (None, '{"b', "refuses", "json"),
+    ("", "\0" * 40, "refuses", "json"),
+    ("\0" * 40, None, "loses", "json"),
+    ('{"a', "", "loses", "json"),
+]
+
+
+@pytest.mark.parametrize(("main", "backup", "broker", "kind"), JSON_CASES)
+@pytest.mark.parametrize("name", ["consumerOffset", "subscriptionGroup", "consumerFilter"])
+def test_json_files(root, name, main, backup, broker, kind):
+    path = root / "config" / f"{name}.json"
+    for each, text in ((path, main), (path.with_name(f"{path.name}.bak"), backup)):
+        each.unlink(missing_ok=True)
+        if text is not None:
+            each.write_text(text)
+    found = start(root)
+    assert (found.broker, [one.kind for one in found.findings]) == (broker, [kind] if kind else [])
+    if broker == "refuses":
+        assert found.line == f"load {path} Failed"
+
+
+def test_topics_that_no_file_names(root):
+    for path in (root / "config").glob("topics.json*"):
+        path.unlink()
+    found = start(root)
+    assert (found.broker, found.messages_lost) == ("loses", COUNT)
+    assert found.findings[0].kind == "topic-unknown"
+
+
+def test_a_queue_without_files_behind_the_dispatch(root):
+    shutil.rmtree(root / QUEUE)
+    found = start(root)
+    assert (found.broker, found.messages_lost) == ("loses", COUNT // 4)
+    assert found.findings[0].kind == "queue-missing"
+    shutil.rmtree(root / "consumequeue")
+    assert start(root).broker == "starts"  # all of them are dispatched again
+
+
+def test_a_queue_that_lost_its_end(root):
+    path = sorted((root / QUEUE).iterdir())[-1]
+    used = COUNT // 4 - int(path.name) // 20
+    with path.open("r+b") as file:
+        file.seek((used - 3) * 20)
+        file.write(bytes(60))
+    found = start(root)
+    assert (found.broker, found.messages_lost) == ("loses", 3)
+    assert found.findings[0].kind == "unit-missing"
+
+
+def test_a_log_without_files(root):
+    shutil.rmtree(root / "commitlog")
+    found = start(root)
+    assert (found.broker, found.findings[0].kind) == ("loses", "missing-file")
+    assert found.line == "The commitlog files are deleted, and delete the consume queue files"
+
+
+def test_a_dispatch_that_waits_for_ever(root):
+    sorted((root / "commitlog").iterdir())[1].unlink()
+    assert start(root).broker != "loops"
+    shutil.rmtree(root / "consumequeue")
+    found = start(root)
+    assert (found.broker, "gap" in [one.kind for one in found.findings]) == ("loops", True)
+
+
+def test_findings_as_json(root):
+    os.truncate(root / FIRST, 0)
+    one = start(root).findings[0].to_json()
+    assert list(one) == ["severity", "kind", "file", "offset", "message"]
+    assert json.loads(json.dumps(one)) == one
+
+
+def test_what_is_no_store(tmp_path):
+    with pytest.raises(rmqstore.StoreNotFoundError):
+        offline.broker_start(tmp_path)
