@@ -45,6 +45,19 @@ class Bodies:
             self.note([(message, error)])
             return bytes(message.raw_body), getattr(error, "reason", str(error))
 
+    def noted(
+        self, lines: Callable[[list[Message], Failed], bytes]
+    ) -> Callable[[list[Message]], bytes]:
+        """Return what makes lines of messages, and notes which bodies went out as stored."""
+
+        def make(messages: list[Message]) -> bytes:
+            failed: Failed = []
+            data = lines(messages, failed)
+            self.note(failed)
+            return data
+
+        return make
+
     def note(self, failed: Failed) -> None:
         """Count bodies that are shown as stored."""
         for message, error in failed:
@@ -70,13 +83,11 @@ class MessageLines(FlushedAtEnd):
     Parameters
     ----------
     lines : callable
-        Returns the bytes of a list of messages; notes those whose bodies cannot be inflated.
-    bodies : Bodies
+        Returns the bytes of a list of messages.
     """
 
-    def __init__(self, lines: Callable[[list[Message], Failed], bytes], bodies: Bodies) -> None:
+    def __init__(self, lines: Callable[[list[Message]], bytes]) -> None:
         self._lines = lines
-        self._bodies = bodies
         self._waiting: list[Message] = []
         self._bytes = 0
 
@@ -97,18 +108,14 @@ class MessageLines(FlushedAtEnd):
 
     def _write(self) -> None:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
-        failed: Failed = []
         try:
-            data = self._lines(waiting, failed)
+            data = self._lines(waiting)
         except Exception:
             # One of them cannot be written, or not all together: those before it are.
             for message in waiting:
-                failed = []
-                write_bytes(self._lines([message], failed))
-                self._bodies.note(failed)
+                write_bytes(self._lines([message]))
         else:
             write_bytes(data)
-            self._bodies.note(failed)
 
 
 def json_lines(

@@ -281,24 +281,23 @@ class _Show:
         self.table: Writer | None = None
         if form is not None:
             pieces = render.parse_format(form)
-            self.lines = MessageLines(
-                lambda rows, failed: formatted(rows, pieces, body, local=local, failed=failed),
-                self.bodies,
+            lines = self.bodies.noted(
+                lambda rows, failed: formatted(rows, pieces, body, local=local, failed=failed)
             )
         elif chosen == "csv":
             cells = "auto" if body == "json" else body
             write_bytes(_core.csv_heading(cells))
-            self.lines = MessageLines(
-                lambda rows, failed: _core.csv_lines(rows, cells, local=local, failed=failed),
-                self.bodies,
+            lines = self.bodies.noted(
+                lambda rows, failed: _core.csv_lines(rows, cells, local=local, failed=failed)
             )
         elif chosen == "jsonl":
-            self.lines = MessageLines(
-                lambda rows, failed: json_lines(rows, body, local=local, failed=failed),
-                self.bodies,
+            lines = self.bodies.noted(
+                lambda rows, failed: json_lines(rows, body, local=local, failed=failed)
             )
         else:
             self.table = writer_for("table", columns, local=local)
+            return
+        self.lines = MessageLines(lines)
 
     @property
     def writer(self) -> Writer | MessageLines:
