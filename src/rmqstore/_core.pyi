@@ -549,8 +549,15 @@ def json_lines(
     *,
     local: bool = False,
     values: list[bytes | None] | None = None,
+    failed: list[tuple[Message, StoreError]] | None = None,
 ) -> bytes: ...
-def csv_lines(messages: list[Message], body: str, *, local: bool = False) -> bytes: ...
+def csv_lines(
+    messages: list[Message],
+    body: str,
+    *,
+    local: bool = False,
+    failed: list[tuple[Message, StoreError]] | None = None,
+) -> bytes: ...
 def csv_heading(body: str) -> bytes: ...
 def format_lines(
     messages: list[Message],
@@ -559,6 +566,7 @@ def format_lines(
     *,
     local: bool = False,
     values: list[bytes | None] | None = None,
+    failed: list[tuple[Message, StoreError]] | None = None,
 ) -> bytes: ...
 
 # ---- the parts

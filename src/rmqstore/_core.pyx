@@ -80,7 +80,7 @@ from os import fsdecode, fsencode, makedirs, path as os_path, strerror
 from re import compile as compile_pattern
 from sys import addaudithook
 
-from rmqstore import arguments, arrays, bodies, errors, times, types
+from rmqstore import arguments, arrays, bodies, errors, logfiles, times, types
 from rmqstore.links import broken_link
 
 

@@ -15,6 +15,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqstore.errors import StoreCorruptError, StoreError
+from rmqstore.logfiles import NO_FILE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -81,9 +82,10 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     Raises
     ------
     StoreCorruptError
-        The bytes are not a valid stream, or inflate to more than ``limit``.
+        The bytes are not a valid stream, inflate to more than ``limit``, or are compressed in an
+        unknown way.
     StoreError
-        The kind of compression needs a package that is not installed, or is unknown.
+        The kind of compression needs a package that is not installed.
     """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if not stored:
@@ -108,8 +110,8 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
         ) from error
     except (zlib.error, RuntimeError, EOFError) as error:
         reason = f"the compressed body cannot be inflated: {error}"
-        raise StoreCorruptError("", -1, reason) from None
-    raise StoreError(f"the body is compressed in the unknown way {kind}")
+        raise StoreCorruptError(NO_FILE, -1, reason) from None
+    raise StoreCorruptError(NO_FILE, -1, f"the body is compressed in the unknown way {kind}")
 
 
 def _inflate_zlib(stored: bytes, limit: int) -> bytes:
@@ -181,4 +183,5 @@ def _zstd(limit: int) -> tuple[Any, type[Exception]]:
 
 def _check_limit(length: int, limit: int) -> None:
     if length > limit:
-        raise StoreCorruptError("", -1, f"the body inflates to more than max_body_size, {limit}")
+        reason = f"the body inflates to more than max_body_size, {limit}"
+        raise StoreCorruptError(NO_FILE, -1, reason)

@@ -1,4 +1,4 @@
-"""Files of a log that are missing, or shorter than they were made."""
+"""Files of a log: which has an offset; those that are missing, or shorter than made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,35 @@ from pathlib import Path
 
 from rmqstore.paths import offset_file_name, parse_offset_file_name
 
-__all__ = ["damaged_log_files"]
+__all__ = ["NO_FILE", "damaged_log_files", "log_file"]
+
+NO_FILE = "<record>"
+"""The path in an error about a record that is of no store."""
+
+
+def log_file(directories: tuple[str, ...] | None, offset: int) -> str:
+    """Return the path of the file that has a physical offset, as far as the files tell.
+
+    Parameters
+    ----------
+    directories : tuple of str, or None
+        Those that the log lies in; None: there is none.
+    offset : int
+        Physical offset in bytes.
+    """
+    if directories is None:
+        return NO_FILE
+    starts = {start: place for place in directories for start in _starts(Path(place))}
+    start = max((one for one in starts if one <= offset), default=None)
+    return directories[0] if start is None else str(Path(starts[start], offset_file_name(start)))
+
+
+def _starts(directory: Path) -> list[int]:
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except OSError:
+        return []  # it is not mounted
+    return [start for name in names if (start := parse_offset_file_name(name)) is not None]
 
 
 def damaged_log_files(directories: Iterable[Path], size: int, end: int) -> list[str]:

@@ -22,6 +22,8 @@ BY_TEST = pytest.StashKey[Counter[str]]()
 COUNTS = "RMQSTORE_COMPARED"  # a file for the counts by test, which docs/parity.md shows
 PROOFS = {"test_ours_reads_real": "2", "test_live": "4"}
 SEED = "RMQSTORE_INTEROP_SEED"
+# Every seed with which a test ever failed: it runs again each time, beside the one that is drawn.
+FAILED_SEEDS = {"test_ext.py::test_in_turns": ["354ec747"]}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
@@ -61,9 +63,17 @@ def tally(
         compared(f"{proof} {kind}", counts[kind])
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    name = f"{Path(metafunc.module.__file__).name}::{metafunc.function.__name__}"
+    if "seed" in metafunc.fixturenames and name in FAILED_SEEDS:
+        metafunc.parametrize("seed", ["", *FAILED_SEEDS[name]], indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def seed() -> str:
+def seed(request: pytest.FixtureRequest) -> str:
     """What random traffic is drawn from: another each run, or the environment's to repeat one."""
+    if failed := getattr(request, "param", ""):
+        return str(failed)
     return os.environ.setdefault(SEED, f"{random.SystemRandom().getrandbits(32):x}")
 
 

@@ -7,17 +7,74 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+import click
+
 from rmqstore import _core
+from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.output import FlushedAtEnd, write_bytes
+from rmqstore.errors import StoreError
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
 
-__all__ = ["MessageLines", "formatted", "json_lines"]
+__all__ = ["BODY_MARK", "Bodies", "Failed", "MessageLines", "formatted", "json_lines"]
+
+BODY_MARK = "[not inflated] "
+"""What stands before a body that is shown as stored, where no field says so."""
+
+Failed = list[tuple["Message", StoreError]]
+"""Messages whose bodies cannot be inflated, and why."""
 
 _TOGETHER = 256  # messages, at most,
 _TOGETHER_BYTES = 1 << 20  # and bytes of their records
 _COMPRESSED = 1  # of sys_flag
+_REPORTED = 10  # bodies, each on a line
+
+
+class Bodies:
+    """Bodies as shown: those that cannot be inflated are counted, the first of them reported."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def of(self, message: Message) -> tuple[bytes, str]:
+        """Return a message's body and nothing, or the stored one and why it cannot be inflated."""
+        try:
+            return message.body, ""
+        except StoreError as error:
+            self.note([(message, error)])
+            return bytes(message.raw_body), getattr(error, "reason", str(error))
+
+    def noted(
+        self, lines: Callable[[list[Message], Failed], bytes]
+    ) -> Callable[[list[Message]], bytes]:
+        """Return what makes lines of messages, and notes which bodies went out as stored."""
+
+        def make(messages: list[Message]) -> bytes:
+            failed: Failed = []
+            data = lines(messages, failed)
+            self.note(failed)
+            return data
+
+        return make
+
+    def note(self, failed: Failed) -> None:
+        """Count bodies that are shown as stored."""
+        for message, error in failed:
+            self.count += 1
+            if self.count <= _REPORTED:
+                place = f"{message.topic}/{message.queue_id} at {message.queue_offset}"
+                click.echo(f"rmqstore: {place}: {error}", err=True)
+
+    def check(self) -> None:
+        """Raise if there was one."""
+        if self.count:
+            text = "body" if self.count == 1 else "bodies"
+            verb = "is" if self.count == 1 else "are"
+            raise CliError(
+                f"{self.count} compressed {text} cannot be inflated and {verb} shown as stored",
+                UNREADABLE,
+            )
 
 
 class MessageLines(FlushedAtEnd):
@@ -61,7 +118,9 @@ class MessageLines(FlushedAtEnd):
             write_bytes(data)
 
 
-def json_lines(messages: list[Message], body: str, *, local: bool) -> bytes:
+def json_lines(
+    messages: list[Message], body: str, *, local: bool, failed: Failed | None = None
+) -> bytes:
     """Return messages as objects of JSON, a line each.
 
     Parameters
@@ -71,26 +130,45 @@ def json_lines(messages: list[Message], body: str, *, local: bool) -> bytes:
         One of ``BODY_MODES``.
     local : bool
         Times are in this machine's zone, and not in UTC.
+    failed : list, optional
+        Gets the messages whose bodies cannot be inflated, which are written as stored; otherwise
+        that is raised.
     """
-    return _core.json_lines(messages, body, local=local, values=_json_values(messages, body))
+    values = _json_values(messages, body, failed)
+    return _core.json_lines(messages, body, local=local, values=values, failed=failed)
 
 
 def formatted(
-    messages: list[Message], pieces: list[bytes | str], body: str, *, local: bool
+    messages: list[Message],
+    pieces: list[bytes | str],
+    body: str,
+    *,
+    local: bool,
+    failed: Failed | None = None,
 ) -> bytes:
     """Return messages by the pieces of a format; otherwise as :func:`json_lines`."""
     whole = any(one == "J" for one in pieces if isinstance(one, str))
-    values = _json_values(messages, body) if whole else None
-    return _core.format_lines(messages, pieces, body, local=local, values=values)
+    values = _json_values(messages, body, failed) if whole else None
+    return _core.format_lines(messages, pieces, body, local=local, values=values, failed=failed)
 
 
-def _json_values(messages: list[Message], body: str) -> list[bytes | None] | None:
+def _json_values(
+    messages: list[Message], body: str, failed: Failed | None
+) -> list[bytes | None] | None:
     """Return the bodies that are JSON as they go into a line, where they are asked for."""
-    return [_json_value(message.body) for message in messages] if body == "json" else None
+    if body != "json":
+        return None
+    return [_json_value(message, lenient=failed is not None) for message in messages]
 
 
-def _json_value(body: bytes) -> bytes | None:
+def _json_value(message: Message, *, lenient: bool) -> bytes | None:
     """Return a body that is JSON as it goes into a line, ``None`` for any other."""
+    try:
+        body = message.body
+    except StoreError:
+        if lenient:
+            return None
+        raise
     try:
         value = json.loads(body, parse_constant=_refuse)
         # 1e999 was read as infinity, which would not be JSON either.

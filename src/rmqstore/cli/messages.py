@@ -25,7 +25,7 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, CliError
-from rmqstore.cli.message_lines import MessageLines, formatted, json_lines
+from rmqstore.cli.message_lines import Bodies, MessageLines, formatted, json_lines
 from rmqstore.cli.output import Column, Writer, resolve, write_bytes, writer_for
 from rmqstore.cli.place import message_of, refuse_place
 from rmqstore.cli.progress import Progress
@@ -158,6 +158,7 @@ def cat(
             if not following:
                 raise
     damaged.check()
+    show.bodies.check()
 
 
 @store_command("ID")
@@ -180,11 +181,14 @@ def get(
     with open_store(store, "r", config) as opened:
         message = message_of(opened, id)
         if form is None and resolve(output) == "table":
-            render.print_message(message, body, local)
+            bodies = Bodies()
+            render.print_message(message, body, local, bodies)
+            bodies.check()
             return
         show = _Show(output, form, body, local)
         with show.writer:
             show.all([message])
+    show.bodies.check()
 
 
 @store_command()
@@ -257,6 +261,7 @@ def find(
                 else damaged.first(newest_first, number, newest_first=True)
             )
     damaged.check()
+    show.bodies.check()
 
 
 class _Show:
@@ -271,19 +276,28 @@ class _Show:
         columns: Sequence[Column] = render.TABLE_COLUMNS,
     ) -> None:
         self.body = body
+        self.bodies = Bodies()
         chosen = resolve(output)
         self.table: Writer | None = None
         if form is not None:
             pieces = render.parse_format(form)
-            self.lines = MessageLines(lambda rows: formatted(rows, pieces, body, local=local))
+            lines = self.bodies.noted(
+                lambda rows, failed: formatted(rows, pieces, body, local=local, failed=failed)
+            )
         elif chosen == "csv":
             cells = "auto" if body == "json" else body
             write_bytes(_core.csv_heading(cells))
-            self.lines = MessageLines(lambda rows: _core.csv_lines(rows, cells, local=local))
+            lines = self.bodies.noted(
+                lambda rows, failed: _core.csv_lines(rows, cells, local=local, failed=failed)
+            )
         elif chosen == "jsonl":
-            self.lines = MessageLines(lambda rows: json_lines(rows, body, local=local))
+            lines = self.bodies.noted(
+                lambda rows, failed: json_lines(rows, body, local=local, failed=failed)
+            )
         else:
             self.table = writer_for("table", columns, local=local)
+            return
+        self.lines = MessageLines(lines)
 
     @property
     def writer(self) -> Writer | MessageLines:
@@ -294,6 +308,6 @@ class _Show:
         """Write them."""
         if self.table is not None:
             for message in messages:
-                self.table.row(render.as_row(message, self.body))
+                self.table.row(render.as_row(message, self.body, self.bodies))
         else:
             self.lines.all(messages)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.message_lines import BODY_MARK, Bodies
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
 from rmqstore.cli.text import plural, printable
@@ -74,7 +75,7 @@ def body_text(body: bytes, mode: str) -> str:
     return body.decode("utf-8", "replace")
 
 
-def as_row(message: Message, body: str) -> dict[str, Any]:
+def as_row(message: Message, body: str, bodies: Bodies) -> dict[str, Any]:
     """Return what ``FOUND_COLUMNS`` show of a message."""
     row: dict[str, Any] = {}
     for one in FOUND_COLUMNS:
@@ -84,16 +85,19 @@ def as_row(message: Message, body: str) -> dict[str, Any]:
         if body == "none":  # nor is it inflated
             row["body"] = ""
             continue
-        if body == "auto" and is_trace_topic(message.topic):
-            row["body"] = "; ".join(trace_lines(message.body[:_TRACE_BYTES]))
+        content, error = bodies.of(message)
+        if body == "auto" and is_trace_topic(message.topic) and not error:
+            row["body"] = "; ".join(trace_lines(content[:_TRACE_BYTES]))
             continue
         # What cannot be seen in a cell need not be decoded.
-        content = message.body[: 4 * max(one.width, room() or 0)]
+        content = content[: 4 * max(one.width, room() or 0)]
         row["body"] = body_text(content, "utf8" if body in ("auto", "json") else body)
+        if error:
+            row["body"] = BODY_MARK + row["body"]
     return row
 
 
-def print_message(message: Message, body: str, local: bool) -> None:
+def print_message(message: Message, body: str, local: bool, bodies: Bodies) -> None:
     """Print all of one message for people: a field a line, the body last."""
     fields: list[tuple[str, str]] = []
     for name in _FIELDS:
@@ -109,13 +113,15 @@ def print_message(message: Message, body: str, local: bool) -> None:
         (f"properties.{printable(name)}", printable(value))
         for name, value in dict(message.properties).items()
     ]
-    content = message.body if body != "none" else b""
+    content, error = bodies.of(message) if body != "none" else (b"", "")
     size = len(message.raw_body if body == "none" else content)  # the former as it is stored
     fields.append(("body", plural(size, "byte")))
+    if error:
+        fields.append(("body_error", error))
     print_fields("", fields)
     if content:
         text = body_text(content, body)
-        if body == "auto" and is_trace_topic(message.topic):
+        if body == "auto" and is_trace_topic(message.topic) and not error:
             text = "\n".join(trace_lines(content, local=local))
         print()
         print("\n".join(printable(line) for line in text.split("\n")))

@@ -18,7 +18,7 @@ cdef object message_at(OpenStore engine, object physical_offset):
             rc = E_NOT_FOUND
         store_leave(store)
     if rc > 0:
-        return message_of(&found, engine.max_body)
+        return message_of(&found, engine.max_body, engine.log_paths)
     if rc == E_CORRUPT:
         raise corrupt_record(engine._path, &store.log, offset, field)
     if rc == 0 or rc == E_NOT_FOUND or rc == E_REMOVED:

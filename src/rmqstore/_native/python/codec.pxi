@@ -251,8 +251,9 @@ def decode_record(buffer, at=0, *, check_crc=True):
             if field == FIELD_NONE:
                 return record_copy(<const char *>view.buf + start, rc, &record)
         if rc == 0:
-            raise errors.StoreCorruptError("", start, "a blank, not a record")
-        raise errors.StoreCorruptError("", start, record_field_name(field).decode("ascii"))
+            raise errors.StoreCorruptError(logfiles.NO_FILE, start, "a blank, not a record")
+        raise errors.StoreCorruptError(
+            logfiles.NO_FILE, start, record_field_name(field).decode("ascii"))
     finally:
         PyBuffer_Release(&view)
 
@@ -268,4 +269,4 @@ cdef Message record_copy(const char *data, int64_t size, const Record *record):
     memcpy(found.slice.owned, data, <size_t>size)
     found.slice.data = found.slice.owned
     found.slice.length = size
-    return message_of(&found, 64 << 20)
+    return message_of(&found, 64 << 20, None)

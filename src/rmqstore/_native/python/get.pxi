@@ -2,7 +2,7 @@
 #
 # Source: store/DefaultMessageStore.java getMessage
 
-cdef object got_messages(Got *got, object topic, int64_t max_body):
+cdef object got_messages(OpenStore engine, Got *got, object topic):
     """A list of messages, which take over the records found.
 
     They share the text of their ``topic``, if one is given and not a subclass's.
@@ -16,7 +16,7 @@ cdef object got_messages(Got *got, object topic, int64_t max_body):
         if type(topic) is str:
             name = utf8_of("topic", topic, &length)
         for i in range(got.count):
-            message = message_of(&got.items[i], max_body)
+            message = message_of(&got.items[i], engine.max_body, engine.log_paths)
             # Those of a light queue may be of other topics.
             if message.record.topic_length == length and memcmp(
                     message.slice.data + message.record.topic_at, name, <size_t>length) == 0:
@@ -90,5 +90,5 @@ cdef object get_from_queue(
     finally:
         store_leave(store)
         filter_free(&filter)
-    return types.GetResult(STATUSES[got.status], got_messages(&got, topic, engine.max_body),
+    return types.GetResult(STATUSES[got.status], got_messages(engine, &got, topic),
                            got.next_offset, got.min_offset, got.max_offset)

@@ -63,6 +63,7 @@ cdef class Message:
     cdef Slice slice
     cdef Record record
     cdef int64_t max_body
+    cdef tuple log_paths         # directories of the log that it is of; None: of none
     cdef dict _properties        # kept from the second time on that they are asked for
     cdef bint asked
     cdef object _topic
@@ -184,7 +185,8 @@ cdef class Message:
                 return bodies.inflate(stored, self.record.sys_flag, self.max_body)
             except errors.StoreCorruptError as error:
                 raise errors.StoreCorruptError(
-                    error.path, self.record.physical_offset, error.reason) from None
+                    logfiles.log_file(self.log_paths, self.record.physical_offset),
+                    self.record.physical_offset, error.reason) from None
         return stored
 
     @property
@@ -290,12 +292,13 @@ cdef object message_property(Message message, const char *name, int64_t length):
     return value
 
 
-cdef Message message_of(Found *found, int64_t max_body):
+cdef Message message_of(Found *found, int64_t max_body, tuple log_paths):
     """Make a message that takes over the hold of ``found``."""
     cdef Message message = Message.__new__(Message)
     message.slice = found.slice
     message.record = found.record
     message.max_body = max_body
+    message.log_paths = log_paths
     memset(&found.slice, 0, sizeof(Slice))
     return message
 
@@ -317,12 +320,13 @@ def message_from_bytes(bytes data, int64_t max_body, topic=None, queue_id=None):
     cdef int64_t length = len(data)
     memset(&found, 0, sizeof(Found))
     if record_parse(data, length, length, &found.record, &field) != length:
-        raise errors.StoreCorruptError("", 0, record_field_name(field).decode("ascii"))
+        raise errors.StoreCorruptError(
+            logfiles.NO_FILE, 0, record_field_name(field).decode("ascii"))
     found.slice.owned = <char *>malloc(<size_t>length)
     if found.slice.owned == NULL:
         raise MemoryError()
     memcpy(found.slice.owned, <const char *>data, <size_t>length)
     found.slice.data = found.slice.owned
     found.slice.length = length
-    made = message_of(&found, max_body)
+    made = message_of(&found, max_body, None)
     return made if topic is None else message_renamed(made, topic, queue_id)

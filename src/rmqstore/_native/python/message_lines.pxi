@@ -18,9 +18,13 @@ cdef int line_writer_open(LineWriter *writer, str body, tuple forms, bint local)
     return 0
 
 
-cdef bytes lines_of(list messages, LineWriter *writer, list values, PutLine put_line,
+cdef bytes lines_of(list messages, LineWriter *writer, list values, list failed, PutLine put_line,
                     bint wants_body):
-    """The messages as lines; ``values`` are bodies that are JSON, None where one is not."""
+    """The messages as lines; ``values`` are bodies that are JSON, None where one is not.
+
+    ``failed`` gets the messages whose bodies cannot be inflated, which go out as stored, and why;
+    None: that is raised.
+    """
     cdef tuple held = tuple(messages)        # whatever becomes of the list meanwhile
     cdef int64_t count = len(held)
     cdef list keep = []
@@ -40,7 +44,7 @@ cdef bytes lines_of(list messages, LineWriter *writer, list values, PutLine put_
             (<Message?>held[i]).exports += 1
             pinned += 1
         for i in range(count):
-            line_input(<Message>held[i], None if values is None else values[i], keep,
+            line_input(<Message>held[i], None if values is None else values[i], keep, failed,
                        wants_body, writer.body_form, &lines[i])
         with nogil:
             for i in range(count):
@@ -58,8 +62,8 @@ cdef bytes lines_of(list messages, LineWriter *writer, list values, PutLine put_
             (<Message>held[i]).unpin()
 
 
-cdef int line_input(Message message, bytes value, list keep, bint wants_body, int64_t body_form,
-                    LineInput *line) except -1:
+cdef int line_input(Message message, bytes value, list keep, list failed, bint wants_body,
+                    int64_t body_form, LineInput *line) except -1:
     """Point to what the line is made of; ``keep`` keeps what is not the message's own."""
     cdef bytes body
     cdef bytes text
@@ -72,19 +76,29 @@ cdef int line_input(Message message, bytes value, list keep, bint wants_body, in
         line.json = PyBytes_AS_STRING(value)
         line.json_length = PyBytes_GET_SIZE(value)
     if wants_body and message.record.sys_flag & SYS_COMPRESSED:
-        body = message.body
+        try:
+            body = message.body
+        except errors.StoreError as error:
+            if failed is None:
+                raise
+            failed.append((message, error))
+            text = getattr(error, "reason", str(error)).encode()
+            keep.append(text)
+            line.error = PyBytes_AS_STRING(text)
+            line.error_length = PyBytes_GET_SIZE(text)
+            body = bytes(message.raw_body)
         keep.append(body)
         line.body = PyBytes_AS_STRING(body)
         line.body_length = PyBytes_GET_SIZE(body)
     if wants_body and body_form == BODY_UTF8 and utf8_error(line.body, line.body_length) >= 0:
-        text = message.body.decode("utf-8", "replace").encode()
+        text = line.body[:line.body_length].decode("utf-8", "replace").encode()
         keep.append(text)
         line.text = PyBytes_AS_STRING(text)
         line.text_length = PyBytes_GET_SIZE(text)
     return 0
 
 
-def json_lines(list messages, str body, *, bint local=False, list values=None):
+def json_lines(list messages, str body, *, bint local=False, list values=None, list failed=None):
     """Return messages as JSON: an object a line, without blanks, in UTF-8.
 
     Parameters
@@ -97,6 +111,9 @@ def json_lines(list messages, str body, *, bint local=False, list values=None):
     values : list of bytes or None, optional
         With ``"json"`` for each message its body where that is a value of JSON, written as it
         is; None where it is not, which is then written as ``"auto"`` does.
+    failed : list, optional
+        Gets each message whose body cannot be inflated, with the error; it goes out as stored, with
+        the reason as ``body_error``, in CSV and formats behind a mark. Otherwise that is raised.
 
     Returns
     -------
@@ -107,17 +124,17 @@ def json_lines(list messages, str body, *, bint local=False, list values=None):
     ValueError
         ``body`` is none of these.
     StoreError
-        A compressed body cannot be inflated, or bytes of a record are gone.
+        A compressed body cannot be inflated, without ``failed``; bytes of a record are gone.
     """
     cdef LineWriter writer
     line_writer_open(&writer, body, BODY_FORMS, local)
     try:
-        return lines_of(messages, &writer, values, put_json_line, body != "none")
+        return lines_of(messages, &writer, values, failed, put_json_line, body != "none")
     finally:
         line_writer_free(&writer)
 
 
-def csv_lines(list messages, str body, *, bint local=False):
+def csv_lines(list messages, str body, *, bint local=False, list failed=None):
     """Return messages as lines of CSV, which end in a line feed; as :func:`json_lines`.
 
     A cell with a comma, a quote or a line break stands between quotes. ``body`` is not
@@ -126,7 +143,7 @@ def csv_lines(list messages, str body, *, bint local=False):
     cdef LineWriter writer
     line_writer_open(&writer, body, CSV_FORMS, local)
     try:
-        return lines_of(messages, &writer, None, put_csv_line, body != "none")
+        return lines_of(messages, &writer, None, failed, put_csv_line, body != "none")
     finally:
         line_writer_free(&writer)
 
@@ -143,7 +160,8 @@ def csv_heading(str body):
         line_writer_free(&writer)
 
 
-def format_lines(list messages, list pieces, str body, *, bint local=False, list values=None):
+def format_lines(list messages, list pieces, str body, *, bint local=False, list values=None,
+                 list failed=None):
     """Return messages by a format, one behind the other; as :func:`json_lines`.
 
     Parameters
@@ -165,7 +183,7 @@ def format_lines(list messages, list pieces, str body, *, bint local=False, list
         # A body that is not asked for is not inflated.
         letters = {one for one in pieces if isinstance(one, str)}
         asked = "S" in letters or (body != "none" and not letters.isdisjoint("sJ"))
-        return lines_of(messages, &writer, values, put_formatted, asked)
+        return lines_of(messages, &writer, values, failed, put_formatted, asked)
     finally:
         line_writer_free(&writer)
 

@@ -8,6 +8,7 @@ cdef class OpenStore:
     cdef readonly object _config
     cdef readonly str mode
     cdef int64_t max_body
+    cdef tuple log_paths         # the directories of the log, for errors
     cdef bint delays_begun       # there may be delayed messages: the schedule service was told
 
     def __cinit__(self, *args, **kwargs):

@@ -117,6 +117,8 @@ cdef int open_store(
     engine._config = config
     engine.mode = mode
     engine.max_body = config.max_body_size
+    engine.log_paths = tuple([name for name, _ in places or ()]) or (
+        os_path.join(path, "commitlog"),)
     with nogil:
         store = store_new(<int>fd, &settings, writable)
     if store == NULL:

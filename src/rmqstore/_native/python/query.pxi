@@ -42,7 +42,7 @@ cdef list query_key(
     if rc < 0:
         got_clear(&got)
         raise read_error(engine, store, rc, &got)
-    return got_messages(&got, topic, engine.max_body)
+    return got_messages(engine, &got, topic)
 
 
 # What is kept of a hit.
@@ -106,7 +106,7 @@ cdef list messages_of_keys(
     starts = query_keys(
         engine, topic, keys, max_num, begin, end, index_only, HITS_RECORDS, &got, &hits)
     start = <int64_t *>starts.data
-    messages = got_messages(&got, topic, engine.max_body)
+    messages = got_messages(engine, &got, topic)
     found = []
     while (i + 1) * 8 < starts.length:
         found.append(PyList_GetSlice(messages, start[i], start[i + 1]))

@@ -172,7 +172,7 @@ cdef class ScanPass:
         self.scan.batch.rows = 0
         self.scan.batch.bytes = 0
         lock_give(&self.lock)
-        return got_messages(&got, None, self.engine.max_body)
+        return got_messages(self.engine, &got, None)
 
     def count(self):
         """Return the number of remaining rows without building columns."""

@@ -37,8 +37,15 @@ cdef int64_t put_csv_body(LineWriter *writer, const LineInput *line) noexcept no
     if put_bytes(into, b",,", 2 if form == BODY_AUTO and not as_text else 1) < 0:
         return E_NO_MEMORY
     if not as_text:
-        return put_coded_body(writer, line)
+        return E_NO_MEMORY if put_body_mark(into, line) < 0 else put_coded_body(writer, line)
     text = body_text(line)
+    if line.error != NULL:                   # the mark inside of the quotes
+        writer.cell.length = 0
+        if put_body_mark(&writer.cell, line) < 0 \
+                or put_bytes(&writer.cell, text.data, text.length) < 0:
+            return E_NO_MEMORY
+        text.data = writer.cell.data
+        text.length = writer.cell.length
     if put_csv_text(into, text.data, text.length) < 0:
         return E_NO_MEMORY
     return put_byte(into, c',') if form == BODY_AUTO else 0

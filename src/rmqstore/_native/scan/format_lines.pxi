@@ -18,6 +18,8 @@ cdef int64_t put_format_body(LineWriter *writer, const LineInput *line) noexcept
     cdef Span text
     if writer.body_form == BODY_NONE:
         return 0
+    if put_body_mark(&writer.text, line) < 0:
+        return E_NO_MEMORY
     if writer.body_form == BODY_AUTO:
         return put_bytes(&writer.text, line.body, line.body_length)
     if not body_is_text(writer, line):

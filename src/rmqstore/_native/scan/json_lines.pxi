@@ -71,7 +71,13 @@ cdef int64_t put_json_field(
     cdef int64_t layout = COLUMN_KINDS[field].layout
     cdef Span text
     if field == SCAN_BODY:
-        return put_json_body(writer, line)
+        if put_json_body(writer, line) < 0:
+            return E_NO_MEMORY
+        if line.error == NULL:
+            return 0
+        if put_json_name(into, b"body_error") < 0:
+            return E_NO_MEMORY
+        return put_json_text(into, line.error, line.error_length)
     if put_json_name(into, COLUMN_KINDS[field].name) < 0:
         return E_NO_MEMORY
     if field == SCAN_BORN_TIMESTAMP or field == SCAN_STORE_TIMESTAMP:

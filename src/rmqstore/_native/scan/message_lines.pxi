@@ -9,6 +9,8 @@ cdef enum:
     BODY_JSON                    # as JSON if it is valid, else as BODY_AUTO
     BODY_NONE
 
+cdef const char *BODY_MARK = b"[not inflated] "
+
 cdef struct LineInput:
     const char *data             # the record
     const Record *record
@@ -18,6 +20,8 @@ cdef struct LineInput:
     int64_t json_length
     const char *text             # the body as UTF-8 where BODY_UTF8 is asked for and it is not that
     int64_t text_length
+    const char *error            # why the body is the stored one, which cannot be inflated; NULL
+    int64_t error_length
 
 # A piece of a format.
 cdef struct FormatPiece:
@@ -108,6 +112,12 @@ cdef int64_t line_field_text(
         into.length = message_id_write(
             line.data + record.store_host_at, v6, record.physical_offset, cell.data)
     return 0
+
+
+cdef int64_t put_body_mark(Growing *into, const LineInput *line) noexcept nogil:
+    """Append what stands before a body that could not be inflated, where no field says so."""
+    return 0 if line.error == NULL else put_bytes(
+        into, BODY_MARK, <int64_t>strlen(BODY_MARK))
 
 
 cdef inline bint body_is_text(const LineWriter *writer, const LineInput *line) noexcept nogil:

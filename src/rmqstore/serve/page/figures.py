@@ -23,6 +23,7 @@ __all__ = ["overview", "topic_figures"]
 _ROWS = 500  # topics, and groups
 _MESSAGES = 20
 _QUEUES = 256  # of a topic that are looked at
+_AS_STORED = "[not inflated] "  # before a body whose SYSFLAG says that it is compressed
 _TEXT = 2000  # characters of a body or a property
 _PROPERTIES = 50
 _INFLATED = 256 << 10  # bytes of a compressed body up to which it is inflated
@@ -174,6 +175,7 @@ def _shown(message: Message) -> dict[str, Any]:
     """Return what is shown of a message: text that is cut, never a whole body."""
     raw = message.raw_body
     size = len(raw)
+    mark = ""
     if not message.sys_flag & _COMPRESSED:
         part = bytes(raw[: 4 * _TEXT])
         whole = size <= len(part)
@@ -181,7 +183,7 @@ def _shown(message: Message) -> dict[str, Any]:
         try:
             part, whole = message.body, True
         except (StoreError, ValueError):
-            part, whole = b"", False
+            part, whole, mark = bytes(raw[: 4 * _TEXT]), False, _AS_STORED
     else:
         part, whole = b"", False
     text = part.decode("utf-8", "replace")
@@ -195,7 +197,7 @@ def _shown(message: Message) -> dict[str, Any]:
         "keys": _cut(" ".join(message.keys)),
         "born_host": message.born_host,
         "bytes": size,
-        "text": text[:_TEXT] if readable else part[: _TEXT // 4].hex(" "),
+        "text": mark + (text[:_TEXT] if readable else part[: _TEXT // 4].hex(" ")),
         "is_text": readable,
         "is_cut": not whole or len(text) > _TEXT or (not readable and size > _TEXT // 4),
         "properties": _properties(message.properties),
