@@ -46,6 +46,7 @@ def serve(
     tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
+    vip: bool = True,
     config: StoreConfig | StrPath | None = None,
 ) -> Server:
     """Serve a store to RocketMQ clients, as name server and broker in one, in a thread of its own.
@@ -57,8 +58,8 @@ def serve(
         files, which is removed at the end.
     port : int, optional
         Of both roles; 0, the default, takes ``listenPort`` of a broker.conf, else a free one.
-        Clients whose VIP channel is on send to the port minus two: that one is listened on as well
-        where it is free.
+        Clients whose VIP channel is on, by default those before 4.5.1, send to the port minus two:
+        that one is listened on as well, and must be free.
     listen : str, optional
         The address to listen on: one of this machine's, ``"0.0.0.0"`` for all of IPv4. Only
         this machine reaches the default.
@@ -79,6 +80,9 @@ def serve(
     metrics_port : int, optional
         Where ``/metrics`` for Prometheus is, and a page for people at ``/``: on 127.0.0.1. 0
         takes a free port. By default there is neither.
+    vip : bool, optional
+        False leaves the port minus two alone: whoever listens there gets what clients send whose
+        VIP channel is on.
     config : StoreConfig or path of a broker.conf, optional
         As :func:`rmqstore.open` takes it. Without one, messages are deleted after 72 hours, as a
         broker does; a ``StoreConfig`` is taken as it is. Of a broker.conf the server follows
@@ -96,7 +100,8 @@ def serve(
     StoreCorruptError, IncompatibleStoreError
         As opening it raises them.
     OSError
-        The port is in use, or the address is none of this machine's (``filename`` is the address);
+        The port or the port minus two is in use, or the address is none of this machine's
+        (``filename`` is the address);
         or the store cannot be written (``filename`` is the path).
     ImportError
         ``acl`` needs PyYAML, ``metrics_port`` prometheus-client: the extras ``serve`` and
@@ -129,6 +134,7 @@ def aserve(
     tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
+    vip: bool = True,
     config: StoreConfig | StrPath | None = None,
 ) -> AsyncServer:
     """Serve a store as :func:`rmqstore.serve` does, in a program of asyncio.
@@ -138,7 +144,7 @@ def aserve(
 
     Parameters
     ----------
-    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, config
+    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, vip, config
         As :func:`rmqstore.serve` has them.
 
     Returns
@@ -245,6 +251,7 @@ def served(
     tls: object = None,
     acl: object = None,
     metrics_port: int | None = None,
+    vip: bool = True,
     config: StoreConfig | StrPath | None = None,
     conf: BrokerConf | None = None,
     keep: int | Literal["forever"] | None = None,
@@ -255,7 +262,7 @@ def served(
 
     Parameters
     ----------
-    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, config
+    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, vip, config
         As :func:`serve` has them.
     conf : BrokerConf, optional
         What a broker.conf says of the gateway, where ``config`` is not its path.
@@ -273,6 +280,7 @@ def served(
     _of_type("listen", listen, (str,), "str")
     _of_type("advertise", advertise, (str, NoneType), "str")
     _of_type("auto_create", auto_create, (bool,), "bool")
+    _of_type("vip", vip, (bool,), "bool")
     named = {name: names.get(name, name) for name in _NAMED}
     _check_address(listen, named)
     chosen = _config(config, flush, small=path is None)
@@ -285,12 +293,14 @@ def served(
             else BrokerConf.from_file(config)
         )
     port = port or conf.port or 0
-    if port and metrics_port in (port, port - VIP_DISTANCE):
-        clients = f"{port} and {port - VIP_DISTANCE}, where clients connect"
+    taken = [port, port - VIP_DISTANCE] if vip else [port]
+    if port and metrics_port in taken:
+        clients = f"{' and '.join(map(str, taken))}, where clients connect"
         raise wrong_value(named["metrics_port"], f"a port other than {clients}", metrics_port)
     settings = Settings(
         host=listen,
         port=port,
+        vip=vip,
         advertise=split_address(named["advertise"], advertise) if advertise is not None else None,
         own_host=_own_host(conf.host, listen, named) if advertise is None else None,
         auto_create=auto_create and conf.auto_create,
