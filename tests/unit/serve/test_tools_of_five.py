@@ -123,9 +123,6 @@ def test_what_is_pulled_counts_as_consumed(server: Server, client: RemotingClien
                 assert (one["consumerOffset"], one.get("pullOffset")) == (2, pulled)
 
 
-BATCH = b"x"
-
-
 def batch(properties: bytes) -> bytes:
     row = struct.pack(">iiii", 0, 0, 0, 1) + b"x" + struct.pack(">h", len(properties)) + properties
     return struct.pack(">i", 4 + len(row)) + row
@@ -174,6 +171,7 @@ def test_one_rule_for_how_far_a_group_is_behind(server: Server, client: Remoting
         if one["brokerOffset"]
     }
     assert behind == {one.queue_id: one.messages for one in lag}
+    store._progress.save()
     with rmqstore.open(store.path) as reader:
         assert [one.messages for one in reader.lag("g", "t")] == [4, 1, 4]
         assert reader.lag("g", "other") == []
