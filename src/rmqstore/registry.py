@@ -122,8 +122,22 @@ class TopicRegistry:
             return self._table.to_json()
 
     def put(self, entry: TopicConfig) -> None:
-        """Enter a topic, or change its entry; it is on the disk when this returns."""
-        self.change({entry.topic_name: lambda _there: entry})
+        """Enter a topic, or change its entry, at once; called with the lock held.
+
+        Raises
+        ------
+        PutError
+            The file cannot be written: nothing has changed.
+        """
+        name = entry.topic_name
+        before = self.get(name)
+        self._forget_pending(name)
+        self._table.put(entry)
+        try:
+            self._save(self._table.save, lambda: self._restore(name, before))
+        except OSError as error:
+            self._refuse(name, error)
+        self._changed(name)
 
     def make(self, *entries: TopicConfig) -> None:
         """Enter the topics that are not there; all are on the disk when this returns."""
@@ -190,6 +204,8 @@ class TopicRegistry:
         with self.lock:
             batch.settled, batch.error = True, error
             for name, entry in batch.entries.items():
+                if name not in self._pending:
+                    continue  # it changed in another way
                 visible, last = self._pending[name]
                 if last is not batch:  # changed once more since
                     self._pending[name] = (entry if written else visible, last)
@@ -231,9 +247,7 @@ class TopicRegistry:
         """Remove a topic's entry and save; if that fails, the entry is restored."""
         before = self.get(name)
         if self._table.remove(name):
-            pending = self._pending.pop(name, None)
-            if pending is not None:
-                del pending[1].entries[name]
+            self._forget_pending(name)
             self._changed(name)
             self._save(self._table.save, lambda: self._restore(name, before))
 
@@ -258,6 +272,12 @@ class TopicRegistry:
         if settled != self.deleted:
             self._deleted_file.save({"topics": settled})
             self.deleted.update(settled)
+
+    def _forget_pending(self, name: str) -> None:
+        """Leave a topic out of the batch that would enter it: it changes in another way."""
+        pending = self._pending.pop(name, None)
+        if pending is not None:
+            del pending[1].entries[name]
 
     def _restore(self, name: str, before: TopicConfig | None) -> None:
         if before is None:

@@ -349,21 +349,20 @@ class MessageStore(
                 f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",
                 status=PutStatus.MESSAGE_ILLEGAL,
             )
-        self._registry.put(
-            TopicConfig(
-                topic_name=name,
-                order=bool(order),
-                perm=perm,
-                read_queue_nums=queue_nums,
-                write_queue_nums=queue_nums,
-            )
+        entry = TopicConfig(
+            topic_name=name,
+            order=bool(order),
+            perm=perm,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
         )
+        self._registry.change({name: lambda _there: entry})
         return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
 
     def _topic_changed(self, name: str, entry: TopicConfig | None) -> None:
         """Have the core know a topic whose entry is there, or has changed."""
-        if entry is not None and not self.closed:
-            self._set_topic(name, max(1, entry.write_queue_nums))
+        if entry is not None and not self.closed and paths.is_stored_topic_name(name):
+            self._set_topic(name, entry.write_queue_nums)
 
     def _make_topic(self, topic: str) -> None:
         """Create a topic that a message was put to; called by the core."""
@@ -372,6 +371,9 @@ class MessageStore(
         self._registry.make(
             TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
         )
+        entry = self._registry.get(topic)
+        if entry is not None and entry.write_queue_nums < 1:  # clients may not send to it; we may
+            self._set_topic(topic, 1)
 
     def _remake_topic(self, topic: str, physical_offset: int) -> None:
         """Create a topic that was deleted before a message at a log offset; called by the core."""

@@ -37,6 +37,7 @@ _ARGUMENTS = (
     ("config=,", "--config", ","),
 )
 _READING = (
+    ("in config=", "in the file of --config"),
     ("mode 'r' shows", "verbs that only read show"),
     ("open with mode 'r'", "verbs that only read show what is in it"),
 )
@@ -122,17 +123,10 @@ def _advice(message: str) -> str:
     return "give the broker's configuration with --config"
 
 
-def _in_options(message: str) -> str:
-    """Return a message with the options of the command line for Python's arguments."""
-    from rmqstore.file_sizes import java_keys
-
-    message = message.replace("mode 'r' shows", "verbs that only read show")
-    return java_keys(message).replace("in config=", "in the file of --config")
-
-
 def _explain(error: Exception) -> tuple[str, int]:
     """Return the line and the exit code for ``error``; raise it if it is a defect of ours."""
     from rmqstore import errors
+    from rmqstore.file_sizes import java_keys
 
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx is not None else "rmqstore"
@@ -173,7 +167,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         if isinstance(error, kind):
             message = str(error) or type(error).__name__
             if isinstance(error, errors.IncompatibleStoreError):
-                message = _in_options(message)
+                message = java_keys(message)
             if isinstance(error, OSError) and error.filename is not None:
                 message = f"{os.fsdecode(error.filename)}: {error.strerror}"
             if advice and not message.endswith("?"):  # else it asks what is meant

@@ -87,7 +87,8 @@ def _json_line(level: str, message: str, *, when: float, **fields: object) -> st
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Of name server and broker; 0 takes a free one. The VIP channel has the port minus two.  "
+    help="Of name server and broker; 0 takes a free one. The VIP channel has the port minus two, "
+    "which must be free.  "
     "[default: the configuration's listenPort, else 9876]",
 )
 @click.option(
@@ -100,7 +101,14 @@ def _json_line(level: str, message: str, *, when: float, **fields: object) -> st
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="The address in routes and message ids.  [default: what the client dialled]",
+    help="The address in routes and message ids. Where its port is mapped to ours, map the port "
+    "minus two as well, for the VIP channel.  [default: what the client dialled]",
+)
+@click.option(
+    "--vip/--no-vip",
+    default=True,
+    show_default=True,
+    help="Whether to listen on the port minus two, where clients send whose VIP channel is on.",
 )
 @click.option(
     "--flush",
@@ -156,6 +164,7 @@ def serve(
     port: int | None,
     listen: str,
     advertise: str | None,
+    vip: bool,
     flush: str | None,
     keep: int | Literal["forever"] | None,
     on_corruption: Literal["raise", "fill"],
@@ -181,6 +190,7 @@ def serve(
     _stop_on_signals(stop)
     from rmqstore.serve.conf import BrokerConf
     from rmqstore.serve.network.descriptors import raise_limit
+    from rmqstore.serve.network.sockets import VipPortError
     from rmqstore.serve.server import Server
     from rmqstore.serve.serving import served
 
@@ -195,6 +205,7 @@ def serve(
                 port=port,
                 listen=listen,
                 advertise=advertise,
+                vip=vip,
                 flush=flush,
                 tls=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
                 acl=acl,
@@ -214,12 +225,16 @@ def serve(
         )
     except (ValueError, TypeError, ImportError) as error:
         raise CliError(str(error), USAGE) from None
+    except VipPortError as error:
+        text = f"{error.filename}: {error.reason}; {error.conflict}"
+        raise CliError(f"{text}: give another --port, or --no-vip", UNREADABLE) from None
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         option = "--metrics" if str(error.filename).endswith(f":{metrics_port}") else "--port"
-        text = f"{error.filename}: {error.strerror}; give another {option}, or 0 for a free one"
-        raise CliError(text, UNREADABLE) from None
+        reason, mark, perhaps = str(error.strerror).partition(";")
+        text = f"{error.filename}: {reason}; give another {option}, or 0 for a free one"
+        raise CliError(f"{text}{mark}{perhaps}", UNREADABLE) from None
     with server:
         _say_where(server, store)
         stop.wait()

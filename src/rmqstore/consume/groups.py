@@ -25,6 +25,7 @@ from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     from rmqstore.consume.lag import Lag
+    from rmqstore.registry import TopicRegistry
 
 __all__ = ["Group", "GroupEngine", "GroupRegistry", "group_name"]
 
@@ -191,6 +192,8 @@ class GroupEngine(ProgressEngine):
 
     _groups_made: GroupRegistry | None = None
 
+    _registry: TopicRegistry
+
     @property
     def _groups(self) -> GroupRegistry:
         """The entries of the groups."""
@@ -348,7 +351,10 @@ class GroupEngine(ProgressEngine):
             self._progress.save()
 
     def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
-        """Return how far groups are behind, of each queue that a group has an offset for.
+        """Return how far groups are behind, in each queue of the topics that they consume.
+
+        Those are the topics that a group has committed an offset in: of their other queues that
+        have messages, nothing is consumed yet.
 
         Parameters
         ----------
@@ -378,11 +384,18 @@ class GroupEngine(ProgressEngine):
         live owner.
         Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``.
         """
-        from rmqstore.consume.lag import lag_of
+        from rmqstore.consume.lag import lag_of, with_uncommitted
 
         self._check_open()
         if group is not None:
             group_name(group)
         if topic is not None and not isinstance(topic, str):
             raise wrong_type("topic", "str", topic)
-        return lag_of(self, self._progress.all(), group, topic)
+        offsets = {
+            (of_topic, of_group): committed
+            for (of_topic, of_group), committed in self._progress.all().items()
+            if group in (None, of_group) and topic in (None, of_topic)
+        }
+        return lag_of(
+            self, with_uncommitted(offsets, self._queue_files(), self._registry), group, topic
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -17,8 +18,9 @@ from rmqstore import arrays, paths
 if TYPE_CHECKING:
     from rmqstore._core import Engine
     from rmqstore.brokerfiles.offsets import Offsets
+    from rmqstore.registry import TopicRegistry
 
-__all__ = ["Lag", "lag_of"]
+__all__ = ["Lag", "lag_of", "with_uncommitted"]
 
 _UNIT = struct.Struct(">qiq")
 _FEW = 1024  # units that are added up faster than NumPy is imported
@@ -36,7 +38,7 @@ class Lag:
     group, topic : str
     queue_id : int
     committed : int
-        Queue offset that the group takes next, as it was committed.
+        Queue offset that the group takes next, as it was committed; 0 where nothing was yet.
     min_offset, max_offset : int
         First queue offset that exists, and the one after the last.
     messages : int
@@ -59,10 +61,43 @@ class Lag:
     behind: timedelta
 
 
+def with_uncommitted(
+    offsets: Offsets,
+    queues: Mapping[str, Iterable[int]],
+    registry: TopicRegistry,
+    most: int | None = None,
+) -> Offsets:
+    """Return offsets with 0 for the queues of the same topics that a group has none for yet.
+
+    Of queues that exist and that the topic's entry lets consumers read: a group consumes all of
+    them, and has committed nothing of these.
+
+    Parameters
+    ----------
+    offsets : dict
+        ``(topic, group)`` to ``{queue id: offset}``.
+    queues : dict
+        Ids of the queues that exist, by topic.
+    registry : TopicRegistry
+    most : int, optional
+        Of the queues that are added.
+    """
+    found = {names: dict(committed) for names, committed in offsets.items()}
+    added = 0
+    for (topic, _), committed in found.items():
+        entry = registry.get(topic)
+        for queue_id in queues.get(topic, ()):
+            readable = entry is None or queue_id < entry.read_queue_nums
+            if readable and queue_id not in committed and (most is None or added < most):
+                committed[queue_id] = 0
+                added += 1
+    return found
+
+
 def lag_of(
     store: Engine, offsets: Offsets, group: str | None, topic: str | None, *, sizes: bool = True
 ) -> list[Lag]:
-    """Return the lag of each queue that a group has an offset for, in order.
+    """Return the lag of each queue that there is an offset for, in order.
 
     Parameters
     ----------

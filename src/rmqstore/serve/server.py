@@ -107,19 +107,18 @@ class Server(Closing):
     ) -> None:
         from rmqstore.opening import open_store
 
-        # The ports first: where one is in use nothing is made. That of the VIP channel, for which
-        # nobody has asked, comes last.
+        # The ports first: where one is in use nothing is made.
         if metrics_port is not None:
             from rmqstore.serve.figures.metrics import MetricsServer
 
             self._metrics_socket = MetricsServer.bind(metrics_port)
-        self._sockets = listen(settings.host, settings.port)
+        self._sockets = listen(settings.host, settings.port, vip=settings.vip)
         host, port = self._sockets[0].getsockname()[:2]
-        if len(self._sockets) == 1:
+        if settings.vip and len(self._sockets) == 1:
             _LOG.warning(
-                "port %d is in use or none: clients whose VIP channel is on cannot send; choose "
-                "another port, or turn it off in them: setVipChannelEnabled(false)",
-                port - 2,
+                "port %d has no port minus two: clients whose VIP channel is on cannot send; "
+                "choose another port, or turn it off in them: setVipChannelEnabled(false)",
+                port,
             )
         settings = dataclasses.replace(settings, port=port)
         if settings.own_host is not None:

@@ -46,6 +46,8 @@ def serve(
     tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
+    keep: int | Literal["forever"] | None = None,
+    vip: bool = True,
     on_corruption: Literal["raise", "fill"] = "raise",
     verify: Literal["tail", "full"] = "tail",
     config: StoreConfig | StrPath | None = None,
@@ -59,8 +61,8 @@ def serve(
         files, which is removed at the end.
     port : int, optional
         Of both roles; 0, the default, takes ``listenPort`` of a broker.conf, else a free one.
-        Clients whose VIP channel is on send to the port minus two: that one is listened on as well
-        where it is free.
+        Clients whose VIP channel is on, by default those before 4.5.1, send to the port minus two:
+        that one is listened on as well, and must be free.
     listen : str, optional
         The address to listen on: one of this machine's, ``"0.0.0.0"`` for all of IPv4. Only
         this machine reaches the default.
@@ -81,6 +83,11 @@ def serve(
     metrics_port : int, optional
         Where ``/metrics`` for Prometheus is, and a page for people at ``/``: on 127.0.0.1. 0
         takes a free port. By default there is neither.
+    keep : int or "forever", optional
+        Hours that messages are kept; by default as the configuration says.
+    vip : bool, optional
+        False leaves the port minus two alone: whoever listens there gets what clients send whose
+        VIP channel is on.
     on_corruption, verify : str, optional
         How the store is opened, as :func:`rmqstore.open` takes them.
     config : StoreConfig or path of a broker.conf, optional
@@ -100,7 +107,8 @@ def serve(
     StoreCorruptError, IncompatibleStoreError
         As opening it raises them.
     OSError
-        The port is in use, or the address is none of this machine's (``filename`` is the address);
+        The port or the port minus two is in use, or the address is none of this machine's
+        (``filename`` is the address);
         or the store cannot be written (``filename`` is the path).
     ImportError
         ``acl`` needs PyYAML, ``metrics_port`` prometheus-client: the extras ``serve`` and
@@ -133,6 +141,8 @@ def aserve(
     tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
+    keep: int | Literal["forever"] | None = None,
+    vip: bool = True,
     on_corruption: Literal["raise", "fill"] = "raise",
     verify: Literal["tail", "full"] = "tail",
     config: StoreConfig | StrPath | None = None,
@@ -144,7 +154,7 @@ def aserve(
 
     Parameters
     ----------
-    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port
+    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, keep, vip
         As :func:`rmqstore.serve` has them.
     on_corruption, verify, config
         As :func:`rmqstore.serve` has them.
@@ -253,25 +263,24 @@ def served(
     tls: object = None,
     acl: object = None,
     metrics_port: int | None = None,
-    config: StoreConfig | StrPath | None = None,
-    conf: BrokerConf | None = None,
     keep: int | Literal["forever"] | None = None,
+    vip: bool = True,
     on_corruption: Literal["raise", "fill"] = "raise",
     verify: Literal["tail", "full"] = "tail",
+    config: StoreConfig | StrPath | None = None,
+    conf: BrokerConf | None = None,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[StrPath | None, Settings, StoreConfig, OpenHow, int | None]:
     """Check the arguments of :func:`serve`, and return those of :class:`Server`.
 
     Parameters
     ----------
-    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, config
+    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, keep, vip
+        As :func:`serve` has them.
+    on_corruption, verify, config
         As :func:`serve` has them.
     conf : BrokerConf, optional
         What a broker.conf says of the gateway, where ``config`` is not its path.
-    keep : int or "forever", optional
-        Hours; wins over the configuration.
-    on_corruption, verify : str, optional
-        As :func:`rmqstore.open` has them.
     names : dict of str to str, optional
         What arguments are called where they come from, if not by their names: for errors.
     """
@@ -282,6 +291,7 @@ def served(
     _of_type("listen", listen, (str,), "str")
     _of_type("advertise", advertise, (str, NoneType), "str")
     _of_type("auto_create", auto_create, (bool,), "bool")
+    _of_type("vip", vip, (bool,), "bool")
     named = {name: names.get(name, name) for name in _NAMED}
     _check_address(listen, named)
     one_of("on_corruption", on_corruption, ("raise", "fill"))
@@ -296,12 +306,14 @@ def served(
             else BrokerConf.from_file(config)
         )
     port = port or conf.port or 0
-    if port and metrics_port in (port, port - VIP_DISTANCE):
-        clients = f"{port} and {port - VIP_DISTANCE}, where clients connect"
+    taken = [port, port - VIP_DISTANCE] if vip else [port]
+    if port and metrics_port in taken:
+        clients = f"{' and '.join(map(str, taken))}, where clients connect"
         raise wrong_value(named["metrics_port"], f"a port other than {clients}", metrics_port)
     settings = Settings(
         host=listen,
         port=port,
+        vip=vip,
         advertise=split_address(named["advertise"], advertise) if advertise is not None else None,
         own_host=_own_host(conf.host, listen, named) if advertise is None else None,
         auto_create=auto_create and conf.auto_create,

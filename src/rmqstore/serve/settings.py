@@ -86,6 +86,8 @@ class Settings:
     ----------
     host, port : str, int
         Where it listens.
+    vip : bool
+        Whether it listens on the port minus two as well.
     advertise : (str, int) or None
         The address in routes and message ids; None: what the client dialled.
     own_host : str or None
@@ -109,6 +111,7 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 0
+    vip: bool = True
     advertise: tuple[str, int] | None = None
     own_host: str | None = None
     auto_create: bool = True

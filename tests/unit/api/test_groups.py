@@ -347,10 +347,13 @@ def test_lag_counts_from_units_and_store_times(store: rmqstore.MessageStore) -> 
                 milliseconds=behind[-1].store_timestamp - behind[0].store_timestamp if behind else 0
             ),
         )
-        assert store.lag() == [expected]
+        found, of_uncommitted = store.lag()
+        assert found == expected
+        assert (of_uncommitted.queue_id, of_uncommitted.committed) == (1, 0)
+        assert of_uncommitted.messages == len(stored[1])
         store._progress.save()
         with rmqstore.open(store.path) as reader:
-            assert reader.lag("billing", "orders") == [expected]
+            assert reader.lag("billing", "orders") == [expected, of_uncommitted]
     assert expected.messages == 0
 
 

@@ -26,7 +26,7 @@ PUB, SUB, BOTH, DENY = 4, 8, 12, 1
 
 ADMIN_CODES = (
     17, 21, 25, 26, 28, 43, 45, 50, 51, 53, 54, 100, 102, 200, 201, 205, 206, 207, 215, 216, 222,
-    224, 306, 309, 311, 312, 313, 314, 315, 316, 317, 318, 319, 327,
+    224, 306, 309, 311, 312, 313, 314, 315, 316, 317, 318, 319, 327, 328, 401, 907,
 )  # fmt: skip
 FREE_CODES = (101, 105, 106, 219, 304, 305)
 
@@ -124,7 +124,7 @@ CASES = [
     case(308, {"topic": "t", "compareGroup": "g"}, sub("t"), group("g")),
     *(
         each
-        for code in (12, 29, 30, 31, 32, 202, 300, 308)
+        for code in (12, 29, 30, 31, 32, 202, 300, 308, 351)
         for each in (
             case(code, {"topic": "t"}, sub("t")),
             case(code, {"topic": "%RETRY%g"}, group("g")),
@@ -136,6 +136,7 @@ CASES = [
         for code in (35, 38, 203, 307)
         for name in ("g", "%RETRY%g", "%DLQ%g")
     ),
+    case(352, {"group": "g"}, group("g")),
     case(204, {"producerGroup": "p"}, group("p", PUB)),
     case(34, {}, group("g"), sub("t"), body=BEAT),
     case(34, {}, group("g"), group("h"), group("i"), body=OF_OTHERS),

@@ -89,8 +89,8 @@ def test_queues_without_an_offset_are_not_consumed(
     assert shown(server) == [("billing", "orders", int(is_online), 30)]
     assert metric(server, "rocketmq_group_diff") == {("orders", "billing"): 30}
     assert metric(server, "rocketmq_consumer_offset") == {("orders", "billing"): 10}
-    # Of an embedding program nobody knows what it has subscribed to: API of the store.
-    assert [one.queue_id for one in server.store.lag()] == [0]
+    lag = server.store.lag()
+    assert [(one.queue_id, one.messages) for one in lag] == [(0, 0), (1, 10), (2, 10), (3, 10)]
 
 
 def test_a_group_that_is_connected_is_there(server: Server, client: RemotingClient) -> None:

@@ -36,8 +36,8 @@ def browse(server: Server) -> Iterator[Callable[..., Page]]:
         pytest.skip("there is no chromium")
     opened: list[Page] = []
 
-    def browse(topic: str = "", *, dark: bool = False) -> Page:
-        page = Page(program, f"http://{server.metrics_address}/#{topic}", dark=dark)
+    def browse(topic: str = "", *, dark: bool = False, size: tuple[int, int] = (1100, 900)) -> Page:
+        page = Page(program, f"http://{server.metrics_address}/#{topic}", dark=dark, size=size)
         opened.append(page)
         page.wait_for("document.querySelector('#state')?.textContent === 'live'")
         return page
@@ -155,9 +155,10 @@ def test_a_click_on_a_topic_shows_its_newest_messages(
     store = server.store
     for number in range(30):
         store.put("orders", b"order %d" % number, queue_id=number % 4, tags="paid")
-    store.put("a", b"first", queue_id=0)
+    for _ in range(31):  # the busiest topic is shown first
+        store.put("z", b"first", queue_id=0)
     page = browse()
-    page.wait_for("document.querySelector('#topic_name').textContent === 'a'")
+    page.wait_for("document.querySelector('#topic_name').textContent === 'z'")
     page.run(
         "[...document.querySelectorAll('#topic_rows button')]"
         ".find((one) => one.textContent === 'orders').click()"
@@ -169,3 +170,70 @@ def test_a_click_on_a_topic_shows_its_newest_messages(
     assert page.run("location.hash") == "#orders"
     assert page.text("tr.chosen button") == "orders"
     page.wait_for("document.querySelector('#queues').textContent.includes('1: 0 to 8')")
+
+
+# Elements whose content is wider than they are, or that reach over the card or the window they
+# are in.
+OVERFLOWING = """[...document.body.querySelectorAll('*')].filter((one) => {
+  if (!one.offsetParent || one.matches('.skip, thead, thead *')) return false;
+  const box = one.getBoundingClientRect();
+  const card = one.closest('section, .figures div, header, footer') || document.body;
+  const room = card.getBoundingClientRect();
+  return box.right > Math.min(room.right, innerWidth) + 0.5 || box.left < room.left - 0.5
+    || (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline');
+}).map((one) => `${one.tagName}#${one.id}.${one.className}: ${one.textContent.slice(0, 40)}`)"""
+CUT = """[...document.querySelectorAll('tbody')].some((one) =>
+  one.closest('.rows').scrollHeight > one.closest('.rows').clientHeight + 1)"""
+
+
+@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize("width", [320, 390, 820, 1280])
+def test_nothing_is_wider_than_its_card(
+    server: Server, browse: Callable[..., Page], width: int, dark: bool
+) -> None:
+    store = server.store
+    long = "x" * 100
+    for number in range(20):
+        store.put(
+            f"orders-of-the-company_{number}" if number else long,
+            (long * 5).encode(),
+            queue_id=number % 4,
+            tags=long,
+            keys=[long, "key"],
+            properties={long: long},
+        )
+    store.put("%DLQ%a-group-with-a-long-name-of-the-billing-department", b"x", queue_id=0)
+    groups = [consumer(f"g{n}-{long}"[:110], {long: "*", "orders-of-the-company_1": "*"})
+              for n in range(8)]  # fmt: skip
+    with RemotingClient(server.address) as client:
+        assert client.ask(34, None, heartbeat("c", groups)).code == 0
+        page = browse(long, dark=dark, size=(width, 844))
+        page.wait_for("document.querySelectorAll('#messages li').length === 1")
+        page.wait_for("document.querySelectorAll('#group_rows tr').length === 12")
+        page.run("document.querySelector('#messages details').open = true")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run(OVERFLOWING) == []
+        assert not page.run(CUT)
+        page.run("for (const one of document.querySelectorAll('.note button')) one.click()")
+        page.wait_for("document.querySelectorAll('#topic_rows tr').length === 21")
+        assert page.run("document.querySelectorAll('#group_rows tr').length") == 16
+        assert page.run(OVERFLOWING) == []
+        assert not page.run(CUT)
+
+
+def test_topics_of_users_come_first_and_the_busiest_of_them(
+    server: Server, browse: Callable[..., Page]
+) -> None:
+    for name, count in (
+        ("%DLQ%g", 9), ("%RETRY%g", 9), ("DefaultCluster", 9), ("broker-a", 9), ("TBW102", 9),
+        ("DefaultCluster_REPLY_TOPIC", 9), ("rmq_sys_x", 9), ("a", 1), ("z", 3), ("m", 2),
+    ):  # fmt: skip
+        for _ in range(count):
+            server.store.put(name, b"x", queue_id=0)
+    page = browse()
+    page.wait_for("document.querySelector('#topic_name').textContent === 'z'")
+    names = "[...document.querySelectorAll('#topic_rows button')].map((one) => one.textContent)"
+    assert page.run(names) == ["z", "m", "a", "%DLQ%g"]
+    page.run("document.querySelector('#system').click()")
+    assert len(page.run(names)) == 10
+    assert page.run(names)[:4] == ["z", "m", "a", "%DLQ%g"]

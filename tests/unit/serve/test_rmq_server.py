@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import rmqstore
 from rmqstore.serve.testing.rules import RequestRules
 from rmqstore.testing import RmqServer
 from support.remoting import RemotingClient
@@ -245,3 +246,41 @@ def _installed() -> bool:
 def test_routes_are_json(rmq_server):
     with RemotingClient(rmq_server.address) as client:
         assert json.loads(client.ask(ROUTE, TBW).body)["queueDatas"]
+
+
+# Topics from the start
+
+
+def test_topics_at_the_start_are_in_routes(tmp_path: Path) -> None:
+    with RmqServer(tmp_path / "store", topics=("payments", "orders")) as server:
+        server.make_topics("returns", queue_nums=2)
+        server.make_topics("payments", queue_nums=16)  # it is there
+        with RemotingClient(server.address) as client:
+            for topic, nums in (("payments", 4), ("orders", 4), ("returns", 2)):
+                route = client.ask(105, {"topic": topic})
+                assert route.code == 0
+                assert route.json["queueDatas"][0]["readQueueNums"] == nums
+    with rmqstore.open(tmp_path / "store") as store:
+        assert list(store) == ["orders", "payments", "returns"]
+
+
+@pytest.mark.parametrize("topics", ["payments", b"payments", 1, None])
+def test_topics_are_names(topics: object) -> None:
+    with pytest.raises(TypeError, match="topics must be an iterable of str"):
+        RmqServer(topics=topics)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("topics", [["a b"], [""], [None], ["x" * 128]])
+def test_topics_that_cannot_be_are_refused_and_nothing_runs(topics: list[str]) -> None:
+    before = {one.name for one in threading.enumerate()}
+    with pytest.raises((TypeError, rmqstore.MessageIllegalError)):
+        RmqServer(topics=topics)
+    assert "rmq-serve" not in {one.name for one in threading.enumerate()} - before
+
+
+def test_options_of_a_server() -> None:
+    with RmqServer(flush="sync", vip=False) as server:
+        assert server.store.config.flush_disk_type == "SYNC_FLUSH"
+        assert len(server._sockets) == 1
+    with pytest.raises(TypeError, match="ports"):
+        RmqServer(ports=1)

@@ -298,6 +298,13 @@ def test_more_queues_to_read_than_to_write(server: Server, client: RemotingClien
     with registry.lock:
         registry.put(TopicConfig("none", 4, 0))
     assert send(client, "none", b"x", queueId=-1).code == 1
+    with RemotingClient(server.address) as other:
+        update = {
+            "topic": "shrunk", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 0,
+            "perm": 6,
+        }  # fmt: skip
+        assert other.ask(17, update).code == 0
+    assert send(client, "shrunk", b"x", queueId=-1).code == 1
 
 
 @pytest.mark.parametrize("code", [LONG, SHORT])

@@ -1,9 +1,8 @@
-"""What a server that starts warns of: a port that is missing, messages that are too old already."""
+"""What a server that starts warns of: messages that are too old already."""
 
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,21 +10,6 @@ import pytest
 
 import rmqstore
 from rmqstore.services.retention import deleted_text
-
-
-def test_a_port_without_one_for_the_vip_channel(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "rmqstore.serve"), rmqstore.serve() as server:
-        assert "VIP" not in caplog.text
-        port = server.gateway.port - 2
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        with rmqstore.serve(port=port + 2):
-            assert f"port {port} is in use or none" in caplog.text
-            assert (
-                "another port, or turn it off in them: setVipChannelEnabled(false)" in caplog.text
-            )
 
 
 def test_what_retention_is_about_to_delete_is_said(

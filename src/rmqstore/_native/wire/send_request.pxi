@@ -107,6 +107,8 @@ cdef bint property_is_plain(const Property *entry) noexcept nogil:
     if entry.name_length == 8:
         return memcmp(entry.name, b"TRAN_MSG", 8) != 0 \
             and memcmp(entry.name, b"__CRC32#", 8) != 0
+    if 14 <= entry.name_length <= 16:  # TIMER_DELAY_MS, ..._SEC, TIMER_DELIVER_MS: warned of
+        return memcmp(entry.name, b"TIMER_DEL", 9) != 0
     if entry.name_length == 20:
         return memcmp(entry.name, b"INNER_MULTI_DISPATCH", 20) != 0
     if entry.name_length == 24:

@@ -96,7 +96,7 @@ cdef Queue *send_queue(Store *store, SendRun *run, SendRequest *request) noexcep
         return NULL
     most = atomic_get(&topic.client_queue_nums)
     id = request.queue_id
-    if id >= most:
+    if most <= 0 or id >= most:
         return NULL
     if id < 0:
         most = atomic_peek(&topic.write_queue_nums)

@@ -59,10 +59,13 @@ ADMIN = frozenset((
     RequestCode.GET_UNIT_TOPIC_LIST,
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    RequestCode.GET_ALL_PRODUCER_INFO,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
     RequestCode.VIEW_BROKER_STATS_DATA,
     # Paths, disks, settings.
     RequestCode.GET_BROKER_RUNTIME_INFO,
     RequestCode.GET_BROKER_CONFIG,
+    RequestCode.GET_BROKER_HA_STATUS,
     RequestCode.GET_NAMESRV_CONFIG,
     # Refused to administrators as well, in other words.
     RequestCode.UPDATE_BROKER_CONFIG,
@@ -270,6 +273,8 @@ RESOURCES: dict[int, Look] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _TOPIC,
     RequestCode.GET_EARLIEST_MSG_STORETIME: _TOPIC,
     RequestCode.GET_TOPIC_STATS_INFO: _TOPIC,
+    RequestCode.GET_TOPIC_CONFIG: _TOPIC,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _read(groups=("group",)),
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _TOPIC,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _GROUP,

@@ -57,6 +57,7 @@ def runtime_info(gateway: Gateway) -> dict[str, str]:
     for name in _RATES:
         values = [repr(float(value)) for value in figures[name]] or ["0.0"]
         table[name] = " ".join(values + [""] * (_RATE_SPANS - len(values)))
+    table["getTransferredTps"] = table["getTransferedTps"]  # as 5.x spells it
     for directory in log_directories(store.path, store.config):
         table[f"commitLogDiskRatio_{os.fspath(directory)}"] = str(disk_used_ratio(directory))
     for level, (offset, stop) in store._delay_progress().items():
@@ -100,6 +101,22 @@ def _bytes_text(count: int) -> str:
     return f"{value:.1f} {_UNITS[power - 1]}iB"
 
 
+def no_replicas(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_BROKER_HA_STATUS of 5.x: a master without slaves."""
+    never = dict.fromkeys(
+        ("lastReadTimestamp", "lastWriteTimestamp", "masterFlushOffset", "maxOffset",
+         "transferredByteInSecond"), 0,
+    )  # fmt: skip
+    body = {
+        "haClientRuntimeInfo": {"activated": False, **never},
+        "haConnectionInfo": [],
+        "inSyncSlaveNums": 0,
+        "master": True,
+        "masterCommitLogMaxOffset": gateway.store.stats()["commitLogMaxOffset"],
+    }
+    return Answer(body=dumps(body))
+
+
 def settings(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_BROKER_CONFIG; nothing can be set."""
     host, port = connection.address
@@ -125,5 +142,6 @@ def rate(gateway: Gateway, connection: Connection, request: Request) -> Answer:
 HANDLERS: dict[int, Handler] = {
     RequestCode.GET_BROKER_RUNTIME_INFO: runtime,
     RequestCode.GET_BROKER_CONFIG: settings,
+    RequestCode.GET_BROKER_HA_STATUS: no_replicas,
     RequestCode.VIEW_BROKER_STATS_DATA: rate,
 }

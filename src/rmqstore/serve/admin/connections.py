@@ -40,7 +40,27 @@ def producers(gateway: Gateway, connection: Connection, request: Request) -> Ans
     return Answer(body=dumps({"connectionSet": [member.to_json() for member in found]}))
 
 
+def all_producers(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_ALL_PRODUCER_INFO of 5.x: the clients of all producer groups."""
+    now, at = gateway.store.clock.now(), gateway.loop.time()
+    table = {
+        group: [
+            {
+                "clientId": one.client_id,
+                "language": one.language,
+                "lastUpdateTimestamp": now - int(1000 * (at - one.connection.last_used)),
+                "remoteIP": f"/{one.connection.peer}",
+                "version": one.version,
+            }
+            for one in online.producers(gateway, group)
+        ]
+        for group in gateway.clients.producer_groups
+    }
+    return Answer(body=dumps({"data": table}))
+
+
 HANDLERS: dict[int, Handler] = {
     RequestCode.GET_CONSUMER_CONNECTION_LIST: consumers,
     RequestCode.GET_PRODUCER_CONNECTION_LIST: producers,
+    RequestCode.GET_ALL_PRODUCER_INFO: all_producers,
 }

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
-from rmqstore.serve.wire.names import checked_group, group_of
+from rmqstore.serve.wire.names import checked_group, checked_topic, group_of
+from rmqstore.serve.wire.objecttext import dumps
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
@@ -37,6 +40,11 @@ BUILT_IN_GROUPS = {
 }
 _MOST_BODY = 64 << 10
 _GROUPS_MOST = 100_000
+# Fields of 5.x, with the only value that a group of 4.9.3 has.
+_OF_FIVE = {
+    "attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
+    "groupSysFlag": 0,
+}  # fmt: skip
 # What an entry of the file may have besides, written back as it is.
 _OTHER = {
     "brokerId": int,
@@ -126,8 +134,54 @@ def all_configs(gateway: Gateway, connection: Connection, request: Request) -> A
     return Answer(body=json.dumps(body, separators=(",", ":")).encode())
 
 
+def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_SUBSCRIPTIONGROUP_CONFIG of 5.x: an entry, or that of a group yet to be made.
+
+    5.x makes the group where groups are made by their consumers; a look makes none here.
+    """
+    name = group_of(request, "group")
+    entry = gateway.store._groups.get(name) or BUILT_IN_GROUPS.get(name)
+    if entry is None and gateway.settings.auto_create_groups:
+        entry = GroupConfig(name)
+    if entry is None:
+        raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+    return Answer(body=dumps(_OF_FIVE | entry.to_json()))
+
+
+def set_request_mode(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups pull, as they do without it, and never pop."""
+    if len(request.body) > _MOST_BODY:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the body must be at most {_MOST_BODY} bytes, got {len(request.body)}",
+        )
+    try:
+        data = fastjson.loads(request.body.decode())
+    except ValueError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the mode cannot be read: {error}") from None
+    asked = data if isinstance(data, dict) else {}
+    topic = checked_topic(str(asked.get("topic") or ""))
+    group = checked_group(str(asked.get("consumerGroup") or ""))
+    if topic.startswith(paths.retry_topic("")):
+        raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+    if topic_config(gateway, topic) is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    if not gateway.settings.auto_create_groups and group not in all_groups(gateway):
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
+        )
+    if asked.get("mode") not in ("PULL", None):
+        raise Refusal(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            "pop consumers are not supported: the mode of a group is PULL",
+        )
+    return Answer()
+
+
 HANDLERS: dict[int, Handler] = {
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: update,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: delete,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all_configs,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: one_config,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: set_request_mode,
 }

@@ -16,13 +16,14 @@ from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.figures.rates import GROUP_GET_NUMS
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.topics.topictable import topic_config
-from rmqstore.serve.wire.codes import RequestCode, ResponseCode
+from rmqstore.serve.wire.codes import V5, RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import checked_group, checked_topic, group_of, topic_of
 from rmqstore.serve.wire.objecttext import MessageQueue, dumps
 
 if TYPE_CHECKING:
+    from rmqstore.brokerfiles.topics import TopicConfig
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
 
@@ -41,17 +42,24 @@ def _topic_or_all(gateway: Gateway, request: Request, group: str) -> list[str]:
 
 
 def _queues(
-    gateway: Gateway, group: str, topic: str, queue_nums: int, before: int
+    gateway: Gateway,
+    request: Request,
+    group: str,
+    entry: TopicConfig,
+    *,
+    queue_nums: int,
+    before: int,
 ) -> dict[MessageQueue, dict[str, int]]:
     """Return where each queue ends and where the group is.
 
+    5.x takes what was pulled and not committed for being consumed, of which a store knows nothing.
     ``Refusal`` if the answer, which has so many queues before these, would have too many.
     """
     if before + queue_nums > _QUEUES_MOST:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_QUEUES_MOST} queues"
         )
-    store, broker = gateway.store, gateway.settings.broker
+    store, broker, topic = gateway.store, gateway.settings.broker, entry.topic_name
     committed = store._progress.get(topic, group)
     table: dict[MessageQueue, dict[str, int]] = {}
     for queue_id in range(queue_nums):
@@ -63,6 +71,8 @@ def _queues(
             "consumerOffset": offset,
             "lastTimestamp": max(0, stored),
         }
+        if request.version >= V5:
+            table[MessageQueue(broker, queue_id, topic)]["pullOffset"] = offset
     return table
 
 
@@ -75,7 +85,11 @@ def of_group(gateway: Gateway, connection: Connection, request: Request) -> Answ
         entry = topic_config(gateway, topic)
         if entry is None or online.knows_no_topic(gateway, group, topic):
             continue
-        table.update(_queues(gateway, group, topic, entry.read_queue_nums, len(table)))
+        table.update(
+            _queues(
+                gateway, request, group, entry, queue_nums=entry.read_queue_nums, before=len(table)
+            )
+        )
         tps += gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")
     return Answer(body=dumps({"consumeTps": tps, "offsetTable": table}))
 
@@ -95,7 +109,9 @@ async def of_all_groups(gateway: Gateway, connection: Connection, request: Reque
                 or online.knows_no_topic(gateway, group, topic)
             ):
                 continue
-            table = _queues(gateway, group, topic, entry.write_queue_nums, queues)
+            table = _queues(
+                gateway, request, group, entry, queue_nums=entry.write_queue_nums, before=queues
+            )
             queues += len(table)
             total += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())
             tps = gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")

@@ -128,6 +128,15 @@ def all_configs(gateway: Gateway, connection: Connection, request: Request) -> A
     return Answer(fields={}, body=json.dumps(body, separators=(",", ":")).encode())
 
 
+def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer GET_TOPIC_CONFIG of 5.x: an entry, whose attributes no topic of 4.9.3 has."""
+    topic = topic_of(request)
+    entry = topic_config(gateway, topic)
+    if entry is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+    return Answer(body=dumps({"attributes": {}} | entry.to_json()))
+
+
 def system_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
     return Answer(body=dumps({"topicList": system_topics(gateway.settings)}))
@@ -231,6 +240,7 @@ HANDLERS: dict[int, Handler] = {
     RequestCode.CLEAN_UNUSED_TOPIC: clean_unused,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: clean_unused,
     RequestCode.GET_ALL_TOPIC_CONFIG: all_configs,
+    RequestCode.GET_TOPIC_CONFIG: one_config,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: system_list,
     RequestCode.GET_TOPIC_STATS_INFO: status,
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: consumed_by,

@@ -1,7 +1,6 @@
-"""How far groups have come: as operators' tools say it, no offset means nothing consumed.
+"""How far groups have come: as ``store.lag()`` counts it, with what clients have subscribed to.
 
-``store.lag()`` has only the queues that a group has an offset for: an embedding program does not
-tell the store what it has subscribed to. Clients tell the gateway.
+A group that is connected is there before its first offset, which a store does not know of.
 
 Source: ``broker/processor/AdminBrokerProcessor.java getConsumeStats``.
 """
@@ -11,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from rmqstore.consume.lag import with_uncommitted
 
 if TYPE_CHECKING:
     from rmqstore.brokerfiles.offsets import Offsets
@@ -73,18 +74,12 @@ def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most
             for topic in one.topics:
                 if topic in topics and not is_idle_retry(topic, name, queues):
                     found.setdefault((topic, name), {})
-    added = 0
-    for (topic, name), offsets in found.items():
-        group = online.get(name)
-        if group is not None and group.is_broadcast:
-            continue
-        entry = store._registry.get(topic)
-        for queue in queues.get(topic, ()):
-            readable = entry is None or queue < entry.read_queue_nums
-            if readable and queue not in offsets and added < most:
-                offsets[queue] = 0
-                added += 1
-    return found
+    of_broadcast = {
+        names: offsets
+        for names, offsets in found.items()
+        if names[1] in online and online[names[1]].is_broadcast
+    }
+    return with_uncommitted(found, queues, store._registry, most) | of_broadcast
 
 
 def is_idle_retry(topic: str, group: str, queues: Mapping[str, object]) -> bool:

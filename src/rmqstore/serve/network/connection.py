@@ -52,6 +52,8 @@ class Connection(asyncio.BufferedProtocol):
         Of its last request.
     last_used : float
         Time of the loop when a frame of it was last complete.
+    warned_of_timers : bool
+        Whether its client was said to send delays that are not known.
     kept : int
         Bytes of frames that are not complete, or wait until their turn comes, and of requests that
         are answered later.
@@ -67,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self.language = "OTHER"
         self.version = 0
         self.last_used = 0.0
+        self.warned_of_timers = False
         self.kept = 0
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)

@@ -17,6 +17,7 @@ from rmqstore.arguments import wrong_value
 __all__ = [
     "BACKLOG",
     "VIP_DISTANCE",
+    "VipPortError",
     "address_text",
     "is_loopback",
     "listen",
@@ -28,6 +29,7 @@ __all__ = [
 BACKLOG = 1024
 VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus two
 _PORTS_TRIED = 64
+_PORT_MAX = 65535
 # Of the documentation range of RFC 5737: what is asked is which of our addresses it would be
 # reached from; connecting a datagram socket sends nothing.
 _FAR_AWAY = ("192.0.2.1", 9)
@@ -84,33 +86,55 @@ def own_address(host: str) -> str:
     return "127.0.0.1"
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
-    """Return the socket of a port and, if it is free, that of the port minus two.
+class VipPortError(OSError):
+    """The port minus two cannot be listened on: clients with the VIP channel on send there.
+
+    Parameters
+    ----------
+    error : OSError
+        Of that port; ``filename`` is its address.
+    port : int
+        Of the server.
+    """
+
+    def __init__(self, error: OSError, port: int) -> None:
+        self.reason = os.strerror(error.errno or errno.EIO)
+        self.conflict = f"clients with the VIP channel on would send there and not to port {port}"
+        text = f"{self.reason}; {self.conflict}: choose another port, or vip=False"
+        super().__init__(error.errno, text, error.filename)
+
+
+def listen(host: str, port: int, *, vip: bool = True) -> list[socket.socket]:
+    """Return the socket of a port, and that of the port minus two for the VIP channel.
 
     Parameters
     ----------
     host : str
         One of our addresses, or a name of it.
     port : int
-        0 looks for one whose neighbour is free too.
+        0 looks for one whose neighbour is free too. 1 and 2 have no neighbour.
+    vip : bool, optional
+        Whether the port minus two is listened on.
 
     Raises
     ------
+    VipPortError
+        The port minus two is in use.
     OSError
         The address is not ours, or the port is in use; ``filename`` has both.
     """
-    for attempt in range(_PORTS_TRIED if port == 0 else 1):
+    for attempt in range(_PORTS_TRIED):
         main = bind(host, port)
         name = main.getsockname()
         number = name[1] - VIP_DISTANCE
+        if not vip or number <= 0:
+            return [main]
         try:
-            vip = bind(name[0], number) if number > 0 else None
-        except OSError:
-            if port == 0 and attempt < _PORTS_TRIED - 1:
-                main.close()
-                continue
-            vip = None  # only clients that ask for the VIP channel miss it
-        return [main] if vip is None else [main, vip]
+            return [main, bind(name[0], number)]
+        except OSError as error:
+            main.close()
+            if port or attempt == _PORTS_TRIED - 1:
+                raise VipPortError(error, name[1]) from None
     raise AssertionError("not reached")
 
 
@@ -140,5 +164,7 @@ def bind(host: str, port: int) -> socket.socket:
         reason = os.strerror(number)
         if number == errno.EADDRNOTAVAIL:
             reason = "not an address of this machine"
+        elif number == errno.EADDRINUSE and port + VIP_DISTANCE <= _PORT_MAX:
+            reason += f"; a server on port {port + VIP_DISTANCE} has it too, for the VIP channel"
         raise OSError(number, reason, shown) from None
     return made

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from rmqstore.serve.figures.http import Reply, Resource
 from rmqstore.serve.figures.lag import online_groups
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.page.figures import overview, topic_figures
+from rmqstore.serve.topics.topictable import is_system_topic
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.http import HttpServer
@@ -31,11 +33,14 @@ _FILES = {
 
 def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
     """Return what the page is made of, by path."""
+    built_in = partial(is_system_topic, gateway.settings)
 
     async def whole(query: Mapping[str, str]) -> Reply:
         host, port = gateway.settings.advertise or (gateway.settings.host, gateway.port)
         most = gateway.settings.limits.offsets
-        figures = await server.aside(overview, gateway.store, online_groups(gateway), most)
+        figures = await server.aside(
+            overview, gateway.store, online_groups(gateway), most, built_in
+        )
         figures["address"] = address_text(host, port)
         figures["connections"] = len(gateway.connections)
         return _json(figures)

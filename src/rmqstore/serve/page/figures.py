@@ -6,10 +6,10 @@ Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``, for how far 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqstore import __version__
+from rmqstore import __version__, paths
 from rmqstore.errors import StoreError, StoreFailedError
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["overview", "topic_figures"]
 
+_RETRY, _DEAD = paths.retry_topic(""), paths.dead_letter_topic("")
 _ROWS = 500  # topics, and groups
 _MESSAGES = 20
 _QUEUES = 256  # of a topic that are looked at
@@ -30,7 +31,12 @@ _INFLATED = 256 << 10  # bytes of a compressed body up to which it is inflated
 _COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 
-def overview(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> dict[str, Any]:
+def overview(
+    store: MessageStore,
+    online: Mapping[str, OnlineGroup],
+    most: int,
+    is_built_in: Callable[[str], bool],
+) -> dict[str, Any]:
     """Return the figures of a store, its topics and its groups.
 
     Parameters
@@ -39,6 +45,8 @@ def overview(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) 
     online : dict of str to OnlineGroup
     most : int
         Queues without an offset of their group that are counted.
+    is_built_in : callable
+        Tells whether a topic is one of the broker's own, by its name.
     """
     stats = store.stats()
     ids = store.queue_ids()
@@ -46,7 +54,13 @@ def overview(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) 
         topic: [store.queue_bounds(topic, queue_id) for queue_id in queue_ids]
         for topic, queue_ids in ids.items()
     }
-    names = sorted(store.topics, key=lambda name: (_is_system(name), name))
+    ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
+    system = {name for name in store.topics if name.startswith(_RETRY) or is_built_in(name)}
+    # Topics of users come first, and of these the busiest: what was ever put to them.
+    names = sorted(
+        store.topics,
+        key=lambda name: (name in system, name.startswith(_DEAD), -ends.get(name, 0), name),
+    )
     groups = _groups(store, online, most)
     return {
         "version": __version__,
@@ -64,8 +78,8 @@ def overview(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) 
                 "name": name,
                 "queues": len(ids.get(name, ())),
                 "messages": sum(stop - start for start, stop in bounds.get(name, ())),
-                "end": sum(stop for _, stop in bounds.get(name, ())),
-                "system": _is_system(name),
+                "end": ends.get(name, 0),
+                "system": name in system,
             }
             for name in names[:_ROWS]
         ],
@@ -86,13 +100,6 @@ def _failure(store: MessageStore) -> str | None:
 def _rate(spans: Sequence[float]) -> float:
     """Return what there is a second over the shortest span, 10 s."""
     return float(spans[0]) if spans else 0.0
-
-
-def _is_system(topic: str) -> bool:
-    of_system = ("%RETRY%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "TRANS_CHECK_")
-    return topic.startswith(of_system) or topic in {
-        "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest",
-    }  # fmt: skip
 
 
 def _groups(

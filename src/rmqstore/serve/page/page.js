@@ -3,6 +3,8 @@
 "use strict";
 
 const EVERY = 1000; // ms
+const FEW = 12; // rows of a table, until all of them are wanted
+const all = { topics: false, groups: false };
 const byId = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const rate = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -46,6 +48,14 @@ function rows(body, wanted, cells) {
     const row = body.rows[at] || body.insertRow();
     cells(row, one);
   });
+}
+
+function few(kind, wanted) {
+  const more = byId(`${kind}_more`);
+  more.hidden = wanted.length <= FEW;
+  say(more.id, all[kind] ? "fewer" : `all ${number.format(wanted.length)}`);
+  if (all[kind]) return wanted;
+  return wanted.filter((one, at) => at < FEW || (kind === "topics" && one.name === chosen));
 }
 
 function cell(row, at, text, kind) {
@@ -105,7 +115,7 @@ function showOverview(now) {
   say("version", `rmqstore ${now.version}`);
   trouble(now.failed ? `The store takes no messages any more: ${now.failed}` : "");
   showTopics();
-  rows(byId("group_rows"), now.groups, groupRow);
+  rows(byId("group_rows"), few("groups", now.groups), groupRow);
   say("groups_note", now.groups.length === 0 ? "There are no consumer groups yet."
     : now.groups_left_out ? `${number.format(now.groups_left_out)} more are not shown.` : "");
 }
@@ -113,10 +123,10 @@ function showOverview(now) {
 function showTopics() {
   if (!last) return;
   const text = byId("find").value.trim().toLowerCase();
-  const all = byId("system").checked;
+  const system = byId("system").checked;
   const wanted = last.topics.filter((one) =>
-    (all || !one.system || one.name === chosen) && one.name.toLowerCase().includes(text));
-  rows(byId("topic_rows"), wanted, topicRow);
+    (system || !one.system || one.name === chosen) && one.name.toLowerCase().includes(text));
+  rows(byId("topic_rows"), few("topics", wanted), topicRow);
   say("topics_note", wanted.length === 0 ? "No topic yet, or none of that name."
     : last.topics_left_out ? `${number.format(last.topics_left_out)} more are not shown.` : "");
 }
@@ -203,6 +213,13 @@ async function refresh() {
   setTimeout(refresh, EVERY);
 }
 
+for (const kind of ["topics", "groups"]) {
+  byId(`${kind}_more`).addEventListener("click", () => {
+    all[kind] = !all[kind];
+    showTopics();
+    rows(byId("group_rows"), few("groups", last.groups), groupRow);
+  });
+}
 byId("find").addEventListener("input", showTopics);
 byId("system").addEventListener("change", showTopics);
 refresh();

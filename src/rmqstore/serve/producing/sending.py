@@ -42,6 +42,9 @@ _MOST_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the sto
 _TRANSACTION_BITS = 0xC
 _MULTI_TAGS = 2  # MessageSysFlag.MULTI_TAGS_FLAG
 _PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of the body
+# Times of 5.x, which 4.9.3 does not know; a part of all their names finds them in a batch.
+_TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+_TIMER = "TIMER_DEL"
 _LENGTH = struct.Struct(">h")
 _OFFSET_DIGITS = 16  # at the end of a message id
 
@@ -301,6 +304,8 @@ def _past_retries(gateway: Gateway, sent: Sent, entry: TopicConfig) -> TopicConf
 def _store_one(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
     """Store one message: a plain one, one that waits for its time, or a half message."""
     properties = sent.properties
+    if not _TIMERS.isdisjoint(properties):
+        _warn_of_timer(gateway, connection, sent)
     properties["CLUSTER"] = gateway.settings.cluster
     if properties.get("TRAN_MSG", "").lower() == "true":
         return _store_half(gateway, connection, sent)
@@ -309,6 +314,17 @@ def _store_one(gateway: Gateway, connection: Connection, sent: Sent) -> PutResul
         return _store_delayed(gateway, connection, sent, level)
     kept = {name: value for name, value in properties.items() if name != "WAIT"}
     return store_plain(gateway, connection, sent, Place(sent.topic, sent.queue_id), kept)
+
+
+def _warn_of_timer(gateway: Gateway, connection: Connection, sent: Sent) -> None:
+    """Say, once of a client, that its messages do not wait for a time that 4.9.3 does not know."""
+    if not connection.warned_of_timers:
+        connection.warned_of_timers = True
+        gateway.log.warning(
+            "%s (%s): a message to %s is delivered at once: arbitrary delays (%s) are of 5.x, "
+            "4.9.3 has delay levels",
+            connection.peer, sent.producer_group, sent.topic, ", ".join(sorted(_TIMERS)),
+        )  # fmt: skip
 
 
 def store_plain(
@@ -391,6 +407,8 @@ def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[
         (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)
         for body, own, flag in parts_of_batch(bytes(sent.request.body))
     ]
+    if any(_TIMER in own and not _TIMERS.isdisjoint(parse_properties(own)) for _, own, _ in rows):
+        _warn_of_timer(gateway, connection, sent)
     done, offsets = gateway.store._put_stored_batch(
         sent.topic,
         sent.queue_id,

@@ -5,8 +5,10 @@ There is no such thing in RocketMQ.
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.arguments import wrong_type, wrong_value
 from rmqstore.serve.server import Server
@@ -28,6 +30,15 @@ _NAMES_SHOWN = 6  # topics in an error
 class RmqServer(Server):
     """A server on a temporary store, and trouble on demand; the fixture ``rmq_server`` gives it.
 
+    Parameters
+    ----------
+    path : path-like, optional
+        The directory of the store, as :func:`rmqstore.serve` has it.
+    topics : iterable of str, optional
+        Made at the start, as :meth:`make_topics` does.
+    **options
+        Those of :func:`rmqstore.serve`.
+
     Rules hold for requests that come after the call, from every client. A request meets the
     oldest rule for its code that is not used up.
 
@@ -39,9 +50,43 @@ class RmqServer(Server):
         What it sends is here, and what is put here it receives.
     """
 
-    def __init__(self) -> None:
-        super().__init__(*served())
-        self._rules = self.in_loop(RequestRules, self.gateway)
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        topics: Iterable[str] = (),
+        **options: Any,
+    ) -> None:
+        if isinstance(topics, (str, bytes)) or not isinstance(topics, Iterable):
+            raise wrong_type("topics", "an iterable of str", topics)
+        super().__init__(*served(path, **options))
+        try:
+            self._rules = self.in_loop(RequestRules, self.gateway)
+            self.make_topics(*topics)
+        except BaseException:
+            self.close()
+            raise
+
+    def make_topics(self, *names: str, queue_nums: int = 4) -> None:
+        """Make topics, before a listener of them starts; those that are there stay as they are.
+
+        A consumer that starts before its topic is there looks for it every 30 seconds, with a real
+        broker too.
+
+        Parameters
+        ----------
+        *names : str
+        queue_nums : int, optional
+            Queues of each, 1 to 65,536.
+
+        Raises
+        ------
+        MessageIllegalError, TypeError, ValueError
+            As :meth:`MessageStore.create_topic` raises them.
+        """
+        for name in names:
+            if not isinstance(name, str) or self.store._registry.get(name) is None:
+                self.store.create_topic(name, queue_nums)
 
     @property
     def clock(self) -> Clock:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["VERSION", "RequestCode", "ResponseCode"]
+__all__ = ["V5", "VERSION", "RequestCode", "ResponseCode"]
 
 VERSION = 399  # MQVersion.Version.V4_9_3: SQL92 subscriptions ask for it in each heartbeat's answer
+
+V5 = 413  # MQVersion.Version.V5_0_0
 
 
 class RequestCode(IntEnum):
@@ -98,7 +100,13 @@ class RequestCode(IntEnum):
     SEND_REPLY_MESSAGE_V2 = 325
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     ADD_WRITE_PERM_OF_BROKER = 327
+    # Of 5.x, as its tools ask them.
+    GET_ALL_PRODUCER_INFO = 328
+    GET_TOPIC_CONFIG = 351
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    SET_MESSAGE_REQUEST_MODE = 401
+    GET_BROKER_HA_STATUS = 907
 
 
 class ResponseCode(IntEnum):
