@@ -309,10 +309,9 @@ class ScheduleEngine(ServicedEngine):
                 now = self._now()
                 level.note_clock(due, now, stop)
                 due = level.latest(unit.queue_offset, due)
-                if due > now:
-                    level.offset = unit.queue_offset
-                    return due
                 level.offset = unit.queue_offset
+                if due > now:
+                    return due
                 self._try_to_deliver(level, unit)
             level.delivered.discard(unit.queue_offset)
             level.offset = unit.queue_offset + 1
