@@ -248,7 +248,8 @@ venv: $(V)/test.stamp
 clean:
 	rm -rf build dist src/*.egg-info src/rmqstore/_core.c .benchmarks .coverage .pytest_cache \
 	    .mypy_cache .ruff_cache .hypothesis interop/target interop/five/target interop/clients/target \
-	    interop/clients/target-five interop/node/node_modules interop/rust/target
+	    interop/clients/target-five interop/node/node_modules interop/rust/target \
+	    interop/tools/target
 	find src tests bench scripts examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- environments and builds -----------------------------------------------------------------

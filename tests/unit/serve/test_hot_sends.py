@@ -6,6 +6,7 @@ import json
 import random
 import struct
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,18 @@ def test_topics_that_change(store, wire):
     assert len(wire.give(frame(e="2"))) == 1
 
 
+@pytest.mark.parametrize("queue", ["-1", "-2147483648", "0", "3"])
+def test_a_topic_to_which_nobody_may_send_is_left_to_python(store, wire, queue):
+    wire.sends.set_topic("orders", 0)
+    assert len(wire.give(frame(e=queue) + frame(320, batch((b"x", "")), m="true", e=queue))) == 2
+    wire.sends.set_topic("orders", 4)
+    store._set_topic("orders", 0)  # producers see no queue
+    assert len(wire.give(frame(e=queue))) == (1 if queue.startswith("-") else 0)
+    assert store.get("orders", int(queue) if queue == "3" else 0, 0).max_offset == (
+        0 if queue.startswith("-") else 1
+    )
+
+
 def test_a_store_that_refuses(store, wire):
     assert wire.give(frame()) == []
     store._pretend_disk_use(99, 99)
@@ -319,6 +332,66 @@ def test_through_a_gateway():
             server.gateway.hot_sends = False
             client.answer(asked(client, e="0"))
             assert server.gateway.sends.counts()["orders"][0] == 2
+
+
+CHANGES = {
+    "may not be written to": {"perm": 4},
+    "neither": {"perm": 0},
+    "may be written to": {"perm": 2},
+    "no queues for producers": {"write_queue_nums": 0},
+    "no queues for consumers": {"read_queue_nums": 0},
+    "neither's queues": {"read_queue_nums": 0, "write_queue_nums": 0},
+    "more for consumers": {"read_queue_nums": 8},
+    "more for producers": {"write_queue_nums": 8},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("code", [310, 10, 320])
+def test_a_changed_topic_is_the_same_either_way(change, code):
+    """Plain sends by the core and by Python: the same answers, the same messages."""
+
+    def by(hot: bool) -> list[object]:
+        with serve(None) as server:
+            server.store.create_topic("orders", queue_nums=4)
+            server.gateway.hot_sends = hot
+            registry = server.store._registry
+            registry.change({"orders": lambda there: replace(there, **CHANGES[change])})
+            said: list[object] = []
+            with RemotingClient(server.address) as client:
+                for queue in ("-1", "0", "3", "4", "7", "8", "-2147483648"):
+                    made = fields(e=queue, m="true" if code == 320 else "false")
+                    if code == 10:
+                        made = {LONG[k]: v for k, v in made.items()}
+                    text = queue.encode()
+                    body = batch((text, "a\x01b")) if code == 320 else text
+                    answer = client.answer(client.send(code, made, body))
+                    got = answer.fields or {}
+                    picked = int(queue) < 0 and answer.code == 0
+                    said.append((queue, answer.code, "" if picked else got.get("queueId"),
+                                 (answer.remark or "").split(" Producer: ")[0]))  # fmt: skip
+            stored = sorted((m.body, m.queue_id) for m in server.store.scan())
+            said.append([(body, "" if body[:1] == b"-" else queue) for body, queue in stored])
+            return said
+
+    assert by(hot=True) == by(hot=False)
+
+
+def test_the_core_leaves_a_topic_that_is_not_writable():
+    """A broker takes what is sent to it all the same; clients do not find it in their routes."""
+    with serve(None) as server:
+        server.store.create_topic("orders", queue_nums=4)
+        registry = server.store._registry
+        counts = server.gateway.sends.counts
+        with RemotingClient(server.address) as client:
+            assert client.answer(asked(client, e="-1")).code == 0
+            registry.change({"orders": lambda there: replace(there, perm=4)})
+            for queue in ("-1", "-1", "0"):
+                assert client.answer(asked(client, e=queue)).code == 0
+            assert counts()["orders"][0] == 1
+            registry.change({"orders": lambda there: replace(there, perm=6)})
+            assert client.answer(asked(client, e="-1")).code == 0
+            assert counts()["orders"][0] == 2
 
 
 def sync_config(**changed):

@@ -272,7 +272,7 @@ def test_files_that_go_while_they_are_read(
     status: GetStatus, code: int, is_held: bool,
 ) -> None:  # fmt: skip
     """Of a log's file the client asks again at once; of a queue's it may wait."""
-    monkeypatch.setattr(server.store, "_pull", lambda *_: (status, 17, 3, 40, 0, b""))
+    monkeypatch.setattr(server.store, "_pull", lambda *_, **__: (status, 17, 3, 40, 0, b""))
     assert place(pull(client, queueOffset=5)) == (code, status.name, 17, 3, 40)
     number = hold(client, 50, queueOffset=5)
     if is_held:

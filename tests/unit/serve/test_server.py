@@ -75,6 +75,20 @@ def test_serve_has_the_signature_of_the_function():
         rmqstore.serve.no_such  # noqa: B018
 
 
+@pytest.mark.parametrize("function", [rmqstore.serve, rmqstore.aserve])
+def test_the_arguments_of_serve_are_those_of_the_documentation(function):
+    given = {
+        "path": None, "port": 0, "listen": "127.0.0.1", "advertise": None, "flush": None,
+        "auto_create": True, "tls": None, "acl": None, "metrics_port": None, "keep": None,
+        "vip": True, "on_corruption": "raise", "verify": "tail", "config": None,
+    }  # fmt: skip
+    parameters = inspect.signature(function).parameters
+    assert [(name, one.default) for name, one in parameters.items()] == list(given.items())
+    kinds = {name: one.kind for name, one in parameters.items()}
+    assert kinds.pop("path") == inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert set(kinds.values()) == {inspect.Parameter.KEYWORD_ONLY}
+
+
 def test_importing_rmqstore_loads_no_server():
     code = "import rmqstore, sys; print(sorted({'asyncio', 'uvloop', 'ssl'} & sys.modules.keys()))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
