@@ -1,4 +1,4 @@
-"""Files of a store removed, emptied, cut, zeroed: what is still on the disk is read, every way."""
+"""Store files removed, emptied, cut, zeroed, linked: what is on the disk is read, every way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmqstore.cli.damage import known_damage
 
 STORES = Path(__file__).parents[1] / "data" / "stores"
 IMAGES = ("closed", "killed", "light", "ext", "broker-clean", "broker-killed")
-FORMS = ("remove", "empty", "cut", "zero", "zero tail")
+FORMS = ("remove", "empty", "cut", "zero", "zero tail", "link", "dangle")
 FOLDERS = ("commitlog", "consumequeue", "consumequeue_ext", "index", "checkpoint")
 CHUNK = 12  # cases of a child
 BLANK = 0x7FFFFFFF
@@ -84,7 +84,7 @@ def victims(root: Path) -> list[Path]:
     )
 
 
-def harm(path: Path, form: str, draw: Any) -> str:
+def harm(path: Path, form: str, draw: Any, elsewhere: Path) -> str:
     """Do one thing to a file; what was done."""
     size = path.stat().st_size
     at = draw.randrange(size) if size else 0
@@ -95,6 +95,10 @@ def harm(path: Path, form: str, draw: Any) -> str:
     elif form == "cut":
         with path.open("r+b") as file:
             file.truncate(at)
+    elif form in ("link", "dangle"):
+        target = elsewhere / f"{len(list(elsewhere.iterdir()))}"
+        shutil.move(path, target)
+        path.symlink_to(target if form == "link" else elsewhere / "nowhere")
     else:
         start = 0 if form == "zero" else at
         with path.open("r+b") as file:
@@ -149,6 +153,7 @@ class Trial:
     def __init__(self, case: Case, image: Image, root: Path, done: str) -> None:
         self.case, self.image, self.root, self.done = case, image, root, done
         self.there = still_there(image, root)
+        self.dangling = [one for one in root.rglob("*") if one.is_symlink() and not one.exists()]
         self.way = ""
 
     def wrong(self, kind: str, text: str) -> None:
@@ -244,12 +249,18 @@ class Trial:
                     changed = [n for n in after | before if after.get(n) != before.get(n)]
                     self.wrong("refused", f"{error}, and {changed[:4]} changed")
                     return
-                if corruption == "fill":
+                if self.dangling:
+                    named = any(one.name in str(error) for one in self.dangling)
+                    if not named and ";" not in self.done:
+                        self.wrong("refused", f"{error}, and the link is not named")
+                elif corruption == "fill":
                     reason = re.sub(r"\d+", "N", str(error).partition(": ")[2])
                     self.case.note(f"refused with fill: {reason}")
                     if "consumequeue" in self.done and "commitlog" not in self.done:
                         self.wrong("refused", str(error))
                 continue
+            if self.dangling:
+                self.wrong("refused", f"opened, though {self.dangling[0].name} leads nowhere")
             new: set[Any] = set()
             end = store.recovery.log_end
             with store:
@@ -306,15 +317,18 @@ def some(case: Case, numbers: range) -> None:
 def one(case: Case, image: Image) -> None:
     """Harm one file, or two, then read, then write."""
     root = case.scratch / "store"
-    shutil.rmtree(root, ignore_errors=True)
+    elsewhere = case.scratch / "elsewhere"
+    for old in (root, elsewhere):
+        shutil.rmtree(old, ignore_errors=True)
     shutil.copytree(image.root, root)
+    elsewhere.mkdir()
     done = []
     for _ in range(case.draw.choice((1, 1, 2))):
         folder = case.draw.choice(FOLDERS)
         chosen = [one for one in victims(root) if folder in one.relative_to(root).parts]
         if chosen:
             path = case.draw.choice(chosen)
-            text = harm(path, case.draw.choice(FORMS), case.draw)
+            text = harm(path, case.draw.choice(FORMS), case.draw, elsewhere)
             done.append(f"{path.relative_to(root).parent}: {text}")
     case.count()
     trial = Trial(case, image, root, "; ".join(done))

@@ -16,6 +16,7 @@ from rmqstore import offline
 
 QUEUE = "consumequeue/orders/0"
 FIRST = f"{0:020d}"
+LAST_LOG = f"commitlog/{2 << 20:020d}"
 
 
 def truncate(name: str, size: int) -> Callable[[Path], None]:
@@ -85,6 +86,9 @@ CASES = {
         several(gone("config/topics.json.bak"), write("config/topics.json", bytes(400))),
         "loses", "topic-unknown"),
     "topics-gone": (gone("config/topics.json", "config/topics.json.bak"), "loses", "topic-unknown"),
+    "last-log-file-gone": (gone(LAST_LOG), "loses", "behind-log-end"),
+    "last-log-file-empty": (truncate(LAST_LOG, 0), "refuses", "empty-file"),
+    "last-log-file-zeroed": (write(LAST_LOG, bytes(1 << 20)), "loses", "behind-log-end"),
     "queue-gone": (gone(QUEUE), "loses", "queue-missing"),
     "ds-store-in-index": (write("index/.DS_Store", b"x"), "starts", "foreign-file"),
     "ds-store-in-topic": (write("consumequeue/orders/.DS_Store", b"x"), "starts", "foreign-file"),

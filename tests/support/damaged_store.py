@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import rmqstore
@@ -82,3 +87,12 @@ def bodies(store) -> dict[tuple[str, int, int], bytes]:
 def read(root: Path) -> dict[tuple[str, int, int], bytes]:
     with rmqstore.open(root) as store:
         return bodies(store)
+
+
+@contextlib.contextmanager
+def owned(root: Path) -> Iterator[None]:
+    """Hold the store's lock, as an owner in another process does."""
+    with (root / "lock").open("r+b") as file:
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+        yield

@@ -53,11 +53,12 @@ def loss_findings(
     if not log:
         return
     killed = os.path.lexists(root / paths.ABORT)
-    ends = _QueueEnds(opened, root, sizes.queue)
+    ends = _QueueEnds(opened, root, sizes)
     times = _checkpoint(root)
     from_file = _abnormal_start(log, times) if killed else log[-_RECOVERED_FILES:][0][0]
     yield from _gaps(root, log, sizes.log, None if killed else ends.dispatched)
     yield from _damage(opened, root, log, from_file, sizes.log, killed=killed)
+    yield from ends.behind_log_end()
     yield from ends.findings(from_file if killed else ends.dispatched)
     if killed:
         yield from _index_files(root, times[2], from_file)
@@ -100,7 +101,8 @@ def _damage(
     killed: bool,
 ) -> Iterator[Finding]:
     """Return the damage that opening found: a recovery that meets it cuts the log there."""
-    damaged = [one for one in opened.recovery.ranges if one.kind == "damaged"]
+    end = opened.recovery.log_end
+    damaged = [one for one in opened.recovery.ranges if one.kind == "damaged" and one.start < end]
     met = next((one for one in damaged if one.start >= from_file), None)
     for one in damaged:
         path = next(path for start, path in reversed(log) if start <= one.start)
@@ -130,17 +132,37 @@ def _behind(opened: MessageStore, physical_offset: int) -> int:
 class _QueueEnds:
     """Where the files of the queues end for a broker, against what a reader finds of each queue."""
 
-    def __init__(self, opened: MessageStore, root: Path, size: int) -> None:
+    def __init__(self, opened: MessageStore, root: Path, sizes: FileSizes) -> None:
         self.dispatched = 0  # a broker dispatches the log from here on
-        self._root = root
+        self._opened = opened
+        self._log_size = sizes.log
+        self._cut = 0  # places in queues that a start gives to other messages
         self._short: list[tuple[Queue, int, bool]] = []
         for topic in opened.topics.values():
             for queue in topic.values():
                 directory = root / paths.CONSUME_QUEUE / topic.name / str(queue.queue_id)
-                end, physical, has_files = _queue_end(directory, size)
+                end, physical, has_files = _queue_end(directory, sizes.queue)
                 self.dispatched = max(self.dispatched, physical)
+                self._cut += max(0, end - queue.max_offset)
                 if end < queue.max_offset:
                     self._short.append((queue, end, has_files))
+
+    def behind_log_end(self) -> Iterator[Finding]:
+        """Return what a closed store names of the log that is not there."""
+        end = self._opened.recovery.log_end
+        for one in self._opened.recovery.ranges:
+            if one.kind == "damaged" and one.start == end:
+                name = paths.offset_file_name(end - end % self._log_size)
+                yield Finding(
+                    "lost",
+                    "behind-log-end",
+                    f"{paths.COMMIT_LOG}/{name}",
+                    end,
+                    f"{one.reason}: put it back; a broker cuts the queues there, and gives their "
+                    "offsets to other messages",
+                    messages=self._cut,
+                    by_start=True,
+                )
 
     def findings(self, dispatched: int) -> Iterator[Finding]:
         """Return the queues that lack units whose records a broker does not dispatch again."""

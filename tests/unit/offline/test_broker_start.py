@@ -184,6 +184,29 @@ def test_a_queue_that_lost_its_end(root):
     assert found.findings[0].kind == "unit-missing"
 
 
+@pytest.mark.parametrize("how", ["gone", "zeros", "empty", "cut"])
+def test_a_log_that_ends_before_what_the_queues_name(root, how):
+    path = sorted((root / "commitlog").iterdir())[-1]
+    size, offset = path.stat().st_size, int(path.name)
+    with rmqstore.open(root) as store:
+        behind = sum(m.physical_offset >= offset for m in store.scan())
+    if how == "gone":
+        path.unlink()
+    else:
+        os.truncate(path, 0 if how != "cut" else 100)
+        if how == "zeros":
+            os.truncate(path, size)
+    found = start(root)
+    if how in ("empty", "cut"):
+        assert (found.broker, found.findings[0].severity) == ("refuses", "stop")
+        return
+    assert (found.broker, found.messages_lost) == ("loses", behind)
+    [one] = found.findings
+    assert (one.severity, one.kind, one.offset) == ("lost", "behind-log-end", offset)
+    assert one.file == f"commitlog/{path.name}"
+    assert "put it back" in one.message
+
+
 def test_a_log_without_files(root):
     shutil.rmtree(root / "commitlog")
     found = start(root)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections.abc import Callable, Sized
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,86 @@ def test_a_file_missing_in_front_is_told(tmp_path: Path) -> None:
     with rmqstore.open(root) as store:
         assert len(bodies(store, "Topic1", 1)) == damaged_store.COUNT // 2
         assert "in front of it is missing" in store.recovery.notes[-1]
+
+
+def ways(store: rmqstore.MessageStore) -> dict[str, Callable[[], Sized]]:
+    """Each way along a queue to its end."""
+    queue = store["Topic1"][0]
+    return {
+        "get": lambda: bodies(store, "Topic1", 0),
+        "iteration": lambda: list(queue),
+        "items": lambda: [queue[at] for at in range(queue.min_offset, queue.max_offset)],
+        "units": queue.units,
+        "scan": lambda: list(store.scan("Topic1", 0)),
+    }
+
+
+WAYS = ("get", "iteration", "items", "units", "scan")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_reader_beside_an_owner_names_the_file(tmp_path: Path, way: str) -> None:
+    root = damaged_store.make(tmp_path / "store")
+    path = harm(root / "consumequeue" / "Topic1" / "0", "middle", "missing")
+    with damaged_store.owned(root), rmqstore.open(root) as store:
+        with pytest.raises((rmqstore.StoreCorruptError, OSError), match=path.name):
+            ways(store)[way]()
+        found = [one.body for one in store.scan("Topic1", 0, on_corruption="skip")]
+        assert len(found) == damaged_store.COUNT // 2 - 20
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_nothing_is_skipped_of_a_file_that_goes_while_the_store_is_open(
+    tmp_path: Path, mode: str, way: str
+) -> None:
+    root = damaged_store.make(tmp_path / "store")
+    held = damaged_store.owned(root) if mode == "r" else contextlib.nullcontext()
+    with held, rmqstore.open(root, mode) as store:  # type: ignore[arg-type]
+        path = harm(root / "consumequeue" / "Topic1" / "0", "middle", "missing")
+        said = ""
+        try:
+            found = ways(store)[way]()
+        except (rmqstore.StoreCorruptError, OSError) as error:
+            said = str(error)
+        assert path.name in said or len(found) == damaged_store.COUNT // 2
+    with rmqstore.open(root, "r+") as store:
+        assert len(bodies(store, "Topic1", 0)) == damaged_store.COUNT // 2
+
+
+def one_file_each(root: Path, queues: int) -> rmqstore.StoreConfig:
+    """A store of queues with one file, of 400 bytes."""
+    with rmqstore.open(root, "a", config=damaged_store.CONFIG) as store:
+        for number in range(queues * 15):
+            store.put("Topic1", b"%d" % number, queue_id=number % queues)
+    return damaged_store.CONFIG
+
+
+@pytest.mark.parametrize("state", ["closed", "killed"])
+@pytest.mark.parametrize("cut", [1, 2])
+def test_one_file_cut_to_whole_units_beside_a_whole_one(
+    tmp_path: Path, cut: int, state: str
+) -> None:
+    root = tmp_path / "store"
+    config = one_file_each(root, 3)
+    for queue_id in range(cut):
+        os.truncate(root / "consumequeue" / "Topic1" / f"{queue_id}" / f"{0:020d}", 200)
+    if state == "killed":
+        (root / "abort").touch()
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode, config=config) as store:  # type: ignore[arg-type]
+            assert [len(bodies(store, "Topic1", at)) for at in range(3)] == [15, 15, 15]
+
+
+@pytest.mark.parametrize("queues", [1, 3])
+def test_files_of_one_length_are_of_another_size(tmp_path: Path, queues: int) -> None:
+    root = tmp_path / "store"
+    config = one_file_each(root, queues)
+    for queue_id in range(queues):
+        os.truncate(root / "consumequeue" / "Topic1" / f"{queue_id}" / f"{0:020d}", 200)
+    before = damaged_store.state(root)
+    with pytest.raises(rmqstore.IncompatibleStoreError, match="mapped_file_size_consume_queue"):
+        rmqstore.open(root, "r+", config=config)
+    assert damaged_store.state(root) == before
+    with rmqstore.open(root, config=config) as store:
+        assert [len(bodies(store, "Topic1", at)) for at in range(queues)] == [15] * queues

@@ -10,6 +10,7 @@ import pyarrow.dataset as pd
 import pytest
 
 import rmqstore
+from support import damaged_store
 
 SMALL = rmqstore.StoreConfig.small()
 HOUR, FIRST = 3_600_000, 1_700_000_000_000
@@ -129,7 +130,7 @@ def test_what_was_removed_as_a_whole_is_told(tmp_path: Path) -> None:
 
 
 def test_a_lost_queue_file_is_told_by_iteration(tmp_path: Path) -> None:
-    """As a scan of the queue does, and not passed over."""
+    """As a scan of the queue does, and not passed over: beside an owner, else it is derived."""
     config = FILES.replace(mapped_file_size_consume_queue=2000)
     store_of(tmp_path, [FIRST + n for n in range(500)])
     for path in (tmp_path / "consumequeue" / "t" / "0").iterdir():
@@ -138,9 +139,12 @@ def test_a_lost_queue_file_is_told_by_iteration(tmp_path: Path) -> None:
     rmqstore.open(tmp_path, "r+", config=config).close()
     (tmp_path / "consumequeue" / "t" / "0" / f"{4000:020d}").unlink()
     with rmqstore.open(tmp_path, config=config) as store:
+        assert [message.queue_offset for message in store["t"][0]] == list(range(500))
+        assert numbers(store.scan("t", 0)) == list(range(500))
+    with damaged_store.owned(tmp_path), rmqstore.open(tmp_path, config=config) as store:
         messages = iter(store["t"][0])
         assert [next(messages).queue_offset for _ in range(200)] == list(range(200))
-        with pytest.raises(rmqstore.StoreCorruptError, match="unit 200 is missing"):
+        with pytest.raises(rmqstore.StoreCorruptError, match=f"{4000:020d}.* is missing"):
             next(messages)
         with pytest.raises(rmqstore.StoreCorruptError, match="the file is missing"):
             store.scan("t", 0).count()

@@ -104,12 +104,16 @@ cdef int64_t get_each(
                 return n
             if get_removed(store, queue, at, got):
                 return 0
-            if got.count == 0:               # a file is missing: skip to the next
-                got.status = GET_OFFSET_FOUND_NULL
-                rc = file_set_next_start(&queue.files, at * UNIT_BYTES)
-                got.next_offset = rc // UNIT_BYTES if rc > 0 else got.max_offset
-                return 0
-            break
+            if got.count:
+                break
+            if queue_file_is_missing(queue, at):
+                got.unit_is_bad = True
+                got.bad_offset = at * UNIT_BYTES
+                got.field = FIELD_MISSING
+                return E_CORRUPT
+            got.status = GET_OFFSET_FOUND_NULL
+            got.next_offset = got.max_offset
+            return 0
         for i in range(n):
             if got.count >= max_messages:
                 break
@@ -168,6 +172,12 @@ cdef int64_t get_each(
     if got.count == 0:
         got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE
     return 0
+
+
+cdef bint queue_file_is_missing(Queue *queue, int64_t queue_offset) noexcept nogil:
+    """Whether other files lie on both sides of one that is gone."""
+    cdef int64_t byte = queue_offset * UNIT_BYTES
+    return file_set_start(&queue.files) <= byte and file_set_next_start(&queue.files, byte) > 0
 
 
 # What became of a unit of a reader that was read as empty.

@@ -131,3 +131,20 @@ cdef int64_t queue_fill_gaps(Queue *queue) noexcept nogil:
             continue
         rc = queue_use_file(queue, queue.files.slots[i - 1].start + queue.files.file_size)
     return rc
+
+
+cdef bint queue_files_are_short(TopicTable *table, int64_t size) noexcept nogil:
+    """Whether files of ``size``, each alone in its queue, lie beside one of the configured size.
+
+    Then they lost their ends; without that one the configuration is wrong.
+    """
+    cdef Queue *queue = first_queue(table)
+    cdef bint found = False
+    cdef int64_t i
+    while queue != NULL:
+        for i in range(queue.files.count):
+            if queue.files.slots[i].length == size and queue.files.count > 1:
+                return False
+            found = found or queue.files.slots[i].length == table.file_size
+        queue = next_queue(queue)
+    return found

@@ -255,6 +255,8 @@ cdef int64_t recover_size_queues(Store *store, Failure *failure) noexcept nogil:
     store.recovery.queue_size_taken = store.view.queue_size_inferred and size == 0
     if store.view.ext_size_inferred and ext_size > 0:
         set_ext_file_size(&store.table, ext_size)
+    if 0 < size < store.table.file_size and queue_files_are_short(&store.table, size):
+        size = 0
     while queue != NULL and rc >= 0:
         rc = file_set_check_size(&queue.files, UNIT_BYTES, size, store.table.file_size,
                                  "mapped_file_size_consume_queue", failure)
