@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 import rmqstore
 from rmqstore.cli import main
 from support import oracle
-from support.scan_model import FIRST_TIME, write_store
+from support.scan_model import FIRST_TIME, HOUR, clock_steps, write_store
 
 pytestmark = pytest.mark.property
 
 TOPIC = "orders"
-HOUR = 3_600_000
 ASKED = 12  # ranges of a store
 FILE_BYTES = 16_384  # about 90 records
 CONFIG = rmqstore.StoreConfig(
@@ -29,22 +28,6 @@ CONFIG = rmqstore.StoreConfig(
     max_hash_slot_num=50,
     max_index_num=200,
 )
-
-
-def clock_steps(rng: random.Random, count: int) -> list[int]:
-    """Store times: equal ones, a clock set back or ahead, and one that leapt for three records."""
-    gaps = rng.choice([[0], [0, 1, 7], [50, 100], [60_000]])
-    times = []
-    now = FIRST_TIME
-    for _ in range(count):
-        now += rng.choice(gaps)
-        times.append(now)
-    for _ in range(rng.choice([0, 1, 1, 2])):
-        at = rng.randrange(count)
-        step = rng.choice([-HOUR, -5, 5, 24 * HOUR, -24 * HOUR, -30 * HOUR])
-        stop = rng.choice([count, at + 3, at + 1, at + 90])
-        times[at:stop] = [time + step for time in times[at:stop]]
-    return times
 
 
 def records_of(rng: random.Random, times: list[int]) -> list[bytes]:
@@ -126,7 +109,8 @@ def test_every_range_of_times_is_what_each_record_says(seed: int, mode: str) -> 
     rng = random.Random(seed)
     with TemporaryDirectory() as directory:
         root = Path(directory)
-        times = clock_steps(rng, rng.choice([1, 60, 400, 700]))
+        gaps = rng.choice([[0], [0, 1, 7], [50, 100], [60_000]])
+        times = clock_steps(rng, rng.choice([1, 60, 400, 700]), gaps)
         write_store(root, records_of(rng, times), CONFIG)
         with rmqstore.open(root, mode, config=rng.choice([CONFIG, None])) as store:
             log = list(store.scan())

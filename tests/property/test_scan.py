@@ -91,8 +91,8 @@ def way_of(arguments: dict[str, Any], scanned: int, reach: int) -> str:
     if is_one_queue(arguments):
         return "one queue"
     assert scanned <= reach
-    if scanned == reach:
-        return "log"
+    if scanned == reach or ("topic" not in arguments and {"since", "until"} & {*arguments}):
+        return "log"  # files that have nothing of the times are left out
     assert "topic" in arguments
     return "index" if "keys" in arguments else "queues"
 

@@ -182,12 +182,32 @@ class StoreMachine(RuleBasedStateMachine):
             return
         queue = self.store[name[0]][name[1]]
         times = [message.store_timestamp for message in queue]
-        assert times == sorted(times)
+        assert times == sorted(times)  # a clock set back, too: ours never go back
         time = times[place % len(times)] + distance
         assert queue.offset_at(time) == bisect_left(times, time)
         assert queue.offset_at(time, "upper") == bisect_right(times, time) - 1
 
+    @rule(places=st.tuples(places, places), distances=st.tuples(distances, distances))
+    def scan_a_range_of_times(self, places, distances):
+        times = [message.store_timestamp for message in self.store.scan()]
+        if not times:
+            return
+        since, until = (
+            times[place % len(times)] + distance
+            for place, distance in zip(places, distances, strict=True)
+        )
+        found = [one.physical_offset for one in self.store.scan(since=since, until=until)]
+        logged = [physical_offset for physical_offset, _, _ in self.model.log]
+        assert found == [
+            at for at, time in zip(logged, times, strict=True) if since <= time < until
+        ]
+
     # The rest
+
+    @precondition(lambda self: self.writable)
+    @rule(seconds=st.sampled_from([1, 3600, -3600, -86_400]))
+    def the_clock_is_set(self, seconds):
+        self.store.clock.advance(seconds)
 
     @precondition(lambda self: self.writable)
     @rule()

@@ -14,6 +14,7 @@ from support.message_tables import COLUMNS
 from support.strategies import assert_same
 
 FIRST_TIME = 1_700_000_000_000
+HOUR = 3_600_000
 PREPARED, ROLLBACK = oracle.TRANSACTION_PREPARED, oracle.TRANSACTION_ROLLBACK
 FOREIGN = "t\u00e9"  # no name of a topic: in the log and in no queue
 KEYS = ["Aa", "BB", "AaAa", "order-1", "order-2", "\u00e9", "\U0001d11e"]
@@ -80,6 +81,21 @@ def _properties(rng: random.Random) -> bytes:
     return b"\x02".join(entries) + (b"\x02" if rng.random() < 0.5 else b"")
 
 
+def clock_steps(rng: random.Random, count: int, gaps: Sequence[int]) -> list[int]:
+    """Store times: equal ones, a clock set back or ahead, and one that leapt for three records."""
+    times = []
+    now = FIRST_TIME
+    for _ in range(count):
+        now += rng.choice(gaps)
+        times.append(now)
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        at = rng.randrange(count)
+        step = rng.choice([-HOUR, -5, 5, 24 * HOUR, -24 * HOUR, -30 * HOUR])
+        stop = rng.choice([count, at + 3, at + 1, at + 90])
+        times[at:stop] = [time + step for time in times[at:stop]]
+    return times
+
+
 def random_records(rng: random.Random, count: int, file_size: int) -> list[bytes]:
     """Encoded records: a busy topic, some others, and one that is rare."""
     most = rng.choice([900, 900, file_size // 2 - 2000])  # a few bodies are so large
@@ -90,10 +106,8 @@ def random_records(rng: random.Random, count: int, file_size: int) -> list[bytes
     next_offsets: dict[tuple[str, int], int] = {}
     if rng.random() < 0.3:
         next_offsets["orders", 0] = rng.randint(1, 9)
-    now = FIRST_TIME
     records = []
-    for number in range(count):
-        now += rng.choice([0, 0, 1, 7])
+    for number, now in enumerate(clock_steps(rng, count, [0, 0, 1, 7])):
         topic, queue_id = rng.choice(topics), rng.choice([0, 0, 1, 3])
         allowed = transactions == "anywhere" or (transactions == "end" and number >= count - 9)
         sys_flag = rng.choice([PREPARED, ROLLBACK, 8]) if allowed and rng.random() < 0.4 else 0
@@ -179,11 +193,9 @@ def random_arguments(rng: random.Random, log: Sequence[Any], *, one_queue: bool)
         arguments["on_removed"] = "skip"  # a queue may begin later
     if rng.random() < 0.4:
         arguments["stop"] = rng.choice(places)
-    first, last = log[0].store_timestamp, log[-1].store_timestamp
-    if rng.random() < 0.25:
-        arguments["since"] = rng.randint(first - 1, last + 1)
-    if rng.random() < 0.25:
-        arguments["until"] = rng.randint(first - 1, last + 2)
+    for bound in ("since", "until"):
+        if rng.random() < 0.25:
+            arguments[bound] = rng.choice(log).store_timestamp + rng.choice([-1, 0, 1, 7])
     if rng.random() < 0.3:
         arguments["tags"] = " || ".join(rng.sample([*TAGS, "TagC"], rng.randint(1, 3)))
     if rng.random() < 0.3:

@@ -125,11 +125,11 @@ class SnapshotEngine(ServicedEngine):
             copy.name(target)
         except OSError as error:
             shutil.rmtree(making, ignore_errors=True)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not copy.total:
                 raise
             why = f"{os.strerror(error.errno)}: nothing of the snapshot is left; free {copy.total} "
             why += "bytes at most, or name a directory on another disk"
-            raise OSError(error.errno, why, error.filename or str(target)) from error
+            raise OSError(error.errno, why, error.filename or str(copy.at)) from error
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
@@ -226,6 +226,7 @@ class _Copy:
 
     def __init__(self, making: Path, progressed: Progressed) -> None:
         self.making = making
+        self.at = making  # the file that is written
         self.done = 0
         self.total = 0
         self._progressed = progressed
@@ -291,7 +292,8 @@ class _Copy:
             target = into / paths.offset_file_name(last.start)
             self._file(last.fd, target, stop=until - last.start, size=file_size)
         if until % file_size == 0:  # else 4.9.3 would go on before the blank that ends a file
-            with (into / paths.offset_file_name(until)).open("wb", buffering=0) as file:
+            self.at = into / paths.offset_file_name(until)
+            with self.at.open("wb", buffering=0) as file:
                 file.truncate(file_size)
                 sync_file(file.fileno(), file.name)
 
@@ -310,6 +312,7 @@ class _Copy:
 
     def _file(self, fd: int, target: Path, *, stop: int | None, size: int) -> None:
         """As :meth:`file`, of a file that is open."""
+        self.at = target
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb", buffering=0) as into:
             status = os.fstat(fd)
@@ -352,7 +355,8 @@ class _Copy:
 
     def write(self, name: str, data: bytes) -> None:
         """Make a small file."""
-        with (self.making / name).open("wb") as file:
+        self.at = self.making / name
+        with self.at.open("wb") as file:
             file.write(data)
             file.flush()
             sync_file(file.fileno(), file.name)
