@@ -11,6 +11,7 @@ from pathlib import Path
 from rmqstore import opening
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
+from rmqstore.file_sizes import with_sizes_of
 from rmqstore.locking import locked, open_for_writing
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.side_files import MAKING
@@ -191,8 +192,7 @@ def _make(
     if has_store(options.path):
         with opening.open(options.path, "r") as store:
             queue_nums = {name: topic.write_queue_nums for name, topic in store.topics.items()}
-            if config is None:
-                config = _sizes_of(store.config)
+            config = with_sizes_of(config or StoreConfig(), store.config)
     with opening.open(made, "a", config=config) as store:
         found = limits_in_force(store.config)
         if found != limits:
@@ -212,16 +212,6 @@ def _make(
     ledger.seal(job, end)
     ledger.mark_created()
     sync_path(made)
-
-
-def _sizes_of(config: StoreConfig) -> StoreConfig:
-    """Return a configuration with the sizes of another's files."""
-    return StoreConfig().replace(
-        mapped_file_size_commit_log=config.mapped_file_size_commit_log,
-        mapped_file_size_consume_queue=config.mapped_file_size_consume_queue,
-        max_hash_slot_num=config.max_hash_slot_num,
-        max_index_num=config.max_index_num,
-    )
 
 
 def _sweep(path: Path, job: Job) -> None:
