@@ -17,6 +17,7 @@ from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.side_files import MAKING
 from rmqstore.spark.sink import exchange
 from rmqstore.spark.sink.append import (
+    check_outside,
     foreign_entries,
     has_store,
     in_order,
@@ -71,10 +72,11 @@ def check_allowed(options: WriteOptions) -> None:
     Raises
     ------
     OptionError
-        It may not be overwritten.
+        It may not be overwritten, or the place is inside another store.
     """
     path = Path(options.path)
     if not path.is_dir() or not any(path.iterdir()):
+        check_outside(options.path)
         return
     if not Ledger(path).created:
         raise OptionError(
