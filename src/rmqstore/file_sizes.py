@@ -12,7 +12,7 @@ from typing import Any
 from rmqstore.config import StoreConfig
 from rmqstore.config_fields import DefaultSize, specs_of
 
-__all__ = ["java_keys", "size_notes", "sizes_left_open"]
+__all__ = ["java_keys", "size_notes", "sizes_left_open", "with_sizes_of"]
 
 _INDEX = ("max_hash_slot_num", "max_index_num")
 _KEYS = {
@@ -26,6 +26,11 @@ def sizes_left_open(config: StoreConfig) -> frozenset[str]:
     """Return the fields of sizes that a configuration leaves to the files of a store."""
     unset = {name for name in _KEYS if isinstance(getattr(config, name), DefaultSize)}
     return frozenset(unset if unset.issuperset(_INDEX) else unset.difference(_INDEX))
+
+
+def with_sizes_of(config: StoreConfig, in_force: StoreConfig) -> StoreConfig:
+    """Return a configuration with the sizes that it leaves open as another has them."""
+    return config.replace(**{name: getattr(in_force, name) for name in sizes_left_open(config)})
 
 
 def size_notes(

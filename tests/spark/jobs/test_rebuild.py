@@ -16,6 +16,7 @@ import rmqstore
 from conftest import BrokerStore
 from rmqstore import _core, paths
 from rmqstore.spark import rebuild
+from rmqstore.spark.jobs.rebuild import configuration, settings_of
 from support import oracle, scan_model
 from support.file_contents import files_of
 
@@ -69,6 +70,32 @@ def test_64_queues(spark: Any, big_store: Path, tmp_path: Path, mode: Any) -> No
     assert result.index_files == len(list((made / paths.INDEX).iterdir())) > 3
     assert result.workers >= 2  # processes that read bytes of the log
     assert sorted(path.name for path in made.iterdir()) == [paths.CONSUME_QUEUE, paths.INDEX]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (None, {}),
+        ("", {}),
+        ("messageDelayLevel=1s 5s\n", {}),
+        ("mappedFileSizeConsumeQueue=4000\n", {"mapped_file_size_consume_queue": 4000}),
+        ("maxHashSlotNum=70\nmaxIndexNum=90\n", {"max_hash_slot_num": 70, "max_index_num": 90}),
+    ],
+)
+def test_sizes_that_a_configuration_leaves_open(
+    small_store: Path, tmp_path: Path, text: str | None, changes: dict[str, int]
+) -> None:
+    config = None
+    if text is not None:
+        config = tmp_path / "broker.conf"
+        config.write_text(text)
+    found = settings_of(config, str(small_store))
+    wanted = SMALL.replace(**changes)
+    for name in ("mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num"):
+        assert getattr(found, name) == getattr(wanted, name)
+    for name in (paths.CONSUME_QUEUE, paths.INDEX):
+        shutil.rmtree(small_store / name)
+    assert settings_of(config, str(small_store)) == configuration(config)
 
 
 @pytest.mark.slow

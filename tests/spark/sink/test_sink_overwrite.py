@@ -52,6 +52,20 @@ def test_a_link_to_a_store_stays_one(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
 
 
+@pytest.mark.parametrize("text", ["", "maxMessageSize=1000\n", "mappedFileSizeCommitLog=65536\n"])
+def test_sizes_that_a_configuration_leaves_open(tmp_path: Path, text: str) -> None:
+    options = settings(tmp_path, allowoverwrite="true")
+    write_batch(options, [rows("a")], overwrite=True)
+    Path(options["config"]).write_text(text)
+    write_batch(options, [rows("b")])
+    write_batch(options, [rows("c")], overwrite=True)
+    assert bodies(tmp_path) == [b"c"]
+    store = tmp_path / "store"
+    (log,) = (store / "commitlog").iterdir()
+    (queue,) = (store / "consumequeue" / "orders" / "0").iterdir()
+    assert (log.stat().st_size, queue.stat().st_size) == (65536, 2000)
+
+
 def test_what_may_not_be_overwritten(tmp_path: Path) -> None:
     options = settings(tmp_path, allowoverwrite="true")
     with rmqstore.open(tmp_path / "store", "a", config=options["config"]) as store:

@@ -181,6 +181,17 @@ def test_limits_are_those_of_the_store_that_is_there(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("text", ["", "maxMessageSize=1000\n", "mappedFileSizeConsumeQueue=2000\n"])
+def test_a_configuration_without_a_size_of_the_log(tmp_path: Path, text: str) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text(text)
+    found = StoreConfig.from_file(config)
+    with rmqstore.open(tmp_path / "store", "a", config=StoreConfig.small()):
+        pass
+    expected = SinkLimits(found.max_message_size, 16 << 20, False, False)
+    assert limits_of(str(tmp_path / "store"), found) == expected
+
+
 def test_a_configuration_that_contradicts_the_store(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "store", "a", config=StoreConfig.small()):
         pass

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark import TaskContext
-
 from rmqstore.errors import StoreError
 from rmqstore.spark.common.columns import SchemaError
 from rmqstore.spark.common.options import OptionError
@@ -29,6 +27,15 @@ _PLAIN = (OptionError, SchemaError, RowError, PySparkVersionError, StoreError)
 _CAUSES = (*_PLAIN, OSError, ValueError)  # whose text is in the message
 
 
+def _runs_task() -> bool:
+    """Tell whether this process runs a task; imported late: a PySpark refused may lack it."""
+    try:
+        from pyspark import TaskContext
+    except ImportError:
+        return False
+    return TaskContext.get() is not None
+
+
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """Let an error that says all in its message reach the driver as that message.
@@ -42,7 +49,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except _PLAIN as error:
-        if TaskContext.get() is not None:
+        if _runs_task():
             note_host(error)
         main = getattr(sys.modules["__main__"], "__spec__", None)
         foreseen = error.__cause__ is None or isinstance(error.__cause__, _CAUSES)

@@ -20,6 +20,7 @@ from rmqstore import opening, paths
 from rmqstore.arguments import wrong_type, wrong_value
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
+from rmqstore.file_sizes import sizes_left_open, with_sizes_of
 from rmqstore.layout import store_around
 from rmqstore.locking import locked
 from rmqstore.offline import (
@@ -112,8 +113,8 @@ def rebuild(
         Spark, and a queue is written by one task and gets its name when it is whole; for file
         systems on which not every node may write to the same file.
     config : StoreConfig or path of a broker.conf, optional
-        For the sizes of the files to be made and the delay levels. Without one sizes are
-        inferred from the queues and the index that ``src`` has, else RocketMQ's defaults hold.
+        For the sizes of the files to be made and the delay levels. Sizes that it does not set
+        are inferred from the queues and the index that ``src`` has, else RocketMQ's defaults hold.
     range_bytes : int, optional
         Bytes of the log for a task to read; by default 8 to 128 MiB, a 32nd of it.
 
@@ -151,7 +152,7 @@ def rebuild(
         raise ValueError(f"dst must not be within src, got {target!r}")
     if target != source and (around := store_around(target)) is not None:
         raise ValueError(f"dst must not be within the store {around}, got {target!r}")
-    settings = _sizes_from_files(source) if config is None else configuration(config)
+    settings = settings_of(config, source)
     plan = plan_log(source, settings, range_bytes=range_bytes)
     for name in (paths.CONSUME_QUEUE, paths.INDEX):
         if os.path.lexists(Path(target, name)):
@@ -187,15 +188,17 @@ def configuration(config: StoreConfig | str | os.PathLike[str] | None) -> StoreC
     return StoreConfig.from_file(config)
 
 
-# ---- the driver
-
-
-def _sizes_from_files(source: str) -> StoreConfig:
-    """Return the sizes of a store's own queue and index files, if it has some."""
-    if not any(Path(source, name).is_dir() for name in (paths.CONSUME_QUEUE, paths.INDEX)):
-        return StoreConfig()
+def settings_of(config: StoreConfig | str | os.PathLike[str] | None, source: str) -> StoreConfig:
+    """Return a configuration, and what it leaves open as a store's queue and index files are."""
+    chosen = configuration(config)
+    derived = (paths.CONSUME_QUEUE, paths.INDEX)
+    if not sizes_left_open(chosen) or not any(Path(source, name).is_dir() for name in derived):
+        return chosen
     with opening.open(source) as store:
-        return store.config
+        return with_sizes_of(chosen, store.config)
+
+
+# ---- the driver
 
 
 def _lock(path: str, held: contextlib.ExitStack) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.spark.common.options import OptionError, Options, millis_of
-from rmqstore.times import format_millis
+from rmqstore.times import INT64_MIN, format_millis
 from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Positions:
         Whose progress ``word`` means.
     exact : bool
         Whether an offset that is not there is an error; else the nearest is taken.
+    is_end : bool
+        Whether reading ends here: no message before a time lies behind it.
     """
 
     option: str
@@ -60,6 +62,7 @@ class Positions:
     on_no_match: Literal["error", "last"] = "error"
     group: str | None = None
     exact: bool = True
+    is_end: bool = False
 
     @property
     def topics(self) -> dict[str, set[int]]:
@@ -69,6 +72,10 @@ class Positions:
             for topic, queues in per_queue.items():
                 found.setdefault(topic, set()).update(queues)
         return found
+
+    def time_of(self, topic: str, queue_id: int) -> int | None:
+        """Return the time that is meant in a queue, None where it is an offset."""
+        return self.times.get(topic, {}).get(queue_id, self.time)
 
     def progress(self, store: MessageStore) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return the progress of all groups of a store; nothing where no group is meant."""
@@ -108,7 +115,7 @@ class Positions:
             It lies behind the last, or no message is so young.
         """
         low, high = bounds or store.queue_bounds(topic, queue_id)
-        time = self.times.get(topic, {}).get(queue_id, self.time)
+        time = self.time_of(topic, queue_id)
         if time is not None:
             return self._by_time(Queue(store, topic, queue_id), time, low, high)
         offset = self.offsets.get(topic, {}).get(queue_id)
@@ -129,6 +136,8 @@ class Positions:
         return min(max(offset, low), high)
 
     def _by_time(self, queue: Queue, time: int, low: int, high: int) -> int:
+        if self.is_end:
+            return queue.offset_at(max(time - 1, INT64_MIN), "upper", bounds=(low, high)) + 1
         found = queue.offset_at(time, bounds=(low, high))
         if low < high == found and self.on_no_match == "error":
             raise OptionError(
@@ -205,9 +214,7 @@ def parse_until(options: Options) -> Positions | None:
     exact = options.flag("failOnDataLoss", True)
     if "consumeUntilTimestamp" in options:
         time, times = _times(options, "consumeUntilTimestamp")
-        return Positions(
-            "consumeUntilTimestamp", "last", time=time, times=times, on_no_match="last"
-        )
+        return Positions("consumeUntilTimestamp", "last", time=time, times=times, is_end=True)
     if "consumeUntil" not in options:
         return None
     words = {word: meaning for word, meaning in _WORDS.items() if meaning == "last"}

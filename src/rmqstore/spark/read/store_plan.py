@@ -121,8 +121,21 @@ class StorePlan:
                 if query.until is not None:
                     stop = query.until.resolve(self.store, topic, queue_id, bounds=known)
                     self._check_order(topic, queue_id, start, stop)
+                timed = self._within_times(scan, topic, queue_id)
                 if (topics is None or topic in topics) and low <= queue_id <= high:
-                    yield from self._queue_piece(scan, topic, queue_id, (start, stop), log_range)
+                    yield from self._queue_piece(timed, topic, queue_id, (start, stop), log_range)
+
+    def _within_times(self, scan: Scan, topic: str, queue_id: int) -> Scan:
+        """Return a scan of the store times asked for in a queue: a clock may have been set."""
+        begin, until = self._query.begin, self._query.until
+        since = None if begin is None else begin.time_of(topic, queue_id)
+        before = None if until is None else until.time_of(topic, queue_id)
+        changes = {}
+        if since is not None:
+            changes["since"] = since if scan.since is None else max(scan.since, since)
+        if before is not None:
+            changes["until"] = before if scan.until is None else min(scan.until, before)
+        return scan.replace(**changes) if changes else scan
 
     def _check_order(self, topic: str, queue_id: int, start: int, stop: int) -> None:
         begin, until = self._query.begin, self._query.until

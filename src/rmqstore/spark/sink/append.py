@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "UnfinishedWriteError",
     "append",
+    "check_outside",
     "check_place",
     "foreign_entries",
     "has_store",
@@ -146,16 +147,31 @@ def check_place(options: WriteOptions) -> None:
     """
     if has_store(options.path):
         return
-    try:
-        refuse_inside(options.path)
-    except IncompatibleStoreError as error:
-        raise OptionError(f"option 'path': {error}") from None
+    check_outside(options.path)
     foreign = foreign_entries(options.path)
     if foreign:
         raise OptionError(
             f"option 'path' is {options.path!r}: {named(foreign)}, and no store; a store is made "
             "in a directory that is missing or empty"
         )
+
+
+def check_outside(path: str) -> None:
+    """Refuse to make a store inside another one.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    OptionError
+        The message names that store.
+    """
+    try:
+        refuse_inside(path)
+    except IncompatibleStoreError as error:
+        raise OptionError(f"option 'path': {error}") from None
 
 
 def foreign_entries(path: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rmqstore import opening, paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreNotFoundError
+from rmqstore.file_sizes import sizes_left_open
 from rmqstore.layout import log_paths
 from rmqstore.spark.common.columns import COLUMNS, SINK_COLUMNS, SchemaError
 from rmqstore.spark.common.option_names import SINK_OPTIONS
@@ -229,7 +230,11 @@ def limits_of(path: str, config: StoreConfig | None) -> SinkLimits:
     try:
         with opening.open(path, "r", config=config) as store:
             found = store.config.mapped_file_size_commit_log
-            if config is not None and config.mapped_file_size_commit_log != found:
+            if (
+                config is not None
+                and "mapped_file_size_commit_log" not in sizes_left_open(config)
+                and config.mapped_file_size_commit_log != found
+            ):
                 raise OptionError(
                     "option 'config' gives files of the commit log "
                     f"{config.mapped_file_size_commit_log} bytes; those of {path} have {found}"

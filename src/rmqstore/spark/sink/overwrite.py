@@ -11,11 +11,13 @@ from pathlib import Path
 from rmqstore import opening
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
+from rmqstore.file_sizes import with_sizes_of
 from rmqstore.locking import locked, open_for_writing
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.side_files import MAKING
 from rmqstore.spark.sink import exchange
 from rmqstore.spark.sink.append import (
+    check_outside,
     foreign_entries,
     has_store,
     in_order,
@@ -70,10 +72,11 @@ def check_allowed(options: WriteOptions) -> None:
     Raises
     ------
     OptionError
-        It may not be overwritten.
+        It may not be overwritten, or the place is inside another store.
     """
     path = Path(options.path)
     if not path.is_dir() or not any(path.iterdir()):
+        check_outside(options.path)
         return
     if not Ledger(path).created:
         raise OptionError(
@@ -191,8 +194,7 @@ def _make(
     if has_store(options.path):
         with opening.open(options.path, "r") as store:
             queue_nums = {name: topic.write_queue_nums for name, topic in store.topics.items()}
-            if config is None:
-                config = _sizes_of(store.config)
+            config = with_sizes_of(config or StoreConfig(), store.config)
     with opening.open(made, "a", config=config) as store:
         found = limits_in_force(store.config)
         if found != limits:
@@ -212,16 +214,6 @@ def _make(
     ledger.seal(job, end)
     ledger.mark_created()
     sync_path(made)
-
-
-def _sizes_of(config: StoreConfig) -> StoreConfig:
-    """Return a configuration with the sizes of another's files."""
-    return StoreConfig().replace(
-        mapped_file_size_commit_log=config.mapped_file_size_commit_log,
-        mapped_file_size_consume_queue=config.mapped_file_size_consume_queue,
-        max_hash_slot_num=config.max_hash_slot_num,
-        max_index_num=config.max_index_num,
-    )
 
 
 def _sweep(path: Path, job: Job) -> None:
