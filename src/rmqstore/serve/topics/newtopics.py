@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NewTopics", "TopicAwaited"]
 
-_AT_ONCE = 16  # topics whose requests are handled in one turn of the loop
+_AT_ONCE = 4  # topics whose requests are handled in one turn of the loop
 
 
 class TopicAwaited(Exception):
