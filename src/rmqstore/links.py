@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqstore import paths
 
-__all__ = ["broken_link", "broken_links", "files_below", "target_of"]
+__all__ = ["broken_files", "broken_link", "broken_links", "files_below", "target_of"]
 
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR)
 
@@ -64,8 +64,13 @@ def broken_links(root: str, log: Iterable[Path]) -> list[str]:
     found += _within(Path(root, paths.CONFIG), _is_json)
     found += _within(Path(root, paths.INDEX), _is_index)
     for directory in log:
-        found += _within(directory, _is_log)
+        found += broken_files(directory)
     return found
+
+
+def broken_files(directory: Path) -> Iterator[str]:
+    """Go through the links that lead nowhere and stand for files of a log or queue, as texts."""
+    return _within(directory, _is_log)
 
 
 def files_below(directory: Path) -> Iterator[Path]:

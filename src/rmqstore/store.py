@@ -25,7 +25,7 @@ from rmqstore.errors import IncompatibleStoreError, MessageIllegalError, TopicNo
 from rmqstore.file_sizes import size_notes, sizes_left_open
 from rmqstore.finding import FindingEngine
 from rmqstore.layout import LogPath, log_directories
-from rmqstore.links import broken_link, broken_links
+from rmqstore.links import broken_files, broken_link, broken_links
 from rmqstore.logfiles import damaged_log_files
 from rmqstore.newer import find_newer, refuse_newer
 from rmqstore.recovery import describe_recovery, describe_verification
@@ -168,7 +168,7 @@ class MessageStore(
         if self.mode != "r" and not _core.planted("a4"):
             self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
-            self._set_topic(topic.topic_name, topic.write_queue_nums)
+            self._topic_changed(topic.topic_name, topic)
         self._registry.watchers.append(self._topic_changed)
         log_size, queue_size, slots, entries, ext_size = self._sizes()
         self._in_force = chosen.replace(
@@ -191,9 +191,13 @@ class MessageStore(
         )
 
     def _broken_queues(self, found: list[str]) -> Iterator[str]:
-        """Go through the links that lead nowhere and stand for a topic or a queue."""
+        """Go through the links that lead nowhere and stand for a topic, a queue or its files."""
         for one in found:
-            yield broken_link(Path(self.path, one)) or f"{one} was a link that led nowhere"
+            path = Path(self.path, one)
+            if path.is_dir():
+                yield from broken_files(path)
+            else:
+                yield broken_link(path) or f"{one} was a link that led nowhere"
 
     def _damaged_files(self, chosen: StoreConfig, end: int) -> list[str]:
         """Return what is wrong with files of the log; a writing mode refuses or mends them."""
@@ -360,9 +364,13 @@ class MessageStore(
         return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
 
     def _topic_changed(self, name: str, entry: TopicConfig | None) -> None:
-        """Have the core know a topic whose entry is there, or has changed."""
+        """Have the core know a topic whose entry is there, or has changed.
+
+        A put to a known topic does not look at its name: one that no client may use has no queues
+        to write.
+        """
         if entry is not None and not self.closed and paths.is_stored_topic_name(name):
-            self._set_topic(name, entry.write_queue_nums)
+            self._set_topic(name, entry.write_queue_nums if paths.is_topic_name(name) else 0)
 
     def _make_topic(self, topic: str) -> None:
         """Create a topic that a message was put to; called by the core."""

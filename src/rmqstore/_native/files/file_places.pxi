@@ -48,6 +48,7 @@ cdef struct FileSet:
     bint aligned             # ignore files whose name is no multiple of the size
     bint unclean             # names of the files may not be on the disk yet
     bint of_queue            # of a store, of thousands: an empty file is made again, wherever it is
+    bint broken              # "r": a file was a link that leads nowhere, at a listing
     bint refused             # a file could not be opened,
     int64_t refused_start    # the last time this one
     FileSlot *slots

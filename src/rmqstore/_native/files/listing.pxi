@@ -131,7 +131,8 @@ cdef int64_t file_set_list_place(
                 rc = fail(failure, E_INCOMPATIBLE, path, foreign_text(entry.d_name), -1, 0, 0)
             continue
         if fstatat(fd, entry.d_name, &status, 0) != 0:
-            if files.writable and sys_is_broken_link(fd, entry.d_name):
+            files.broken = files.broken or sys_is_broken_link(fd, entry.d_name)
+            if files.writable and files.broken:
                 rc = fail_broken_link(failure, set_directory(files, place), entry.d_name)
             continue                         # or removed since it was listed
         if not S_ISREG(status.st_mode):
@@ -281,8 +282,7 @@ cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
 
 cdef int64_t file_set_size_votes(FileSet *files, int64_t size) noexcept nogil:
     """How many lengths of files and distances between names equal this size."""
-    cdef int64_t votes = 0
-    cdef int64_t fitting = 0
+    cdef int64_t votes = 0, fitting = 0
     cdef int64_t i, distance
     for i in range(files.count):
         votes += files.slots[i].length == size

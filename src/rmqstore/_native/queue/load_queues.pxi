@@ -45,12 +45,19 @@ cdef int64_t note_broken_link(
     TopicTable *table, const char *directory, const char *name, Failure *failure,
 ) noexcept nogil:
     """A link that leads nowhere: refused where the store is written, else noted; 0 or a status."""
+    cdef char path[FAILURE_PATH_BYTES]
     if table.writable:
         return fail_broken_link(failure, directory, name)
-    if table.broken_links < BROKEN_NOTED:
-        snprintf(table.broken[table.broken_links], FAILURE_PATH_BYTES, "%s/%s", directory, name)
-    table.broken_links += 1
+    snprintf(path, FAILURE_PATH_BYTES, "%s/%s", directory, name)
+    note_broken(table, path)
     return 0
+
+
+cdef void note_broken(TopicTable *table, const char *path) noexcept nogil:
+    """Note, in "r", a link that leads nowhere, or a queue's directory with some in it."""
+    if table.broken_links < BROKEN_NOTED:
+        copy_text(table.broken[table.broken_links], FAILURE_PATH_BYTES, path)
+    table.broken_links += 1
 
 
 cdef int64_t load_topic_queues(

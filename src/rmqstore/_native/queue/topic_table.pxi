@@ -29,7 +29,7 @@ cdef struct TopicTable:
     atomic_i64 queues
     atomic_i64 light_queues      # with messages; changed under the put lock
     atomic_i64 listing           # number of the last listing of the directories that is complete
-    int64_t broken_links         # "r": topics and queues that are links to nothing, at a listing
+    int64_t broken_links         # "r": topics, queues, or their files that are links to nothing
     char broken[BROKEN_NOTED][FAILURE_PATH_BYTES]
     int64_t gone_before          # above 0: a new topic counts as deleted up to this log offset
 

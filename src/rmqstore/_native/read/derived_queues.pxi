@@ -154,6 +154,8 @@ cdef int64_t list_queues(Store *store) noexcept nogil:
     cdef int64_t rc
     while queue != NULL:
         rc = file_set_list(&queue.files, NULL)
+        if queue.files.broken:
+            note_broken(&store.table, queue.files.directory)
         queue.unreadable = 0
         rc = queue_note_unreadable(queue, rc)
         if rc == E_NO_MEMORY or rc == -EMFILE or rc == -ENFILE:
