@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore._core import Message, PutResult
-from rmqstore.paths import is_topic_name
+from rmqstore.paths import TOPIC_MAX_LENGTH, is_stored_topic_name
 
 __all__ = [
     "HALF_TOPIC",
@@ -74,10 +74,16 @@ def has_one_queue(topic: str) -> bool:
 
 
 def real_place(properties: dict[str, str]) -> Place | None:
-    """Return where a message is meant for, ``None`` if its properties do not say so."""
-    topic = properties.get("REAL_TOPIC")
+    """Return where a message is meant for, ``None`` if its properties do not say so.
+
+    A broker that took any name may have acknowledged it: only a path, and a name too long for a
+    record, are none.
+    """
+    topic = properties.get("REAL_TOPIC", "")
     number = properties.get("REAL_QID", "")
-    if topic is None or not is_topic_name(topic) or not (number.isascii() and number.isdigit()):
+    if not (number.isascii() and number.isdigit()):
+        return None
+    if not is_stored_topic_name(topic) or len(topic.encode()) > TOPIC_MAX_LENGTH:
         return None
     queue_id = int(number[:11])
     return Place(topic, queue_id) if queue_id <= _INT_MAX else None

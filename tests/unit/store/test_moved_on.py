@@ -293,6 +293,61 @@ def test_no_message_waits_for_a_topic_in_which_messages_wait(tmp_path: Path, top
         assert list(store) == []
 
 
+STORED_NAMES = ["a.b", "a b", "a:b", "*", "\u00e9", "..a", "\u00e9" * 63, "a\\b"]
+
+
+@pytest.mark.parametrize("topic", STORED_NAMES)
+def test_a_topic_that_no_client_may_name_gets_what_a_broker_acknowledged(
+    tmp_path: Path, wait_until: Wait, topic: str
+) -> None:
+    """Delayed, committed and put back; the topic goes on in the next opening, for readers too."""
+    real = {"REAL_TOPIC": topic, "REAL_QID": "1"}
+    half = {"TRAN_MSG": "true", "PGROUP": "p", **real}
+    root = tmp_path / "s"
+    with rmqstore.open(root, "a", config=SMALL) as store:
+        for _ in range(2):
+            store._put_stored(SCHEDULE_TOPIC, 0, b"x", properties_text({"DELAY": "1", **real}))
+            store._put_stored(HALF_TOPIC, 0, b"x", properties_text(half))
+        assert [one.message.topic for one in store.delayed()] == [topic] * 2
+        assert [one.message.topic for one in store.in_doubt()] == [topic] * 2
+        with pytest.raises(MessageIllegalError):
+            store._put_stored(topic, 0, b"x", "")
+    with rmqstore.open(root, "r+") as store:
+        store.clock.advance(2)
+        wait_until(lambda: not store.delayed())
+        check_round(store)  # nobody answers: both are put back
+        assert len(store.in_doubt()) == 2
+        for one in store.in_doubt():
+            one.commit()
+        assert bodies(store, topic) == [b"x"] * 4
+        with pytest.raises(MessageIllegalError):
+            store.put(topic, b"x")
+    for mode in ("r", "r+"):
+        with rmqstore.open(root, mode) as store:  # type: ignore[arg-type]
+            assert store.in_doubt() == store.delayed() == []
+            assert bodies(store, topic) == [b"x"] * 4
+            assert [message.queue_id for message in store.scan(topic)] == [1] * 4
+
+
+@pytest.mark.parametrize("topic", ["../x", "a/b", ".", "..", "/", "\u00e9" * 64, "x" * 128])
+def test_a_path_and_a_name_too_long_for_a_record_are_no_topic(
+    tmp_path: Path, topic: str, wait_until: Wait
+) -> None:
+    """They stay where they are, and what is behind them is moved on."""
+    real = {"REAL_TOPIC": topic, "REAL_QID": "0"}
+    half = {"TRAN_MSG": "true", "PGROUP": "p", **real}
+    root = tmp_path / "s"
+    with rmqstore.open(root, "a", config=SMALL) as store:
+        store._put_stored(SCHEDULE_TOPIC, 0, b"x", properties_text({"DELAY": "1", **real}))
+        store._put_stored(HALF_TOPIC, 0, b"x", properties_text(half))
+        store.put("t", b"good", delay_level=1)
+        store.clock.advance(2)
+        wait_until(lambda: bodies(store, "t"))
+        assert [one.message.body for one in store.in_doubt()] == [b"x"]
+        assert {*store} <= {"t", SCHEDULE_TOPIC, HALF_TOPIC}
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
 def test_light_queues_of_a_client_s_message_that_waits(tmp_path: Path, wait_until: Wait) -> None:
     """Names that its delivery refuses, and offsets that would not fit, are refused at once."""
     config = SMALL.replace(enable_multi_dispatch=True, enable_lmq=True)

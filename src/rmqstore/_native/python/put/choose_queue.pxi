@@ -57,7 +57,7 @@ cdef int keep_topic(OpenStore engine, Topic *topic, int64_t physical_offset) exc
     and the note of the deletion on the disk.
     """
     if unlikely(atomic_peek(&topic.write_queue_nums) == 0) and not topic.schedule:
-        (<object>engine)._remake_topic(topic.name[:topic.length].decode("ascii"), physical_offset)
+        (<object>engine)._remake_topic(text_of(topic.name, topic.length), physical_offset)
     return 0
 
 

@@ -78,7 +78,10 @@ cdef PutResult put_stored(
     try:
         limits = limits_of(store)
         row.topic.data = utf8_of("topic", topic, &row.topic.length)
-        check_topic(row.topic.data, row.topic.length, topic)
+        # What a broker has acknowledged may be of a name that no client may use.
+        if not moved or row.topic.length > TOPIC_MAX_BYTES \
+                or not topic_name_stored(row.topic.data, row.topic.length):
+            check_topic(row.topic.data, row.topic.length, topic)
         row.queue_id = int_argument("queue_id", queue_id, 0, INT32_MAX)
         row.properties.data = utf8_of("properties", properties, &row.properties.length)
         if row.properties.length and row.properties.data[row.properties.length - 1] == 2:
