@@ -114,14 +114,15 @@ def open(
     from_file = config is not None and not isinstance(config, StoreConfig)
     if config is not None and not isinstance(config, StoreConfig):
         config = StoreConfig.from_file(config)
-    try:
-        return open_store(
-            root, mode, config, on_corruption=on_corruption, verify=verify, timeout=seconds
-        )
-    except IncompatibleStoreError as error:
-        if not from_file:
-            raise
-        raise IncompatibleStoreError(java_keys(str(error))) from None
+    return open_store(
+        root,
+        mode,
+        config,
+        on_corruption=on_corruption,
+        verify=verify,
+        timeout=seconds,
+        from_file=from_file,
+    )
 
 
 def open_store(
@@ -133,6 +134,7 @@ def open_store(
     verify: Literal["tail", "full"] = "tail",
     timeout: float = 0.0,
     infer_sizes: bool = False,
+    from_file: bool = False,
 ) -> MessageStore:
     """Open a store, with arguments that were checked.
 
@@ -145,6 +147,8 @@ def open_store(
     infer_sizes : bool, optional
         Infer the file sizes from the files in spite of the configuration, whose other fields
         hold; without a configuration they always are, and those that a broker.conf leaves out.
+    from_file : bool, optional
+        The configuration is a ``broker.conf``: errors name its keys.
     """
     if config is not None and config.unsupported():
         log_warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
@@ -174,6 +178,10 @@ def open_store(
         )
     except StoreLockedError as error:
         raise StoreLockedError(_with_owner(str(error), root)) from None
+    except IncompatibleStoreError as error:
+        if not from_file:
+            raise
+        raise IncompatibleStoreError(java_keys(str(error))) from None
 
 
 def _with_owner(message: str, root: str) -> str:

@@ -136,6 +136,7 @@ class Server(Closing):
             infer_sizes=how.infer_sizes,
             on_corruption=how.on_corruption,
             verify=how.verify,
+            from_file=how.from_file,
         )
         self._loop = _new_loop()
         self.gateway = Gateway(self.store, settings, self._loop)

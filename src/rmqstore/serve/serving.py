@@ -299,12 +299,11 @@ def served(
     chosen = _config(config, flush, small=path is None)
     if keep is not None:
         chosen = chosen.replace(file_reserved_time=None if keep == "forever" else keep)
-    if conf is None:
-        conf = (
-            BrokerConf()
-            if config is None or isinstance(config, StoreConfig)
-            else BrokerConf.from_file(config)
-        )
+    from_file = False
+    if config is not None and not isinstance(config, StoreConfig):
+        from_file = True
+        conf = conf or BrokerConf.from_file(config)
+    conf = conf or BrokerConf()
     port = port or conf.port or 0
     taken = [port, port - VIP_DISTANCE] if vip else [port]
     if port and metrics_port in taken:
@@ -330,7 +329,7 @@ def served(
     )
     if conf.acl and settings.acl is None:
         _LOG.warning("aclEnable has no effect without the file of the accounts (%s)", named["acl"])
-    how = OpenHow(config is None and path is not None, on_corruption, verify)
+    how = OpenHow(config is None and path is not None, on_corruption, verify, from_file)
     return path, settings, chosen, how, metrics_port
 
 

@@ -71,11 +71,14 @@ class OpenHow:
         Take the file sizes from the files, in spite of the configuration.
     on_corruption, verify : str
         As :func:`rmqstore.open` has them.
+    from_file : bool
+        The configuration is a ``broker.conf``: errors name its keys.
     """
 
     infer_sizes: bool = False
     on_corruption: Literal["raise", "fill"] = "raise"
     verify: Literal["tail", "full"] = "tail"
+    from_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -71,6 +72,27 @@ def test_a_file_without_sizes_is_a_configuration_without(tmp_path):
     assert StoreConfig.from_file(conf) == StoreConfig(file_reserved_time=72)
     conf.write_text("mappedFileSizeCommitLog=1073741824\n")
     assert StoreConfig.from_file(conf) != StoreConfig(file_reserved_time=72)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field"),
+    [
+        ("mappedFileSizeCommitLog", 1 << 30, "mapped_file_size_commit_log"),
+        ("mappedFileSizeConsumeQueue", 300_000, "mapped_file_size_consume_queue"),
+    ],
+)
+def test_a_wrong_size_is_named_in_the_words_of_who_set_it(small, tmp_path, key, value, field):
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{key}={value}\n")
+    openings = [partial(rmqstore.open, small, mode) for mode in ("r+", "a")]
+    for opening in (*openings, partial(rmqstore.serve, small)):
+        given = StoreConfig(**{field: value})
+        for config, named, other in [(conf, key, field), (given, field, key)]:
+            with pytest.raises(rmqstore.IncompatibleStoreError) as raised:
+                opening(config=config)
+            assert f"{named} (" in str(raised.value)
+            assert str(value) in str(raised.value)
+            assert other not in str(raised.value)
 
 
 def test_other_fields_leave_the_sizes_to_the_files(small):
