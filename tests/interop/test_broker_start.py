@@ -101,6 +101,13 @@ CASES = {
 }  # fmt: skip
 
 
+# A start and end of a whole broker each takes seconds: the others are for "make interop".
+IN_SUITE = (
+    "nothing", "bak-in-log", "log-one-too-long", "queue-1234", "lock-directory",
+    "offsets-and-bak-cut", "topics-gone", "queue-gone",
+)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def real() -> Iterator[Broker]:
     with Broker() as broker:
@@ -117,7 +124,13 @@ def stored(root: Path) -> dict[tuple[str, int], int]:
         }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in IN_SUITE else pytest.param(name, marks=pytest.mark.campaign)
+        for name in CASES
+    ],
+)
 def test_the_real_one_does_what_is_foretold(real, broker_copy, tmp_path, name):
     mutate, broker, kind = CASES[name]
     root = broker_copy("broker-clean", tmp_path).root
