@@ -39,13 +39,25 @@ CONFIG = rmqstore.StoreConfig(
     max_hash_slot_num=50,
     max_index_num=150,
 )
+MADE: dict[bytes, Path] = {}  # closed stores by the text of their messages, to copy
 NAMED = rf"host {socket.gethostname()} does not see /"
 
 
-def make(root: Path, text: bytes = b"x") -> None:
+def fill(root: Path, text: bytes = b"x") -> None:
     with rmqstore.open(root, "a", config=CONFIG) as store:
         for number in range(200):
             store.put("T", text * 100, queue_id=number % 2, keys=[f"k{number}"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for text in (b"x", b"other"):
+        MADE[text] = tmp_path_factory.mktemp("made") / "store"
+        fill(MADE[text], text)
+
+
+def make(root: Path, text: bytes = b"x") -> None:
+    shutil.copytree(MADE[text], root, dirs_exist_ok=True)
 
 
 @pytest.fixture

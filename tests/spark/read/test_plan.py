@@ -49,7 +49,7 @@ WAYS = ("auto", "auto", "commitlog", "consumequeue", "index")
 def _queued(row: Row) -> bool:
     """Whether a consumer would get it."""
     rolled = row["sys_flag"] & oracle.FLAG_TRANSACTION in (scan_model.PREPARED, scan_model.ROLLBACK)
-    return not rolled and row["topic"] != scan_model.FOREIGN
+    return not rolled
 
 
 def _rows(path: Path, **arguments: Any) -> list[Row]:

@@ -249,7 +249,7 @@ def absolute_path(argument: str, path: str | os.PathLike[str]) -> str:
         raise wrong_type(argument, "str or os.PathLike", path)
     text = os.fsdecode(path)
     bare = text.strip()
-    if bare != text and (bare.startswith(("/", "file:")) or not os.path.lexists(text)):
+    if bare != text and not os.path.lexists(text):
         side = "before" if text[:1].isspace() else "behind"
         raise OptionError(f"{argument} is {text!r}: there is a blank {side} the path")
     parts = urlsplit(text)
