@@ -159,7 +159,10 @@ class Model:
         self.server.gateway.hot_sends = send.hot
         if send.oneway:
             self.client.tell(code, short, body)
-            # Nothing but the answer to the next request comes.
+            # Nothing but answers to the next requests comes.
+            assert self.client.ask(9999).code == 3
+            while self.server.gateway.new_topics.waiting:  # it is stored once its topic is there
+                assert self.client.ask(9999).code == 3
             assert self.client.ask(9999).code == 3
             return None
         return self.client.ask(code, short, body)

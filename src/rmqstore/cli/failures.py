@@ -34,7 +34,6 @@ INTERRUPTED = 130
 _ARGUMENTS = (
     ("on_corruption='fill'", "--on-corruption", " fill"),
     ("verify='full'", "--verify", " full"),
-    ("config=,", "--config", ","),
 )
 _READING = (
     ("in config=", "in the file of --config"),
@@ -89,11 +88,11 @@ def in_options(text: str, verb: click.Command | None) -> str:
     What a verb has no option for, ``serve`` has.
     """
     known = {option for one in verb.params for option in one.opts} if verb is not None else set()
+    for argument, said in _READING:
+        text = text.replace(argument, said)
     for argument, option, value in _ARGUMENTS:
         said = option + value
         text = text.replace(argument, said if option in known else f"'rmqstore serve {said}'")
-    for argument, said in _READING:
-        text = text.replace(argument, said)
     return text
 
 

@@ -72,7 +72,8 @@ class Bodies:
             text = "body" if self.count == 1 else "bodies"
             verb = "is" if self.count == 1 else "are"
             raise CliError(
-                f"{self.count} compressed {text} cannot be inflated and {verb} shown as stored",
+                f"{self.count} compressed {text} cannot be inflated and {verb} shown as stored; "
+                "leave bodies out with --body none",
                 UNREADABLE,
             )
 

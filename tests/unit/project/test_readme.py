@@ -112,7 +112,7 @@ def test_the_copy_of_a_broken_store_can_be_looked_at(reader: Path) -> None:
 
 @pytest.mark.usefixtures("reader")
 def test_the_examples_of_serve_do_what_they_say() -> None:
-    fixture, program = (block for block in blocks(SERVE) if block.language == "python")
+    fixture, listener, program = (block for block in blocks(SERVE) if block.language == "python")
     with RmqServer() as server:
 
         def send(name_server: str) -> None:
@@ -122,6 +122,11 @@ def test_the_examples_of_serve_do_what_they_say() -> None:
         names: dict[str, object] = {"run_my_program": send}
         run_python(SERVE, fixture, names)
         names["test_an_order_is_paid"](server)  # type: ignore[operator]
+    with RmqServer() as server:
+        names["start_my_listener"] = lambda name_server: None
+        run_python(SERVE, listener, names)
+        names["test_a_listener"](server)  # type: ignore[operator]
+        assert "payments" in server.store
     assert run_python(SERVE, program, names).startswith("127.0.0.1:")
     asyncio.run(names["program"]())  # type: ignore[operator]
     shown = run_shell("rmqstore serve --help")

@@ -60,6 +60,11 @@ class NewTopics:
         self._failed: dict[str, Exception] = {}  # while its requests are handled
         self._writing: asyncio.Task[None] | None = None
 
+    @property
+    def waiting(self) -> bool:
+        """Whether requests wait for a topic; read in any thread."""
+        return bool(self._parked)
+
     def is_awaited(self, name: str) -> bool:
         """Tell whether requests wait for a topic; called in any thread."""
         return name in self._parked
