@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer, disjoint_base
 
 from rmqstore.config import StoreConfig
-from rmqstore.errors import PutError, StoreError
+from rmqstore.errors import PutError, StoreCorruptError, StoreError
 from rmqstore.layout import LogPath
 from rmqstore.times import TimeLike
 from rmqstore.types import GetResult, GetStatus, PutStatus
@@ -247,6 +247,8 @@ class ServiceEngine(OpenStore):
     def _log_path_full(self, path: str, full: bool) -> None: ...
 
 class Engine(ServiceEngine):
+    @property
+    def _passed_over(self) -> dict[int, StoreCorruptError]: ...
     @property
     def path(self) -> str: ...
     @property

@@ -82,6 +82,7 @@ from sys import addaudithook
 
 from rmqstore import arguments, arrays, bodies, errors, logfiles, times, types
 from rmqstore.links import broken_link
+from rmqstore.warn import log_warning
 
 
 cdef struct Queue

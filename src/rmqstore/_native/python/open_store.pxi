@@ -9,10 +9,12 @@ cdef class OpenStore:
     cdef readonly str mode
     cdef int64_t max_body
     cdef tuple log_paths         # the directories of the log, for errors
+    cdef readonly dict _passed_over  # damage that queries passed over: log offset to its error
     cdef bint delays_begun       # there may be delayed messages: the schedule service was told
 
     def __cinit__(self, *args, **kwargs):
         self.store = NULL
+        self._passed_over = {}
 
     def __dealloc__(self):
         cdef Store *store = self.store

@@ -42,7 +42,23 @@ cdef list query_key(
     if rc < 0:
         got_clear(&got)
         raise read_error(engine, store, rc, &got)
+    note_passed_over(engine, store, &got)
     return got_messages(engine, &got, topic)
+
+
+cdef int note_passed_over(OpenStore engine, Store *store, Got *got) except -1:
+    """Log damage in a part of the log that no index file covers, once."""
+    cdef Got bad
+    cdef int64_t at = got.passed_over - 1
+    if at < 0 or at in engine._passed_over:
+        return 0
+    memset(&bad, 0, sizeof(Got))
+    bad.bad_offset = at
+    bad.field = got.passed_field
+    error = read_error(engine, store, E_CORRUPT, &bad)
+    engine._passed_over[at] = error
+    log_warning("%s: a query passed over it, and what it hid is not found", error)
+    return 0
 
 
 # What is kept of a hit.
@@ -73,6 +89,7 @@ cdef Memory query_keys(
             got_clear(got)
             free(hits.items)
             raise read_error(engine, store, rc, got)
+        note_passed_over(engine, store, got)
     finally:
         store_leave(store)
     return starts

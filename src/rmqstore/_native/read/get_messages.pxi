@@ -31,6 +31,8 @@ cdef struct Got:
     bint at_once                 # do not wait for earlier puts: set by the caller
     bint head_asked              # earlier puts were waited for, or the files refreshed
     int64_t field
+    int64_t passed_over          # log offset of damage that may hide a key, plus 1; 0: none
+    int64_t passed_field
 
 
 cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:

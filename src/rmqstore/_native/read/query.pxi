@@ -347,15 +347,14 @@ cdef int64_t query_walk(
 ) noexcept nogil:
     """Search a part of the log, oldest first: 1 if it has any keys, 0 or a status.
 
-    E_CORRUPT, with ``got.bad_offset``, at damage that may hide the key, unless opening told of it.
-
+    The first damage that may hide the key is noted in ``got``, unless opening reported it.
     A part without keys is noted.  ``named``: the offset of a record that is in the index and does
     not count, -1 for none.
     """
     cdef Cursor cursor
     cdef Record record
     cdef const char *data
-    cdef int64_t rc
+    cdef int64_t rc, bad, field
     cdef int64_t until = start               # read up to there
     cdef bint keyed = False
     cursor_init(&cursor, store, start, stop)
@@ -365,12 +364,13 @@ cdef int64_t query_walk(
         rc = cursor_next(&cursor, &record, &data)
         if rc == E_CORRUPT:
             keyed = keyed or begins >= 0     # damaged bytes may have had keys
-            got.bad_offset = cursor.at
-            got.field = cursor.field
+            bad = cursor.at
+            field = cursor.field
             rc = cursor_resync(&cursor)
-            if rc > 0 and not store.view.owned_elsewhere \
-                    and not is_told_damage(&store.recovery, got.bad_offset):
-                rc = E_CORRUPT
+            if rc > 0 and got.passed_over == 0 and not store.view.owned_elsewhere \
+                    and not is_told_damage(&store.recovery, bad):
+                got.passed_over = bad + 1
+                got.passed_field = field
             if rc > 0:
                 continue
         if rc <= 0:
