@@ -247,8 +247,8 @@ def find(
                     found = list(deque(good, maxlen=number))
                 hits.update((message.physical_offset, message) for message in found)
                 progress.done += 1
-        for error in opened._passed_over.values():
-            damaged.add("the log", error)
+        for passed in opened._passed_over.values():
+            damaged.add("the log", passed)
         if not hits:
             damaged.check()
             where = f"topic {topic!r}" if topic is not None else "any topic"
