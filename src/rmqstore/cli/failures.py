@@ -34,6 +34,7 @@ INTERRUPTED = 130
 _ARGUMENTS = (
     ("on_corruption='fill'", "--on-corruption", " fill"),
     ("verify='full'", "--verify", " full"),
+    ("config=,", "--config", ","),
 )
 _READING = (
     ("in config=", "in the file of --config"),

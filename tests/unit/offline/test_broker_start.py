@@ -58,6 +58,7 @@ def test_a_closed_store_starts(root):
 def test_beside_its_owner_and_after_a_kill(root):
     with rmqstore.open(root, "r+") as store:
         store.put("T", b"x", queue_id=1)
+        store.flush()
         found = start(root)
     assert (found.broker, [one.kind for one in found.findings]) == ("starts", ["abort"])
     (root / "abort").touch()
