@@ -35,7 +35,7 @@ def verdict_facts(verdict: BrokerStart) -> dict[str, Any]:
 
 
 def verdict_fields(verdict: BrokerStart) -> list[tuple[str, str]]:
-    """Return for people what is behind a verdict, the log line that a broker writes first."""
+    """Return the reasons of a verdict as fields, the broker's own log line first."""
     found = [one for one in verdict.findings if one.severity != "warn"]
     fields = [("its log", _line(verdict.line))] if verdict.line else []
     fields += [("problem", _text(one)) for one in found[:_SHOWN]]

@@ -1,4 +1,4 @@
-"""Files that a 4.9.3 broker maps at its start: their names, lengths, and what is in the way.
+"""Files that a 4.9.3 broker maps at its start: their names and lengths, and obstacles.
 
 Source: ``store/MappedFileQueue.java doLoad``, ``store/MappedFile.java init``,
 ``store/DefaultMessageStore.java loadConsumeQueue``, ``store/ConsumeQueueExt.java load``,
@@ -129,7 +129,7 @@ def load_findings(
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
-    """Return what is in the way of the files in the store's own directory."""
+    """Return obstacles to the files in the store's own directory."""
     for name, line in (
         (paths.LOCK, "Failed to initialize"),
         (paths.CHECKPOINT, "load exception"),

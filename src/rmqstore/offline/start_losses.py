@@ -43,7 +43,7 @@ _BEHIND_LINE = (
 def loss_findings(
     opened: MessageStore, root: Path, directories: Sequence[Path], sizes: FileSizes
 ) -> Iterator[Finding]:
-    """Return what a start loses or has lost already, of a store whose files all load."""
+    """Return losses, by a start or before it, of a store whose files all load."""
     log = sorted(
         (start, one.path)
         for directory in directories
@@ -149,7 +149,7 @@ class _QueueEnds:
                     self._short.append((queue, end, has_files))
 
     def behind_log_end(self) -> Iterator[Finding]:
-        """Return what a closed store names of the log that is not there."""
+        """Return the end of a closed store's log that is named and not there."""
         end = self._opened.recovery.log_end
         for one in self._opened.recovery.ranges:
             if one.kind == "damaged" and one.start == end:

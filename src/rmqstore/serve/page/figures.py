@@ -56,7 +56,7 @@ def overview(
     }
     ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
     system = {name for name in store.topics if name.startswith(_RETRY) or is_built_in(name)}
-    # Topics of users come first, and of these the busiest: what was ever put to them.
+    # Topics of users come first, and of these the busiest: by all messages ever put to them.
     names = sorted(
         store.topics,
         key=lambda name: (name in system, name.startswith(_DEAD), -ends.get(name, 0), name),

@@ -61,7 +61,7 @@ class SeenStore:
 
 
 def seen(path: str) -> SeenStore:
-    """Return what this host sees of a store, for tasks to compare.
+    """Return a store as this host sees it, for tasks to compare.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _not_visible(path: str, what: str = "") -> StoreNotVisibleError:
 
 
 def _first_record(file: Path) -> str:
-    """Return a digest of what a file begins with; "" where that is no record."""
+    """Return a digest of a file's first record; "" where there is none."""
     import xxhash
 
     try:

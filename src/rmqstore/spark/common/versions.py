@@ -1,4 +1,4 @@
-"""Whether PySpark is new enough: looked at before what older ones lack is imported."""
+"""Version check of PySpark, before names are imported that older ones lack."""
 
 from __future__ import annotations
 

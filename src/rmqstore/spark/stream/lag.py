@@ -81,7 +81,7 @@ class Lag:
 
     @property
     def age(self) -> timedelta | None:
-        """How long ago :attr:`as_of` is; what was put since is in no figure here."""
+        """Time since :attr:`as_of`; messages put since are in no figure here."""
         return None if self.as_of is None else max(datetime.now(UTC) - self.as_of, timedelta(0))
 
     @property
