@@ -20,7 +20,10 @@ from rmqstore.logfiles import NO_FILE
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Deflated", "deflate", "inflate"]
+__all__ = ["BODY_MARK", "Deflated", "deflate", "inflate"]
+
+BODY_MARK = "[not inflated] "
+"""Mark before a body shown as stored, where no field has the reason."""
 
 _TYPE_SHIFT = 8
 _TYPE_MASK = 7

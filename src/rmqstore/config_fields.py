@@ -45,7 +45,7 @@ _HOST = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 class DefaultSize(int):
     """A file size that nobody set: 4.9.3's default, which gives way to that of a store's files.
 
-    Equal to the same number; a configuration that has one is unequal to one that has the number.
+    Equal to the same number, but makes a configuration unequal to one with that number.
     """
 
     __slots__ = ()

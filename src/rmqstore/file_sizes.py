@@ -36,7 +36,7 @@ def with_sizes_of(config: StoreConfig, in_force: StoreConfig) -> StoreConfig:
 def size_notes(
     config: StoreConfig, in_force: StoreConfig, found: Mapping[str, Any], left_open: Collection[str]
 ) -> list[str]:
-    """Return notes on sizes that the files contradict, and on those that no file shows.
+    """Return notes on sizes that the files contradict, and on sizes that no file shows.
 
     Parameters
     ----------

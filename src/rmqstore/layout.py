@@ -110,17 +110,11 @@ def _split(name: str, value: str | None, default: str) -> list[str]:
     """Return the paths that a field names, without repetitions."""
     parts = (default if value is None else value).strip().rstrip(_SPLITTER).split(_SPLITTER)
     for part in parts if value is not None else ():
-        joined = (
-            ":" in part and not Path(part).is_dir()
-        )  # as in $PATH: 4.9.3 makes such a directory
+        joined = ":" in part and not Path(part).is_dir()  # of which 4.9.3 makes one directory
         if not part or part != part.strip() or joined:
+            hint = f", not ':'; a directory named {part!r} has to be made by hand" if joined else ""
             raise ValueError(
-                f"{name} is {value!r}, must be paths with a ',' and no space between two"
-                + (
-                    f", not ':'; a directory named {part!r} has to be made by hand"
-                    if joined
-                    else ""
-                )
+                f"{name} is {value!r}, must be paths with a ',' and no space between two{hint}"
             )
     return [part for part in dict.fromkeys(parts) if part]
 
@@ -250,7 +244,7 @@ def stores_near(path: str) -> list[str]:
 
 
 def store_around(path: str | os.PathLike[str]) -> str | None:
-    """Return the store that one of whose own directories a path is, or lies in.
+    """Return the store that a path lies in, in one of the store's own directories.
 
     Parameters
     ----------
@@ -271,7 +265,7 @@ def store_around(path: str | os.PathLike[str]) -> str | None:
 
 
 def _belongs(entry: Path) -> bool:
-    """Tell whether what has the name of a part of a store has other parts beside it."""
+    """Whether a path named like a part of a store has other parts beside it."""
     parts = {paths.COMMIT_LOG, paths.CONSUME_QUEUE}
     if entry.name in parts:
         files = {paths.CHECKPOINT, paths.ABORT, paths.LOCK}
@@ -301,7 +295,7 @@ def refuse_inside(path: str) -> None:
                 "or one that is empty or not there yet"
             )
     except PermissionError:
-        pass  # as opening it says
+        pass  # opening it reports that
 
 
 def _is_store(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Symbolic links in a store: followed everywhere; those that lead nowhere are named."""
+"""Symbolic links in a store: followed everywhere, and named where they lead nowhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def broken_links(root: str, log: Iterable[Path]) -> list[str]:
 
     Notes
     -----
-    Of queues the core knows, which lists them.
+    Links of queues come from the core, which lists them.
     """
     found = [*_within(Path(root), paths.STORE_ENTRIES.__contains__)]
     found += _within(Path(root, paths.CONFIG), _is_json)
@@ -69,15 +69,15 @@ def broken_links(root: str, log: Iterable[Path]) -> list[str]:
 
 
 def broken_files(directory: Path) -> Iterator[str]:
-    """Go through the links that lead nowhere and stand for files of a log or queue, as texts."""
+    """Go through the broken links in place of files of a log or queue, as texts."""
     return _within(directory, _is_log)
 
 
 def files_below(directory: Path) -> Iterator[Path]:
     """Go through the regular files below a directory in the order of their names.
 
-    Links to files and directories count as what they lead to, one that leads back above itself as
-    nothing. A directory that is not there, or goes meanwhile, has no files.
+    Links to files and directories count as their targets; a link back above itself is left out. A
+    directory that is not there, or goes meanwhile, has no files.
     """
     return _files_below(directory, frozenset())
 
@@ -101,7 +101,7 @@ def _files_below(directory: Path, above: frozenset[tuple[int, int]]) -> Iterator
 
 
 def target_of(path: Path) -> Path:
-    """Return the file that stands for ``path``: what it is a link to, or itself.
+    """Return the target of a link, or the path itself if it is none.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def _is_log(name: str) -> bool:
 
 
 def _within(directory: Path, matches: Callable[[str], bool]) -> Iterator[str]:
-    """Go through the broken links in a directory whose names are those of a store."""
+    """Go through the broken links in a directory, of the names that match."""
     try:
         with os.scandir(directory) as entries:
             links = sorted(entry.name for entry in entries if entry.is_symlink())

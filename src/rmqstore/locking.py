@@ -25,7 +25,6 @@ from rmqstore.store import MessageStore
 __all__ = ["is_owned", "locked", "open_for_writing", "wait_until_free"]
 
 _POLL_SECONDS = 0.01
-# Of a file system without locks on directories.
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -134,7 +133,7 @@ def locked(path: str, timeout: float) -> Iterator[None]:
         except FileNotFoundError:
             yield
             return
-        held.callback(fcntl.flock, directory, fcntl.LOCK_UN)  # a forked child may have it too
+        held.callback(_unlock_directory, directory)
         while not _take(_lock_directory, directory):
             _wait(path, timeout, until)
         with contextlib.suppress(FileNotFoundError):
@@ -151,7 +150,7 @@ def _opened(path: str | Path, flags: int, held: contextlib.ExitStack) -> int:
 
 
 def _take(lock: Callable[..., object], *arguments: int) -> bool:
-    """Take a lock, and tell whether nobody else has it."""
+    """Take a lock; False if somebody else has it."""
     try:
         lock(*arguments)
     except (BlockingIOError, PermissionError):
@@ -160,13 +159,27 @@ def _take(lock: Callable[..., object], *arguments: int) -> bool:
 
 
 def _lock_directory(fd: int) -> None:
-    """Lock a directory where the file system can, and mark it for those who ask for an owner."""
-    try:
+    """Lock a directory where the file system can, and mark it for queries of the owner."""
+    with _where_supported():
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with _where_supported():
+        _lock_first_byte(fd, fcntl.F_RDLCK)
+
+
+def _unlock_directory(fd: int) -> None:
+    """Release the lock: a forked child may have the descriptor too."""
+    with _where_supported():
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def _where_supported() -> Iterator[None]:
+    """Pass over the errors of a file system without locks on directories."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-    _lock_first_byte(fd, fcntl.F_RDLCK)
 
 
 def _lock_first_byte(fd: int, kind: int) -> None:

@@ -1,4 +1,4 @@
-"""Files of a log: which has an offset; those that are missing, or shorter than made."""
+"""Files of a log: the file of an offset; files that are missing, or shorter than made."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NO_FILE = "<record>"
 
 
 def log_file(directories: tuple[str, ...] | None, offset: int) -> str:
-    """Return the path of the file that has a physical offset, as far as the files tell.
+    """Return the path of the file that has a physical offset, by the names of the files.
 
     Parameters
     ----------
     directories : tuple of str, or None
-        Those that the log lies in; None: there is none.
+        Directories of the log; None: there is no log.
     offset : int
         Physical offset in bytes.
     """

@@ -79,7 +79,7 @@ CONSUMER_FILTER_JSON = "consumerFilter.json"
 
 TOPIC_MAX_LENGTH = 127
 TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
-_STORED_TOPIC_BYTES = 32767  # what a record of RocketMQ 5 can name
+_STORED_TOPIC_BYTES = 32767  # longest name in a record of RocketMQ 5
 
 _OFFSET_DIGITS = 20
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
@@ -90,12 +90,12 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether a client may name the topic: 1 to 127 of ``[%|a-zA-Z0-9_-]``."""
+    """Whether a client may name the topic: 1 to 127 of ``[%|a-zA-Z0-9_-]``."""
     return TOPIC_NAME.fullmatch(name) is not None
 
 
 def is_stored_topic_name(name: str) -> bool:
-    """Tell whether a topic on a disk can have the name: text that can be a directory's, no path.
+    """Whether a topic on a disk can have the name: text that a directory can have, and no path.
 
     Brokers before 4.7 took nearly any name, and RocketMQ 5 writes some of up to 32,767 bytes.
     """

@@ -141,9 +141,7 @@ class TopicRegistry:
 
     def make(self, *entries: TopicConfig) -> None:
         """Enter the topics that are not there; all are on the disk when this returns."""
-        self.change({
-            entry.topic_name: partial(_unless_there, entry) for entry in entries
-        })  # fmt: skip
+        self.change({entry.topic_name: partial(_unless_there, entry) for entry in entries})
 
     def change(self, changes: Mapping[str, Change]) -> None:
         """Enter topics or change their entries, and wait until all are on the disk.

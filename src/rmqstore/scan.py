@@ -402,8 +402,8 @@ class ScanningEngine(_core.Engine):
             heads of all records, which are read once while the store is open. In a longer one
             a file is bounded by its first record and those of its neighbours, with a margin of
             an hour, and where one begins before the file in front of it a clock leapt and all
-            files are read: missed is what a clock stamped wrongly by more than an hour in a file
-            that does not show it.
+            files are read: records that a clock stamped wrongly by more than an hour, in a file
+            that does not show it, are missed.
         tags : str, optional
             ``"TagA || TagB"``; compared exactly. ``"*"`` matches all.
         keys : str or iterable of str, optional

@@ -48,7 +48,7 @@ __all__ = ["MessageStore", "Mode"]
 
 Mode = Literal["r", "r+", "a"]
 
-# A field of each kind of files, and its bit of those that the core has for inferred sizes.
+# A size field of each kind of file, and the core's bit for inferring it.
 _SIZES = {
     "mapped_file_size_commit_log": 1,
     "mapped_file_size_consume_queue": 2,
@@ -364,10 +364,10 @@ class MessageStore(
         return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
 
     def _topic_changed(self, name: str, entry: TopicConfig | None) -> None:
-        """Have the core know a topic whose entry is there, or has changed.
+        """Pass a topic's new or changed entry to the core.
 
-        A put to a known topic does not look at its name: one that no client may use has no queues
-        to write.
+        A put to a known topic does not check its name, so that a topic which no client may name
+        gets no queues to write.
         """
         if entry is not None and not self.closed and paths.is_stored_topic_name(name):
             self._set_topic(name, entry.write_queue_nums if paths.is_topic_name(name) else 0)

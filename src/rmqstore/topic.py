@@ -355,8 +355,8 @@ class Queue:
         -----
         The first call reads the heads of a log of up to 1 GiB, for whether a clock was set back:
         then the queue is read one message after the other instead of by bisection. In a longer
-        log that is told by the first records of its files, and each call allows for a leap of an
-        hour; a greater one that they do not show may hide messages.
+        log the first records of its files decide, and each call allows for a leap of an hour; a
+        greater leap that they do not show may hide messages.
         Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
         """
         # A plain integer needs no conversion: that alone would take a third of the time.

@@ -1,6 +1,6 @@
 """Progress of a Spark stream, from the checkpoint that Spark keeps itself; no PySpark is needed.
 
-``offsets/N`` has where batch N ends, ``commits/N`` says that it is done.
+``offsets/N``: where batch N ends; ``commits/N``: batch N is done.
 
 Source: Spark, ``OffsetSeqLog``, ``CommitLog``; the offsets are those of
 :mod:`rmqstore.spark.stream.offsets`.
@@ -23,12 +23,12 @@ _METADATA = 1  # line of offsets/N; the sources follow
 
 
 class CheckpointError(ValueError):
-    """A directory is no checkpoint of a stream that reads this store; the message names it."""
+    """A directory that is no checkpoint of a stream of this store; the message names it."""
 
 
 @dataclass(frozen=True)
 class CheckpointProgress:
-    """How far a stream has come in one store.
+    """Progress of a stream in one store.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def read_checkpoint(directory: str, store: str) -> CheckpointProgress:
     if batch is None:
         raise CheckpointError(f"{root}: no batch is done yet")
     path = root / "offsets" / str(batch)
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     if not lines[0].startswith("v"):
         raise CheckpointError(f"{path}: begins with {lines[0][:20]!r}, not with a version")
     offsets: dict[str, dict[int, int]] = {}
@@ -113,7 +113,7 @@ def _positions(lines: list[str], path: Path) -> Iterator[dict[QueueName, int]]:
             for one in each:
                 if isinstance(one, dict) and "v" in one and "q" in one:
                     yield flat(one["q"])
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{path}: an offset is not as it was written: {error}") from None
 
 

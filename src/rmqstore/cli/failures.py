@@ -30,7 +30,7 @@ LOCKED = 3
 UNREADABLE = 4
 INTERRUPTED = 130
 
-# Python's words for what an option says: the option, and its value.
+# Arguments of Python, each with the option and its value.
 _ARGUMENTS = (
     ("on_corruption='fill'", "--on-corruption", " fill"),
     ("verify='full'", "--verify", " full"),
@@ -86,14 +86,14 @@ class CliError(click.ClickException):
 def in_options(text: str, verb: click.Command | None) -> str:
     """Return an error or a warning of the library in the words of the command line.
 
-    What a verb has no option for, ``serve`` has.
+    An option that the verb lacks is shown as one of ``serve``.
     """
     known = {option for one in verb.params for option in one.opts} if verb is not None else set()
-    for argument, said in _READING:
-        text = text.replace(argument, said)
+    for argument, words in _READING:
+        text = text.replace(argument, words)
     for argument, option, value in _ARGUMENTS:
-        said = option + value
-        text = text.replace(argument, said if option in known else f"'rmqstore serve {said}'")
+        words = option + value
+        text = text.replace(argument, words if option in known else f"'rmqstore serve {words}'")
     return text
 
 
@@ -115,7 +115,7 @@ def report(error: Exception, verb: click.Command | None = None) -> int:
 
 
 def _advice(message: str) -> str:
-    """Return what to do about a store that does not fit, unless the error itself says it."""
+    """Return what to do about a store that does not fit, unless the error itself has it."""
     if "RocketMQ 5" in message:
         return "verbs that only read show what is in it"
     if "; " in message or "DLedger" in message:

@@ -142,9 +142,9 @@ def _of_groups(opened: MessageStore, group: str | None, topic: str | None) -> li
 
 
 def _of_stream(opened: MessageStore, checkpoint: str, topic: str | None) -> list[Lag]:
-    """Return how far a stream is behind what is in the store now, and say how old its progress is.
+    """Return the lag of a stream behind the store as it is, and print the age of its progress.
 
-    In the place of the group is the query's id.
+    The group is the query's id.
     """
     from rmqstore.cli.checkpoint import CheckpointError, read_checkpoint
     from rmqstore.consume.lag import lag_of

@@ -17,10 +17,7 @@ from rmqstore.errors import StoreError
 if TYPE_CHECKING:
     from rmqstore._core import Message
 
-__all__ = ["BODY_MARK", "Bodies", "Failed", "MessageLines", "formatted", "json_lines"]
-
-BODY_MARK = "[not inflated] "
-"""What stands before a body that is shown as stored, where no field says so."""
+__all__ = ["Bodies", "Failed", "MessageLines", "formatted", "json_lines"]
 
 Failed = list[tuple["Message", StoreError]]
 """Messages whose bodies cannot be inflated, and why."""
@@ -32,7 +29,7 @@ _REPORTED = 10  # bodies, each on a line
 
 
 class Bodies:
-    """Bodies as shown: those that cannot be inflated are counted, the first of them reported."""
+    """Bodies as shown; counts those that cannot be inflated, and reports the first."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.message_lines import BODY_MARK, Bodies
+from rmqstore.bodies import BODY_MARK
+from rmqstore.cli.message_lines import Bodies
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
 from rmqstore.cli.text import plural, printable

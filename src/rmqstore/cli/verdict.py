@@ -35,13 +35,13 @@ def verdict_facts(verdict: BrokerStart) -> dict[str, Any]:
 
 
 def verdict_fields(verdict: BrokerStart) -> list[tuple[str, str]]:
-    """Return for people what is behind a verdict, the log line that a broker writes first."""
+    """Return the reasons of a verdict as fields, the broker's own log line first."""
     found = [one for one in verdict.findings if one.severity != "warn"]
     fields = [("its log", _line(verdict.line))] if verdict.line else []
     fields += [("problem", _text(one)) for one in found[:_SHOWN]]
     if len(found) > _SHOWN:
         fields.append(("problem", f"and {len(found) - _SHOWN:,} more: -o jsonl has them all"))
-    kinds = ("abort", "newer-format")  # of which the state and the notes tell
+    kinds = ("abort", "newer-format")  # shown by the state and the notes
     warned = [one for one in verdict.findings if one.severity == "warn" and one.kind not in kinds]
     return fields + [("warning", _text(one)) for one in warned[:_SHOWN]]
 

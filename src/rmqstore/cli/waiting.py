@@ -116,7 +116,7 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
 
 
 def _with_error(columns: tuple[Column, ...], damaged: list[str]) -> tuple[Column, ...]:
-    """Return the columns, with one for what is damaged if anything is."""
+    """Return the columns, with one for errors if anything is damaged."""
     return (*columns, Column("error", least=24)) if damaged else columns
 
 

@@ -141,7 +141,7 @@ class MessageSelection:
         return found
 
     def in_time(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """Leave out what was stored at another time, which a clock set back puts between."""
+        """Leave out messages stored at another time, which a clock set back puts between."""
         since = self.start.value if self.start and self.start.kind == "time" else INT64_MIN
         until = self.stop.value if self.stop and self.stop.kind == "time" else INT64_MAX
         if (since, until) == (INT64_MIN, INT64_MAX):

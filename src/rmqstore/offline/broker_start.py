@@ -1,4 +1,4 @@
-"""The start of a 4.9.3 broker on a store, foretold from its files: whether it loads, what it loses.
+"""Start of a 4.9.3 broker on a store, predicted from its files: whether it loads, what it loses.
 
 Source: ``broker/BrokerController.java initialize``, ``common/ConfigManager.java load``,
 ``store/DefaultMessageStore.java load``, ``start``.
@@ -29,18 +29,18 @@ __all__ = ["broker_start", "broker_start_of"]
 def broker_start(
     path: str | os.PathLike[str], *, config: StoreConfig | str | os.PathLike[str] | None = None
 ) -> BrokerStart:
-    """Foretell the start of a 4.9.3 broker on a store, and check what its ``load`` checks.
+    """Predict the start of a 4.9.3 broker on a store, by the checks of its ``load``.
 
-    Only names, lengths and the ends of files are looked at, and nothing is changed: it works on a
-    copy, on a dead disk and beside a live owner, of which it tells what a start would find if the
-    owner were killed now.
+    Only names, lengths and the ends of files are looked at, and nothing is changed. Works on a
+    copy, on a dead disk and beside a live owner; there the verdict is on a start if the owner were
+    killed now.
 
     Parameters
     ----------
     path : path-like
         Directory of the store.
     config : StoreConfig or path of a broker.conf, optional
-        The broker's. Sizes that it does not set are those of the files, as with the right
+        The broker's. Sizes that it does not set are taken from the files, as with the right
         configuration.
 
     Returns
@@ -77,7 +77,7 @@ def broker_start(
 
 
 def broker_start_of(opened: MessageStore, config: StoreConfig | None = None) -> BrokerStart:
-    """Return the same for a store that is open with ``"r"``, and the configuration of then."""
+    """Return the same for a store open with ``"r"``, and the configuration it was opened with."""
     root = Path(opened.path)
     sizes = FileSizes.of(opened.config, config)
     directories = log_directories(opened.path, opened.config)

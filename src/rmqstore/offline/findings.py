@@ -10,7 +10,7 @@ __all__ = ["BrokerStart", "Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a 4.9.3 broker meets at its start.
+    """A finding of a 4.9.3 broker's start.
 
     Attributes
     ----------
@@ -23,9 +23,9 @@ class Finding:
     offset : int or None
         In the file's log or queue, in bytes.
     message : str
-        What is wrong, and what to do.
+        The problem, and the way on.
     line : str or None
-        The broker's own log line; None where it says nothing.
+        The broker's own log line; None where it writes none.
     messages : int
         Messages that are lost.
     by_start : bool

@@ -1,4 +1,4 @@
-"""Files that a 4.9.3 broker maps at its start: their names, lengths, and what is in the way.
+"""Files that a 4.9.3 broker maps at its start: their names and lengths, and obstacles.
 
 Source: ``store/MappedFileQueue.java doLoad``, ``store/MappedFile.java init``,
 ``store/DefaultMessageStore.java loadConsumeQueue``, ``store/ConsumeQueueExt.java load``,
@@ -27,6 +27,7 @@ _JAVA_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT_BITS, _LONG_BITS = 32, 64
 _LENGTH_LINE = "{}\t{} length not matched message store config value, please check it manually"
 _MOVE = "move it out of the directory"
+_EXT_BYTES = StoreConfig.mapped_file_size_consume_queue_ext  # where no file shows its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class FileSizes:
     ext : int
         Of the ext files; 0: as the files are.
     configured : dict of str to int
-        Those that a configuration sets, by field; the broker has them, whatever the files are.
+        Sizes that a configuration sets, by field; the broker has them, whatever the files are.
     """
 
     log: int
@@ -118,7 +119,7 @@ def load_findings(
 ) -> Iterator[Finding]:
     """Return what stops the load of the store's files, in the order in which a broker meets it.
 
-    ``ext``: whether the broker reads ext files; ``None``: as the files tell.
+    ``ext``: whether the broker reads ext files; ``None``: if there are some.
     """
     yield from _store_findings(root)
     for directory in directories:
@@ -128,7 +129,7 @@ def load_findings(
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
-    """Return what is in the way of the files in the store's own directory."""
+    """Return obstacles to the files in the store's own directory."""
     for name, line in (
         (paths.LOCK, "Failed to initialize"),
         (paths.CHECKPOINT, "load exception"),
@@ -237,7 +238,7 @@ def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterat
             found = listed(extra)
             if found:
                 lengths = Counter(one.size for one in found if one.size > 0)
-                usual = lengths.most_common(1)[0][0] if lengths else 0
+                usual = lengths.most_common(1)[0][0] if lengths else _EXT_BYTES
                 yield from _mapped(root, extra, sizes.ext or usual, sizes.named(ext_field))
 
 

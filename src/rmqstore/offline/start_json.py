@@ -16,34 +16,20 @@ from typing import TYPE_CHECKING, Literal
 from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.offline.findings import Finding
-from rmqstore.offline.log_writer import SCHEDULE_TOPIC
+from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from rmqstore.topic import Topic
 
 __all__ = ["json_findings"]
 
-# In the order in which a broker loads them, with what it begins without if a file says nothing.
+# In a broker's order of loading, with what it begins without if a file has nothing.
 _FILES = (
     (paths.TOPICS_JSON, "topics"),
     (paths.CONSUMER_OFFSET_JSON, "offsets of the consumer groups"),
     (paths.SUBSCRIPTION_GROUP_JSON, "consumer groups"),
     (paths.CONSUMER_FILTER_JSON, "filters of consumers"),
     (paths.DELAY_OFFSET_JSON, "offsets of the delayed messages, which are delivered again"),
-)
-# Made at every start, or written without an entry.
-_OWN_TOPICS = frozenset(
-    (
-        "TBW102",
-        "SELF_TEST_TOPIC",
-        "BenchmarkTest",
-        "OFFSET_MOVED_EVENT",
-        SCHEDULE_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    )
 )
 _SHOWN = 3
 _NO_TOPIC_LINE = "the topic {} not exist, consumer: ..."
@@ -52,7 +38,7 @@ State = Literal["good", "nothing", "torn"]
 
 
 def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
-    """Return what a broker meets in the JSON files; ``topics`` are those that the store shows."""
+    """Return what a broker meets in the JSON files; ``topics``: of the store."""
     shown = list(topics)
     unknown = True
     for name, without in _FILES:
@@ -105,7 +91,7 @@ def _unknown_topics(topics: Iterable[Topic]) -> Iterator[Finding]:
     counts = {
         topic.name: sum(map(len, topic.values()))
         for topic in topics
-        if topic.name not in _OWN_TOPICS
+        if topic.name not in SYSTEM_TOPICS  # made at every start, or written without an entry
     }
     names = [name for name, count in counts.items() if count]
     if names:

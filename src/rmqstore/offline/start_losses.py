@@ -43,7 +43,7 @@ _BEHIND_LINE = (
 def loss_findings(
     opened: MessageStore, root: Path, directories: Sequence[Path], sizes: FileSizes
 ) -> Iterator[Finding]:
-    """Return what a start loses or has lost already, of a store whose files all load."""
+    """Return losses, by a start or before it, of a store whose files all load."""
     log = sorted(
         (start, one.path)
         for directory in directories
@@ -105,7 +105,8 @@ def _damage(
     damaged = [one for one in opened.recovery.ranges if one.kind == "damaged" and one.start < end]
     met = next((one for one in damaged if one.start >= from_file), None)
     for one in damaged:
-        path = next(path for start, path in reversed(log) if start <= one.start)
+        # A live owner may have removed the file since.
+        path = next((path for start, path in reversed(log) if start <= one.start), log[0][1])
         lost = _behind(opened, one.stop) if one is met else 0
         message = f"bytes {one.start} to {one.stop} of the log are damaged ({one.reason})"
         line = None
@@ -148,7 +149,7 @@ class _QueueEnds:
                     self._short.append((queue, end, has_files))
 
     def behind_log_end(self) -> Iterator[Finding]:
-        """Return what a closed store names of the log that is not there."""
+        """Return the end of a closed store's log that is named and not there."""
         end = self._opened.recovery.log_end
         for one in self._opened.recovery.ranges:
             if one.kind == "damaged" and one.start == end:
@@ -209,7 +210,10 @@ def _queue_end(directory: Path, size: int) -> tuple[int, int, bool]:
 
 def _used_units(path: str, count: int) -> tuple[int, int]:
     """Return how many units a queue's file has, and where the last one's record ends."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0, 0  # a live owner removed it
     try:
         low, high, physical = 0, count, 0
         while low < high:

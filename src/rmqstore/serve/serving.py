@@ -84,7 +84,7 @@ def serve(
         Where ``/metrics`` for Prometheus is, and a page for people at ``/``: on 127.0.0.1. 0
         takes a free port. By default there is neither.
     keep : int or "forever", optional
-        Hours that messages are kept; by default as the configuration says.
+        Hours that messages are kept; by default those of the configuration.
     vip : bool, optional
         False leaves the port minus two alone: whoever listens there gets what clients send whose
         VIP channel is on.

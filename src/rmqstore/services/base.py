@@ -60,7 +60,7 @@ class ServicedEngine(_core.Engine):
     def _undo_start(self) -> None:
         """Give up a store whose start failed: nothing is written, and it does not count as closed.
 
-        It is as before where it was closed and nothing has changed; one that was killed stays so.
+        A store that was closed and has not changed is left closed; a killed one stays killed.
         """
         if self._housekeeper_made is not None:
             self._housekeeper_made.stop()

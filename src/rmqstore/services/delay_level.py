@@ -1,4 +1,4 @@
-"""How far the delivery of a delay level has come, and what of it failed.
+"""Delivery state of a delay level: its progress, and messages that failed.
 
 Source: ``store/schedule/ScheduleMessageService.java``.
 """
@@ -16,7 +16,7 @@ _STEP_MILLIS = 100  # steps of the clock this close count as one
 
 @dataclass
 class DelayLevel:
-    """How far a delay level has come."""
+    """Delivery state of a delay level."""
 
     number: int
     millis: int
@@ -41,8 +41,8 @@ class DelayLevel:
     def note_clock(self, due: int, now: int, stop: int) -> None:
         """Note that a message is due later than its delay from now: the clock went back.
 
-        What is in the queue is then due no later than its delay from here, where 4.9.3 delivers it
-        at once, and early.
+        Messages in the queue are then due no later than their delay from here, where 4.9.3
+        delivers them at once, and early.
         """
         latest = now + self.millis
         self.steps = [(end, min(limit, latest)) for end, limit in self.steps if end > self.offset]

@@ -130,7 +130,7 @@ class HalfQueue:
         self._enter(Half(offset, message.physical_offset, key), older)
 
     def _add_damaged(self, offset: int, physical_offset: int, error: Exception) -> None:
-        """Enter a half message of which no more is known than where it is."""
+        """Enter a half message of which only the place is known."""
         if offset in self._ended_ahead:
             self._ended_ahead.discard(offset)
             return

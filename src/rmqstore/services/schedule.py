@@ -288,7 +288,7 @@ class ScheduleEngine(ServicedEngine):
     def _deliver_level(self, level: DelayLevel) -> int | None:
         """Deliver a batch of a level; when the next is due, 0 for now, ``None`` if none waits.
 
-        What cannot be delivered by itself is left, and tried again: those behind it go on.
+        A message that cannot be delivered is left and tried again; delivery goes on behind it.
         """
         first, stop = self._bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
         self._retry_failed(level, first)
@@ -351,7 +351,7 @@ class ScheduleEngine(ServicedEngine):
         level.retry_at = time.monotonic() + _RETRY_SECONDS
 
     def _deliver(self, level: DelayLevel, unit: Waiting) -> None:
-        """Store a message that is due in its real topic; one that names none is skipped."""
+        """Store a due message in its real topic; skip it if it names none."""
         message = read_record(self, unit.physical_offset)
         if message is None:
             return  # removed, as 4.9.3 passes it over
@@ -422,9 +422,9 @@ class ScheduleEngine(ServicedEngine):
         Returns
         -------
         list of Delayed
-            The one that is due first comes first.  ``message`` has the topic and the queue that it
-            will be delivered to; its offsets are where it waits.  Those whose delivery fails, and
-            those whose record is damaged, are among them, with an ``error``.
+            By due time, earliest first.  ``message`` has the topic and the queue that it
+            will be delivered to; its offsets are where it waits.  Failed deliveries and damaged
+            records are included, with an ``error``.
 
         Raises
         ------

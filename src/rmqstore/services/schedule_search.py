@@ -227,8 +227,8 @@ def find_delivered(
                     "which may be delivered again: %s",
                     store.path, place.queue_id, place.topic, error,
                 )  # fmt: skip
-        # Delivery goes in order, but for those that failed: behind very many that were not
-        # delivered there is none that was.
+        # Delivery goes in order, but for messages that failed: behind very many undelivered ones
+        # none was delivered.
         starts = {
             level: stop for level, (stop, more) in asked.items() if more and level in delivered
         }

@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
 
 def is_system_topic(name: str) -> bool:
-    """Tell whether a topic is one of any broker's own, which nobody may make, change or delete."""
+    """Whether it is a built-in topic of any broker, which nobody may make, change or delete."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
 
@@ -74,7 +74,7 @@ def has_one_queue(topic: str) -> bool:
 
 
 def real_place(properties: dict[str, str]) -> Place | None:
-    """Return where a message is meant for, ``None`` if its properties do not say so.
+    """Return the destination of a message, ``None`` if its properties name none.
 
     A broker that took any name may have acknowledged it: only a path, and a name too long for a
     record, are none.

@@ -103,7 +103,7 @@ class CheckingEngine(TransactionEngine):
     def _check_half(self, queue: HalfQueue, offset: int) -> MessageIllegalError | None:
         """Put a half message back, and ask for its end; or give it up.
 
-        One that no record can hold once more is asked for where it is; why is returned.
+        One too large to be put back is asked for where it is, and the error returned.
         """
         failed = None
         with self._half_lock:
@@ -146,7 +146,7 @@ class CheckingEngine(TransactionEngine):
         known = self._half_errors.pop((queue.queue_id, half.queue_offset), None)
         if known is not None:
             self._half_errors[queue.queue_id, done.queue_offset] = known
-        # What is known of the half message's end does not change by putting it back.
+        # Putting a half message back does not change what is known of its end.
         if (queue.queue_id, half.queue_offset) in self._fresh_halves:
             self._fresh_halves.discard((queue.queue_id, half.queue_offset))
             self._fresh_halves.add((queue.queue_id, done.queue_offset))

@@ -317,7 +317,7 @@ StoreClosedError, ForkedStoreError
     ) -> Iterator[tuple[Message, str] | tuple[StoreError | OSError, Waiting]]:
         """Yield the half messages in the order of their queue, each with what became of it.
 
-        Of one that cannot be read, why, and its unit.
+        An unreadable one comes as its error and its unit.
         """
         with self._half_lock:
             queues = self._read_halves()

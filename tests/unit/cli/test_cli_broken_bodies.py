@@ -15,7 +15,7 @@ import pytest
 
 import rmqstore
 from rmqstore import StoreConfig
-from rmqstore.cli.message_lines import BODY_MARK
+from rmqstore.bodies import BODY_MARK
 from support import oracle
 from support.command_line import Run
 from support.scan_model import write_store
@@ -72,7 +72,8 @@ def test_cat_goes_on(run: Run, broken: tuple[Path, bytes], where: list[str], bod
         assert rows[BAD]["body_hex"] == stored.hex()
     lines = shown.stderr.splitlines()
     assert re.match(r"rmqstore: o/0 at 5: /\S+/commitlog/0{20}, offset \d+: the ", lines[0])
-    assert lines[1:] == ["rmqstore: 1 compressed body cannot be inflated and is shown as stored"]
+    text = "1 compressed body cannot be inflated and is shown as stored"
+    assert lines[1:] == [f"rmqstore: {text}; leave bodies out with --body none"]
 
 
 def test_other_forms_have_a_mark(run: Run, broken: tuple[Path, bytes]) -> None:

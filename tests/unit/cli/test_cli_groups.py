@@ -138,12 +138,20 @@ def test_what_is_no_progress_of_a_stream(run: Run, root: Path, tmp_path: Path) -
     stream(tmp_path / "foreign", '{"logOffset":3}', done=1)
     stream(tmp_path / "other", source("/data/other", 1), done=1)
     stream(tmp_path / "bad", '{"v":1,"q":{".":{"T":{"0":"x"}}}}', done=1)
+    stream(tmp_path / "cut", '{"v":1,"q":{".":{"T":', done=1)
+    stream(tmp_path / "deep", '{"v":1,"q":' + "[" * 100_000, done=1)
+    stream(tmp_path / "bytes", "", done=1)
+    with (tmp_path / "bytes" / "offsets" / "0").open("ab") as file:
+        file.write(b'{"v":1,"q":{".":{"T":{"0":"\xff"}}}}')
     for name, text in (
         ("nowhere", "nowhere: no checkpoint of a Spark stream: no offsets/ in it"),
         ("new", "no batch is done yet"),
         ("foreign", "of a stream that reads no queue of "),
         ("other", "of a stream that reads no queue of "),
         ("bad", "offsets/0: an offset is not as it was written: "),
+        ("cut", "offsets/0: an offset is not as it was written: "),
+        ("deep", "offsets/0: an offset is not as it was written: "),
+        ("bytes", "offsets/0: an offset is not as it was written: "),
     ):
         result = run("lag", root, "--checkpoint", tmp_path / name)
         assert (result.exit_code, result.stdout) == (4, "")

@@ -104,6 +104,14 @@ def test_a_file_of_another_length(root, directory, number, size, kind):
     assert [one.kind for one in found.findings if one.severity == "stop"] == [kind]
 
 
+def test_an_ext_file_whose_size_no_other_shows(root):
+    file = f"consumequeue_ext/T/0/{0:020d}"
+    (root / file).parent.mkdir(parents=True)
+    (root / file).touch()
+    found = start(root)
+    assert [(one.file, one.kind) for one in found.findings] == [(file, "empty-file")]
+
+
 @pytest.mark.parametrize("name", ["orders", "007", "+1", "-1", ".DS_Store", "99999999999"])
 def test_directories_that_are_no_queue_of_ours(root, name):
     (root / "consumequeue/T" / name).mkdir()

@@ -124,6 +124,26 @@ def test_a_file_missing_in_front_is_told(tmp_path: Path) -> None:
         assert "in front of it is missing" in store.recovery.notes[-1]
 
 
+@pytest.mark.parametrize("content", [b"", b"x"])
+def test_a_file_further_behind_than_the_log_has_units(tmp_path: Path, content: bytes) -> None:
+    """Neither are all files in between made, nor all places in between looked at."""
+    root = damaged_store.make(tmp_path / "store")
+    directory = root / "consumequeue" / "Topic1" / "0"
+    with rmqstore.open(root) as store:
+        wanted = bodies(store, "Topic1", 0)
+    size = damaged_store.CONFIG.mapped_file_size_consume_queue
+    far = directory / f"{size << 32:020d}"
+    far.write_bytes(content.ljust(size, b"\0"))
+    files = sorted(directory.iterdir())
+    for mode in ("r+", "a"):
+        with pytest.raises(rmqstore.IncompatibleStoreError, match=f"{far.name}.* so wide a gap"):
+            rmqstore.open(root, mode)  # type: ignore[call-overload]
+        assert sorted(directory.iterdir()) == files
+        assert not (root / "abort").exists()
+    with rmqstore.open(root) as store:
+        assert bodies(store, "Topic1", 0) == wanted
+
+
 def ways(store: rmqstore.MessageStore) -> dict[str, Callable[[], Sized]]:
     """Each way along a queue to its end."""
     queue = store["Topic1"][0]

@@ -121,6 +121,19 @@ def test_what_cannot_be_entered_is_refused(
     assert client.ask(code, fields, body).code == (1 if way == "reply" else 0)
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("no JSON")])
+def test_an_unforeseen_error_leaves_nothing_parked(
+    server: Server, client: RemotingClient, gate: Gate, error: Exception
+) -> None:
+    gate.error = error
+    gate.open.set()
+    for _ in range(2):
+        assert client.ask(310, SEND, b"x").code == 1
+    gate.error = None
+    assert client.ask(310, SEND, b"x").code == 0
+    assert bodies(server, "t") == [b"x"]
+
+
 def test_many_at_once_are_few_writes(
     server: Server, client: RemotingClient, gate: Gate, wait_until: Callable[..., None]
 ) -> None:

@@ -302,7 +302,7 @@ cdef int64_t file_set_check_size(
 ) noexcept nogil:
     """Refuse a configured size if a file has the size that the files agree on; 0 or a status.
 
-    The files are right: a set rewritten at another size is one that its broker does not load.
+    The files are right: a broker does not load a set that was rewritten at another size.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef char what[FAILURE_WHAT_BYTES]
@@ -356,8 +356,8 @@ cdef enum:
 cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) noexcept nogil:
     """Check before writing: every file has the right size, none is missing.
 
-    Returns how many short files may be completed; LENGTHS_COMPLETED completes them.  Those of a
-    queue can be made from the log: any may be short, and one that is missing counts too.
+    Returns how many short files may be completed; LENGTHS_COMPLETED completes them.  A queue's
+    files can be made from the log: any may be short, and a missing one counts too.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef FileSlot *slot

@@ -33,7 +33,7 @@ cdef struct Checkpoint:
     int64_t logics
     int64_t index
     int64_t confirmed            # of RocketMQ 5: the log had at least this many bytes; 0: unknown
-    int64_t marked               # what the watermark named, whatever became of it; 0: none
+    int64_t marked               # ``dispatched`` of the watermark, also of one given up; 0: none
     int64_t marked_record        # and its last record, -1: none
     Watermark mark
 

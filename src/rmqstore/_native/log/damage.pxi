@@ -97,8 +97,8 @@ cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t st
     return False
 
 
-cdef bint is_told_damage(const Recovery *recovery, int64_t offset) noexcept nogil:
-    """Whether opening told of damage there, or a recovery repairs it."""
+cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept nogil:
+    """Whether opening reported damage there, or a recovery repairs it."""
     cdef const Damage *damage
     cdef int64_t i
     for i in range(recovery.damage_count):

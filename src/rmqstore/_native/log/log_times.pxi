@@ -9,14 +9,14 @@
 #   CLOCK_STEP_MS of margin.  Where a file begins before the one in front of it a clock leapt, and
 #   nothing is skipped.
 #
-# What a store open for writing appends is never older than what is there.
+# Appends of a store open for writing are never older than its records.
 
 cdef enum:
     CLOCK_STEP_MS = 3600000      # the margin: the greatest leap of a clock that firsts allow for
     TIMES_WALKED = 1 << 30
 
     TIMES_ASCEND                 # below the offset asked about
-    TIMES_MAY_ASCEND             # as far as first records say
+    TIMES_MAY_ASCEND             # as far as first records show
     TIMES_LEAPT
 
 
@@ -116,7 +116,7 @@ cdef bint log_is_walked(Store *store, int64_t head) noexcept nogil:
 
 
 cdef FileTimes *times_of(Store *store, int64_t index, int64_t head) noexcept nogil:
-    """What is known of a file of the log; NULL: nothing.  Under the lock.
+    """The entry of a file of the log, up to date; NULL: none.  Under the lock.
 
     The entry is good until the next call.
     """

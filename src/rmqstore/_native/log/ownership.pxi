@@ -48,6 +48,7 @@ cdef int64_t take_locks(Store *store, Failure *failure) noexcept nogil:
         return fail(failure, rc, "lock",
                     "cannot be opened" if store.lock < 0 else "cannot be locked", -1, 0, 0)
     if root_is_lost(store):
+        lock_unmake(store)
         return fail(failure, E_NOT_FOUND, "",
                     "the directory was replaced while its lock was waited for", -1, 0, 0)
     return 0
@@ -92,9 +93,9 @@ cdef int64_t lock_root(Store *store) noexcept nogil:
 
 
 cdef int64_t lock_log(Store *store, Failure *failure) noexcept nogil:
-    """Keep apart stores with one directory for their logs: lock those that lie elsewhere.
+    """Lock the log's directories that lie elsewhere, so that no two stores share one.
 
-    A store whose log lies in its own directory only looks whether another one has it.
+    Of a log in the store's own directory, only look whether another store has it.
     """
     cdef Places *places = store.log.places
     cdef int64_t i, fd, parent, rc
@@ -152,9 +153,9 @@ cdef int64_t open_lock(Store *store) noexcept nogil:
         close(store.lock)
         store.lock = -1
     fd = sys_open_file(store.root, "lock", O_RDWR, &status)
+    store.recovery.made_lock = fd == -ENOENT
     if fd == -ENOENT:
         fd = sys_open_file(store.root, "lock", O_RDWR | O_CREAT, &status)
-        store.recovery.made_lock = fd >= 0
     if fd >= 0:
         store.lock = <int>fd
     lock_give(&open_stores_lock)
@@ -178,7 +179,7 @@ cdef int64_t lock_write_text(Store *store, Failure *failure) noexcept nogil:
 
 cdef void lock_unmake(Store *store) noexcept nogil:
     """Remove `lock`, still locked, if this opening made it and is refused."""
-    if store.recovery.made_lock and not lock_is_lost(store):
+    if store.recovery.made_lock and store.lock >= 0 and not lock_is_lost(store):
         sys_unlink(store.root, "lock")
 
 
@@ -218,7 +219,7 @@ cdef bint root_is_lost(Store *store) noexcept nogil:
     if store.root_path == NULL or not store.claimed:
         return False
     if fstatat(AT_FDCWD, store.root_path, &named, 0) != 0:
-        number = errno                       # a path that may not be followed tells nothing
+        number = errno                       # a path that may not be followed shows nothing
         return number == ENOENT or number == ENOTDIR
     return store.root_inode != named.st_ino or store.root_device != named.st_dev
 

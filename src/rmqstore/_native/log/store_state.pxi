@@ -169,7 +169,7 @@ cdef struct FileTimes:
     bint ascend                  # no record is older than the one before it
 
 
-# Those of all files that were asked for.
+# Store times of the files that were asked about.
 cdef struct LogTimes:
     Lock lock
     FileTimes *files             # ascending

@@ -310,7 +310,7 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
     """After the walk: keep units after the queue's end that belong to it nevertheless.
 
     Those are of multi-dispatch, from records of other queues.  Returns the queue offset behind the
-    mark of one that was given, 0 if there is no mark, or a status.
+    mark of an offset that was given, 0 if there is no mark, or a status.
     """
     cdef Unit unit
     cdef int64_t at = atomic_peek(&queue.max_offset)
@@ -323,6 +323,10 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
         rc = recovered_unit(queue, at, &unit)
         if rc < 0 and rc != E_NOT_FOUND:
             return rc
+        if rc == E_NOT_FOUND:                # no file: on to the next one, which may be far away
+            rc = file_set_next_start(&queue.files, at * UNIT_BYTES)
+            at = max(at + 1, rc // UNIT_BYTES if rc >= 0 else stop)
+            continue
         if rc == 0 and 0 < unit.size <= end and unit.physical_offset <= end - unit.size \
                 and unit.physical_offset >= atomic_peek(&queue.last_end):
             rc = unit_holds(store, queue, at, &unit)

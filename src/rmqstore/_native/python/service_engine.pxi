@@ -33,7 +33,7 @@ cdef class ServiceEngine(OpenStore):
         return truncate_ext(self, topic, queue_id, address)
 
     def _undo_opening(self):
-        """Close a store whose start failed, without saying that it was closed in good order."""
+        """Close a store whose start failed, without marking it as closed in good order."""
         give_up_store(self)
 
     # Retention
@@ -138,8 +138,8 @@ cdef class ServiceEngine(OpenStore):
         """Store a record whose properties string is stored as given.
 
         It is refused as ``put`` refuses one, and where it waits also if it would be refused where
-        it goes to.  One that is ``moved`` was acknowledged: only what the format cannot hold is
-        refused.
+        it goes to.  A record that is ``moved`` was acknowledged: only what the format cannot hold
+        is refused.
 
         One that is made of another record keeps that one's store host, as with a broker.
 

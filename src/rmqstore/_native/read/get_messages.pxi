@@ -168,7 +168,7 @@ cdef int64_t get_each(
         slice_release(&units)
         if rc < 0:
             return rc
-    if at >= got.max_offset:                 # else a full page would say that nothing follows
+    if at >= got.max_offset:                 # else a full page would seem to be the last
         queue_has_grown(store, queue, got)
     got.next_offset = at
     if got.count == 0:
@@ -177,7 +177,7 @@ cdef int64_t get_each(
 
 
 cdef bint queue_file_is_missing(Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether other files lie on both sides of one that is gone."""
+    """Whether the file there is gone, between two others."""
     cdef int64_t byte = queue_offset * UNIT_BYTES
     return file_set_start(&queue.files) <= byte and file_set_next_start(&queue.files, byte) > 0
 

@@ -166,7 +166,7 @@ cdef int64_t query_index(
 ) noexcept nogil:
     """The hits of one index file: 0, 1 if there are enough, or the failure.
 
-    Times decide by the records' own: those of entries and header are rounded, and clamped or
+    The records' own times decide: those of entries and header are rounded, and clamped or
     contradictory where a clock went back.
     """
     cdef Offsets candidates
@@ -368,7 +368,7 @@ cdef int64_t query_walk(
             field = cursor.field
             rc = cursor_resync(&cursor)
             if rc > 0 and got.passed_over == 0 and not store.view.owned_elsewhere \
-                    and not is_told_damage(&store.recovery, bad):
+                    and not is_reported_damage(&store.recovery, bad):
                 got.passed_over = bad + 1
                 got.passed_field = field
             if rc > 0:

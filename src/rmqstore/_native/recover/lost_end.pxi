@@ -214,16 +214,19 @@ cdef int64_t find_lost_end(Store *store, const Checkpoint *checkpoint, int64_t e
 
 
 cdef const char *lost_state(Store *store) noexcept nogil:
-    """What became of the log file in which a closed store's log ends too early."""
+    """State of the log file in which a closed store's log ends too early."""
     cdef int64_t at
+    cdef int64_t length = 0
     lock_take(&store.log.lock)
     at = file_set_find(&store.log, store.recovery.lost_from)
+    if at >= 0:
+        length = store.log.slots[at].length
     lock_give(&store.log.lock)
     if at < 0:
         return "missing"
-    if store.log.slots[at].length == 0:
+    if length == 0:
         return "empty"
-    if store.log.slots[at].length < store.log.file_size:
+    if length < store.log.file_size:
         return "short"
     return "without records from there on"
 

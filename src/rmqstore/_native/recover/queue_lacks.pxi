@@ -1,7 +1,7 @@
 # Queue files that are missing, short, empty or zeroed, as far as names, lengths and the first and
 # last unit of each file show it: a walk over the whole log then completes the queues.
 #
-# A file that is missing at the front looks like retention.  It is one that is missing unless the
+# A file that is missing at the front looks like retention.  It counts as missing unless the
 # records before the first unit are gone from the log, or the watermark has seen the same beginning.
 
 cdef enum:
@@ -12,6 +12,8 @@ cdef enum:
     LACKS_UNITS                  # zeros where units were
     LACKS_FRONT                  # the files before the first one
     LACKS_EXT                    # ext units
+
+    LOG_PER_UNIT = 16            # least bytes of the log: a record may name many light queues
 
 
 cdef inline void queue_note_lack(Queue *queue, int lack, int64_t byte) noexcept nogil:
@@ -121,8 +123,25 @@ cdef bint queues_lack(Store *store, const Checkpoint *checkpoint) noexcept nogil
     return found
 
 
+cdef int64_t queue_check_gaps(Store *store, Queue *queue, Failure *failure) noexcept nogil:
+    """Refuse a file further behind the one before it than the log has units; 0 or a status."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef int64_t bytes = file_set_stop(&store.log) + 2 * store.log.file_size
+    cdef int64_t most = bytes // LOG_PER_UNIT * UNIT_BYTES
+    cdef int64_t i, follows
+    for i in range(1, queue.files.count):
+        follows = queue.files.slots[i - 1].start + queue.files.file_size
+        if queue.files.slots[i].start - follows > most:
+            file_name(path, queue.files.directory, queue.files.slots[i].start)
+            return fail(failure, E_INCOMPATIBLE, path,
+                        "does not follow the file before it: the log has no units for so wide a "
+                        "gap; move it out of the directory",
+                        -1, queue.files.slots[i].start, follows)
+    return 0
+
+
 cdef int64_t queue_fill_gaps(Queue *queue) noexcept nogil:
-    """Make the files that are still missing between others: those of records that expired."""
+    """Make the files still missing between others, whose records have expired."""
     cdef int64_t i = 1
     cdef int64_t rc = 0
     while i < queue.files.count and rc == 0:

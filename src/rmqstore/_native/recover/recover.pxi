@@ -233,6 +233,8 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
         queue.files.file_size = store.table.file_size
         rc = file_set_validate(&queue.files, LENGTHS_CHECKED, failure)
         if rc >= 0:
+            rc = queue_check_gaps(store, queue, failure)
+        if rc >= 0:
             rc = queue_ext_check(queue, failure)
         if rc < 0:
             return rc

@@ -115,7 +115,7 @@ cdef int64_t line_field_text(
 
 
 cdef int64_t put_body_mark(Growing *into, const LineInput *line) noexcept nogil:
-    """Append what stands before a body that could not be inflated, where no field says so."""
+    """Append the mark of a body that could not be inflated, where no field has the reason."""
     return 0 if line.error == NULL else put_bytes(
         into, BODY_MARK, <int64_t>strlen(BODY_MARK))
 

@@ -138,7 +138,7 @@ cdef int64_t store_close(Store *store) noexcept nogil:
 
 
 cdef void store_give_up(Store *store) noexcept nogil:
-    """Close a store whose start failed: nothing is forced, and nothing says that it was closed.
+    """Close a store whose start failed: nothing is forced, and nothing marks it as closed.
 
     Where it was closed before, and nothing was changed since, it stays closed.
     """

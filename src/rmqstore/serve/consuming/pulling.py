@@ -251,7 +251,7 @@ def answer_pull(
     if pull.most_bytes is not None and pull.most_bytes > 0:
         most_bytes = min(most_bytes, pull.most_bytes)
     opaque = pull.request.opaque
-    # A pull that is held learns of what is dispatched later; any other one must see it now.
+    # A held pull learns of later dispatches; any other must see earlier puts now.
     status, following, least, end, count, frame = store._pull(
         *(pull.topic, pull.queue_id, pull.offset, most, most_bytes, made, opaque),
         at_once=may_hold,

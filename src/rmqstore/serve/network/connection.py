@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
     last_used : float
         Time of the loop when a frame of it was last complete.
     warned_of_timers : bool
-        Whether its client was said to send delays that are not known.
+        Whether arbitrary delays of its client were warned of already.
     kept : int
         Bytes of frames that are not complete, or wait until their turn comes, and of requests that
         are answered later.

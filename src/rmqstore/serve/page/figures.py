@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import __version__, paths
+from rmqstore.bodies import BODY_MARK
 from rmqstore.errors import StoreError, StoreFailedError
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 
@@ -24,7 +25,6 @@ _RETRY, _DEAD = paths.retry_topic(""), paths.dead_letter_topic("")
 _ROWS = 500  # topics, and groups
 _MESSAGES = 20
 _QUEUES = 256  # of a topic that are looked at
-_AS_STORED = "[not inflated] "  # before a body whose SYSFLAG says that it is compressed
 _TEXT = 2000  # characters of a body or a property
 _PROPERTIES = 50
 _INFLATED = 256 << 10  # bytes of a compressed body up to which it is inflated
@@ -46,7 +46,7 @@ def overview(
     most : int
         Queues without an offset of their group that are counted.
     is_built_in : callable
-        Tells whether a topic is one of the broker's own, by its name.
+        Whether a name is that of one of the broker's own topics.
     """
     stats = store.stats()
     ids = store.queue_ids()
@@ -56,7 +56,7 @@ def overview(
     }
     ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
     system = {name for name in store.topics if name.startswith(_RETRY) or is_built_in(name)}
-    # Topics of users come first, and of these the busiest: what was ever put to them.
+    # Topics of users come first, and of these the busiest: by all messages ever put to them.
     names = sorted(
         store.topics,
         key=lambda name: (name in system, name.startswith(_DEAD), -ends.get(name, 0), name),
@@ -190,7 +190,7 @@ def _shown(message: Message) -> dict[str, Any]:
         try:
             part, whole = message.body, True
         except (StoreError, ValueError):
-            part, whole, mark = bytes(raw[: 4 * _TEXT]), False, _AS_STORED
+            part, whole, mark = bytes(raw[: 4 * _TEXT]), False, BODY_MARK
     else:
         part, whole = b"", False
     text = part.decode("utf-8", "replace")

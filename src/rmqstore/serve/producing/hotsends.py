@@ -53,7 +53,7 @@ def client_sends(gateway: Gateway) -> ClientSends:
 
     def changed(name: str, _entry: TopicConfig | None = None) -> None:
         if not paths.is_topic_name(name) or gateway.new_topics.is_awaited(name):
-            return  # what is parked is stored first
+            return  # parked requests are stored first
         with changing:  # read within it: the last one to set it has read the newest
             if not store.closed:
                 sends.set_topic(name, client_queues(registry.get(name)))

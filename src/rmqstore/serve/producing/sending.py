@@ -42,7 +42,7 @@ _MOST_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the sto
 _TRANSACTION_BITS = 0xC
 _MULTI_TAGS = 2  # MessageSysFlag.MULTI_TAGS_FLAG
 _PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of the body
-# Times of 5.x, which 4.9.3 does not know; a part of all their names finds them in a batch.
+# Delays of 5.x, unknown to 4.9.3; the common part of their names finds them in a batch.
 _TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 _TIMER = "TIMER_DEL"
 _LENGTH = struct.Struct(">h")
@@ -317,7 +317,7 @@ def _store_one(gateway: Gateway, connection: Connection, sent: Sent) -> PutResul
 
 
 def _warn_of_timer(gateway: Gateway, connection: Connection, sent: Sent) -> None:
-    """Say, once of a client, that its messages do not wait for a time that 4.9.3 does not know."""
+    """Warn, once a client, that 4.9.3 has no arbitrary delays: its messages do not wait."""
     if not connection.warned_of_timers:
         connection.warned_of_timers = True
         gateway.log.warning(

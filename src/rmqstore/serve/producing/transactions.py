@@ -131,7 +131,7 @@ class Transactions:
     def _send(self, one: InDoubt) -> None:
         self._room.release()
         half = one.message
-        assert half is not None  # nobody is asked for one that cannot be read
+        assert half is not None  # unreadable half messages are not checked
         producer = self._producer(one.producer_group, half)
         if producer is None:
             self._gateway.log.info(

@@ -37,7 +37,7 @@ class RmqServer(Server):
     topics : iterable of str, optional
         Made at the start, as :meth:`make_topics` does.
     **options
-        Those of :func:`rmqstore.serve`.
+        Options of :func:`rmqstore.serve`.
 
     Rules hold for requests that come after the call, from every client. A request meets the
     oldest rule for its code that is not used up.
@@ -68,7 +68,7 @@ class RmqServer(Server):
             raise
 
     def make_topics(self, *names: str, queue_nums: int = 4) -> None:
-        """Make topics, before a listener of them starts; those that are there stay as they are.
+        """Make topics before a listener of them starts; existing ones stay as they are.
 
         A consumer that starts before its topic is there looks for it every 30 seconds, with a real
         broker too.

@@ -12,7 +12,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
-from rmqstore.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,18 +65,18 @@ class NewTopics:
         return bool(self._parked)
 
     def is_awaited(self, name: str) -> bool:
-        """Tell whether requests wait for a topic; called in any thread."""
+        """Whether requests wait for a topic; called in any thread."""
         return name in self._parked
 
     def check(self, name: str) -> None:
-        """Have a request wait behind those that do, or fail as they do.
+        """Queue a request behind the parked ones for its topic, or fail as they do.
 
         Raises
         ------
         TopicAwaited
             The topic is being entered.
-        StoreError, OSError
-            It could not be.
+        Exception
+            It could not be: the error of the write.
         """
         error = self._failed.get(name)
         if error is not None:
@@ -104,7 +103,7 @@ class NewTopics:
                 error = None
                 try:
                     await self._gateway.loop.run_in_executor(None, self._enter, entries)
-                except (OSError, StoreError) as failed:
+                except Exception as failed:  # else its requests would never be answered
                     error = failed
                 for count, name in enumerate(entries):
                     if count % _AT_ONCE == _AT_ONCE - 1:
@@ -125,6 +124,7 @@ class NewTopics:
             self._failed[name] = error
         for connection, request, done in parked:
             self._gateway.run(connection, request)
-            done.set_result(None)
+            if not done.done():
+                done.set_result(None)
         self._failed.pop(name, None)
         self.made(name)

@@ -85,7 +85,7 @@ def _may_make(gateway: Gateway) -> bool:
 def entered(gateway: Gateway, entry: TopicConfig) -> TopicConfig:
     """Return a topic's entry in ``topics.json``; ``TopicAwaited`` if it has to be made first.
 
-    The latter is one of those that every broker has, which has messages now, or a new one.
+    It is new, or a built-in topic of every broker, materialised on its first message.
     """
     known = gateway.store._registry.get(entry.topic_name)
     if known is None:

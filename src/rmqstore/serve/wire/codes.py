@@ -100,7 +100,7 @@ class RequestCode(IntEnum):
     SEND_REPLY_MESSAGE_V2 = 325
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     ADD_WRITE_PERM_OF_BROKER = 327
-    # Of 5.x, as its tools ask them.
+    # Requests of the tools of 5.x.
     GET_ALL_PRODUCER_INFO = 328
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352

@@ -28,7 +28,7 @@ _CAUSES = (*_PLAIN, OSError, ValueError)  # whose text is in the message
 
 
 def _runs_task() -> bool:
-    """Tell whether this process runs a task; imported late: a PySpark refused may lack it."""
+    """Whether this process runs a task; imported late: a PySpark refused may lack it."""
     try:
         from pyspark import TaskContext
     except ImportError:

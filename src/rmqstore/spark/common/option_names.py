@@ -1,6 +1,6 @@
 """The names of all options, each in its own case: Spark hands them over in lower case.
 
-Aliases are those of Spark's Kafka source that mean the same.
+Aliases: names of the same options in Spark's Kafka source.
 """
 
 from __future__ import annotations

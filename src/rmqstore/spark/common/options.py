@@ -37,7 +37,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 def _unknown(key: str, names: Iterable[str], what: str) -> str:
-    """Return what is wrong with an option that is not taken here."""
+    """Return the error of an option that is not taken here."""
     lowered = key.lower()
     spelled = {name.lower(): name for name in names}
     near = difflib.get_close_matches(lowered, spelled, 1)

@@ -1,19 +1,21 @@
 """Whether a task sees the store that was planned with, at its path on the host where it runs.
 
-What the planner saw tells: the directories of the store, and the first record of a file of its
-log. Nothing is written; device and inode numbers differ between the hosts of a shared file system.
+Compared with the planner's view: the directories of the store, and the first record of a file of
+its log. Nothing is written; device and inode numbers differ between the hosts of a shared file
+system.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError
 
-__all__ = ["SeenStore", "StoreNotVisibleError", "check_directory", "note_host", "seen"]
+__all__ = ["SeenStore", "StoreNotVisibleError", "check_all", "check_directory", "note_host", "seen"]
 
 _RECORD_LEAST, _READ_MOST = 91, 4096  # bytes
 
@@ -24,7 +26,7 @@ class StoreNotVisibleError(StoreNotFoundError):
 
 @dataclass(frozen=True)
 class SeenStore:
-    """What the planner saw of a store; plain data.
+    """A store as the planner saw it; plain data.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ class SeenStore:
 
 
 def seen(path: str) -> SeenStore:
-    """Return what this host sees of a store, for tasks to compare.
+    """Return a store as this host sees it, for tasks to compare.
 
     Parameters
     ----------
@@ -84,6 +86,17 @@ def seen(path: str) -> SeenStore:
         if record := _first_record(Path(path, file)):
             return SeenStore(path, there, file, record)
     return SeenStore(path, there)
+
+
+def check_all(planned: Iterable[SeenStore]) -> None:
+    """Raise unless this host sees each of these stores and directories.
+
+    Raises
+    ------
+    StoreNotVisibleError
+    """
+    for one in planned:
+        one.check()
 
 
 def check_directory(path: str) -> None:
@@ -112,7 +125,7 @@ def _not_visible(path: str, what: str = "") -> StoreNotVisibleError:
 
 
 def _first_record(file: Path) -> str:
-    """Return a digest of what a file begins with; "" where that is no record."""
+    """Return a digest of a file's first record; "" where there is none."""
     import xxhash
 
     try:

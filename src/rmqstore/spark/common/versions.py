@@ -1,4 +1,4 @@
-"""Whether PySpark is new enough: looked at before what older ones lack is imported."""
+"""Version check of PySpark, before names are imported that older ones lack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 __all__ = ["PySparkVersionError", "check_pyspark"]
 
 _LEAST = (4, 2)
-# What is used of the newest modules: a platform's own PySpark may have a number of its own.
+# Used of the newest modules: a platform's own PySpark may have a version number of its own.
 _USED = {
     "pyspark.sql.datasource": "DataSourceStreamArrowWriter",
     "pyspark.sql.streaming.datasource": "SupportsTriggerAvailableNow",

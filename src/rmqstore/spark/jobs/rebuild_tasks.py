@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
 from rmqstore.offline import Build, BuildStep, QueueAppender, RangeReport, StepReport
-from rmqstore.spark.common.sight import SeenStore, note_host
+from rmqstore.spark.common.sight import SeenStore, check_all, note_host
 from rmqstore.spark.jobs.arrow_map import batched, numbered
 
 if TYPE_CHECKING:
@@ -71,20 +71,16 @@ class RebuildTasks:
     ----------
     build : Build
     planned : tuple of SeenStore
-        What each task has to see: the store, and the directory that it writes to.
+        Checked by each task first: the store, and the directory that it writes to.
     """
 
     build: Build
     planned: tuple[SeenStore, ...] = ()
 
-    def _check(self) -> None:
-        for one in self.planned:
-            one.check()
-
     def scan_direct(self, number: int) -> Iterator[Row]:
         """Read a range, and write its units at their positions."""
         try:
-            self._check()
+            check_all(self.planned)
             yield _report(self.build.scan(number))
         except (StoreError, OSError) as error:
             yield _failed(error)
@@ -93,7 +89,7 @@ class RebuildTasks:
         """Read a range, and give its units as rows."""
         report = RangeReport(number)
         try:
-            self._check()
+            check_all(self.planned)
             for runs in self.build.runs(report):
                 for run in runs:
                     yield run.topic, run.queue_id, run.log_start, run.first, run.units
@@ -111,7 +107,7 @@ class RebuildTasks:
         written = StepReport()
         last = None
         try:
-            self._check()
+            check_all(self.planned)
             for batch in batches:
                 topics, ids, _, firsts, blobs = (column for column in batch.columns)
                 for at, queue in enumerate(zip(topics.to_pylist(), ids.to_pylist(), strict=True)):
@@ -135,7 +131,7 @@ class RebuildTasks:
     def run_step(self, steps: list[BuildStep], number: int) -> Iterator[Row]:
         """Do a step of what comes behind the scan."""
         try:
-            self._check()
+            check_all(self.planned)
             yield _report(self.build.run(steps[number]))
         except (StoreError, OSError) as error:
             yield _failed(error)

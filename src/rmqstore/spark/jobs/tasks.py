@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqstore.errors import StoreError
-from rmqstore.spark.common.sight import SeenStore, note_host
+from rmqstore.spark.common.sight import SeenStore, check_all, note_host
 from rmqstore.spark.jobs.arrow_map import arrow_schema, mapped, numbered
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run_tasks(
         Also one of Spark Connect.
     tasks : sequence of Task
     planned : sequence of SeenStore, optional
-        What each of them has to see before it does anything.
+        Stores and directories that each task checks before it does anything.
 
     Returns
     -------
@@ -104,8 +104,7 @@ def run_on_rows(
         number = context.partitionId()
         filled = (batch for batch in batches if batch.num_rows)
         try:
-            for one in planned:
-                one.check()
+            check_all(planned)
             value = yield from work(number, filled)
         except _REFUSALS as error:
             note_host(error)
@@ -120,8 +119,7 @@ def run_on_rows(
 
 def _answered(number: int, work: Callable[[], Any], planned: Sequence[SeenStore]) -> pa.RecordBatch:
     try:
-        for one in planned:
-            one.check()
+        check_all(planned)
         return _answer(number, work())
     except _REFUSALS as error:
         note_host(error)

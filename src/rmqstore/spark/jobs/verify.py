@@ -134,7 +134,7 @@ class _Check:
 
     def run(self, number: int) -> Iterator[pa.RecordBatch]:
         with one_line_errors():
-            self.seen.check()  # what is not there is no difference of the store's
+            self.seen.check()  # a store that is not seen must not pass for an empty one
         return batched(self._rows_of(number), _ROWS)
 
     def _rows_of(self, number: int) -> Iterator[Row]:

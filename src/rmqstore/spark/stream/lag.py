@@ -65,7 +65,7 @@ class Lag:
     queues : tuple of QueueLag
         Each queue with a message, also those that the stream is not behind.
     as_of : datetime, or None
-        When that was; None where the report does not say.
+        Time of the report; None where it has none.
     """
 
     messages: int
@@ -81,7 +81,7 @@ class Lag:
 
     @property
     def age(self) -> timedelta | None:
-        """How long ago :attr:`as_of` is; what was put since is in no figure here."""
+        """Time since :attr:`as_of`; messages put since are in no figure here."""
         return None if self.as_of is None else max(datetime.now(UTC) - self.as_of, timedelta(0))
 
     @property
@@ -138,8 +138,8 @@ def lag(query: Any) -> Lag | None:
 
     Notes
     -----
-    As of when the last batch was planned, which :attr:`Lag.age` tells: a query that stands still
-    reports nothing new. ``rmqstore lag STORE --checkpoint DIR`` compares with the store as it is.
+    As of the planning of the last batch, :attr:`Lag.age` ago: a query that stands still reports
+    nothing new. ``rmqstore lag STORE --checkpoint DIR`` compares with the store as it is.
     """
     progress = getattr(query, "lastProgress", query)
     if progress is None:

@@ -17,7 +17,7 @@ cdef int stored_problem(
 ) noexcept nogil:
     """Why a record is refused, as row_size_problem and row_take_multi.
 
-    One that waits must be good where it goes to as well; ``row.later`` is set for it.
+    A message that waits must be good at its destination as well, and gets ``row.later``.
     """
     cdef Row there
     cdef Property entry
@@ -78,7 +78,7 @@ cdef PutResult put_stored(
     try:
         limits = limits_of(store)
         row.topic.data = utf8_of("topic", topic, &row.topic.length)
-        # What a broker has acknowledged may be of a name that no client may use.
+        # A broker may have acknowledged a message to a topic that no client may name.
         if not moved or row.topic.length > TOPIC_MAX_BYTES \
                 or not topic_name_stored(row.topic.data, row.topic.length):
             check_topic(row.topic.data, row.topic.length, topic)
