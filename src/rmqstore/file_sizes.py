@@ -20,6 +20,8 @@ _KEYS = {
     for name, spec in specs_of(StoreConfig).items()
     if isinstance(getattr(StoreConfig, name), DefaultSize)
 }
+_PATHS = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
+_JAVA = _KEYS | {name: specs_of(StoreConfig)[name].java for name in _PATHS}
 
 
 def sizes_left_open(config: StoreConfig) -> frozenset[str]:
@@ -70,5 +72,5 @@ def size_notes(
 
 
 def java_keys(text: str) -> str:
-    """Return a text with the names of file sizes as a ``broker.conf`` has them."""
-    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: _KEYS.get(found[0], found[0]), text)
+    """Return a text with the names of file sizes and log paths as a ``broker.conf`` has them."""
+    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: _JAVA.get(found[0], found[0]), text)

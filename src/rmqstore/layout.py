@@ -20,6 +20,7 @@ from rmqstore.syncing import make_directories
 
 __all__ = [
     "LogPath",
+    "LogPathsError",
     "elsewhere",
     "find_log",
     "log_directories",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 _SPLITTER = ","
+_OTHER_SPLITTERS = (":", ";")  # of other programs
 _MOST_PATHS = 64
 # Where a store is looked for that may have been meant.
 _LEVELS = 3
@@ -43,6 +45,10 @@ _ROOT, _LOG, _READ_ONLY = (
     "store_path_commit_log",
     "read_only_commit_log_store_paths",
 )
+
+
+class LogPathsError(ValueError):
+    """Paths of a configuration that contradict each other, or the directory of the store."""
 
 
 class LogPath(NamedTuple):
@@ -76,7 +82,7 @@ def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
 
     Raises
     ------
-    ValueError
+    LogPathsError
         The configuration contradicts itself, or is of a store in another directory.
     """
     if config is None or (
@@ -92,15 +98,15 @@ def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
         path = _moved(root, config, os.path.abspath(name))  # noqa: PTH100
         key = os.path.realpath(path)
         if key in found:
-            raise ValueError(f"{_LOG}: {name} and {found[key].path} are the same directory")
+            raise LogPathsError(f"{_LOG}: {name} and {found[key].path} are the same directory")
         found[key] = LogPath(path, name in read_only)
     if not any(not one.read_only for one in found.values()):
-        raise ValueError(
+        raise LogPathsError(
             f"{_LOG} is {config.store_path_commit_log!r}, and {_READ_ONLY} has all of it: new "
             "files of the log have no place"
         )
     if len(found) > _MOST_PATHS:
-        raise ValueError(f"{_LOG} has {len(found)} directories, must be at most {_MOST_PATHS}")
+        raise LogPathsError(f"{_LOG} has {len(found)} directories, must be at most {_MOST_PATHS}")
     if [*found] == [os.path.realpath(own)]:
         return None
     return list(found.values())
@@ -110,11 +116,17 @@ def _split(name: str, value: str | None, default: str) -> list[str]:
     """Return the paths that a field names, without repetitions."""
     parts = (default if value is None else value).strip().rstrip(_SPLITTER).split(_SPLITTER)
     for part in parts if value is not None else ():
-        joined = ":" in part and not Path(part).is_dir()  # of which 4.9.3 makes one directory
+        # As in $PATH: 4.9.3 makes such a directory.
+        mark = next((one for one in _OTHER_SPLITTERS if one in part), None)
+        joined = mark is not None and not Path(part).is_dir()
         if not part or part != part.strip() or joined:
-            hint = f", not ':'; a directory named {part!r} has to be made by hand" if joined else ""
-            raise ValueError(
-                f"{name} is {value!r}, must be paths with a ',' and no space between two{hint}"
+            raise LogPathsError(
+                f"{name} is {value!r}, must be paths with a ',' and no space between two"
+                + (
+                    f", not {mark!r}; a directory named {part!r} has to be made by hand"
+                    if joined
+                    else ""
+                )
             )
     return [part for part in dict.fromkeys(parts) if part]
 
@@ -132,7 +144,7 @@ def _moved(root: str, config: StoreConfig, path: str) -> str:
         return path
     if Path(path).is_relative_to(configured):
         return str(Path(root, Path(path).relative_to(configured)))
-    raise ValueError(
+    raise LogPathsError(
         f"{_LOG} names {path}, the log of the store in {configured}, which {_ROOT} names: {root} "
         "is another store"
     )

@@ -16,6 +16,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import IncompatibleStoreError, StoreLockedError, StoreNotFoundError
 from rmqstore.file_sizes import java_keys
 from rmqstore.layout import (
+    LogPathsError,
     elsewhere,
     find_log,
     log_paths,
@@ -159,13 +160,13 @@ def open_store(
         log_warning("%s is opened, not %s, which store_path_root_dir names", root, configured)
     if (link := broken_link(root)) is not None:
         raise StoreNotFoundError(f"{link}: is its disk mounted?")
-    if mode == "a":
-        refuse_inside(root)
-        make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
-        prepare_log(root, config)
-    else:
-        find_log(root, config)
     try:
+        if mode == "a":
+            refuse_inside(root)
+            make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
+            prepare_log(root, config)
+        else:
+            find_log(root, config)
         return MessageStore(
             root,
             mode,
@@ -178,10 +179,10 @@ def open_store(
         )
     except StoreLockedError as error:
         raise StoreLockedError(_with_owner(str(error), root)) from None
-    except IncompatibleStoreError as error:
+    except (IncompatibleStoreError, LogPathsError) as error:
         if not from_file:
             raise
-        raise IncompatibleStoreError(java_keys(str(error))) from None
+        raise type(error)(java_keys(str(error))) from None
 
 
 def _with_owner(message: str, root: str) -> str:

@@ -74,7 +74,8 @@ class TopicRegistry:
         # Entries of the table that are not on the disk yet: what is visible until then, and who
         # writes them.
         self._pending: dict[str, tuple[TopicConfig | None, _Batch]] = {}
-        self.deleted = self._read(lambda: self._deleted_file.load(_deleted_topics)) or {}
+        self.deleted: dict[str, int] = {}
+        self._read(self._load_deleted)
         self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
 
     def _read(self, load: Any) -> Any:
@@ -86,11 +87,16 @@ class TopicRegistry:
             log_warning("%s", error)
             return None
 
+    def _load_deleted(self) -> None:
+        self.deleted = self._deleted_file.load(_deleted_topics) or {}
+
     def reload(self) -> None:
-        """Read ``topics.json`` again, as its owner may have changed it."""
+        """Read both files again, as their owner may have changed them."""
         with self.lock:
             if not self._table.file.is_current():
                 self._read(self._table.reload)
+            if not self._deleted_file.is_current():
+                self._read(self._load_deleted)
 
     def __iter__(self) -> Iterator[TopicConfig]:
         """Iterate over the entries whose names are valid for topics."""

@@ -44,7 +44,7 @@ from rmqstore.types import PutStatus, Recovery
 if TYPE_CHECKING:
     pass
 
-__all__ = ["MessageStore", "Mode"]
+__all__ = ["MessageStore", "Mode", "topic_entry"]
 
 Mode = Literal["r", "r+", "a"]
 
@@ -306,6 +306,8 @@ class MessageStore(
 
         Their records below that are in no queue, even if the topic was created again.
         """
+        if self.mode == "r":
+            self._registry.reload()
         return MappingProxyType(self._registry.deleted)
 
     def create_topic(
@@ -342,24 +344,7 @@ class MessageStore(
         Source: ``broker/topic/TopicConfigManager.java``.
         """
         self._check_writable()
-        if not isinstance(queue_nums, int) or not 1 <= queue_nums <= 65536:
-            raise wrong_value("queue_nums", "1 to 65536", queue_nums)
-        if not isinstance(perm, int) or not 0 <= perm <= 15:
-            raise wrong_value("perm", "0 to 15", perm)
-        if not isinstance(name, str):
-            raise wrong_type("name", "str", name)
-        if not paths.is_topic_name(name):
-            raise MessageIllegalError(
-                f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",
-                status=PutStatus.MESSAGE_ILLEGAL,
-            )
-        entry = TopicConfig(
-            topic_name=name,
-            order=bool(order),
-            perm=perm,
-            read_queue_nums=queue_nums,
-            write_queue_nums=queue_nums,
-        )
+        entry = topic_entry(name, queue_nums, order=order, perm=perm)
         self._registry.change({name: lambda _there: entry})
         return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
 
@@ -437,3 +422,25 @@ class MessageStore(
             self._forget_topic(name)
             self._flush_log()
             self._registry.note_deleted(name, log_end)
+
+
+def topic_entry(name: str, queue_nums: int, *, order: bool = False, perm: int = 6) -> TopicConfig:
+    """Return the entry of a new topic; raise as :meth:`MessageStore.create_topic` does."""
+    if not isinstance(queue_nums, int) or not 1 <= queue_nums <= 65536:
+        raise wrong_value("queue_nums", "1 to 65536", queue_nums)
+    if not isinstance(perm, int) or not 0 <= perm <= 15:
+        raise wrong_value("perm", "0 to 15", perm)
+    if not isinstance(name, str):
+        raise wrong_type("name", "str", name)
+    if not paths.is_topic_name(name):
+        raise MessageIllegalError(
+            f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",
+            status=PutStatus.MESSAGE_ILLEGAL,
+        )
+    return TopicConfig(
+        topic_name=name,
+        order=bool(order),
+        perm=perm,
+        read_queue_nums=queue_nums,
+        write_queue_nums=queue_nums,
+    )

@@ -127,6 +127,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     """Return the line and the exit code for ``error``; raise it if it is a defect of ours."""
     from rmqstore import errors
     from rmqstore.file_sizes import java_keys
+    from rmqstore.layout import LogPathsError
 
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx is not None else "rmqstore"
@@ -151,6 +152,7 @@ def _explain(error: Exception) -> tuple[str, int]:
             _advice(str(error)),
             UNREADABLE,
         ),
+        (LogPathsError, "", USAGE),
         (errors.FilterError, "", USAGE),
         (errors.MessageIllegalError, "nothing of it was stored", USAGE),
         (errors.TopicNotFoundError, "'rmqstore topics STORE' lists them", NOT_FOUND),
@@ -166,7 +168,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     for kind, advice, code in known:
         if isinstance(error, kind):
             message = str(error) or type(error).__name__
-            if isinstance(error, errors.IncompatibleStoreError):
+            if isinstance(error, (errors.IncompatibleStoreError, LogPathsError)):
                 message = java_keys(message)
             if isinstance(error, OSError) and error.filename is not None:
                 message = f"{os.fsdecode(error.filename)}: {error.strerror}"

@@ -188,6 +188,7 @@ def serve(
     settings = _settings(config)
     stop = threading.Event()
     _stop_on_signals(stop)
+    from rmqstore.file_sizes import java_keys
     from rmqstore.serve.conf import BrokerConf
     from rmqstore.serve.network.descriptors import raise_limit
     from rmqstore.serve.network.sockets import VipPortError
@@ -224,7 +225,7 @@ def serve(
             )
         )
     except (ValueError, TypeError, ImportError) as error:
-        raise CliError(str(error), USAGE) from None
+        raise CliError(java_keys(str(error)), USAGE) from None
     except VipPortError as error:
         text = f"{error.filename}: {error.reason}; {error.conflict}"
         raise CliError(f"{text}: give another --port, or --no-vip", UNREADABLE) from None

@@ -126,6 +126,8 @@ class SnapshotEngine(ServicedEngine):
         except OSError as error:
             shutil.rmtree(making, ignore_errors=True)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not copy.total:
+                if error.filename is None and error.errno is not None:
+                    error.filename = str(copy.at)
                 raise
             why = f"{os.strerror(error.errno)}: nothing of the snapshot is left; free {copy.total} "
             why += "bytes at most, or name a directory on another disk"

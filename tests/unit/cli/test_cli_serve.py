@@ -183,7 +183,7 @@ def test_a_port_in_use(serve, tmp_path):
         port = server.address.split(":")[1]
         said = f"rmqstore: {server.address}: Address already in use; give another"
         code, output, _ = serve(tmp_path / "store", "--port", port).end()
-        perhaps = f"a server on port {int(port) + 2} has it too, for the VIP channel"
+        perhaps = f"perhaps a server on port {int(port) + 2} has it, for the VIP channel"
         assert (code, output) == (4, f"{said} --port, or 0 for a free one; {perhaps}\n")
         assert not (tmp_path / "store").exists()
         code, output, _ = serve(tmp_path / "store", "--port", 0, "--metrics", port).end()

@@ -153,3 +153,36 @@ def test_a_colon_between_paths_of_the_log(root: Path, tmp_path: Path) -> None:
         root, config=StoreConfig(store_path_commit_log=str(tmp_path / "a:b"))
     ) as store:
         assert store.scan().count() == 60
+
+
+@pytest.mark.parametrize("key", ["storePathCommitLog", "readOnlyCommitLogStorePaths"])
+@pytest.mark.parametrize("paths", ["{0}:{1}", "{0};{1}", "{0}, {1}", ",{0}"])
+def test_paths_of_a_broker_conf_that_do_not_fit(
+    root: Path, tmp_path: Path, key: str, paths: str
+) -> None:
+    """Each verb ends with one line that names the key, and makes nothing."""
+    value = paths.format(root / "commitlog", tmp_path / "other")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{key}={value}\n")
+    before = sorted(tmp_path.rglob("*"))
+    for words in (
+        ("info", root), ("cat", root), ("put", root, "T"), ("restore", root), ("clean", root),
+        ("serve", root, "--port", "0"), ("snapshot", root, tmp_path / "copy"),
+    ):  # fmt: skip
+        done = run(*words, "-c", conf, given="one more\n")
+        assert done.exit_code == 2, (words, done.output)
+        assert f"rmqstore: {key} is " in done.stderr.splitlines()[-1], words
+        assert "must be paths with a ','" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    for opening in (rmqstore.open, rmqstore.serve):
+        with pytest.raises(ValueError, match=f"^{key} is "):
+            opening(root, config=conf)
+
+
+def test_paths_of_another_store(root: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={tmp_path}/other\nstorePathCommitLog={tmp_path}/third/log\n")
+    done = run("info", root, "-c", conf)
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith("rmqstore: storePathCommitLog names ")
+    assert "storePathRootDir names" in done.stderr

@@ -47,6 +47,7 @@ def shown(store: rmqstore.MessageStore) -> dict[str, Any]:
         "ids": {name: ids for name, ids in store.queue_ids().items() if ids},
         "lag": [(one.group, one.topic, one.queue_id, one.committed) for one in store.lag()],
         "deleted": "gone" in store,
+        "notes": dict(store.deleted_topics),
     }
     for topic in TOPICS:
         for queue_id in (0, 1, 2, 7):

@@ -270,6 +270,23 @@ def test_topics_are_names(topics: object) -> None:
         RmqServer(topics=topics)  # type: ignore[arg-type]
 
 
+def test_a_name_that_cannot_be_leaves_all_unmade(tmp_path: Path) -> None:
+    with RmqServer(tmp_path / "store") as server:
+        for names in (("good", "a b"), ("good", ""), ("good", None)):
+            with pytest.raises((ValueError, TypeError), match="name must be "):
+                server.make_topics(*names)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="queue_nums must be "):
+            server.make_topics("good", queue_nums=0)
+        assert "good" not in server.store
+        server.make_topics("good", "good")
+        assert list(server.store) == ["good"]
+    with pytest.raises(rmqstore.MessageIllegalError):
+        RmqServer(tmp_path / "new", topics=["good", "a b"])
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(rmqstore.StoreClosedError):
+        server.make_topics("late")
+
+
 @pytest.mark.parametrize("topics", [["a b"], [""], [None], ["x" * 128]])
 def test_topics_that_cannot_be_are_refused_and_nothing_runs(topics: list[str]) -> None:
     before = {one.name for one in threading.enumerate()}

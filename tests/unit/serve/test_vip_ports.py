@@ -81,10 +81,10 @@ def test_without_it(first: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_in_use_as_the_vip_port_of_another(first: Server, tmp_path: Path) -> None:
     port = first.gateway.port
-    with pytest.raises(OSError, match=f"a server on port {port} has it too") as caught:
+    with pytest.raises(OSError, match=f"perhaps a server on port {port} has it") as caught:
         rmqstore.serve(tmp_path / "store", port=port - 2)
     assert caught.value.filename == f"127.0.0.1:{port - 2}"
-    with pytest.raises(OSError, match=f"a server on port {port} has it too"):
+    with pytest.raises(OSError, match=f"perhaps a server on port {port} has it"):
         rmqstore.serve(tmp_path / "store", metrics_port=port - 2)
 
 
@@ -142,7 +142,7 @@ def test_the_command_names_its_options(first: Server, tmp_path: Path, option: st
     found = CliRunner().invoke(main, ["serve", store, option, str(port - 2)])
     assert found.exit_code == 4
     assert f"127.0.0.1:{port - 2}: Address already in use; give another {option}" in found.output
-    assert f"a server on port {port} has it too" in found.output
+    assert f"perhaps a server on port {port} has it" in found.output
     found = CliRunner().invoke(main, ["serve", store, "--port", str(port + 2)])
     assert found.exit_code == 4
     assert found.output.count("\n") == 1

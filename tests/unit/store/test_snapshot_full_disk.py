@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,22 @@ def test_each_write_in_turn(
     with rmqstore.open(made.path, "r+") as copy:
         assert copy.recovery.clean
         assert sum(1 for _ in copy.scan("t")) == COUNT
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.EIO])
+def test_another_refusal_names_the_file_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
+        store.put("t", b"x" * 300)
+
+        def failing(*_: Any) -> Any:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(module, "_copy_piece", failing)
+        monkeypatch.setattr(module._Copy, "_cloned", lambda *_: False)
+        with pytest.raises(OSError, match=re.escape(os.strerror(number))) as raised:
+            store.snapshot(tmp_path / "copy")
+    assert raised.value.errno == number
+    assert Path(os.fsdecode(raised.value.filename)).is_relative_to(tmp_path / "copy.unfinished")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

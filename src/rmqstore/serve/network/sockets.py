@@ -165,6 +165,7 @@ def bind(host: str, port: int) -> socket.socket:
         if number == errno.EADDRNOTAVAIL:
             reason = "not an address of this machine"
         elif number == errno.EADDRINUSE and port + VIP_DISTANCE <= _PORT_MAX:
-            reason += f"; a server on port {port + VIP_DISTANCE} has it too, for the VIP channel"
+            perhaps = f"perhaps a server on port {port + VIP_DISTANCE} has it"
+            reason += f"; {perhaps}, for the VIP channel"
         raise OSError(number, reason, shown) from None
     return made

@@ -14,6 +14,7 @@ from rmqstore.arguments import wrong_type, wrong_value
 from rmqstore.serve.server import Server
 from rmqstore.serve.serving import served
 from rmqstore.serve.testing.rules import RequestRules
+from rmqstore.store import topic_entry
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RmqServer"]
 
 _LOOK_SECONDS = 0.002
+_QUEUE_NUMS = 4
 _CODE_MAX = 32767  # of the binary header's 16 bits
 _PULL = "11 for a pull"
 _NAMES_SHOWN = 6  # topics in an error
@@ -59,15 +61,16 @@ class RmqServer(Server):
     ) -> None:
         if isinstance(topics, (str, bytes)) or not isinstance(topics, Iterable):
             raise wrong_type("topics", "an iterable of str", topics)
+        entries = [topic_entry(name, _QUEUE_NUMS) for name in topics]
         super().__init__(*served(path, **options))
         try:
             self._rules = self.in_loop(RequestRules, self.gateway)
-            self.make_topics(*topics)
+            self.store._registry.make(*entries)
         except BaseException:
             self.close()
             raise
 
-    def make_topics(self, *names: str, queue_nums: int = 4) -> None:
+    def make_topics(self, *names: str, queue_nums: int = _QUEUE_NUMS) -> None:
         """Make topics before a listener of them starts; existing ones stay as they are.
 
         A consumer that starts before its topic is there looks for it every 30 seconds, with a real
@@ -82,11 +85,12 @@ class RmqServer(Server):
         Raises
         ------
         MessageIllegalError, TypeError, ValueError
-            As :meth:`MessageStore.create_topic` raises them.
+            As :meth:`MessageStore.create_topic` raises them; none is made.
+        StoreClosedError
+            The server is closed.
         """
-        for name in names:
-            if not isinstance(name, str) or self.store._registry.get(name) is None:
-                self.store.create_topic(name, queue_nums)
+        self.store._check_writable()
+        self.store._registry.make(*(topic_entry(name, queue_nums) for name in names))
 
     @property
     def clock(self) -> Clock:
