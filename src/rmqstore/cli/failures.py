@@ -37,6 +37,7 @@ _ARGUMENTS = (
 )
 _READING = (
     ("in config=", "in the file of --config"),
+    ("needs config=,", "needs --config,"),
     ("mode 'r' shows", "verbs that only read show"),
     ("open with mode 'r'", "verbs that only read show what is in it"),
 )
