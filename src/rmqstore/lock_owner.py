@@ -87,7 +87,7 @@ def _holder(locked: Path, *, readable: bool) -> int | None:
     ``None``: nobody has. ``readable``: what cannot be read counts as not locked.
     """
     try:
-        fd = os.open(locked, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(locked, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # it may be a FIFO
     except FileNotFoundError:
         return None
     except PermissionError:

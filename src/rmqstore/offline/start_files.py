@@ -28,6 +28,7 @@ _INT_BITS, _LONG_BITS = 32, 64
 _LENGTH_LINE = "{}\t{} length not matched message store config value, please check it manually"
 _MOVE = "move it out of the directory"
 _EXT_BYTES = StoreConfig.mapped_file_size_consume_queue_ext  # where no file shows its size
+_NOWHERE = "a link that leads nowhere: mount its disk, or put back a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +130,30 @@ def load_findings(
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
-    """Return obstacles to the files in the store's own directory."""
-    for name, line in (
-        (paths.LOCK, "Failed to initialize"),
-        (paths.CHECKPOINT, "load exception"),
-    ):
-        if (root / name).is_dir():
-            kind = "lock" if name == paths.LOCK else "checkpoint"
-            message = "a directory, where a file belongs: move it away"
-            yield Finding("stop", kind, name, None, message, line=line)
+    """Return what is in the way of the files and directories in the store's own directory."""
+    lines = {paths.LOCK: "Failed to initialize", paths.CHECKPOINT: "load exception"}
+    for one in listed(root) or []:
+        if one.name not in paths.STORE_ENTRIES:
+            continue
+        line = lines.get(one.name)
+        if one.size < 0:
+            yield (
+                _to_nothing(one.name)
+                if line is None
+                else Finding("stop", "link", one.name, None, _NOWHERE, line=line)
+            )
+        elif line and not stat.S_ISREG(one.mode):
+            what = "a directory" if stat.S_ISDIR(one.mode) else "not a regular file"
+            message = f"{what}, where a file belongs: move it away"
+            yield Finding("stop", one.name, one.name, None, message, line=line)
     if os.path.lexists(root / paths.ABORT):
         message = "the store was not closed, or is in use: a broker recovers it"
         yield Finding("warn", "abort", paths.ABORT, None, message, line="last shutdown abnormally")
+
+
+def _to_nothing(directory: str) -> Finding:
+    """Return the finding of a directory that cannot be made, for a link is there."""
+    return Finding("lost", "link", directory, None, _NOWHERE, by_start=True)
 
 
 def _mapped(root: Path, directory: str | Path, size: int, field: str) -> Iterator[Finding]:
@@ -182,7 +195,7 @@ def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
         else:
             return None
     elif one.size < 0:
-        kind, message = "link", "a link that leads nowhere: mount its disk, or copy the file back"
+        kind, message = "link", _NOWHERE
     elif paths.parse_offset_file_name(one.name) is None or not regular:
         message = f"a foreign {'directory' if stat.S_ISDIR(one.mode) else 'file'}: {_MOVE}"
         if one.size == size:
@@ -216,9 +229,14 @@ def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterat
     queue_field = "mapped_file_size_consume_queue"
     ext_field = "mapped_file_size_consume_queue_ext"
     for topic in listed(base) or []:
+        if topic.size < 0:
+            yield _to_nothing(relative(root, topic.path))
         for queue in listed(topic.path) or []:
             number = _java_number(queue.name, _INT_BITS)
             file = relative(root, queue.path)
+            if queue.size < 0:
+                yield _to_nothing(file)
+                continue
             if number is None:
                 message = "no queue: a broker ignores it"
                 yield Finding("warn", "foreign-file", file, None, message)

@@ -112,8 +112,9 @@ def _unknown_topics(topics: Iterable[Topic]) -> Iterator[Finding]:
 def _state(path: Path) -> tuple[State, str]:
     """Return whether a broker can read a file, and why not."""
     try:
-        if stat.S_ISDIR(path.stat().st_mode):
-            return "torn", "a directory"
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return "torn", "a directory" if stat.S_ISDIR(mode) else "not a regular file"
         data = path.read_bytes()
     except FileNotFoundError:
         return "nothing", ""

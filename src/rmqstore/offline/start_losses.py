@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -240,7 +241,8 @@ def _read_path(path: str | Path, form: struct.Struct, at: int = 0) -> tuple[int,
     except OSError:
         return form.unpack(bytes(form.size))
     try:
-        return _read(fd, form, at)
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        return _read(fd, form, at) if regular else form.unpack(bytes(form.size))
     finally:
         os.close(fd)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -111,3 +112,25 @@ def test_a_store_in_use_whose_lock_was_deleted(root: Path, run: Run) -> None:
     with pytest.raises(rmqstore.StoreFailedError):
         store.close()
     assert run("put", root, "orders", input=b"x\n").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["consumequeue/orders", "consumequeue/orders/0", "commitlog"])
+def test_a_link_to_nothing_is_no_matter_of_sizes(root: Path, run: Run, name: str) -> None:
+    shutil.rmtree(root / name)
+    (root / name).symlink_to("/nowhere")
+    before = [os.fspath(one) for one in sorted(root.rglob("*"))]
+    line = one_line(run("put", root, "orders", input=b"x\n"), 4)
+    reason = "is a symbolic link to /nowhere, which is not there: is its disk mounted?"
+    assert line.endswith(f"{root / name} {reason}\n")
+    assert [os.fspath(one) for one in sorted(root.rglob("*"))] == before
+
+
+@pytest.mark.parametrize("name", ["lock", "checkpoint", "config/topics.json"])
+def test_info_waits_for_no_fifo(root: Path, run: Run, name: str) -> None:
+    (root / name).unlink()
+    os.mkfifo(root / name)
+    result = run("info", root)
+    assert result.exit_code == 4
+    assert result.stderr.count("\n") == 1
+    assert f"{name}: " in result.stderr
+    assert "not a regular file" in result.stderr

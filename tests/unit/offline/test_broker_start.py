@@ -58,7 +58,7 @@ def test_a_closed_store_starts(root):
 def test_beside_its_owner_and_after_a_kill(root):
     with rmqstore.open(root, "r+") as store:
         store.put("T", b"x", queue_id=1)
-        store.flush()
+        store.flush()  # so that the files stand still
         found = start(root)
     assert (found.broker, [one.kind for one in found.findings]) == ("starts", ["abort"])
     (root / "abort").touch()
@@ -241,3 +241,31 @@ def test_findings_as_json(root):
 def test_what_is_no_store(tmp_path):
     with pytest.raises(rmqstore.StoreNotFoundError):
         offline.broker_start(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["lock", "checkpoint"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_where_a_broker_opens_one(root, kind, make):
+    (root / kind).unlink(missing_ok=True)
+    make(root / kind)
+    found = start(root)
+    assert found.broker == "refuses"
+    assert (found.findings[0].severity, found.findings[0].file) == ("stop", kind)
+
+
+@pytest.mark.parametrize("name", ["topics.json", "delayOffset.json", "consumerOffset.json"])
+def test_a_fifo_among_the_json_files(root, name):
+    (root / "config" / name).unlink(missing_ok=True)
+    os.mkfifo(root / "config" / name)
+    one = next(one for one in start(root).findings if one.file == f"config/{name}")
+    assert "not a regular file" in one.message
+
+
+@pytest.mark.parametrize("name", ["index", "consumequeue", "consumequeue/T", QUEUE])
+def test_a_directory_that_is_a_link_to_nothing(root, name):
+    shutil.rmtree(root / name)
+    (root / name).symlink_to("nowhere")
+    found = start(root)
+    assert found.broker == "loses"
+    one = next(one for one in found.findings if one.kind == "link")
+    assert (one.file, "leads nowhere" in one.message) == (name, True)

@@ -20,7 +20,7 @@ cdef object status_error(int64_t status, Failure *failure, str root):
     if status == -ENOENT or status == -ELOOP or status == E_INCOMPATIBLE:
         link = broken_link(path)
         if link and status == E_INCOMPATIBLE:
-            return errors.IncompatibleStoreError(link)
+            return errors.IncompatibleStoreError(f"{link}: is its disk mounted?")
         if link:
             return OSError(-status, f"{what}: {link}" if what else link, path)
     if status == E_LOST:
