@@ -182,8 +182,8 @@ class RecoveredRange:
     saved_to : str or None
         The file that holds the bytes; ``None`` where there were only zeros, or with mode ``"r"``.
     named : bool
-        Whether a queue has a place for a message in it, whose reading tells of the damage. Else
-        reading queues and searching for keys pass it over.
+        Whether queues have places for all that was in it, whose reading tells of the damage. Else
+        reading queues and searching for keys may pass it over.
     """
 
     kind: str

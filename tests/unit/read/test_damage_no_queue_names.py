@@ -76,3 +76,29 @@ def test_find_says_that_a_hole_may_hide_the_key(
 def test_find_where_the_index_has_it_all(hurt: Path) -> None:
     done = CliRunner().invoke(main, ["find", str(hurt), "-k", "k1", "-t", "Topic1"])
     assert (done.stdout.count("\n"), done.exit_code) == (1, 0)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+@pytest.mark.parametrize("index", [True, False])
+def test_a_hole_that_the_queues_left_name_in_part(
+    tmp_path: Path, gone: int, *, index: bool
+) -> None:
+    """The damaged records of a queue without files are in no queue: opening tells of them."""
+    root = tmp_path / "store"
+    config = rmqstore.StoreConfig.small(
+        mapped_file_size_commit_log=16 << 10, mapped_file_size_consume_queue=2000
+    )
+    with rmqstore.open(root, "a", config=config) as store:
+        puts = [store.put(f"t{i % 3}", b"x" * 300, queue_id=0, keys=f"k{i}") for i in range(150)]
+    start, stop = puts[60].physical_offset, puts[66].physical_offset
+    damaged_store.poke(root, start, bytes(stop - start))
+    shutil.rmtree(root / f"consumequeue/t{gone}")
+    if not index:
+        shutil.rmtree(root / "index")
+    with rmqstore.open(root) as store:
+        [damage] = [one for one in store.recovery.ranges if one.kind == "damaged"]
+        assert (damage.start, damage.stop, damage.named) == (start, stop, False)
+    for words in (("cat", "-t", f"t{gone}"), ("cat",), ("find", "-k", "k1")):
+        done = CliRunner().invoke(main, [words[0], str(root), *words[1:]])
+        assert done.exit_code == 4
+        assert f"commit log damaged from {start} to {stop}" in done.stderr

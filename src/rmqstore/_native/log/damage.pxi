@@ -20,7 +20,7 @@ cdef struct Damage:
     int64_t checked              # good records that the scan found before it
     bint tail                    # no good record follows
     bint repaired
-    bint unnamed                 # "r": no unit names a record in it
+    bint unnamed                 # "r": no units cover it
     char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: nothing to save
 
 
@@ -88,7 +88,7 @@ cdef int64_t behind_damage(
 
 
 cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t stop) noexcept nogil:
-    """"r": whether damage that no unit names lies in a part of the log."""
+    """"r": whether damage that units do not cover lies in a part of the log."""
     cdef int64_t i
     for i in range(recovery.damage_count):
         if recovery.damages[i].unnamed and recovery.damages[i].start < stop \

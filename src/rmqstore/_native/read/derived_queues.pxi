@@ -94,12 +94,13 @@ cdef int64_t log_goes_on(Store *store, int64_t end) noexcept nogil:
 
 
 cdef void mark_unnamed(Store *store) noexcept nogil:
-    """Mark the damage that no unit names: no reader of a queue meets it."""
+    """Mark the damage that units do not cover: readers of a queue may pass over it."""
     cdef Damage *damage
     cdef int64_t i
     for i in range(store.recovery.damage_count):
         damage = &store.recovery.damages[i]
-        damage.unnamed = not damage.tail and next_unit(store, damage.start) >= damage.stop
+        damage.unnamed = not damage.tail \
+            and log_is_covered(store, damage.start, damage.stop) != 1
 
 
 cdef int64_t derive_queues(

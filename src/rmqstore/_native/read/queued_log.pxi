@@ -131,7 +131,7 @@ cdef int64_t extents_cover(Store *store, Extents *extents) noexcept nogil:
         end = min(extents.stop, (extents.first_file + i + 1) * file_size)
         if extents.ends[i] == end:
             continue
-        if end == extents.stop or extents.ends[i] == 0:
+        if end % file_size or extents.ends[i] == 0:
             return 0
         if file_set_read(&store.log, extents.ends[i], 8, &slice) < 8:
             slice_release(&slice)
