@@ -266,7 +266,7 @@ def store_around(path: str | os.PathLike[str]) -> str | None:
     Returns
     -------
     str or None
-        The store's directory. ``None`` also for another directory beside those of a store.
+        The store's directory; ``None`` for other directories, also those beside a store's own.
     """
     given = Path(os.path.abspath(path))  # noqa: PTH100
     for one in (given, Path(os.path.realpath(path))):

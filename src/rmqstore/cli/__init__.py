@@ -47,7 +47,7 @@ _VERBS = {
 class _LazyGroup(click.Group):
     """A group whose verbs are imported when used, and whose errors are one line."""
 
-    _verb: click.Command | None = None  # the one that is run
+    _verb: click.Command | None = None  # the verb being run
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the help."""
