@@ -66,8 +66,8 @@ cdef class Message:
     cdef tuple log_paths         # directories of the log that it is of; None: of none
     cdef dict _properties        # kept from the second time on that they are asked for
     cdef bint asked
-    cdef object _topic
     cdef bint renamed            # shown under another topic than the record's
+    cdef object _topic
     cdef Slice pinned            # where buffers given out before detach() still point
     cdef int64_t exports
 
