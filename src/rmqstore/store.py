@@ -424,11 +424,15 @@ class MessageStore(
             self._registry.note_deleted(name, log_end)
 
 
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def topic_entry(name: str, queue_nums: int, *, order: bool = False, perm: int = 6) -> TopicConfig:
     """Return the entry of a new topic; raise as :meth:`MessageStore.create_topic` does."""
-    if not isinstance(queue_nums, int) or not 1 <= queue_nums <= 65536:
+    if not _is_int(queue_nums) or not 1 <= queue_nums <= 65536:
         raise wrong_value("queue_nums", "1 to 65536", queue_nums)
-    if not isinstance(perm, int) or not 0 <= perm <= 15:
+    if not _is_int(perm) or not 0 <= perm <= 15:
         raise wrong_value("perm", "0 to 15", perm)
     if not isinstance(name, str):
         raise wrong_type("name", "str", name)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqstore.spark.stream.offsets import QueueName, flat
+from rmqstore.spark.common.options import OptionError, absolute_path
+from rmqstore.spark.stream.offsets import LogStart, QueueName, flat, log_starts, record_at
 
 __all__ = ["CheckpointError", "CheckpointProgress", "read_checkpoint"]
 
@@ -72,7 +73,10 @@ def read_checkpoint(directory: str, store: str) -> CheckpointProgress:
     OSError
         A file cannot be read.
     """
-    root = Path(directory)
+    try:
+        root = Path(absolute_path("--checkpoint", directory))
+    except OptionError as error:
+        raise CheckpointError(str(error)) from None
     planned, done = _batches(root / "offsets"), _batches(root / "commits")
     if not (root / "offsets").is_dir():
         raise CheckpointError(f"{root}: no checkpoint of a Spark stream: no offsets/ in it")
@@ -85,10 +89,15 @@ def read_checkpoint(directory: str, store: str) -> CheckpointProgress:
         raise CheckpointError(f"{path}: begins with {lines[0][:20]!r}, not with a version")
     offsets: dict[str, dict[int, int]] = {}
     found = False
-    for positions in _positions(lines[_METADATA + 1 :], path):
+    for positions, starts in _positions(lines[_METADATA + 1 :], path):
         for name, offset in positions.items():
             if name.store != "." and os.path.realpath(name.store) != os.path.realpath(store):
                 continue
+            if name.store in starts and not _begins_with(store, *starts.pop(name.store)):
+                raise CheckpointError(
+                    f"{root}: of a stream of another store: the log of {store} began with another "
+                    "record"
+                )
             found = True
             queues = offsets.setdefault(name.topic, {})
             queues[name.queue_id] = min(offset, queues.get(name.queue_id, offset))
@@ -104,15 +113,28 @@ def _batches(directory: Path) -> list[int]:
     return [int(file.name) for file in directory.iterdir() if file.name.isdecimal()]
 
 
-def _positions(lines: list[str], path: Path) -> Iterator[dict[QueueName, int]]:
-    """Go through the offsets of the sources that are stores; a newer Spark names each source."""
+def _begins_with(store: str, offset: int, record: str) -> bool:
+    """Tell whether a store's log had a record there, or retention may have taken it."""
+    try:
+        return record_at(store, offset) == record
+    except FileNotFoundError:
+        return True
+
+
+def _positions(
+    lines: list[str], path: Path
+) -> Iterator[tuple[dict[QueueName, int], dict[str, LogStart]]]:
+    """Go through the offsets of the sources that are stores, with what their logs began with.
+
+    A newer Spark names each source.
+    """
     for line in lines:
         try:
             read: Any = json.loads(line) if line.startswith("{") else None
             each = [read, *read.values()] if isinstance(read, dict) else []
             for one in each:
                 if isinstance(one, dict) and "v" in one and "q" in one:
-                    yield flat(one["q"])
+                    yield flat(one["q"]), log_starts(one.get("logs", {}))
         except (ValueError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{path}: an offset is not as it was written: {error}") from None
 

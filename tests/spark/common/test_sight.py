@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from rmqstore.offline import Build, LogPiece, LogSource, plan_log
 from rmqstore.spark.common.schema import spark_schema
 from rmqstore.spark.common.sight import SeenStore, StoreNotVisibleError, seen
-from rmqstore.spark.jobs import tasks, verify
+from rmqstore.spark.jobs import arrow_map, tasks, verify
 from rmqstore.spark.jobs.copy_tasks import CopyTask
 from rmqstore.spark.jobs.rebuild_tasks import RebuildTasks
 from rmqstore.spark.read.batch import BatchReader
@@ -84,6 +84,20 @@ def without_log(root: Path) -> None:
     shutil.rmtree(root / "commitlog")
 
 
+def without_last_file(root: Path) -> None:
+    max((root / "commitlog").iterdir()).unlink()
+
+
+def emptied(name: str) -> Callable[[Path], None]:
+    """A mount point whose disk is not there."""
+
+    def empty(root: Path) -> None:
+        shutil.rmtree(root / name)
+        (root / name).mkdir()
+
+    return empty
+
+
 def without_queues(root: Path) -> None:
     shutil.rmtree(root / "consumequeue")
 
@@ -92,8 +106,10 @@ def without_index(root: Path) -> None:
     shutil.rmtree(root / "index")
 
 
-BLIND: list[Callable[[Path], None]] = [gone, empty, another, without_log]
-PARTS = [*BLIND, without_queues, without_index]
+IN_PLACE = [without_log, without_last_file]
+BLIND: list[Callable[[Path], None]] = [gone, empty, another, *IN_PLACE]
+EMPTIED = [emptied(name) for name in ("commitlog", "consumequeue", "index")]
+PARTS = [*BLIND, without_queues, without_index, *EMPTIED]
 
 
 def files(root: Path) -> dict[str, bytes | None]:
@@ -155,6 +171,27 @@ def test_verify(root: Path, blind: Callable[[Path], None], number: int) -> None:
     refused(root, lambda: list(check.finish(iter(()))))
 
 
+@pytest.mark.parametrize("name", ["T", "T/1"])
+def test_verify_names_a_link_to_nothing(root: Path, name: str) -> None:
+    """A topic or a queue on a disk that this host has not mounted."""
+    check = verify._Check(plan_log(root, CONFIG), (), seen(str(root)))
+    link = root / "consumequeue" / name
+    shutil.rmtree(link)
+    link.symlink_to("/nowhere/queues")
+    rows = [row for batch in check.run(check.plan.count) for row in batch.to_pylist()]
+    rows = [row for batch in check.finish(iter([_batch(rows)])) for row in batch.to_pylist()]
+    (row,) = (row for row in rows if row["kind"] == "unreadable")
+    assert row["topic"] == "T"
+    assert f"{link} is a symbolic link to /nowhere/queues" in row["found"]
+    assert f"on host {socket.gethostname()}" in row["found"]
+
+
+def _batch(rows: list[dict[str, Any]]) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist(rows, arrow_map.arrow_schema(verify._ROWS))
+
+
 @pytest.mark.parametrize("blind", BLIND)
 @pytest.mark.parametrize("step", ["scan_direct", "scan_rows", "write_rows", "run_step"])
 def test_rebuild(root: Path, tmp_path: Path, blind: Callable[[Path], None], step: str) -> None:
@@ -178,7 +215,7 @@ def test_rebuild(root: Path, tmp_path: Path, blind: Callable[[Path], None], step
         assert files(root) == before
         if lost == root:
             shutil.rmtree(root, ignore_errors=True)
-            root.with_name("elsewhere").rename(root) if blind is not without_log else make(root)
+            make(root) if blind in IN_PLACE else root.with_name("elsewhere").rename(root)
 
 
 def test_jobs_that_make_a_store(root: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from rmqstore.spark.common.zones import in_zone, zone_of  # noqa: E402
+from rmqstore.spark.common.zones import _SHORT, in_zone, zone_of  # noqa: E402
 
 pytestmark = pytest.mark.spark
 
@@ -85,6 +85,21 @@ def test_years_that_python_has_none_of(ticks: int) -> None:
 def test_offsets_as_spark_spells_them(name: str, seconds: int) -> None:
     local = dt.datetime(2026, 1, 1)
     assert converted([local], name) == [local.replace(tzinfo=dt.UTC) - dt.timedelta(0, seconds)]
+
+
+@pytest.mark.parametrize(
+    ("name", "long"),
+    [("PST", "America/Los_Angeles"), ("CST", "America/Chicago"), ("IST", "Asia/Kolkata"),
+     ("ECT", "Europe/Paris"), ("CNT", "America/St_Johns")],
+)  # fmt: skip
+def test_short_names_as_java_has_them(name: str, long: str) -> None:
+    values: list[dt.datetime | None] = [dt.datetime(2026, month, 9, 2, 30) for month in (3, 7)]
+    assert converted(values, name) == [v and slow(v, long) for v in values]
+
+
+def test_all_short_names_are_zones() -> None:
+    for name in _SHORT:
+        zone_of(name)
 
 
 @pytest.mark.parametrize("name", ["Europe/Atlantis", "", "../UTC", "PST/", "+99"])

@@ -16,6 +16,7 @@ from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.schema import spark_schema
 from rmqstore.spark.read.batch import BatchReader
 from rmqstore.spark.read.options import default_schema
+from rmqstore.spark.sink.options import parse_write_options
 from rmqstore.spark.stream.source import StreamReader
 
 pytestmark = pytest.mark.spark
@@ -141,6 +142,8 @@ def test_a_table_of_the_catalogue() -> None:
     """Spark hands a table's options to no Python source: it is made without any."""
     with pytest.raises(OptionError, match=r"'path' is missing: .*: use CREATE TEMPORARY VIEW"):
         BatchReader({}, spark_schema())
+    with pytest.raises(OptionError, match="use CREATE TEMPORARY VIEW"):  # a stream's toTable()
+        parse_write_options({"checkpointlocation": "/nowhere", "outputmode": "Append"})
     with pytest.raises(OptionError, match=r"'path' is missing: load\(\) takes the .* store$"):
         BatchReader({"topics": "orders"}, spark_schema())
 

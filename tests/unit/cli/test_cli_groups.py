@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.spark.stream.offsets import record_at
 from support.command_line import Run
 
 pytestmark = pytest.mark.pure
@@ -112,6 +113,7 @@ def test_lag_of_a_stream(run: Run, root: Path, tmp_path: Path) -> None:
     os.utime(directory / "commits" / "1", (time.time() - 500, time.time() - 500))
     with rmqstore.open(root, "r+") as store:
         store.put("orders", b"newest", queue_id=1)
+        assert store["orders"][1].max_offset == 5  # dispatched: another reader sees it
         result = run("lag", root, "--checkpoint", directory)
         found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [
@@ -131,6 +133,22 @@ def test_lag_of_a_stream_of_several_stores(run: Run, root: Path, tmp_path: Path)
         stream(tmp_path / name, text, done=1)
         found = rows(run, "lag", root, "--checkpoint", tmp_path / name)
         assert [(row["committed"], row["messages"]) for row in found] == [(2, 2), (2, 2)]
+
+
+def test_lag_of_a_stream_of_another_store(run: Run, root: Path, tmp_path: Path) -> None:
+    """The offset has what the log began with: unless retention took that, it is still there."""
+    offset = json.loads(source(".", 1, 1))
+    for name, logs, code in (
+        ("its", {".": [0, record_at(str(root), 0)]}, 0),
+        ("removed", {".": [1 << 40, "0011223344556677"]}, 0),
+        ("other", {".": [0, "0011223344556677"]}, 4),
+        ("bad", {".": [0]}, 4),
+    ):
+        stream(tmp_path / name, json.dumps(offset | {"logs": logs}), done=1)
+        result = run("lag", root, "--checkpoint", f"file://{tmp_path / name}")
+        assert (result.exit_code, bool(result.stdout)) == (code, code == 0)
+        assert ("of a stream of another store" in result.stderr) == (name == "other")
+        assert result.stderr.count("\n") == 1
 
 
 def test_what_is_no_progress_of_a_stream(run: Run, root: Path, tmp_path: Path) -> None:
@@ -157,6 +175,9 @@ def test_what_is_no_progress_of_a_stream(run: Run, root: Path, tmp_path: Path) -
         assert (result.exit_code, result.stdout) == (4, "")
         assert text in result.stderr
         assert result.stderr.count("\n") == 1
+    result = run("lag", root, "--checkpoint", " x")
+    assert result.exit_code == 4
+    assert "there is a blank before the path" in result.stderr
     assert run("lag", root, "--checkpoint", "x", "-g", "audit").exit_code == 2
 
 

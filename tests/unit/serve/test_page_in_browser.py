@@ -172,6 +172,16 @@ def test_a_click_on_a_topic_shows_its_newest_messages(
     page.wait_for("document.querySelector('#queues').textContent.includes('1: 0 to 8')")
 
 
+@pytest.mark.parametrize("typed", ["%DLQ%billing", "%25DLQ%25billing"])
+def test_a_topic_of_the_address(server: Server, browse: Callable[..., Page], typed: str) -> None:
+    """A percent sign of a name, escaped or not."""
+    server.store.put("orders", b"x", queue_id=0)
+    server.store.put("%DLQ%billing", b"dead", queue_id=0)
+    page = browse(typed)
+    page.wait_for("document.querySelector('#topic_name').textContent === '%DLQ%billing'")
+    assert page.run(BODIES) == ["dead"]
+
+
 # Elements whose content is wider than they are, or that reach over the card or the window they
 # are in.
 OVERFLOWING = """[...document.body.querySelectorAll('*')].filter((one) => {

@@ -9,7 +9,16 @@ const byId = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const rate = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
-let chosen = decodeURIComponent(location.hash.slice(1));
+// As it stands where somebody typed "#%DLQ%group", which is no escaped text.
+function unescaped(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+let chosen = unescaped(location.hash.slice(1));
 let last = null; // the overview before this one: what a topic takes a second is the difference
 let shown = ""; // the messages that are on the page, as text
 

@@ -199,7 +199,7 @@ class Options:
         else:
             found = [self._values["path"]] if "path" in self._values else []
         if not found or not all(found):
-            hint = "" if self._values else _NO_OPTIONS
+            hint = "" if set(self._values) - set(_FRAMEWORK) else _NO_OPTIONS
             raise OptionError(
                 f"option 'path' is missing: load() takes the directory of a store{hint}"
             )

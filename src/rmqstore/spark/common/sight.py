@@ -1,12 +1,14 @@
 """Whether a task sees the store that was planned with, at its path on the host where it runs.
 
-Compared with the planner's view: the directories of the store, and the first record of a file of
-its log. Nothing is written; device and inode numbers differ between the hosts of a shared file
+Compared with the planner's view: the directories of the store, whether there is something in them
+(a mount point without its disk is an empty directory), and the first records of the last two files
+of its log. Nothing is written; device and inode numbers differ between the hosts of a shared file
 system.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from rmqstore.errors import StoreNotFoundError
 __all__ = ["SeenStore", "StoreNotVisibleError", "check_all", "check_directory", "note_host", "seen"]
 
 _RECORD_LEAST, _READ_MOST = 91, 4096  # bytes
+_RECORDS_MOST = 2
 
 
 class StoreNotVisibleError(StoreNotFoundError):
@@ -33,16 +36,17 @@ class SeenStore:
     path : str
     directories : tuple of str
         Which of its own it has.
-    file : str
-        A file of its log, "" if there was none with a record.
-    record : str
-        The first bytes of that file's first record, in hexadecimal, as a digest.
+    filled : tuple of str
+        Those of them that are not empty.
+    records : tuple of (str, str)
+        Up to two files of its log that have a record, and a digest of the first bytes of their
+        first one, in hexadecimal.
     """
 
     path: str
     directories: tuple[str, ...] = ()
-    file: str = ""
-    record: str = ""
+    filled: tuple[str, ...] = ()
+    records: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
         """Raise unless this host sees the same.
@@ -55,9 +59,13 @@ class SeenStore:
         for name in self.directories:
             if not Path(self.path, name).is_dir():
                 raise _not_visible(self.path, f"it sees no {name}/ in it")
-        if self.file and (found := _first_record(Path(self.path, self.file))) != self.record:
-            what = "another store there" if found else f"no record in {self.file} of it"
-            raise _not_visible(self.path, f"it sees {what}")
+        for file, record in self.records:
+            if (found := _first_record(Path(self.path, file))) != record:
+                what = "another store there" if found else f"no record in {file} of it"
+                raise _not_visible(self.path, f"it sees {what}")
+        for name in self.filled:
+            if not _is_filled(Path(self.path, name)):
+                raise _not_visible(self.path, f"it sees nothing in {name}/ of it")
 
 
 def seen(path: str) -> SeenStore:
@@ -74,18 +82,21 @@ def seen(path: str) -> SeenStore:
     """
     parts = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX)
     there = tuple(name for name in parts if Path(path, name).is_dir())
+    filled = tuple(name for name in there if _is_filled(Path(path, name)))
     names = sorted(
         file.name
         for file in Path(path, paths.COMMIT_LOG).glob("[0-9]*")
         if paths.parse_offset_file_name(file.name) is not None
     )
-    # The last but one first: the last may be about to get its first record; retention takes
-    # those before.
-    for name in [*names[-2:-1], *names[-1:], *names[-3::-1]]:
+    # From the last on, which may be about to get its first record: retention takes those before.
+    records: list[tuple[str, str]] = []
+    for name in reversed(names):
         file = f"{paths.COMMIT_LOG}/{name}"
         if record := _first_record(Path(path, file)):
-            return SeenStore(path, there, file, record)
-    return SeenStore(path, there)
+            records.append((file, record))
+            if len(records) == _RECORDS_MOST:
+                break
+    return SeenStore(path, there, filled, tuple(records))
 
 
 def check_all(planned: Iterable[SeenStore]) -> None:
@@ -122,6 +133,17 @@ def _not_visible(path: str, what: str = "") -> StoreNotVisibleError:
         f"host {socket.gethostname()} does not see {path}{f' as planned: {what}' if what else ''}; "
         "driver and executors need the same files under the same path"
     )
+
+
+def _is_filled(directory: Path) -> bool:
+    """Tell whether something is in a directory; one that cannot be read is not empty."""
+    try:
+        with os.scandir(directory) as entries:
+            return next(entries, None) is not None
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def _first_record(file: Path) -> str:

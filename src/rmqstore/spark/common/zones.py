@@ -22,6 +22,17 @@ __all__ = ["SESSION_ZONE", "in_zone", "zone_of"]
 
 SESSION_ZONE = "spark.sql.session.timeZone"
 
+# ZoneId.SHORT_IDS, which Spark takes; EST, HST and MST are zones of the system's as well.
+_SHORT = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka", "CAT": "Africa/Harare", "CNT": "America/St_Johns",
+    "CST": "America/Chicago", "CTT": "Asia/Shanghai", "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
 _OFFSET = re.compile(
     r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{1,2}))?(?::?(\d{2}))?|Z|UTC|GMT|UT", re.ASCII
 )
@@ -47,7 +58,7 @@ def zone_of(name: str) -> dt.tzinfo:
         offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
         return dt.timezone(-offset if match[1] == "-" else offset)
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(_SHORT.get(name, name))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(
             f"this machine has no time zone {name!r}, which is {SESSION_ZONE}: cast the column "

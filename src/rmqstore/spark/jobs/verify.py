@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from rmqstore import paths
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
+from rmqstore.links import broken_link
 from rmqstore.offline import (
     ENTRY_BYTES,
     IndexFileReader,
@@ -84,7 +86,7 @@ def verify(
         The kinds: ``record_corrupt`` (bytes of the log that are no record), ``unit_missing``,
         ``unit_differs``, ``unit_extra`` (its record is not there, or another's),
         ``index_missing``, ``index_extra``, ``index_differs`` (the time of an entry),
-        ``index_chain`` (an entry or a slot leads elsewhere), ``unreadable``.
+        ``index_chain`` (an entry or a slot leads elsewhere), ``unreadable`` (with the host).
 
     Raises
     ------
@@ -120,6 +122,11 @@ def _index_files(root: str) -> list[str]:
     )
 
 
+def _unreadable(topic: str, queue_id: int | None, error: object) -> Row:
+    found = f"{error} (on host {socket.gethostname()})"
+    return ("unreadable", topic, queue_id, None, None, None, None, found)
+
+
 def _text(unit: Unit) -> str:
     return f"physical_offset={unit.physical_offset} size={unit.size} tags_code={unit.tags_code}"
 
@@ -147,7 +154,7 @@ class _Check:
             else:
                 yield from self._queues()
         except (StoreError, OSError) as error:
-            yield ("unreadable", "", None, None, None, None, None, str(error))
+            yield _unreadable("", None, error)
 
     # ---- a range of the log
 
@@ -198,12 +205,20 @@ class _Check:
     def _queues(self) -> Iterator[Row]:
         folder = Path(self.plan.path, paths.CONSUME_QUEUE)
         for topic in sorted(folder.iterdir()) if folder.is_dir() else []:
-            if not paths.is_stored_topic_name(topic.name) or not topic.is_dir():
+            if not paths.is_stored_topic_name(topic.name):
+                continue
+            if not topic.is_dir():
+                if broken := broken_link(topic):
+                    yield _unreadable(topic.name, None, broken)
                 continue
             for queue in sorted(topic.iterdir()):
                 queue_id = paths.parse_queue_id(queue.name)
-                if queue_id is not None and queue.is_dir():
+                if queue_id is None:
+                    continue
+                if queue.is_dir():
                     yield (_QUEUE, topic.name, queue_id, -1, None, None, None, None)
+                elif broken := broken_link(queue):
+                    yield _unreadable(topic.name, queue_id, broken)
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass on what differs, and look for units that no record has."""
@@ -242,7 +257,7 @@ class _Check:
         try:
             yield from _UnitCheck(self.plan).extra(*queue, seen)
         except (StoreError, OSError) as error:
-            yield ("unreadable", *queue, None, None, None, None, str(error))
+            yield _unreadable(*queue, error)
 
 
 class _UnitCheck:

@@ -110,7 +110,7 @@ class _Plan:
             return
         path = self.options.path
         found = seen(path)
-        if not found.record:
+        if not found.records:
             if job is not None:
                 directory = self._ledger(job).directory(job)
             elif self.overwrite:

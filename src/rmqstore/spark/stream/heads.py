@@ -9,7 +9,6 @@ log will begin shows it, by not being empty any more.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -20,7 +19,14 @@ import rmqstore
 from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.spark.read.options import Selection, selected_queues
-from rmqstore.spark.stream.offsets import Deletions, LogStart, LogStarts, QueueName
+from rmqstore.spark.stream.offsets import (
+    HEAD_BYTES,
+    Deletions,
+    LogStart,
+    LogStarts,
+    QueueName,
+    record_at,
+)
 from rmqstore.store import MessageStore
 
 __all__ = ["Bounds", "Heads"]
@@ -32,9 +38,6 @@ _LOOK_SECONDS = 0.002  # at a time, or a tenth of the time since the last one
 _LOOK_PART = 0.1
 _SETTLE_SECONDS = 1.0  # within which what is in the log is in its queue
 _QUIET_SECONDS = 30.0  # after which the queues are looked at nevertheless
-_HEAD_BYTES = 8  # of a record, of which some are not zero
-_RECORD_BYTES = 80  # of a record, with its times; none is shorter
-_DIGEST_BYTES = 8
 _YOUNG_NS = 50_000_000  # a directory's time is no older than its change by more than this
 _TRIES = 3  # to find where the log begins while retention removes that
 _ONE_STORE = "."
@@ -266,7 +269,7 @@ class _WatchedStore:
         except FileNotFoundError:
             return True
         try:
-            return not any(os.pread(fd, _HEAD_BYTES, self._end - start))
+            return not any(os.pread(fd, HEAD_BYTES, self._end - start))
         finally:
             os.close(fd)
 
@@ -274,7 +277,7 @@ class _WatchedStore:
         """Return what the log begins with: what is known, if the log has that yet."""
         for _ in range(_TRIES):
             try:
-                if known is not None and self._record(known.offset) == known.record:
+                if known is not None and record_at(self._path, known.offset) == known.record:
                     return known
             except FileNotFoundError:
                 pass
@@ -287,22 +290,11 @@ class _WatchedStore:
             if first < 0:
                 return None
             try:
-                record = self._record(first)
+                record = record_at(self._path, first)
             except FileNotFoundError:  # retention took it
                 continue
             return LogStart(first, record) if record else None
         return known  # found the next time
-
-    def _record(self, offset: int) -> str:
-        """Return a digest of the record that a file of the log begins with; empty if it has none.
-
-        Reading the file's start costs nothing, and a store that is copied or moved keeps it.
-        """
-        with Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(offset)).open("rb") as file:
-            head = file.read(_RECORD_BYTES)
-        if not any(head[:_HEAD_BYTES]):
-            return ""
-        return hashlib.blake2b(head, digest_size=_DIGEST_BYTES).hexdigest()
 
     def look(self) -> bool:
         """Open the store again if its directories have changed; whether they have."""

@@ -1,4 +1,4 @@
-"""Where a stream has come to, and how much a batch may take: plain values, no store.
+"""Where a stream has come to, and how much a batch may take: plain values, no open store.
 
 An offset holds, by store, topic and queue, the queue offset after the last message of the batch
 that ends there, and where that batch begins: Spark keeps no start of a query's first batch, so
@@ -11,13 +11,17 @@ them for ``maxOffsetsPerTrigger``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqstore import paths
 from rmqstore.errors import StoreError
 
 __all__ = [
+    "HEAD_BYTES",
     "DataLossError",
     "Deletions",
     "LogStart",
@@ -27,11 +31,18 @@ __all__ = [
     "QueueOffsets",
     "StreamOffset",
     "flat",
+    "log_starts",
     "nested",
+    "record_at",
     "share",
 ]
 
+HEAD_BYTES = 8
+"""Bytes at the start of a record, of which some are not zero."""
+
 _VERSION = 1
+_RECORD_BYTES = 80  # of a record, with its times; none is shorter
+_DIGEST_BYTES = 8
 _INT64_MOST = (1 << 63) - 1
 _INT32_MOST = (1 << 31) - 1
 
@@ -147,10 +158,11 @@ class StreamOffset:
                     f"the checkpoint has a batch of {name.topic}/{name.queue_id} that begins at "
                     f"{start} and ends at {positions.get(name)}"
                 )
-        return cls(positions, begins, deletions, _log_starts(data.get("logs", {})))
+        return cls(positions, begins, deletions, log_starts(data.get("logs", {})))
 
 
-def _log_starts(data: Any) -> LogStarts:
+def log_starts(data: Any) -> LogStarts:
+    """Return what the logs of an offset's stores began with; OffsetError where it is none."""
     try:
         found = {store: LogStart(*start) for store, start in data.items()}
     except (AttributeError, TypeError):
@@ -159,6 +171,30 @@ def _log_starts(data: Any) -> LogStarts:
         if type(offset) is not int or not 0 <= offset <= _INT64_MOST or type(record) is not str:
             raise OffsetError(f"the checkpoint has {data!r} where logs should be")
     return found
+
+
+def record_at(path: str, offset: int) -> str:
+    """Return a digest of the record that a log file begins with; empty if it has none.
+
+    Reading the file's start costs nothing, and a store that is copied or moved keeps it.
+
+    Parameters
+    ----------
+    path : str
+        The store.
+    offset : int
+        With which the file begins.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    """
+    with Path(path, paths.COMMIT_LOG, paths.offset_file_name(offset)).open("rb") as file:
+        head = file.read(_RECORD_BYTES)
+    if not any(head[:HEAD_BYTES]):
+        return ""
+    return hashlib.blake2b(head, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def nested(values: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int]]]:
