@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ __all__ = [
     "refuse_inside",
     "store_around",
     "stores_near",
+    "surroundings",
     "without_paths",
 ]
 
@@ -268,11 +269,9 @@ def store_around(path: str | os.PathLike[str]) -> str | None:
     str or None
         The store's directory; ``None`` for other directories, also those beside a store's own.
     """
-    given = Path(os.path.abspath(path))  # noqa: PTH100
-    for one in (given, Path(os.path.realpath(path))):
-        for inner in (one, *one.parents):
-            if inner.name in paths.STORE_ENTRIES and _belongs(inner):
-                return str(inner.parent)
+    for inner in _ways_up(path):
+        if inner.name in paths.STORE_ENTRIES and _belongs(inner):
+            return str(inner.parent)
     return None
 
 
@@ -286,6 +285,44 @@ def _belongs(entry: Path) -> bool:
     return any(entry.with_name(name).is_dir() for name in parts)
 
 
+def surroundings(path: str | os.PathLike[str]) -> str | None:
+    """Return what a new store must not lie in and would, as a text for errors.
+
+    Parameters
+    ----------
+    path : path-like
+        It need not be there.
+
+    Returns
+    -------
+    str or None
+        The store of :func:`store_around`, or else the directory of a log or a queue, whose store
+        may be anywhere: the log of one with ``store_path_commit_log``, or the target of a link.
+    """
+    if (around := store_around(path)) is not None:
+        return f"the store {around}"
+    above = next((one for one in _ways_up(path, itself=False) if _has_files(one)), None)
+    return None if above is None else f"{above}, which holds files of a log or a queue"
+
+
+def _ways_up(path: str | os.PathLike[str], *, itself: bool = True) -> Iterator[Path]:
+    """Go from a path to the root, as it is written and as its links lead."""
+    for one in (Path(os.path.abspath(path)), Path(os.path.realpath(path))):  # noqa: PTH100
+        yield from ((one, *one.parents) if itself else one.parents)
+
+
+def _has_files(directory: Path) -> bool:
+    """Whether a directory has a file that is named like one of a log or a queue."""
+    try:
+        with os.scandir(directory) as entries:
+            return any(
+                paths.parse_offset_file_name(one.name) is not None and one.is_file()
+                for one in entries
+            )
+    except OSError:
+        return False
+
+
 def refuse_inside(path: str) -> None:
     """Raise if a new store, or log, would be made inside a store, or among files of a log.
 
@@ -296,10 +333,9 @@ def refuse_inside(path: str) -> None:
     IncompatibleStoreError
         With the store's own directory.
     """
-    if (around := store_around(path)) is not None and not _is_store(Path(path)):
-        raise IncompatibleStoreError(
-            f"{path}: lies in the store {around}: open that one, or name a directory outside of it"
-        )
+    if not _is_store(Path(path)) and (around := surroundings(path)) is not None:
+        way = "open that one, or name" if around.startswith("the store ") else "name"
+        raise IncompatibleStoreError(f"{path}: lies in {around}: {way} a directory outside of it")
     try:
         if _has_begun([Path(path)]):
             raise IncompatibleStoreError(

@@ -25,7 +25,7 @@ from rmqstore import paths
 from rmqstore._core import crc32
 from rmqstore.arguments import wrong_value
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
-from rmqstore.layout import LogPath, log_directories, store_around, without_paths
+from rmqstore.layout import LogPath, log_directories, surroundings, without_paths
 from rmqstore.links import files_below
 from rmqstore.services.base import ServicedEngine
 from rmqstore.syncing import make_directories, sync_file, sync_path
@@ -141,8 +141,8 @@ class SnapshotEngine(ServicedEngine):
         """Raise unless a snapshot can be put there."""
         if target.is_relative_to(self.path):
             raise wrong_value("directory", "outside the store", str(target))
-        if (around := store_around(target)) is not None:
-            raise wrong_value("directory", f"outside the store {around}", str(target))
+        if (around := surroundings(target)) is not None:
+            raise wrong_value("directory", f"outside {around}", str(target))
         if os.path.lexists(target):
             if os.path.ismount(target):
                 raise wrong_value("directory", "no mount point, but may be in one", str(target))

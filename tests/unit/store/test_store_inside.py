@@ -157,3 +157,25 @@ def test_a_log_is_made_in_no_other_store(root: Path, tmp_path: Path):
         with pytest.raises(rmqstore.IncompatibleStoreError, match=f"the store {root}"):
             rmqstore.open(tmp_path / "new", "a", config=config)
         assert not (root / place).exists()
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("deep", ["new", "a/b/c"])
+@pytest.mark.usefixtures("other")
+def test_below_a_log_that_lies_elsewhere(tmp_path: Path, make: Callable[..., None], deep: str):
+    """By a configuration or a link: the store is not found from there, the files are."""
+    config = CONFIG.replace(store_path_commit_log=str(tmp_path / "disk1"))
+    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
+        store.put("orders", b"x", queue_id=0)
+    with pytest.raises(
+        (rmqstore.IncompatibleStoreError, ValueError), match=f"{tmp_path / 'disk1'}, which holds"
+    ):
+        make(tmp_path / "disk1" / deep)
+    with rmqstore.open(tmp_path / "store", "r+", config=config) as store:
+        assert len(store["orders"][0]) == 1
+
+
+def test_beside_directories_named_like_files_of_a_log(tmp_path: Path):
+    (tmp_path / "00000000000000000007").mkdir()
+    with rmqstore.open(tmp_path / "new", "a", config=CONFIG) as store:
+        store.put("orders", b"x", queue_id=0)

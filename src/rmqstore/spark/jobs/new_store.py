@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import rmqstore
 from rmqstore import paths
 from rmqstore.config import StoreConfig
-from rmqstore.layout import store_around
+from rmqstore.layout import surroundings
 from rmqstore.offline import Copied, seal_store
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.side_files import MAKING, new_name
@@ -81,8 +81,8 @@ def new_store(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _check_free(target: Path) -> None:
-    if (around := store_around(target)) is not None:
-        raise DestinationError(f"{target}: lies in the store {around}; a store is made outside it")
+    if (around := surroundings(target)) is not None:
+        raise DestinationError(f"{target}: lies in {around}; a store is made outside it")
     try:
         if next(target.iterdir(), None) is None:
             return

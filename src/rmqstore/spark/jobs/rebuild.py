@@ -21,7 +21,7 @@ from rmqstore.arguments import wrong_type, wrong_value
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreLockedError
 from rmqstore.file_sizes import sizes_left_open, with_sizes_of
-from rmqstore.layout import store_around
+from rmqstore.layout import surroundings
 from rmqstore.locking import locked
 from rmqstore.offline import (
     Build,
@@ -150,8 +150,8 @@ def rebuild(
     target = absolute_path("dst", dst)
     if target != source and Path(target).is_relative_to(source):
         raise ValueError(f"dst must not be within src, got {target!r}")
-    if target != source and (around := store_around(target)) is not None:
-        raise ValueError(f"dst must not be within the store {around}, got {target!r}")
+    if target != source and (around := surroundings(target)) is not None:
+        raise ValueError(f"dst must not be within {around}, got {target!r}")
     settings = settings_of(config, source)
     plan = plan_log(source, settings, range_bytes=range_bytes)
     for name in (paths.CONSUME_QUEUE, paths.INDEX):
