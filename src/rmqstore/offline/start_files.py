@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from rmqstore import paths
+from rmqstore import _core, paths
 from rmqstore.config import StoreConfig
 from rmqstore.file_sizes import java_keys, sizes_left_open
 from rmqstore.offline.findings import Finding
+from rmqstore.regular import kind_of, not_regular
 
 __all__ = ["FileSizes", "listed", "load_findings", "relative"]
 
@@ -143,10 +144,11 @@ def _store_findings(root: Path) -> Iterator[Finding]:
                 else Finding("stop", "link", one.name, None, _NOWHERE, line=line)
             )
         elif line and not stat.S_ISREG(one.mode):
-            what = "a directory" if stat.S_ISDIR(one.mode) else "not a regular file"
-            message = f"{what}, where a file belongs: move it away"
+            message = f"{kind_of(one.mode)}, not a regular file: move it away"
             yield Finding("stop", one.name, one.name, None, message, line=line)
-    if os.path.lexists(root / paths.ABORT):
+    if (what := not_regular(root / paths.ABORT)) is not None:
+        yield Finding("warn", "foreign-file", paths.ABORT, None, f"{what}: move it away")
+    elif os.path.lexists(root / paths.ABORT):
         message = "the store was not closed, or is in use: a broker recovers it"
         yield Finding("warn", "abort", paths.ABORT, None, message, line="last shutdown abnormally")
 
@@ -189,7 +191,7 @@ def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
     if one.size == size and regular:
         line = None
         if _java_number(one.name, _LONG_BITS) is None:
-            line, message = "load exception", f"a foreign file: {_MOVE}"
+            line, message = "load exception", _core.foreign_text(one.name)
         elif paths.parse_offset_file_name(one.name) is None or int(one.name) % size:
             severity, message = "warn", f"the name is that of no file of {size} bytes: {_MOVE}"
         else:
@@ -197,7 +199,11 @@ def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
     elif one.size < 0:
         kind, message = "link", _NOWHERE
     elif paths.parse_offset_file_name(one.name) is None or not regular:
-        message = f"a foreign {'directory' if stat.S_ISDIR(one.mode) else 'file'}: {_MOVE}"
+        message = (
+            _core.foreign_text(one.name)
+            if paths.parse_offset_file_name(one.name) is None
+            else f"{kind_of(one.mode)}, not a regular file; {_MOVE}"
+        )
         if one.size == size:
             line = f"load file {one.path} error"
     elif one.size == 0:

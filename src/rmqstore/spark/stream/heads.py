@@ -19,6 +19,7 @@ from pathlib import Path
 import rmqstore
 from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError
+from rmqstore.regular import open_regular
 from rmqstore.spark.read.options import Selection, selected_queues
 from rmqstore.spark.stream.offsets import Deletions, LogStart, LogStarts, QueueName
 from rmqstore.store import MessageStore
@@ -259,16 +260,11 @@ class _WatchedStore:
         size = self.opened().config.mapped_file_size_commit_log
         start = self._end - self._end % size
         try:
-            fd = os.open(
-                Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(start)),
-                os.O_RDONLY | os.O_CLOEXEC,
-            )
+            file = open_regular(Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(start)))
         except FileNotFoundError:
             return True
-        try:
-            return not any(os.pread(fd, _HEAD_BYTES, self._end - start))
-        finally:
-            os.close(fd)
+        with file:
+            return not any(os.pread(file.fileno(), _HEAD_BYTES, self._end - start))
 
     def log_start(self, known: LogStart | None) -> LogStart | None:
         """Return what the log begins with: what is known, if the log has that yet."""
@@ -298,7 +294,9 @@ class _WatchedStore:
 
         Reading the file's start costs nothing, and a store that is copied or moved keeps it.
         """
-        with Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(offset)).open("rb") as file:
+        with open_regular(
+            Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(offset))
+        ) as file:
             head = file.read(_RECORD_BYTES)
         if not any(head[:_HEAD_BYTES]):
             return ""
