@@ -42,6 +42,8 @@ class FileSizes:
         Of the files.
     ext : int
         Of the ext files; 0: as the files are.
+    slots, entries : int
+        Of the index files, as they are.
     configured : dict of str to int
         Sizes that a configuration sets, by field; the broker has them, whatever the files are.
     """
@@ -50,6 +52,8 @@ class FileSizes:
     queue: int
     index: int
     ext: int
+    slots: int
+    entries: int
     configured: dict[str, int]
 
     @classmethod
@@ -59,6 +63,8 @@ class FileSizes:
             "mapped_file_size_commit_log",
             "mapped_file_size_consume_queue",
             "mapped_file_size_consume_queue_ext",
+            "max_hash_slot_num",
+            "max_index_num",
         )
         named: dict[str, int] = {}
         if config is not None:
@@ -69,6 +75,8 @@ class FileSizes:
             named.get(names[1], in_force.mapped_file_size_consume_queue),
             in_force.index_file_bytes,
             named.get(names[2], 0),
+            in_force.max_hash_slot_num,
+            in_force.max_index_num,
             named,
         )
 
@@ -127,7 +135,7 @@ def load_findings(
     for directory in directories:
         yield from _mapped(root, directory, sizes.log, sizes.named("mapped_file_size_commit_log"))
     yield from _queue_findings(root, sizes, ext=ext)
-    yield from _index_findings(root, sizes.index)
+    yield from _index_findings(root, sizes)
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
@@ -266,8 +274,14 @@ def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterat
                 yield from _mapped(root, extra, sizes.ext or usual, sizes.named(ext_field))
 
 
-def _index_findings(root: Path, size: int) -> Iterator[Finding]:
+def _index_findings(root: Path, sizes: FileSizes) -> Iterator[Finding]:
     """Return what the load of the index passes over; nothing there stops a broker."""
+    size = sizes.index
+    differing = [
+        f"{java_keys(field)} is {sizes.configured[field]}, and the files have {now}"
+        for field, now in (("max_hash_slot_num", sizes.slots), ("max_index_num", sizes.entries))
+        if sizes.configured.get(field, now) != now
+    ]
     for one in listed(root / paths.INDEX) or []:
         file = relative(root, one.path)
         line = f"load file {one.path} error"
@@ -277,6 +291,12 @@ def _index_findings(root: Path, size: int) -> Iterator[Finding]:
         elif not stat.S_ISREG(one.mode):
             message = f"no file: the index files after it are not loaded: {_MOVE}"
             yield Finding("warn", "foreign-file", file, None, message, line=line)
+        elif differing and one.size == size:
+            message = (
+                f"{'; '.join(differing)}: a broker maps the file by its own sizes, finds wrong "
+                "keys or none, and writes among them: configure the sizes of the files"
+            )
+            yield Finding("lost", "config-size", file, None, message, by_start=True)
         elif one.size != size:
             kind = "empty-file" if one.size == 0 else "size"
             message = (

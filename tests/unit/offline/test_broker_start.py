@@ -120,6 +120,33 @@ def test_directories_that_are_no_queue_of_ours(root, name):
 
 
 @pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ({"max_hash_slot_num": 20}, "maxHashSlotNum is 20, and the files have 10; maxIndexNum is"),
+        ({"max_index_num": 80}, "maxHashSlotNum is 5000000, and the files have 10; maxIndexNum"),
+        ({"max_hash_slot_num": 10, "max_index_num": 80}, "maxIndexNum is 80, and the files have"),
+    ],
+)
+def test_a_configuration_of_other_index_files(root, sizes, named):
+    config = StoreConfig(**sizes)
+    with pytest.raises(rmqstore.IncompatibleStoreError):
+        rmqstore.open(root, "r+", config=config)
+    found = start(root, config)
+    assert (found.broker, found.messages_lost) == ("loses", 0)
+    for one in found.findings:
+        assert (one.severity, one.kind) == ("lost", "config-size")
+        assert named in one.message
+    assert {one.file for one in found.findings} == {
+        f"index/{path.name}" for path in (root / "index").iterdir()
+    }
+
+
+@pytest.mark.parametrize("sizes", [{}, {"max_hash_slot_num": 10, "max_index_num": 40}])
+def test_a_configuration_of_the_index_files(root, sizes):
+    assert start(root, StoreConfig(**sizes)).broker == "starts"
+
+
+@pytest.mark.parametrize(
     ("field", "value", "file"),
     [
         ("mapped_file_size_commit_log", 16384, LOG),
