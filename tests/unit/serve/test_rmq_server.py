@@ -277,6 +277,8 @@ def test_a_name_that_cannot_be_leaves_all_unmade(tmp_path: Path) -> None:
                 server.make_topics(*names)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="queue_nums must be "):
             server.make_topics("good", queue_nums=0)
+        with pytest.raises(TypeError, match="queue_nums must be "):
+            server.make_topics("good", queue_nums="4")  # type: ignore[arg-type]
         assert "good" not in server.store
         server.make_topics("good", "good")
         assert list(server.store) == ["good"]
