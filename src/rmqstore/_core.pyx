@@ -37,7 +37,7 @@ from cpython.unicode cimport (
     PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_New,
 )
 from libc.errno cimport (
-    EACCES, EAGAIN, EBADF, EEXIST, EFAULT, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT,
+    EACCES, EAGAIN, EBADF, EEXIST, EFAULT, EINVAL, EIO, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT,
     ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, EXDEV, errno,
 )
 from libc.math cimport INFINITY, NAN
@@ -82,6 +82,7 @@ from sys import addaudithook
 
 from rmqstore import arguments, arrays, bodies, errors, logfiles, times, types
 from rmqstore.links import broken_link
+from rmqstore.regular import not_regular
 from rmqstore.warn import log_warning
 
 

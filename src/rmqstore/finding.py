@@ -29,6 +29,14 @@ class FindingEngine(_core.Engine):
         """Return the ids of the queues that have files by topic, in the order of the names."""
         raise NotImplementedError
 
+    @property
+    def passed_over(self) -> tuple[StoreCorruptError, ...]:
+        """Damage that queries passed over, as no index covers its part of the log.
+
+        A key that it hides is not found. Each place counts once; a new opening begins anew.
+        """
+        return tuple(self._passed_over.values())
+
     def message(self, id: str) -> _core.Message:
         """Return a message by the store's id, or by its unique key.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
 from rmqstore.paths import offset_file_name, parse_offset_file_name
+from rmqstore.regular import kind_of
 
 __all__ = ["NO_FILE", "damaged_log_files", "log_file"]
 
@@ -64,13 +67,23 @@ def damaged_log_files(directories: Iterable[Path], size: int, end: int) -> list[
 
 
 def _damaged(directories: list[Path], size: int, end: int) -> list[str]:
-    lengths = dict(sorted(_lengths(directories)))
+    listed = sorted(_statuses(directories), key=lambda one: one[0])
+    lengths = {start: status.st_size for start, status in listed if stat.S_ISREG(status.st_mode)}
     found = [
+        (
+            start,
+            f"{offset_file_name(start)} is {kind_of(status.st_mode)}, not a regular file: move it "
+            "out of the directory, and put the file of the log back",
+        )
+        for start, status in listed
+        if start not in lengths
+    ]
+    found += [
         (start, f"short {offset_file_name(start)}: {length:,} of {size:,} bytes")
         for start, length in lengths.items()
         if length < size and start < end
     ]
-    for before, after in pairwise(lengths):
+    for before, after in pairwise(dict(listed)):
         first, stop = before + size, min(after, end)
         if first < stop:
             count = -(-(stop - first) // size)
@@ -80,8 +93,8 @@ def _damaged(directories: list[Path], size: int, end: int) -> list[str]:
     return [text for _, text in sorted(found)]
 
 
-def _lengths(directories: list[Path]) -> Iterable[tuple[int, int]]:
-    """Go through the files that there are: where each begins, and its length."""
+def _statuses(directories: list[Path]) -> Iterable[tuple[int, os.stat_result]]:
+    """Go through what has a file's name: where each begins, and what it is."""
     for directory in directories:
         try:
             paths = list(directory.iterdir())
@@ -92,6 +105,6 @@ def _lengths(directories: list[Path]) -> Iterable[tuple[int, int]]:
             if start is None:
                 continue
             try:
-                yield start, path.stat().st_size
+                yield start, path.stat()
             except OSError:
                 continue  # removed meanwhile

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rmqstore import paths
 from rmqstore.errors import IncompatibleStoreError
+from rmqstore.regular import open_regular
 
 __all__ = ["Newer", "find_newer", "refuse_newer"]
 
@@ -173,7 +174,7 @@ def _shown(topics: list[str]) -> str:
 def _has_timer_unit(path: Path) -> bool:
     """Tell whether a message was ever entered in a file of the timer's log."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return any(file.read(_TIMER_UNIT_BYTES))
     except OSError:
         return False

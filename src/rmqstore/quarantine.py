@@ -22,6 +22,7 @@ from rmqstore._core import filler_record, log_pieces
 from rmqstore.config import StoreConfig
 from rmqstore.layout import log_file
 from rmqstore.locking import locked
+from rmqstore.regular import open_regular
 from rmqstore.syncing import sync_path
 
 __all__ = ["SavedRange", "restore", "saved_ranges"]
@@ -81,12 +82,12 @@ class _Log:
         return log_file(os.fspath(self.root), self.config, offset - offset % self.file_size)
 
     def read(self, offset: int, size: int) -> bytes:
-        with self.path(offset).open("rb") as file:
+        with open_regular(self.path(offset)) as file:
             file.seek(offset % self.file_size)
             return file.read(size)
 
     def write(self, offset: int, data: bytes | bytearray) -> None:
-        with self.path(offset).open("r+b") as file:
+        with open_regular(self.path(offset), write=True) as file:
             file.seek(offset % self.file_size)
             file.write(data)
             file.flush()
@@ -173,7 +174,7 @@ def _walk(log: _Log) -> Iterator[tuple[SavedRange, list[Piece]]]:
         with ExitStack() as stack:
             data: bytes | mmap = b""
             if size:
-                file = stack.enter_context((directory / name).open("rb"))
+                file = stack.enter_context(open_regular(directory / name))
                 data = stack.enter_context(mmap(file.fileno(), 0, access=ACCESS_READ))
             pieces = log_pieces(data, offset, log.file_stop(offset))
             place = _place(log, offset, data)
@@ -246,7 +247,8 @@ def _put_back(log: _Log, saved: SavedRange, pieces: list[Piece]) -> None:
     offset = saved.offset
     stop = _stop_of(log, offset, saved.size, saved.place, pieces)
     into = bytearray(stop - offset)
-    data = Path(saved.path).read_bytes()
+    with open_regular(saved.path) as file:
+        data = file.read()
     for start, length, kind in pieces:
         used = _BLANK_BYTES if kind == "blank" else length
         into[start - offset : start - offset + used] = data[start - offset : start - offset + used]
@@ -263,7 +265,7 @@ def _distrust(root: Path) -> None:
     """Make the next opening recover from the whole log, whatever happens to this process."""
     (root / paths.ABORT).touch()
     sync_path(root)
-    with (root / paths.CHECKPOINT).open("r+b") as file:
+    with open_regular(root / paths.CHECKPOINT, write=True) as file:
         file.seek(_WATERMARK_AT)
         file.write(bytes(_WATERMARK_BYTES))
         file.flush()

@@ -20,7 +20,7 @@ from rmqstore.syncing import SyncError
 from rmqstore.types import PutStatus
 from rmqstore.warn import log_warning
 
-__all__ = ["TopicRegistry"]
+__all__ = ["TopicRegistry", "check_deleted_topics"]
 
 
 Change = Callable[[TopicConfig | None], TopicConfig | None]
@@ -310,6 +310,17 @@ class TopicRegistry:
 def _unless_there(entry: TopicConfig, there: TopicConfig | None) -> TopicConfig | None:
     """Return the entry for a topic that there is not."""
     return entry if there is None else None
+
+
+def check_deleted_topics(root: str) -> None:
+    """Raise if the file of a store's deleted topics cannot be read.
+
+    Raises
+    ------
+    StoreCorruptError
+        What is wrong with it, and the way on.
+    """
+    ConfigFile(Path(root, paths.DELETED_TOPICS)).load(_deleted_topics)
 
 
 def _deleted_topics(data: Any) -> dict[str, int]:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
 from rmqstore import _core, paths
-from rmqstore.arguments import did_you_mean, shown, wrong_type, wrong_value
+from rmqstore.arguments import did_you_mean, integer_within, shown, wrong_type, wrong_value
 from rmqstore.asyncput import AsyncEngine
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.closing import Closing
@@ -334,8 +334,8 @@ class MessageStore(
         ------
         MessageIllegalError
             The name is invalid.
-        ValueError
-            ``queue_nums`` or ``perm`` is out of range.
+        TypeError, ValueError
+            ``queue_nums`` or ``perm`` is no integer, or out of range.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 
@@ -424,16 +424,10 @@ class MessageStore(
             self._registry.note_deleted(name, log_end)
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def topic_entry(name: str, queue_nums: int, *, order: bool = False, perm: int = 6) -> TopicConfig:
     """Return the entry of a new topic; raise as :meth:`MessageStore.create_topic` does."""
-    if not _is_int(queue_nums) or not 1 <= queue_nums <= 65536:
-        raise wrong_value("queue_nums", "1 to 65536", queue_nums)
-    if not _is_int(perm) or not 0 <= perm <= 15:
-        raise wrong_value("perm", "0 to 15", perm)
+    queue_nums = integer_within("queue_nums", queue_nums, 1, 65536)
+    perm = integer_within("perm", perm, 0, 15)
     if not isinstance(name, str):
         raise wrong_type("name", "str", name)
     if not paths.is_topic_name(name):

@@ -37,7 +37,7 @@ def sync_path(path: str | os.PathLike[str]) -> None:
     OSError
         It cannot be opened: no sync was attempted.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         sync_file(descriptor, path)
     finally:

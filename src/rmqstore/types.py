@@ -231,7 +231,7 @@ class Recovery:
         opening came upon.
     damaged_files : tuple of str
         With mode ``"r"``, what is wrong with files of the log: ``"missing NAME"``,
-        ``"short NAME: 5 of 9 bytes"``.
+        ``"short NAME: 5 of 9 bytes"``, ``"NAME is a FIFO, not a regular file: ..."``.
     queues_rebuilt, index_files_rebuilt : int
         Consume queues and index files that were rebuilt or completed from the log.
     units_written : int

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 PATIENCE = 60  # seconds until a child that hangs is ended
 
@@ -28,3 +29,21 @@ def in_child(work: Callable[[], object]) -> str:
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0, said
     return said
+
+
+@contextlib.contextmanager
+def waiting_child() -> Iterator[None]:
+    """A forked child that does nothing but to keep what it has, until the end of the context."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(PATIENCE)
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from rmqstore.brokerfiles import fastjson
 from rmqstore.errors import StoreCorruptError
 from rmqstore.links import broken_link, target_of
+from rmqstore.regular import kind_of, open_regular
 from rmqstore.syncing import SyncError, sync_file
 
 __all__ = ["MAX_BYTES", "ConfigFile", "ReplacedError"]
@@ -208,7 +209,8 @@ def _keep(main: Path, backup: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        _write(link, main.read_bytes(), like=main)
+        with open_regular(main) as file:
+            _write(link, file.read(), like=main)
     link.replace(backup)
 
 
@@ -228,7 +230,9 @@ def _read(path: Path) -> str | None:
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise StoreCorruptError(path, 0, "not a regular file; move it away")
+            raise StoreCorruptError(
+                path, 0, f"{kind_of(status.st_mode)}, not a regular file; move it away"
+            )
         # Not MAX_BYTES at once: read() allocates that much first, and memory may be short.
         data = os.read(fd, min(status.st_size, MAX_BYTES) + 1)
         while len(data) <= MAX_BYTES and (more := os.read(fd, _PIECE)):

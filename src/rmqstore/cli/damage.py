@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqstore.errors import StoreError
+from rmqstore.errors import StoreCorruptError, StoreError
+from rmqstore.registry import check_deleted_topics
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -27,6 +28,10 @@ def known_damage(opened: MessageStore) -> list[str]:
             found.append(
                 f"bytes {one.start:,} to {one.stop:,} of the log, {count} {noun}: {one.reason}"
             )
+    try:
+        check_deleted_topics(opened.path)
+    except StoreCorruptError as error:
+        found.append(str(error))
     return found
 
 

@@ -247,7 +247,7 @@ def find(
                     found = list(deque(good, maxlen=number))
                 hits.update((message.physical_offset, message) for message in found)
                 progress.done += 1
-        for passed in opened._passed_over.values():
+        for passed in opened.passed_over:
             damaged.add("the log", passed)
         if not hits:
             damaged.check()

@@ -11,6 +11,7 @@ from rmqstore.cli.text import printable, shorten
 from rmqstore.layout import log_directories
 from rmqstore.lock_owner import LockOwner, lock_owner
 from rmqstore.paths import ABORT, parse_offset_file_name
+from rmqstore.regular import open_regular
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -102,13 +103,11 @@ def _written_end(log: Path, end: int) -> int:
         try:
             if start is None or start + path.stat().st_size <= end:
                 continue
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            file = open_regular(path)
         except OSError:
-            continue  # gone by now, or a link that leads nowhere
-        try:
-            last = _last_byte(fd, max(0, end - start))
-        finally:
-            os.close(fd)
+            continue  # gone by now, a link that leads nowhere, or no file
+        with file:
+            last = _last_byte(file.fileno(), max(0, end - start))
         if last is not None:
             written = start + last + 1
     return written

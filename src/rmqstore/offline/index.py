@@ -20,6 +20,7 @@ from rmqstore import _core
 from rmqstore.config import StoreConfig
 from rmqstore.offline.ranges import RangeReport
 from rmqstore.offline.walk import ENTRY_BYTES
+from rmqstore.regular import open_regular
 
 __all__ = [
     "ChainError",
@@ -336,6 +337,6 @@ def _open_part(
 
 def _bytes_of(path: str, start: int, stop: int) -> memoryview:
     """Bytes of a file; mapped, so that no more of them are in memory than there is room for."""
-    with Path(path).open("rb") as file:
+    with open_regular(path) as file:
         mapped = mmap.mmap(file.fileno(), stop, access=mmap.ACCESS_READ)
     return memoryview(mapped)[start:stop]

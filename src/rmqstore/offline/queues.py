@@ -21,6 +21,7 @@ from rmqstore import _core, paths
 from rmqstore.config import StoreConfig
 from rmqstore.offline.ranges import QueueRange, RangeReport
 from rmqstore.offline.walk import UNIT_BYTES, Unit, UnitRun
+from rmqstore.regular import open_regular
 from rmqstore.syncing import sync_path
 
 __all__ = [
@@ -361,7 +362,7 @@ class QueueFiles:
             upto = min(end, first + self._file_size)
             path = self._file(first)
             try:
-                with path.open("rb") as file:
+                with open_regular(path) as file:
                     data = os.pread(file.fileno(), upto - at, at - first)
             except FileNotFoundError:
                 data = b""

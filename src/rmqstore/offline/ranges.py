@@ -20,6 +20,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreCorruptError
 from rmqstore.offline.walk import SLICE_BYTES, Damage, LogSlice, LogWalk, WalkTotals
 from rmqstore.registry import TopicRegistry
+from rmqstore.regular import open_regular
 
 __all__ = [
     "LogExtent",
@@ -202,7 +203,7 @@ def _used_end(path: str, first: int, stop: int, file_size: int) -> int:
     start = stop - file_size
     while start >= first:
         try:
-            with Path(path, paths.COMMIT_LOG, paths.offset_file_name(start)).open("rb") as file:
+            with open_regular(Path(path, paths.COMMIT_LOG, paths.offset_file_name(start))) as file:
                 if used := _used_bytes(file.fileno(), file_size):
                     return start + used
         except FileNotFoundError:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from rmqstore import paths
+from rmqstore import _core, paths
 from rmqstore.config import StoreConfig
 from rmqstore.file_sizes import java_keys, sizes_left_open
 from rmqstore.offline.findings import Finding
+from rmqstore.regular import kind_of, not_regular
 
 __all__ = ["FileSizes", "listed", "load_findings", "relative"]
 
@@ -41,6 +42,8 @@ class FileSizes:
         Of the files.
     ext : int
         Of the ext files; 0: as the files are.
+    slots, entries : int
+        Of the index files, as they are.
     configured : dict of str to int
         Sizes that a configuration sets, by field; the broker has them, whatever the files are.
     """
@@ -49,6 +52,8 @@ class FileSizes:
     queue: int
     index: int
     ext: int
+    slots: int
+    entries: int
     configured: dict[str, int]
 
     @classmethod
@@ -58,6 +63,8 @@ class FileSizes:
             "mapped_file_size_commit_log",
             "mapped_file_size_consume_queue",
             "mapped_file_size_consume_queue_ext",
+            "max_hash_slot_num",
+            "max_index_num",
         )
         named: dict[str, int] = {}
         if config is not None:
@@ -68,6 +75,8 @@ class FileSizes:
             named.get(names[1], in_force.mapped_file_size_consume_queue),
             in_force.index_file_bytes,
             named.get(names[2], 0),
+            in_force.max_hash_slot_num,
+            in_force.max_index_num,
             named,
         )
 
@@ -126,7 +135,7 @@ def load_findings(
     for directory in directories:
         yield from _mapped(root, directory, sizes.log, sizes.named("mapped_file_size_commit_log"))
     yield from _queue_findings(root, sizes, ext=ext)
-    yield from _index_findings(root, sizes.index)
+    yield from _index_findings(root, sizes)
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
@@ -143,10 +152,11 @@ def _store_findings(root: Path) -> Iterator[Finding]:
                 else Finding("stop", "link", one.name, None, _NOWHERE, line=line)
             )
         elif line and not stat.S_ISREG(one.mode):
-            what = "a directory" if stat.S_ISDIR(one.mode) else "not a regular file"
-            message = f"{what}, where a file belongs: move it away"
+            message = f"{kind_of(one.mode)}, not a regular file: move it away"
             yield Finding("stop", one.name, one.name, None, message, line=line)
-    if os.path.lexists(root / paths.ABORT):
+    if (what := not_regular(root / paths.ABORT)) is not None:
+        yield Finding("warn", "foreign-file", paths.ABORT, None, f"{what}: move it away")
+    elif os.path.lexists(root / paths.ABORT):
         message = "the store was not closed, or is in use: a broker recovers it"
         yield Finding("warn", "abort", paths.ABORT, None, message, line="last shutdown abnormally")
 
@@ -189,7 +199,7 @@ def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
     if one.size == size and regular:
         line = None
         if _java_number(one.name, _LONG_BITS) is None:
-            line, message = "load exception", f"a foreign file: {_MOVE}"
+            line, message = "load exception", _core.foreign_text(one.name)
         elif paths.parse_offset_file_name(one.name) is None or int(one.name) % size:
             severity, message = "warn", f"the name is that of no file of {size} bytes: {_MOVE}"
         else:
@@ -197,7 +207,11 @@ def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
     elif one.size < 0:
         kind, message = "link", _NOWHERE
     elif paths.parse_offset_file_name(one.name) is None or not regular:
-        message = f"a foreign {'directory' if stat.S_ISDIR(one.mode) else 'file'}: {_MOVE}"
+        message = (
+            _core.foreign_text(one.name)
+            if paths.parse_offset_file_name(one.name) is None
+            else f"{kind_of(one.mode)}, not a regular file; {_MOVE}"
+        )
         if one.size == size:
             line = f"load file {one.path} error"
     elif one.size == 0:
@@ -260,8 +274,14 @@ def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterat
                 yield from _mapped(root, extra, sizes.ext or usual, sizes.named(ext_field))
 
 
-def _index_findings(root: Path, size: int) -> Iterator[Finding]:
+def _index_findings(root: Path, sizes: FileSizes) -> Iterator[Finding]:
     """Return what the load of the index passes over; nothing there stops a broker."""
+    size = sizes.index
+    differing = [
+        f"{java_keys(field)} is {sizes.configured[field]}, and the files have {now}"
+        for field, now in (("max_hash_slot_num", sizes.slots), ("max_index_num", sizes.entries))
+        if sizes.configured.get(field, now) != now
+    ]
     for one in listed(root / paths.INDEX) or []:
         file = relative(root, one.path)
         line = f"load file {one.path} error"
@@ -271,6 +291,12 @@ def _index_findings(root: Path, size: int) -> Iterator[Finding]:
         elif not stat.S_ISREG(one.mode):
             message = f"no file: the index files after it are not loaded: {_MOVE}"
             yield Finding("warn", "foreign-file", file, None, message, line=line)
+        elif differing and one.size == size:
+            message = (
+                f"{'; '.join(differing)}: a broker maps the file by its own sizes, finds wrong "
+                "keys or none, and writes among them: configure the sizes of the files"
+            )
+            yield Finding("lost", "config-size", file, None, message, by_start=True)
         elif one.size != size:
             kind = "empty-file" if one.size == 0 else "size"
             message = (

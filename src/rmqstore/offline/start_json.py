@@ -8,7 +8,6 @@ Source: ``common/ConfigManager.java load``, ``loadBak``; ``broker/topic/TopicCon
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.offline.findings import Finding
+from rmqstore.regular import not_regular, open_regular
 from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ def _unknown_topics(topics: Iterable[Topic]) -> Iterator[Finding]:
 def _state(path: Path) -> tuple[State, str]:
     """Return whether a broker can read a file, and why not."""
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            return "torn", "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-        data = path.read_bytes()
+        if (what := not_regular(path)) is not None:
+            return "torn", what
+        with open_regular(path) as file:
+            data = file.read()
     except FileNotFoundError:
         return "nothing", ""
     except OSError as error:

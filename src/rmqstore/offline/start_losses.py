@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmqstore.newer import find_newer
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.start_files import FileSizes, listed, relative
 from rmqstore.offline.walk import UNIT_BYTES
+from rmqstore.regular import open_regular
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -212,21 +212,19 @@ def _queue_end(directory: Path, size: int) -> tuple[int, int, bool]:
 def _used_units(path: str, count: int) -> tuple[int, int]:
     """Return how many units a queue's file has, and where the last one's record ends."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_regular(path)
     except FileNotFoundError:
         return 0, 0  # a live owner removed it
-    try:
+    with file:
         low, high, physical = 0, count, 0
         while low < high:
             middle = (low + high) // 2
-            offset, size, _ = _read(fd, _UNIT, middle * UNIT_BYTES)
+            offset, size, _ = _read(file.fileno(), _UNIT, middle * UNIT_BYTES)
             if offset >= 0 and size > 0:
                 low, physical = middle + 1, offset + size
             else:
                 high = middle
         return low, physical
-    finally:
-        os.close(fd)
 
 
 def _read(fd: int, form: struct.Struct, at: int) -> tuple[int, ...]:
@@ -237,14 +235,10 @@ def _read(fd: int, form: struct.Struct, at: int) -> tuple[int, ...]:
 def _read_path(path: str | Path, form: struct.Struct, at: int = 0) -> tuple[int, ...]:
     """Return the numbers of a file; zeros if it cannot be read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open_regular(path) as file:
+            return _read(file.fileno(), form, at)
     except OSError:
         return form.unpack(bytes(form.size))
-    try:
-        regular = stat.S_ISREG(os.fstat(fd).st_mode)
-        return _read(fd, form, at) if regular else form.unpack(bytes(form.size))
-    finally:
-        os.close(fd)
 
 
 def _checkpoint(root: Path) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from rmqstore.arguments import wrong_value
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
 from rmqstore.layout import LogPath, log_directories, surroundings, without_paths
 from rmqstore.links import files_below
+from rmqstore.regular import open_regular
 from rmqstore.services.base import ServicedEngine
 from rmqstore.syncing import make_directories, sync_file, sync_path
 from rmqstore.types import Snapshot
@@ -305,11 +306,11 @@ class _Copy:
         With ``stop`` only what lies before it; then the file is given ``size`` bytes.
         """
         try:
-            fd = os.open(source, _OPEN_FLAGS)
+            opened = open_regular(source)
         except FileNotFoundError:
             return False
-        with contextlib.closing(os.fdopen(fd, "rb", 0)):
-            self._file(fd, target, stop=stop, size=size)
+        with opened:
+            self._file(opened.fileno(), target, stop=stop, size=size)
         return True
 
     def _file(self, fd: int, target: Path, *, stop: int | None, size: int) -> None:
@@ -402,7 +403,7 @@ def _copy_piece(fd: int, into: int, at: int, count: int) -> int:
 def _read_page(root: Path) -> bytes:
     """Return the checkpoint, empty if there is none."""
     try:
-        with (root / paths.CHECKPOINT).open("rb") as file:
+        with open_regular(root / paths.CHECKPOINT) as file:
             return file.read(_CHECKPOINT_BYTES)
     except FileNotFoundError:
         return b""

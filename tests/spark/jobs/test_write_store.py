@@ -181,6 +181,12 @@ def test_a_store_copied_by_its_columns(spark: Any, tmp_path: Path) -> None:
             ValueError,
             "queue_nums must be 1 .*got 0",
         ),
+        (
+            ["'b' as body"],
+            {"topic": "t", "queue_nums": "4"},
+            TypeError,
+            "queue_nums must be int from 1 .*not str",
+        ),
         (["null as body"], {"topic": "t"}, SchemaError, "'body' must be binary or str.*not void"),
     ],
 )

@@ -186,3 +186,26 @@ def test_paths_of_another_store(root: Path, tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1].startswith("rmqstore: storePathCommitLog names ")
     assert "storePathRootDir names" in done.stderr
+
+
+@pytest.mark.parametrize("torn", [bytes(100), b'{"topics": {"T"', b'{"topics": 5}'])
+def test_a_file_of_deleted_topics_that_is_torn(root: Path, torn: bytes) -> None:
+    (root / "rmqstore-deleted.json").write_bytes(torn)
+    assert "rmqstore-deleted.json, offset " in refusal(root)
+    done = run("info", root, "-o", "jsonl")
+    assert done.exit_code == 4
+    facts = json.loads(done.stdout)
+    [damage] = facts["damage"]
+    assert damage.startswith(f"{root}/rmqstore-deleted.json, offset ")
+    assert "put a copy back, or move what is there away to begin without it" in damage
+    assert facts["broker"] == "starts"  # which reads no such file
+
+
+def test_sizes_of_index_files_in_a_broker_conf(root: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("maxHashSlotNum=20\nmaxIndexNum=40\n")
+    assert "maxHashSlotNum" in refusal(root, "-c", conf)
+    done = run("info", root, "-c", conf, "-o", "table")
+    assert done.exit_code == 4
+    assert "lose data: index/" in done.stderr
+    assert "maxHashSlotNum is 20, and the files have " in done.stderr

@@ -76,7 +76,7 @@ def test_a_foreign_file(root, directory, name, size):
     assert (one.severity, one.kind, one.file) == ("stop", "foreign-file", f"{directory}/{name}")
     fits = size == (8192 if directory == "commitlog" else 400)
     assert found.line == "load exception" if fits else found.line.endswith(LENGTH)
-    assert "move it" in one.message
+    assert ("once the process" if name == ".nfs01" else "move it") in one.message
 
 
 @pytest.mark.parametrize("directory", ["commitlog", QUEUE])
@@ -117,6 +117,33 @@ def test_directories_that_are_no_queue_of_ours(root, name):
     (root / "consumequeue/T" / name).mkdir()
     found = start(root)
     assert (found.broker, found.findings[0].kind) == ("starts", "foreign-file")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ({"max_hash_slot_num": 20}, "maxHashSlotNum is 20, and the files have 10; maxIndexNum is"),
+        ({"max_index_num": 80}, "maxHashSlotNum is 5000000, and the files have 10; maxIndexNum"),
+        ({"max_hash_slot_num": 10, "max_index_num": 80}, "maxIndexNum is 80, and the files have"),
+    ],
+)
+def test_a_configuration_of_other_index_files(root, sizes, named):
+    config = StoreConfig(**sizes)
+    with pytest.raises(rmqstore.IncompatibleStoreError):
+        rmqstore.open(root, "r+", config=config)
+    found = start(root, config)
+    assert (found.broker, found.messages_lost) == ("loses", 0)
+    for one in found.findings:
+        assert (one.severity, one.kind) == ("lost", "config-size")
+        assert named in one.message
+    assert {one.file for one in found.findings} == {
+        f"index/{path.name}" for path in (root / "index").iterdir()
+    }
+
+
+@pytest.mark.parametrize("sizes", [{}, {"max_hash_slot_num": 10, "max_index_num": 40}])
+def test_a_configuration_of_the_index_files(root, sizes):
+    assert start(root, StoreConfig(**sizes)).broker == "starts"
 
 
 @pytest.mark.parametrize(

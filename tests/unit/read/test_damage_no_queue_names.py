@@ -65,6 +65,8 @@ def test_find_says_that_a_hole_may_hide_the_key(
         for _ in range(2):
             assert len(store.query("Topic1", "k1")) == 1
             assert len(store.query_many("Topic1", ["k1"])[0]) == 1
+        assert len(store.passed_over) == 1  # once
+        assert "commitlog" in str(store.passed_over[0])
         [told] = caplog.records
         assert "offset" in told.getMessage()
         assert store.query("Topic1", "k1", index_only=True) == []

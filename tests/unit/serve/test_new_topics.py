@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.serve.server import Server
+from support.gates import Gate
 from support.remoting import RemotingClient
 
 SEND = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
@@ -24,28 +24,6 @@ PLAIN = {
 BATCH = bytes.fromhex("00000018000000000000000000000000 00000001 78 0000".replace(" ", ""))
 
 
-class Gate:
-    """Stands before each write of ``topics.json``."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.open = threading.Event()
-        self.reached = threading.Event()
-        self.writes = 0
-        self.error: Exception | None = None
-        save = ConfigFile.save
-
-        def gated(file: ConfigFile, value: object) -> None:
-            if file.path.name == "topics.json":
-                self.writes += 1
-                self.reached.set()
-                assert self.open.wait(60)
-                if self.error is not None:
-                    raise self.error
-            save(file, value)
-
-        monkeypatch.setattr(ConfigFile, "save", gated)
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     config = rmqstore.StoreConfig.small()
@@ -56,7 +34,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def gate(server: Server, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    return Gate(monkeypatch)
+    gate = Gate(monkeypatch)
+    gate.close()
+    return gate
 
 
 @pytest.fixture
@@ -185,6 +165,7 @@ def test_a_client_that_does_not_wait_is_read_no_further(
 
 def test_a_stop_answers_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
+    gate.close()
     path = tmp_path / "store"
     server = rmqstore.serve(path, config=rmqstore.StoreConfig.small())
     with RemotingClient(server.address) as client:

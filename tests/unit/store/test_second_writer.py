@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from crash.checks import contents, environment
+from crash.checks import contents, environment, output_of
 from rmqstore.lock_owner import lock_owner
 from rmqstore.locking import is_owned, locked, wait_until_free
 from support import oracle_store
+from support.forked_child import waiting_child
 
 CONFIG = rmqstore.StoreConfig(
     mapped_file_size_commit_log=64 << 10,
@@ -94,19 +95,6 @@ def root(tmp_path: Path) -> Path:
         for number in range(20):
             store.put("Topic1", b"%d" % number, queue_id=0, keys=f"k{number}")
     return tmp_path / "store"
-
-
-def run(code: str, *arguments: object, **extra: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        env=environment(**extra),
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def put_until_it_fails(store: rmqstore.MessageStore) -> tuple[int, rmqstore.StoreFailedError]:
@@ -201,7 +189,7 @@ def test_a_second_opener_is_refused_all_the_same(root: Path, tmp_path: Path, los
     lose(root)
     before = contents(root)
     for path in (root, tmp_path / "link"):
-        told = run(OPENER, path, 0).stdout
+        told = output_of(OPENER, path, 0)
         assert f"process {os.getpid()} " in told
         assert "do not delete 'lock'" in told
         for mode in ("r+", "a"):
@@ -261,7 +249,7 @@ def test_who_asks_without_opening(root: Path, lost: bool):
         assert is_owned(str(root))
         with pytest.raises(rmqstore.StoreLockedError):
             rmqstore.open(root, "r+")
-        assert "lock" in run(OPENER, root, 0).stdout
+        assert "lock" in output_of(OPENER, root, 0)
     assert not is_owned(str(root))
     rmqstore.open(root, "r+").close()
 
@@ -274,21 +262,11 @@ def test_no_directory_no_lock(tmp_path: Path):
 
 def test_a_child_keeps_neither_lock(root: Path):
     store = rmqstore.open(root, "r+", config=CONFIG)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    os.close(reading)
-    try:
+    with waiting_child():
         with pytest.raises(rmqstore.StoreLockedError):
             rmqstore.open(root, "r+")
         store.close()
         rmqstore.open(root, "r+").close()
-    finally:
-        os.close(writing)
-        os.waitpid(child, 0)
 
 
 @pytest.mark.needs_debug_build
@@ -315,7 +293,7 @@ def test_a_file_system_without_locks_on_directories(root: Path, number: int):
         except rmqstore.StoreFailedError as error:
             print("failed:", error)
     """
-    said = run(code, root, number, textwrap.dedent(OPENER)).stdout.splitlines()
+    said = output_of(code, root, number, textwrap.dedent(OPENER)).splitlines()
     assert [line.partition(":")[0] for line in said if ":" in line] == [
         "refused",
         "refused",
@@ -438,16 +416,6 @@ def test_a_log_that_is_that_of_another_store(root: Path, tmp_path: Path, own_fir
 def test_a_child_keeps_no_directory_of_the_log(tmp_path: Path):
     config = with_log(tmp_path / "log")
     store = rmqstore.open(tmp_path / "one", "a", config=config)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    os.close(reading)
-    try:
+    with waiting_child():
         store.close()
         rmqstore.open(tmp_path / "one", "r+", config=config).close()
-    finally:
-        os.close(writing)
-        os.waitpid(child, 0)

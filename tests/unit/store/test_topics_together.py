@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,36 +13,9 @@ from hypothesis import strategies as st
 
 import rmqstore
 from rmqstore.brokerfiles import fastjson
-from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.groups import GroupConfig, GroupTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
-
-
-class Gate:
-    """Stands before each write of ``topics.json``: counts, holds, and fails."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.open = threading.Event()
-        self.open.set()
-        self.reached = threading.Event()
-        self.writes = 0
-        self.error: Exception | None = None
-        save = ConfigFile.save
-
-        def gated(file: ConfigFile, value: object) -> None:
-            if file.path.name == "topics.json":
-                self.writes += 1
-                self.reached.set()
-                assert self.open.wait(60)
-                if self.error is not None:
-                    raise self.error
-            save(file, value)
-
-        monkeypatch.setattr(ConfigFile, "save", gated)
-
-    def close(self) -> None:
-        self.reached.clear()
-        self.open.clear()
+from support.gates import Gate
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ cdef int64_t file_set_list_place(
             if files.writable:
                 snprintf(path, sizeof(path), "%s/%s", set_directory(files, place),
                          <char *>entry.d_name)
-                rc = fail(failure, E_INCOMPATIBLE, path, foreign_text(entry.d_name), -1, 0, 0)
+                rc = fail(failure, E_INCOMPATIBLE, path, foreign_name_text(entry.d_name), -1, 0, 0)
             continue
         if fstatat(fd, entry.d_name, &status, 0) != 0:
             files.broken = files.broken or sys_is_broken_link(fd, entry.d_name)
@@ -186,7 +186,7 @@ cdef int64_t fail_if_broken(int root, const char *path, Failure *failure) noexce
     return 0
 
 
-cdef const char *foreign_text(const char *name) noexcept nogil:
+cdef const char *foreign_name_text(const char *name) noexcept nogil:
     """The refusal of a name that is none of a mapped file's, and the way on."""
     if strncmp(name, b".nfs", 4) == 0:
         return "a foreign file: a broker would not start; it goes once the process that has the " \

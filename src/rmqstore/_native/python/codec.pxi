@@ -66,6 +66,12 @@ def _crc32_with(str kernel, const unsigned char[::1] data, uint32_t value=0):
     return crc32_portable(value, at, <size_t>data.shape[0])
 
 
+def foreign_text(str name):
+    """The refusal of a name that no file of a log or a queue has, and the way on."""
+    cdef bytes encoded = fsencode(name)
+    return foreign_name_text(encoded).decode("ascii")
+
+
 def string_hash(text):
     """Return Java's ``String.hashCode`` of ``text``.
 

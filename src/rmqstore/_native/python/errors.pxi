@@ -31,6 +31,9 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         return OSError(EIO, f"{LOSS_TEXT.decode('ascii')}, at offset {offset}", path)
     if -4096 < status < 0:
         reason = strerror(-status)
+        if status == -EINVAL or status == -EISDIR or status == -ENXIO:
+            special = not_regular(path)
+            reason = f"{special}: move it away" if special else reason
         if status == -EIO and path == root:
             noted = read_noted(&lost_at).decode("utf-8", "replace")
             if noted.startswith(root + "/"):
@@ -63,6 +66,8 @@ cdef object status_error(int64_t status, Failure *failure, str root):
     if status == E_INCOMPATIBLE or status == E_VERSION:
         where = f", at offset {offset}" if offset >= 0 else ""
         wrong, mark, way = what.partition("; ")
+        if wrong == "not a regular file":
+            wrong = not_regular(path) or wrong
         return errors.IncompatibleStoreError(f"{path}: {wrong}{values}{where}{mark}{way}")
     if status == E_LOCKED:
         owner = ""

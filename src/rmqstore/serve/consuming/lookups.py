@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
+from rmqstore.regular import open_regular
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -89,7 +90,7 @@ def _index_end(store: MessageStore) -> tuple[int, int]:
         ]
         if not names:
             return 0, 0
-        with Path(store.path, paths.INDEX, max(names)).open("rb") as file:
+        with open_regular(Path(store.path, paths.INDEX, max(names))) as file:
             _, time, _, offset = _INDEX_HEADER.unpack(file.read(_INDEX_HEADER.size))
     except (OSError, struct.error):
         return 0, 0

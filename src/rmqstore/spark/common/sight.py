@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError
+from rmqstore.regular import open_regular
 
 __all__ = ["SeenStore", "StoreNotVisibleError", "check_all", "check_directory", "note_host", "seen"]
 
@@ -151,7 +152,7 @@ def _first_record(file: Path) -> str:
     import xxhash
 
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             data = opened.read(_READ_MOST)
     except OSError:
         return ""

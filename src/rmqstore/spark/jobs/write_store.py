@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
-from rmqstore.arguments import wrong_value
+from rmqstore.arguments import integer_within
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
@@ -123,8 +123,7 @@ def write_store(
     disk; meanwhile twice the room is taken beside it.
     """
     began = time.monotonic()
-    if not isinstance(queue_nums, int) or not 1 <= queue_nums <= _QUEUE_NUMS_MOST:
-        raise wrong_value("queue_nums", f"1 to {_QUEUE_NUMS_MOST}", queue_nums)
+    queue_nums = integer_within("queue_nums", queue_nums, 1, _QUEUE_NUMS_MOST)
     settings = configuration(config)
     frame = store_columns(df, topic)
     spark = df.sparkSession

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rmqstore.errors import StoreCorruptError
+from rmqstore.regular import open_regular
 from rmqstore.spark.common.side_files import IN_STORE, TEMPORARY, digest
 from rmqstore.spark.sink.staging import PREFIX_DIGITS, StagedFile
 from rmqstore.syncing import sync_path
@@ -309,7 +310,8 @@ def _save(path: Path, data: dict[str, Any]) -> None:
 def _load(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
     """Read a small file, None if there is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
 from rmqstore.offline import check_table
+from rmqstore.regular import open_regular
 from rmqstore.spark.common.errors import RowError
 from rmqstore.spark.common.side_files import TEMPORARY
 from rmqstore.spark.common.zones import SESSION_ZONE, in_zone, zone_of
@@ -416,7 +417,7 @@ def sum_of(path: Path) -> str:
     """Return the XXH3 of a file's bytes, 64 bits, in hexadecimal."""
     import xxhash
 
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size == 0:
             return str(xxhash.xxh3_64_hexdigest(b""))
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:

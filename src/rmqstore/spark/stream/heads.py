@@ -18,6 +18,7 @@ from pathlib import Path
 import rmqstore
 from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError
+from rmqstore.regular import open_regular
 from rmqstore.spark.read.options import Selection, selected_queues
 from rmqstore.spark.stream.offsets import (
     HEAD_BYTES,
@@ -262,16 +263,11 @@ class _WatchedStore:
         size = self.opened().config.mapped_file_size_commit_log
         start = self._end - self._end % size
         try:
-            fd = os.open(
-                Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(start)),
-                os.O_RDONLY | os.O_CLOEXEC,
-            )
+            file = open_regular(Path(self._path, paths.COMMIT_LOG, paths.offset_file_name(start)))
         except FileNotFoundError:
             return True
-        try:
-            return not any(os.pread(fd, HEAD_BYTES, self._end - start))
-        finally:
-            os.close(fd)
+        with file:
+            return not any(os.pread(file.fileno(), HEAD_BYTES, self._end - start))
 
     def log_start(self, known: LogStart | None) -> LogStart | None:
         """Return what the log begins with: what is known, if the log has that yet."""

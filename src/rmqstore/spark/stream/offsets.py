@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from rmqstore import paths
 from rmqstore.errors import StoreError
+from rmqstore.regular import open_regular
 
 __all__ = [
     "HEAD_BYTES",
@@ -190,7 +191,7 @@ def record_at(path: str, offset: int) -> str:
     FileNotFoundError
         There is no such file.
     """
-    with Path(path, paths.COMMIT_LOG, paths.offset_file_name(offset)).open("rb") as file:
+    with open_regular(Path(path, paths.COMMIT_LOG, paths.offset_file_name(offset))) as file:
         head = file.read(_RECORD_BYTES)
     if not any(head[:HEAD_BYTES]):
         return ""

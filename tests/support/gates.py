@@ -1,0 +1,36 @@
+"""A gate before each write of ``topics.json``, for tests of what happens meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmqstore.brokerfiles.configfile import ConfigFile
+
+
+class Gate:
+    """Stands before each write of ``topics.json``: counts, holds, and fails; open at first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.reached = threading.Event()
+        self.writes = 0
+        self.error: Exception | None = None
+        save = ConfigFile.save
+
+        def gated(file: ConfigFile, value: object) -> None:
+            if file.path.name == "topics.json":
+                self.writes += 1
+                self.reached.set()
+                assert self.open.wait(60)
+                if self.error is not None:
+                    raise self.error
+            save(file, value)
+
+        monkeypatch.setattr(ConfigFile, "save", gated)
+
+    def close(self) -> None:
+        self.reached.clear()
+        self.open.clear()
