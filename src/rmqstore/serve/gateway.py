@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -18,6 +17,7 @@ from rmqstore.errors import StoreError
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore._core import PullFilter
@@ -104,7 +104,7 @@ class Gateway:
         self.settings = settings
         self.loop = loop
         self.port = settings.port
-        self.log = logging.getLogger("rmqstore.serve")
+        self.log = Log("rmqstore.serve")
         self.connections: set[Connection] = set()
         self.connecting: set[Connection] = set()
         self.refused_connections = 0
@@ -250,7 +250,7 @@ class Gateway:
             self.log.warning("request %s failed: %s", request.code, error)
             return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error.strerror}")
         if not isinstance(error, StoreError):
-            self.log.exception("request %s failed", request.code, exc_info=error)
+            self.log.exception("request %s failed", request.code, error=error)
         return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # Work of the loop
@@ -288,7 +288,7 @@ class Gateway:
             try:
                 callback()
             except Exception as error:  # of a disk that fails, say: the others still save theirs
-                self.log.exception("a part of the gateway did not stop", exc_info=error)
+                self.log.exception("a part of the gateway did not stop", error=error)
         for connection in list(self.connections):
             connection.close()
         for task in list(self._tasks):

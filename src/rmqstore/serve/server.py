@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import dataclasses
-import logging
 import os
 import shutil
 import socket
@@ -29,6 +28,7 @@ from rmqstore.serve.network.sockets import BACKLOG, address_text, is_loopback, l
 from rmqstore.serve.network.tls import begins_with_tls
 from rmqstore.serve.settings import OpenHow, Settings
 from rmqstore.services.retention import deleted_text
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.metrics import MetricsServer
@@ -38,7 +38,7 @@ __all__ = ["Server"]
 
 T = TypeVar("T")
 
-_LOG = logging.getLogger("rmqstore.serve")
+_LOG = Log("rmqstore.serve")
 _STOP_SECONDS = 30.0  # until a loop that does not come to an end is left alone
 _WATCH_SECONDS = 1.0
 _WARN_SECONDS = 60.0  # until it is said again that there are too few file descriptors
@@ -139,6 +139,7 @@ class Server(Closing):
             from_file=how.from_file,
         )
         self._loop = _new_loop()
+        self._loop.set_exception_handler(_callback_failed)
         self.gateway = Gateway(self.store, settings, self._loop)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
         if self._metrics_socket is not None:
@@ -179,7 +180,7 @@ class Server(Closing):
                 self._loop.run_forever()
                 return
             except BaseException as error:  # SystemExit of a callback: the others go on
-                _LOG.critical("the loop was ended by an error, and goes on", exc_info=error)
+                _LOG.critical("the loop was ended by an error, and goes on", error=error)
                 if self._loop.is_closed():
                     return
 
@@ -388,7 +389,7 @@ class Server(Closing):
             elif not self._loop.is_closed():
                 self._loop.run_until_complete(self._stop())
         except Exception as error:
-            _LOG.exception("the gateway did not stop as it should", exc_info=error)
+            _LOG.exception("the gateway did not stop as it should", error=error)
         if self._thread.is_alive():
             with suppress(RuntimeError):  # it was closed meanwhile
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -414,6 +415,12 @@ class Server(Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"store={self.store.path!r}"
         return f"<rmqstore.Server {getattr(self, 'address', '')} {state}>"
+
+
+def _callback_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what a callback raised: the loop's own log would have it as clients wrote it."""
+    error = context.get("exception") or RuntimeError("there was no exception")
+    _LOG.exception("%s", context["message"], error=error)
 
 
 def _closing_of(server: Server) -> Callable[[], None]:

@@ -6,7 +6,6 @@ Source: ``broker/BrokerStartup.java createBrokerController``.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import ssl
 import threading
@@ -21,6 +20,7 @@ from rmqstore.serve.conf import BrokerConf
 from rmqstore.serve.network.sockets import VIP_DISTANCE, is_loopback, split_address
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, OpenHow, Settings
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Acl
@@ -29,7 +29,7 @@ __all__ = ["AsyncServer", "aserve", "serve", "served"]
 
 StrPath = str | os.PathLike[str]
 
-_LOG = logging.getLogger("rmqstore.serve")
+_LOG = Log("rmqstore.serve")
 
 _NAMED = ("acl", "advertise", "listen", "metrics_port", "port")
 RESERVED_HOURS = 72  # fileReservedTime of a broker: a server runs for months

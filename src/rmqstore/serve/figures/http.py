@@ -8,7 +8,6 @@ comes from.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rmqstore.serve.network.sockets import address_text, bind
+from rmqstore.warn import Log
 
 __all__ = ["HttpServer", "Reply", "Resource"]
 
@@ -84,7 +84,7 @@ class HttpServer:
         self._socket = listening
         self.address = address_text(_HOST, listening.getsockname()[1])
         self._resources = resources
-        self._log = logging.getLogger("rmqstore.serve")
+        self._log = Log("rmqstore.serve")
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
         self._worker = ThreadPoolExecutor(1, "rmq-serve-page")
