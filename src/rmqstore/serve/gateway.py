@@ -21,6 +21,8 @@ from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore._core import PullFilter
+    from rmqstore.serve.accounts.acl import Caller
+    from rmqstore.serve.accounts.aclresources import Resource
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.settings import Settings
     from rmqstore.serve.testing.rules import RequestRules
@@ -137,6 +139,24 @@ class Gateway:
         self.topics_made = 0
         self.rates = Rates(self)
 
+    # Accounts
+
+    @property
+    def accounts_version(self) -> int:
+        """Number of times that the accounts have changed."""
+        return 0 if self.settings.acl is None else self.settings.acl.version
+
+    def ask_again(self, connection: Connection, request: Request, version: int) -> None:
+        """Refuse a request that waited, if the accounts have changed since and it may not be."""
+        acl = self.settings.acl
+        if acl is not None and acl.version != version:
+            acl.check(self, connection, request)
+
+    def allows(self, caller: Caller | None, *resources: Resource) -> bool:
+        """Tell whether who has asked may still have what it asked for."""
+        acl = self.settings.acl
+        return acl is None or (caller is not None and acl.allows(caller, *resources))
+
     # Connections
 
     def store_host(self, dialled: tuple[str, int]) -> str:
@@ -205,7 +225,7 @@ class Gateway:
         handler = self.handlers.get(request.code)
         try:
             if self.settings.acl is not None:
-                self.settings.acl.check(self, connection, request)
+                connection.caller = self.settings.acl.check(self, connection, request)
             if handler is None:
                 raise Refusal(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -221,7 +241,9 @@ class Gateway:
             connection.answer(request, handled)
         elif handled is not None:
             self.answers_later(
-                connection, request, self.spawn(self._finish(connection, request, handled))
+                connection,
+                request,
+                self.spawn(self._finish(connection, request, handled, self.accounts_version)),
             )
 
     def answers_later(
@@ -233,10 +255,16 @@ class Gateway:
         done.add_done_callback(self._answering.discard)
 
     async def _finish(
-        self, connection: Connection, request: Request, handled: Awaitable[Answer | None]
+        self,
+        connection: Connection,
+        request: Request,
+        handled: Awaitable[Answer | None],
+        version: int,
     ) -> None:
         try:
             answer = await handled
+            if answer is not None and answer.body:  # else it only says what was done
+                self.ask_again(connection, request, version)
         except Exception as error:
             answer = self.answer_to(request, error)
         if answer is not None:

@@ -107,6 +107,8 @@ class Server(Closing):
     ) -> None:
         from rmqstore.opening import open_store
 
+        if settings.acl is not None:
+            from rmqstore.serve.accounts.changes import AccountChanges
         # The ports first: where one is in use nothing is made.
         if metrics_port is not None:
             from rmqstore.serve.figures.metrics import MetricsServer
@@ -142,6 +144,8 @@ class Server(Closing):
         self._loop.set_exception_handler(_callback_failed)
         self.gateway = Gateway(self.store, settings, self._loop)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
+        if settings.acl is not None:
+            AccountChanges(self.gateway, settings.acl)
         if self._metrics_socket is not None:
             self._metrics = MetricsServer(self.gateway, self._metrics_socket)
             self.metrics_address = self._metrics.address
