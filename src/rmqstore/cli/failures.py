@@ -38,6 +38,7 @@ _ARGUMENTS = (
     ("on_corruption='fill'", "--on-corruption", " fill"),
     ("verify='full'", "--verify", " full"),
     ("config=,", "--config", ","),
+    ("tls=(certificate, key, 'only')", "--tls-only", ""),
 )
 _READING = (
     ("in config=", "in the file of --config"),

@@ -120,6 +120,7 @@ def _hours(
     "--tls-cert", metavar="FILE", shell_complete=complete_file, help="PEM, its chain too."
 )
 @click.option("--tls-key", metavar="FILE", shell_complete=complete_file, help="PEM.")
+@click.option("--tls-only", is_flag=True, help="Close connections in plain text.")
 @click.option(
     "--acl", metavar="FILE", shell_complete=complete_file, help="Accounts: a plain_acl.yml."
 )
@@ -145,6 +146,7 @@ def serve(
     auto_create: bool | None,
     tls_cert: str | None,
     tls_key: str | None,
+    tls_only: bool,
     acl: str | None,
     metrics_port: int | None,
 ) -> None:
@@ -156,6 +158,8 @@ def serve(
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key are given together")
+    if tls_only and tls_cert is None:
+        raise click.UsageError("--tls-only needs --tls-cert and --tls-key")
     refuse_foreign(Path(store))
     write_log(partial(in_options, verb=serve))
     settings = _settings(config)
@@ -181,7 +185,7 @@ def serve(
                 advertise=advertise,
                 vip=vip,
                 flush=flush,
-                tls=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+                tls=_tls(tls_cert, tls_key, only=tls_only),
                 acl=acl,
                 metrics_port=metrics_port,
                 config=settings,
@@ -213,6 +217,13 @@ def serve(
         _say_where(server, store)
         stop.wait()
     _LOG.info("stopped; the store is flushed and closed")
+
+
+def _tls(cert: str | None, key: str | None, *, only: bool) -> tuple[str, ...] | None:
+    """Return the argument of the options."""
+    if cert is None or key is None:
+        return None
+    return (cert, key, "only") if only else (cert, key)
 
 
 def _settings(config: str | None) -> StoreConfig | None:

@@ -80,6 +80,7 @@ class Server(Closing):
         self._metrics: MetricsServer | None = None
         self._store_failed = False
         self._warn_again = 0.0
+        self._warn_of_plain = 0.0
         try:
             self._open(path, settings, config, how, metrics_port)
         except BaseException:
@@ -165,6 +166,11 @@ class Server(Closing):
                 address_text(host, settings.port),
                 " and ".join(missing),
             )
+        if settings.acl is not None and settings.tls is not None and not settings.tls_only:
+            _LOG.warning(
+                "plain text is taken beside TLS: whoever hears a request of an account can send it "
+                "again; tls=(certificate, key, 'only') refuses it"
+            )
 
     # In the thread of the loop
 
@@ -236,6 +242,9 @@ class Server(Closing):
         # Once it has a transport, that closes the socket, whatever happens.
         try:
             if tls is None or not await self._begins_with_tls(accepted, seconds):
+                if self.gateway.settings.tls_only:
+                    self._refuse_plain_text(accepted)
+                    return
                 await self._connect_plainly(accepted, connection)
             else:
                 await self._loop.connect_accepted_socket(
@@ -245,6 +254,17 @@ class Server(Closing):
             pass
         finally:
             self.gateway.connecting.discard(connection)
+
+    def _refuse_plain_text(self, accepted: socket.socket) -> None:
+        """Close a connection, and say so once a while: who has made it is not told why."""
+        peer = "a client"
+        with suppress(OSError):  # it is gone already
+            peer = address_text(*accepted.getpeername()[:2])
+        accepted.close()
+        now = self._loop.time()
+        if now >= self._warn_of_plain:
+            self._warn_of_plain = now + _WARN_SECONDS
+            _LOG.warning("%s: closed: it does not begin with TLS, which is asked for", peer)
 
     async def _begins_with_tls(self, accepted: socket.socket, seconds: float) -> bool:
         try:
