@@ -1,12 +1,15 @@
 """Check the rules that no other tool reads from the sources.
 
-ASCII only, no file over 500 lines (the stub may be longer: it lists one whole extension), every
-Cython ``nogil`` function with an error specification, and cython-lint over everything: ``.pxi``
-parts as they are (pycodestyle) and again as copies named ``.pyx``, as only those get its checks of
-the syntax tree.
+ASCII only, no file over 500 lines (the stub may be longer: it lists one whole extension), no text
+of others in a log or a terminal that ``rmqstore.foreign`` has not made printable, every Cython
+``nogil`` function with an error specification, and cython-lint over everything: ``.pxi`` parts as
+they are (pycodestyle) and again as copies named ``.pyx``, as only those get its checks of the
+syntax tree.
 """
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +23,14 @@ MAX_LINES = 500
 FOLDERS = ("src", "tests", "bench", "scripts", "examples", "interop")
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".sh", ".java"}
 CYTHON = {".pyx", ".pxd", ".pxi"}
+PACKAGE = ROOT / "src/rmqstore"
+LOGGING = {PACKAGE / "warn.py", PACKAGE / "cli/log_lines.py"}  # lines made, and written
+SAY, HELP = PACKAGE / "cli/failures.py", PACKAGE / "cli/__init__.py"
+LOG_CALL = re.compile(
+    r"log_(?:info|warning)|(?:.*\.)?_?log\.(?:debug|info|warning|error|exception|critical)",
+    re.IGNORECASE,
+)
+PRINTS = {"click.echo", "click.secho", "print"}
 
 
 def source_files() -> list[Path]:
@@ -52,6 +63,29 @@ def text_problems(path: Path) -> list[str]:
     return problems
 
 
+def foreign_text_problems(path: Path) -> list[str]:
+    """Return where text of others may reach a log or a terminal as it is."""
+    name = path.relative_to(ROOT)
+    found = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        line = f"{name}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            modules = [getattr(node, "module", None), *(one.name for one in node.names)]
+            if "logging" in {str(one).partition(".")[0] for one in modules} and path not in LOGGING:
+                found.append(f"{line}: imports logging: rmqstore.warn makes arguments printable")
+        elif isinstance(node, ast.Call) and node.args:
+            called = ast.unparse(node.func)
+            text = node.args[0]
+            if LOG_CALL.fullmatch(called) and not isinstance(text, ast.Constant):
+                found.append(f"{line}: {called}: its text must be a constant, with arguments")
+            if "cli" in name.parts and called in PRINTS:
+                if isinstance(text, (ast.JoinedStr, ast.BinOp)) and path != SAY:
+                    found.append(f"{line}: {called} of what may be foreign: say(), or printable()")
+                if any(one.arg == "err" for one in node.keywords) and path not in {SAY, HELP}:
+                    found.append(f"{line}: {called} to standard error: rmqstore.cli.failures.say")
+    return found
+
+
 def lint_problems() -> list[str]:
     """Return what cython-lint says about the sources and the copies of the parts."""
     tools = Path(sys.executable).parent
@@ -80,7 +114,10 @@ def lint_problems() -> list[str]:
 
 def main() -> int:
     files = source_files()
-    problems = [problem for path in files for problem in text_problems(path)] + lint_problems()
+    problems = [problem for path in files for problem in text_problems(path)]
+    of_package = (path for path in files if path.suffix == ".py" and PACKAGE in path.parents)
+    problems += [problem for path in of_package for problem in foreign_text_problems(path)]
+    problems += lint_problems()
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"check_sources: {len(files)} files, {len(problems)} problems")
     return 1 if problems else 0

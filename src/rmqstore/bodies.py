@@ -20,7 +20,7 @@ from rmqstore.logfiles import NO_FILE
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["BODY_MARK", "Deflated", "deflate", "inflate"]
+__all__ = ["BODY_MARK", "Deflated", "deflate", "inflate", "inflate_start"]
 
 BODY_MARK = "[not inflated] "
 """Mark before a body shown as stored, where no field has the reason."""
@@ -30,6 +30,7 @@ _TYPE_MASK = 7
 _LZ4, _ZSTD, _ZLIB = 1, 2, 3
 _NAMES = {_LZ4: "LZ4", _ZSTD: "ZSTD"}
 _PIECE_BYTES = 1 << 18
+_FED_BYTES = 1 << 12  # at a time: what follows a frame is copied at its end
 _ZSTD_INPUT_BYTES, _ZSTD_INPUT_MOST = 64, 1 << 14
 _LEVEL = 5  # as a Java client's
 
@@ -90,20 +91,42 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     StoreError
         The kind of compression needs a package that is not installed.
     """
+    body, is_whole = inflate_start(stored, sys_flag, limit)
+    if not is_whole:
+        reason = f"the body inflates to more than max_body_size, {limit}"
+        raise StoreCorruptError(NO_FILE, -1, reason)
+    return body
+
+
+def inflate_start(stored: bytes, sys_flag: int, most: int) -> tuple[bytes, bool]:
+    """Return the begin of a compressed body, and whether that is all of it.
+
+    Parameters
+    ----------
+    stored, sys_flag
+        As :func:`inflate` has them.
+    most : int
+        Bytes wanted; no more than a piece beyond them is made.
+
+    Raises
+    ------
+    StoreCorruptError, StoreError
+        As :func:`inflate` raises them; what follows the begin is not looked at.
+    """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if not stored:
-        return b""
+        return b"", True
     try:
         if kind in (0, _ZLIB):
-            return _inflate_zlib(stored, limit)
+            return _inflate_zlib(stored, most)
         if kind == _LZ4:
             import lz4.frame
 
-            return _inflate_frames(lz4.frame.LZ4FrameDecompressor, stored, limit)
+            return _inflate_frames(lz4.frame.LZ4FrameDecompressor, stored, most)
         if kind == _ZSTD:
-            frame_type, zstd_error = _zstd(limit)
+            frame_type, zstd_error = _zstd(most)
             try:
-                return _inflate_frames(frame_type, stored, limit)
+                return _inflate_frames(frame_type, stored, most)
             except zstd_error as error:
                 raise EOFError(str(error)) from None
     except ImportError as error:
@@ -117,32 +140,36 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     raise StoreCorruptError(NO_FILE, -1, f"the body is compressed in the unknown way {kind}")
 
 
-def _inflate_zlib(stored: bytes, limit: int) -> bytes:
+def _inflate_zlib(stored: bytes, most: int) -> tuple[bytes, bool]:
     stream = zlib.decompressobj()
-    body = stream.decompress(stored, limit + 1)
-    if not stream.eof and len(body) <= limit:
+    body = stream.decompress(stored, most + 1)
+    is_whole = len(body) <= most
+    if is_whole and not stream.eof:
         raise zlib.error("the stream is cut")
-    _check_limit(len(body), limit)
-    return body
+    return body[:most], is_whole
 
 
-def _inflate_frames(frame_type: Any, stored: bytes, limit: int) -> bytes:
-    """Return what one or more frames hold, one after the other."""
+def _inflate_frames(frame_type: Any, stored: bytes, most: int) -> tuple[bytes, bool]:
+    """Return the begin of what one or more frames hold, one after the other."""
     pieces: list[bytes] = []
-    length = 0
-    data: bytes | None = stored
-    while data:
+    length = at = 0
+    data: bytes | None = b""
+    while data or at < len(stored):
         frame: _Frame = frame_type()
         while not frame.eof:
-            piece = frame.decompress(data, min(_PIECE_BYTES, limit + 1 - length))
+            if not data and frame.needs_input:
+                data = stored[at : at + _FED_BYTES]
+                at += len(data)
+                if not data:
+                    raise EOFError("the frame is cut")
+            piece = frame.decompress(data or b"", min(_PIECE_BYTES, most + 1 - length))
             data = b""
             length += len(piece)
-            _check_limit(length, limit)
             pieces.append(piece)
-            if not piece and frame.needs_input and not frame.eof:
-                raise EOFError("the frame is cut")
+            if length > most:
+                return b"".join(pieces)[:most], False
         data = frame.unused_data
-    return b"".join(pieces)
+    return b"".join(pieces), True
 
 
 def _zstd(limit: int) -> tuple[Any, type[Exception]]:
@@ -182,9 +209,3 @@ def _zstd(limit: int) -> tuple[Any, type[Exception]]:
             return piece
 
     return InSmallParts, zstandard.ZstdError
-
-
-def _check_limit(length: int, limit: int) -> None:
-    if length > limit:
-        reason = f"the body inflates to more than max_body_size, {limit}"
-        raise StoreCorruptError(NO_FILE, -1, reason)

@@ -101,7 +101,7 @@ class _LazyGroup(click.Group):
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         if sys.stdout is None:
             # Nor could a file of the store be opened: it would take the place of standard output.
-            click.echo("rmqstore: standard output is closed", err=True)
+            failures.say("standard output is closed")
             sys.exit(failures.UNREADABLE)
         failures.name_standard_output()
         try:

@@ -14,7 +14,7 @@ from rmqstore.cli.common import (
     time_of,
     zone_option,
 )
-from rmqstore.cli.failures import USAGE, CliError
+from rmqstore.cli.failures import USAGE, CliError, say
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
 
@@ -68,4 +68,4 @@ def clean(
         state = "deleted" if apply else "deletable"
         writer.row({**dataclasses.asdict(found), "state": state})
     if found.files and not apply:
-        click.echo("rmqstore: nothing was changed; --apply deletes this", err=True)
+        say("nothing was changed; --apply deletes this")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -14,7 +13,8 @@ import click
 
 from rmqstore.arguments import did_you_mean
 from rmqstore.cli.completion import complete_directory, complete_file
-from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError
+from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
+from rmqstore.cli.log_lines import write_no_log
 from rmqstore.cli.progress import Progress
 from rmqstore.paths import (
     ABORT,
@@ -285,11 +285,11 @@ def load_config(config: str | None) -> StoreConfig | None:
         return None
     settings, warned = read_config(config)
     for text in warned:
-        click.echo(f"rmqstore: {text}", err=True)
+        say(text)
     for name in settings.unsupported():
-        click.echo(f"rmqstore: {config}: {name} has no effect in this version", err=True)
+        say(f"{config}: {name} has no effect in this version")
     for name, reason in settings.meaningless().items():
-        click.echo(f"rmqstore: {config}: {name} has no meaning here: {reason}", err=True)
+        say(f"{config}: {name} has no meaning here: {reason}")
     return settings
 
 
@@ -298,12 +298,12 @@ def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) 
     import rmqstore
 
     # The ranges are shown here: logging would write them to standard error a second time.
-    logging.getLogger("rmqstore").addHandler(logging.NullHandler())
+    write_no_log()
     settings = load_config(config)
     with Progress("opening"):
         store = rmqstore.open(path, mode, config=settings)
     for damage in told_damage(store) if tell else ():
-        click.echo(f"rmqstore: {damage}", err=True)
+        say(damage)
     return store
 
 

@@ -15,7 +15,7 @@ import click
 
 from rmqstore.cli.common import open_store, refuse_foreign, store_command, zone_option
 from rmqstore.cli.demo_report import Line, Report, print_report
-from rmqstore.cli.failures import CliError
+from rmqstore.cli.failures import CliError, say
 from rmqstore.cli.inspect import disk_use
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.text import human_bytes
@@ -228,7 +228,7 @@ def _write(store: MessageStore, messages: int, report: Report) -> None:
         threading.Thread(target=work, args=(store, start), name=f"demo-{number}")
         for number, work in enumerate(works)
     ]
-    click.echo(f"rmqstore: writing {messages:,} messages", err=True)
+    say(f"writing {messages:,} messages")
     for thread in threads:
         thread.start()
     with Progress(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_table
-from rmqstore.cli.text import printable
+from rmqstore.foreign import printable
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -110,9 +110,12 @@ def print_report(report: Report, local: bool) -> None:
         print(printable(f"{where}: {body!r}, tag {message.tags}, psly={psly}"))
         print()
     root = shlex.quote(str(report.root))
-    print(f"Go on:  rmqstore info {root}")
-    print(f"        rmqstore find {root} --key {name}")
-    print(f"        rmqstore cat {root} -t orders -q 0 --from -3")
+    for line in (
+        f"Go on:  rmqstore info {root}",
+        f"        rmqstore find {root} --key {name}",
+        f"        rmqstore cat {root} -t orders -q 0 --from -3",
+    ):
+        print(printable(line))
 
 
 def _human_seconds(seconds: float) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from rmqstore.foreign import foreign
+
 __all__ = [
     "INTERRUPTED",
     "LOCKED",
@@ -21,6 +23,7 @@ __all__ = [
     "in_options",
     "name_standard_output",
     "report",
+    "say",
 ]
 
 OK = 0
@@ -35,6 +38,7 @@ _ARGUMENTS = (
     ("on_corruption='fill'", "--on-corruption", " fill"),
     ("verify='full'", "--verify", " full"),
     ("config=,", "--config", ","),
+    ("tls=(certificate, key, 'only')", "--tls-only", ""),
 )
 _READING = (
     ("in config=", "in the file of --config"),
@@ -75,6 +79,11 @@ def drop_standard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def say(text: object) -> None:
+    """Write a line to standard error: whoever wrote parts of it, a terminal may have it."""
+    click.echo(f"rmqstore: {foreign(str(text))}", err=True)
+
+
 class CliError(click.ClickException):
     """An error with its own exit code."""
 
@@ -110,7 +119,7 @@ def report(error: Exception, verb: click.Command | None = None) -> int:
     if isinstance(error, OSError) and error.filename == _STANDARD_OUTPUT:
         drop_standard_output()
     message, code = _explain(error)
-    click.echo(f"rmqstore: {in_options(' '.join(message.split()), verb)}", err=True)
+    say(in_options(" ".join(message.split()), verb))
     return code
 
 

@@ -18,7 +18,7 @@ from rmqstore.cli.common import (
     unknown_name,
     zone_option,
 )
-from rmqstore.cli.failures import UNREADABLE, CliError
+from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
 from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
@@ -137,7 +137,7 @@ def _of_groups(opened: MessageStore, group: str | None, topic: str | None) -> li
     if not offsets:
         missing = not Path(opened.path, CONFIG, CONSUMER_OFFSET_JSON).exists()
         why = f": {CONFIG}/{CONSUMER_OFFSET_JSON} is missing" if missing else ""
-        click.echo(f"rmqstore: no group has committed anything{why}", err=True)
+        say(f"no group has committed anything{why}")
     return opened.lag(group, topic)
 
 
@@ -156,9 +156,7 @@ def _of_stream(opened: MessageStore, checkpoint: str, topic: str | None) -> list
     _known("topic", topic, {*stream.offsets, *opened.topics})
     age = max(0.0, time.time() - stream.committed_millis / 1000)
     more = "; a later batch is not done yet" if stream.is_behind else ""
-    click.echo(
-        f"rmqstore: as of batch {stream.batch}, which was done {age:,.0f} s ago{more}", err=True
-    )
+    say(f"as of batch {stream.batch}, which was done {age:,.0f} s ago{more}")
     offsets = {(name, stream.query): queues for name, queues in stream.offsets.items()}
     return lag_of(opened, offsets, None, topic)
 

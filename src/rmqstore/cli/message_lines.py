@@ -7,10 +7,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import click
-
 from rmqstore import _core
-from rmqstore.cli.failures import UNREADABLE, CliError
+from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.output import FlushedAtEnd, write_bytes
 from rmqstore.errors import StoreError
 
@@ -61,7 +59,7 @@ class Bodies:
             self.count += 1
             if self.count <= _REPORTED:
                 place = f"{message.topic}/{message.queue_id} at {message.queue_offset}"
-                click.echo(f"rmqstore: {place}: {error}", err=True)
+                say(f"{place}: {error}")
 
     def check(self) -> None:
         """Raise if there was one."""

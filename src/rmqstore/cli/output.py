@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from rmqstore.cli.text import human_bytes, human_count, printable
+from rmqstore.cli.text import human_bytes, human_count
+from rmqstore.foreign import printable
 from rmqstore.times import format_millis
 
 __all__ = [

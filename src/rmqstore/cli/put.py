@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from rmqstore.cli.common import open_store, refuse_foreign, store_command
-from rmqstore.cli.failures import UNREADABLE, USAGE, CliError
+from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.text import plural
 from rmqstore.errors import MessageIllegalError, PutError
@@ -57,7 +57,7 @@ def put(
     groups = _line_groups()
     first = next(groups, None)
     if first is None:  # without a message the store is left as it is
-        click.echo("rmqstore: no messages on standard input", err=True)
+        say("no messages on standard input")
         return
     stored = 0
     with (
@@ -83,7 +83,7 @@ def put(
                     f"{'was' if stored == 1 else 'were'} stored before",
                     USAGE if usage else UNREADABLE,
                 ) from error
-    click.echo(f"rmqstore: {plural(stored, 'message')} stored in {topic}", err=True)
+    say(f"{plural(stored, 'message')} stored in {topic}")
 
 
 def _input_size() -> int | None:

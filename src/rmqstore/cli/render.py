@@ -12,8 +12,9 @@ from rmqstore.bodies import BODY_MARK
 from rmqstore.cli.message_lines import Bodies
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
-from rmqstore.cli.text import plural, printable
+from rmqstore.cli.text import plural
 from rmqstore.cli.trace_text import trace_lines
+from rmqstore.foreign import printable
 from rmqstore.times import format_millis
 from rmqstore.traces import is_trace_topic
 
@@ -109,11 +110,8 @@ def print_message(message: Message, body: str, local: bool, bodies: Bodies) -> N
             value = format_millis(value, local=local)
         elif name == "keys":
             value = " ".join(value)
-        fields.append((name, printable(str(value))))
-    fields += [
-        (f"properties.{printable(name)}", printable(value))
-        for name, value in dict(message.properties).items()
-    ]
+        fields.append((name, str(value)))
+    fields += [(f"properties.{name}", value) for name, value in dict(message.properties).items()]
     content, error = bodies.of(message) if body != "none" else (b"", "")
     size = len(message.raw_body if body == "none" else content)  # the former as it is stored
     fields.append(("body", plural(size, "byte")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.common import load_config, output_option, store_command, zone_option
-from rmqstore.cli.failures import NOT_FOUND
+from rmqstore.cli.failures import NOT_FOUND, say
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
 
@@ -82,14 +82,13 @@ def restore(
                 }
             )
     if not apply and any(each.restorable for each in found):
-        click.echo("rmqstore: nothing was changed; --apply puts them back", err=True)
+        say("nothing was changed; --apply puts them back")
     if not found:
-        click.echo("rmqstore: nothing lies in the quarantine", err=True)
+        say("nothing lies in the quarantine")
     if apply and (unqueued := _without_place(store, settings, found)):
-        click.echo(
-            f"rmqstore: {unqueued} of the messages are in no queue: others have their places by "
-            "now, or their topic was deleted; 'get' and a scan show them",
-            err=True,
+        say(
+            f"{unqueued} of the messages are in no queue: others have their places by "
+            "now, or their topic was deleted; 'get' and a scan show them"
         )
     if left:
         ctx.exit(NOT_FOUND)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
-import logging
 import os
 import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +19,9 @@ import click
 from rmqstore.cli.common import read_config, refuse_foreign, store_command
 from rmqstore.cli.completion import complete_file
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, in_options
+from rmqstore.cli.log_lines import json_line, write_log
+from rmqstore.foreign import printable
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.config import StoreConfig
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-_LOG = logging.getLogger("rmqstore.serve")
+_LOG = Log("rmqstore.serve")
 
 _FORCED = 1  # exit code at the second signal
 _PORT = 9876  # of a name server
@@ -52,35 +54,6 @@ def _hours(
     if not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_HOURS):
         raise click.UsageError(f"--keep is {value!r}, must be hours, 1 or more, or 'forever'", ctx)
     return int(value)
-
-
-class _JsonLines(logging.Formatter):
-    """A log record as an object on a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        return _json_line(
-            record.levelname.lower(),
-            in_options(record.getMessage(), serve),
-            when=record.created,
-            error=self.formatException(record.exc_info) if record.exc_info else None,
-        )
-
-
-class _Lines(logging.Formatter):
-    """A log record as the other lines of the command."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line, with the traceback of an error of ours."""
-        return "rmqstore: " + in_options(super().format(record), serve)
-
-
-def _json_line(level: str, message: str, *, when: float, **fields: object) -> str:
-    shown = (
-        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(when)) + f".{int(when * 1000) % 1000:03}Z"
-    )
-    given = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps({"time": shown, "level": level, "message": message, **given})
 
 
 @store_command()
@@ -147,6 +120,7 @@ def _json_line(level: str, message: str, *, when: float, **fields: object) -> st
     "--tls-cert", metavar="FILE", shell_complete=complete_file, help="PEM, its chain too."
 )
 @click.option("--tls-key", metavar="FILE", shell_complete=complete_file, help="PEM.")
+@click.option("--tls-only", is_flag=True, help="Close connections in plain text.")
 @click.option(
     "--acl", metavar="FILE", shell_complete=complete_file, help="Accounts: a plain_acl.yml."
 )
@@ -172,6 +146,7 @@ def serve(
     auto_create: bool | None,
     tls_cert: str | None,
     tls_key: str | None,
+    tls_only: bool,
     acl: str | None,
     metrics_port: int | None,
 ) -> None:
@@ -183,8 +158,10 @@ def serve(
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key are given together")
+    if tls_only and tls_cert is None:
+        raise click.UsageError("--tls-only needs --tls-cert and --tls-key")
     refuse_foreign(Path(store))
-    _log_to_standard_error()
+    write_log(partial(in_options, verb=serve))
     settings = _settings(config)
     stop = threading.Event()
     _stop_on_signals(stop)
@@ -208,7 +185,7 @@ def serve(
                 advertise=advertise,
                 vip=vip,
                 flush=flush,
-                tls=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+                tls=_tls(tls_cert, tls_key, only=tls_only),
                 acl=acl,
                 metrics_port=metrics_port,
                 config=settings,
@@ -242,6 +219,13 @@ def serve(
     _LOG.info("stopped; the store is flushed and closed")
 
 
+def _tls(cert: str | None, key: str | None, *, only: bool) -> tuple[str, ...] | None:
+    """Return the argument of the options."""
+    if cert is None or key is None:
+        return None
+    return (cert, key, "only") if only else (cert, key)
+
+
 def _settings(config: str | None) -> StoreConfig | None:
     """Read a broker.conf; the log has the warnings about it, further ones as it is applied."""
     if config is None:
@@ -262,29 +246,20 @@ def _say_where(server: RunningServer, store: str) -> None:
     page = server.metrics_address
     url = f"http://{page}/" if page else None
     if sys.stdout.isatty():
-        click.echo(f"rmqstore: name server and broker at {server.address}")
-        click.echo(f"rmqstore: store {store}, messages are kept {kept}")
-        if url:
-            click.echo(f"rmqstore: page {url}")
+        lines = [f"name server and broker at {server.address}"]
+        lines.append(f"store {store}, messages are kept {kept}")
+        lines += [f"page {url}"] if url else []
+        for one in lines:
+            click.echo(printable(f"rmqstore: {one}"))
     else:
         where = {"address": server.address, "store": server.store.path, "pid": os.getpid()}
-        line = _json_line(
+        line = json_line(
             "info", text, when=time.time(), **where, file_reserved_hours=hours, page=url
         )
         click.echo(line)
     if not sys.stderr.isatty():
         _LOG.info("%s", text)
         _LOG.info("messages are kept %s", kept)
-
-
-def _log_to_standard_error() -> None:
-    """Write the log to standard error: lines for people in a terminal, objects elsewhere."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines() if sys.stderr.isatty() else _JsonLines())
-    log = logging.getLogger("rmqstore")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

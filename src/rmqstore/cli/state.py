@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.cli.text import printable, shorten
+from rmqstore.cli.text import shorten
+from rmqstore.foreign import printable
 from rmqstore.layout import log_directories
 from rmqstore.lock_owner import LockOwner, lock_owner
 from rmqstore.paths import ABORT, parse_offset_file_name

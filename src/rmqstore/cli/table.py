@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from rmqstore.cli.output import Column, Writer, stdout_is_terminal, write_bytes
-from rmqstore.cli.text import CUT, pad, printable, shorten, width_of
+from rmqstore.cli.text import CUT, pad, shorten, width_of
+from rmqstore.foreign import printable
 
 __all__ = ["TableWriter", "fit", "print_fields", "print_table", "room"]
 
@@ -184,6 +185,7 @@ def print_fields(title: str, fields: Sequence[tuple[str, str]], *, bad: str = ""
     """
     available = room()
     paint = _write_line if available is None else _painter()
+    fields = [(printable(name), printable(value)) for name, value in fields]
     if title:
         spans = [
             (0, len(title) - len(bad), "bold"),

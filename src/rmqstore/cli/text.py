@@ -1,29 +1,13 @@
-"""Text for a terminal: nothing in it that a terminal would obey, and how wide it is."""
+"""Text for a terminal: how wide it is, and figures as people read them."""
 
 from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["CUT", "human_bytes", "human_count", "pad", "plural", "printable", "shorten", "width_of"]
+__all__ = ["CUT", "human_bytes", "human_count", "pad", "plural", "shorten", "width_of"]
 
 _KIBI = 1024
 CUT = "..."  # stands where a text was shortened
-
-
-def printable(text: str) -> str:
-    """Return the text with everything that a terminal would obey made visible."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else _visible(one) for one in text)
-
-
-def _visible(char: str) -> str:
-    """Return an escape for a character that cannot be shown."""
-    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    code = ord(char)
-    if char in known:
-        return known[char]
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def width_of(text: str) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.common import read_config
-from rmqstore.cli.text import printable, shorten
+from rmqstore.cli.text import shorten
+from rmqstore.foreign import printable
 
 if TYPE_CHECKING:
     from rmqstore.offline import BrokerStart, Finding

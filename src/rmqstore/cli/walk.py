@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
 from rmqstore.cli.common import told_damage
-from rmqstore.cli.failures import UNREADABLE, CliError
+from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.filters import message_passes
@@ -166,7 +164,7 @@ class Damaged:
         """Count one more."""
         self.count += 1
         if self.count <= _REPORTED:
-            click.echo(f"rmqstore: {where}: {error}", err=True)
+            say(f"{where}: {error}")
 
     def first(
         self, messages: Iterable[Message], number: int, *, newest_first: bool = False
@@ -278,10 +276,9 @@ def _read(
             progress.done += most
             continue
         if found.status is GetStatus.OFFSET_TOO_SMALL:
-            click.echo(
-                f"rmqstore: {topic}/{queue_id}: messages {offset} to {found.next_offset - 1} "
-                "have been removed",
-                err=True,
+            say(
+                f"{topic}/{queue_id}: messages {offset} to {found.next_offset - 1} "
+                "have been removed"
             )
         for message in found.messages:
             if message.queue_offset >= end and message.topic == topic:

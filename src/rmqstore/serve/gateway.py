@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -18,9 +17,12 @@ from rmqstore.errors import StoreError
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore._core import PullFilter
+    from rmqstore.serve.accounts.acl import Caller
+    from rmqstore.serve.accounts.aclresources import Resource
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.settings import Settings
     from rmqstore.serve.testing.rules import RequestRules
@@ -104,7 +106,7 @@ class Gateway:
         self.settings = settings
         self.loop = loop
         self.port = settings.port
-        self.log = logging.getLogger("rmqstore.serve")
+        self.log = Log("rmqstore.serve")
         self.connections: set[Connection] = set()
         self.connecting: set[Connection] = set()
         self.refused_connections = 0
@@ -136,6 +138,24 @@ class Gateway:
         self.built_in_topics = built_in_topics(settings)
         self.topics_made = 0
         self.rates = Rates(self)
+
+    # Accounts
+
+    @property
+    def accounts_version(self) -> int:
+        """Number of times that the accounts have changed."""
+        return 0 if self.settings.acl is None else self.settings.acl.version
+
+    def ask_again(self, connection: Connection, request: Request, version: int) -> None:
+        """Refuse a request that waited, if the accounts have changed since and it may not be."""
+        acl = self.settings.acl
+        if acl is not None and acl.version != version:
+            acl.check(self, connection, request)
+
+    def allows(self, caller: Caller | None, *resources: Resource) -> bool:
+        """Tell whether who has asked may still have what it asked for."""
+        acl = self.settings.acl
+        return acl is None or (caller is not None and acl.allows(caller, *resources))
 
     # Connections
 
@@ -205,7 +225,7 @@ class Gateway:
         handler = self.handlers.get(request.code)
         try:
             if self.settings.acl is not None:
-                self.settings.acl.check(self, connection, request)
+                connection.caller = self.settings.acl.check(self, connection, request)
             if handler is None:
                 raise Refusal(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -221,7 +241,9 @@ class Gateway:
             connection.answer(request, handled)
         elif handled is not None:
             self.answers_later(
-                connection, request, self.spawn(self._finish(connection, request, handled))
+                connection,
+                request,
+                self.spawn(self._finish(connection, request, handled, self.accounts_version)),
             )
 
     def answers_later(
@@ -233,10 +255,16 @@ class Gateway:
         done.add_done_callback(self._answering.discard)
 
     async def _finish(
-        self, connection: Connection, request: Request, handled: Awaitable[Answer | None]
+        self,
+        connection: Connection,
+        request: Request,
+        handled: Awaitable[Answer | None],
+        version: int,
     ) -> None:
         try:
             answer = await handled
+            if answer is not None and answer.body:  # else it only says what was done
+                self.ask_again(connection, request, version)
         except Exception as error:
             answer = self.answer_to(request, error)
         if answer is not None:
@@ -250,7 +278,7 @@ class Gateway:
             self.log.warning("request %s failed: %s", request.code, error)
             return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error.strerror}")
         if not isinstance(error, StoreError):
-            self.log.exception("request %s failed", request.code, exc_info=error)
+            self.log.exception("request %s failed", request.code, error=error)
         return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # Work of the loop
@@ -288,7 +316,7 @@ class Gateway:
             try:
                 callback()
             except Exception as error:  # of a disk that fails, say: the others still save theirs
-                self.log.exception("a part of the gateway did not stop", exc_info=error)
+                self.log.exception("a part of the gateway did not stop", error=error)
         for connection in list(self.connections):
             connection.close()
         for task in list(self._tasks):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import dataclasses
-import logging
 import os
 import shutil
 import socket
@@ -29,6 +28,7 @@ from rmqstore.serve.network.sockets import BACKLOG, address_text, is_loopback, l
 from rmqstore.serve.network.tls import begins_with_tls
 from rmqstore.serve.settings import OpenHow, Settings
 from rmqstore.services.retention import deleted_text
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.metrics import MetricsServer
@@ -38,7 +38,7 @@ __all__ = ["Server"]
 
 T = TypeVar("T")
 
-_LOG = logging.getLogger("rmqstore.serve")
+_LOG = Log("rmqstore.serve")
 _STOP_SECONDS = 30.0  # until a loop that does not come to an end is left alone
 _WATCH_SECONDS = 1.0
 _WARN_SECONDS = 60.0  # until it is said again that there are too few file descriptors
@@ -80,6 +80,7 @@ class Server(Closing):
         self._metrics: MetricsServer | None = None
         self._store_failed = False
         self._warn_again = 0.0
+        self._warn_of_plain = 0.0
         try:
             self._open(path, settings, config, how, metrics_port)
         except BaseException:
@@ -107,6 +108,8 @@ class Server(Closing):
     ) -> None:
         from rmqstore.opening import open_store
 
+        if settings.acl is not None:
+            from rmqstore.serve.accounts.changes import AccountChanges
         # The ports first: where one is in use nothing is made.
         if metrics_port is not None:
             from rmqstore.serve.figures.metrics import MetricsServer
@@ -139,8 +142,11 @@ class Server(Closing):
             from_file=how.from_file,
         )
         self._loop = _new_loop()
+        self._loop.set_exception_handler(_callback_failed)
         self.gateway = Gateway(self.store, settings, self._loop)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
+        if settings.acl is not None:
+            AccountChanges(self.gateway, settings.acl)
         if self._metrics_socket is not None:
             self._metrics = MetricsServer(self.gateway, self._metrics_socket)
             self.metrics_address = self._metrics.address
@@ -159,6 +165,11 @@ class Server(Closing):
                 "%s is reachable from other machines, without %s",
                 address_text(host, settings.port),
                 " and ".join(missing),
+            )
+        if settings.acl is not None and settings.tls is not None and not settings.tls_only:
+            _LOG.warning(
+                "plain text is taken beside TLS: whoever hears a request of an account can send it "
+                "again; tls=(certificate, key, 'only') refuses it"
             )
 
     # In the thread of the loop
@@ -179,7 +190,7 @@ class Server(Closing):
                 self._loop.run_forever()
                 return
             except BaseException as error:  # SystemExit of a callback: the others go on
-                _LOG.critical("the loop was ended by an error, and goes on", exc_info=error)
+                _LOG.critical("the loop was ended by an error, and goes on", error=error)
                 if self._loop.is_closed():
                     return
 
@@ -231,6 +242,9 @@ class Server(Closing):
         # Once it has a transport, that closes the socket, whatever happens.
         try:
             if tls is None or not await self._begins_with_tls(accepted, seconds):
+                if self.gateway.settings.tls_only:
+                    self._refuse_plain_text(accepted)
+                    return
                 await self._connect_plainly(accepted, connection)
             else:
                 await self._loop.connect_accepted_socket(
@@ -240,6 +254,17 @@ class Server(Closing):
             pass
         finally:
             self.gateway.connecting.discard(connection)
+
+    def _refuse_plain_text(self, accepted: socket.socket) -> None:
+        """Close a connection, and say so once a while: who has made it is not told why."""
+        peer = "a client"
+        with suppress(OSError):  # it is gone already
+            peer = address_text(*accepted.getpeername()[:2])
+        accepted.close()
+        now = self._loop.time()
+        if now >= self._warn_of_plain:
+            self._warn_of_plain = now + _WARN_SECONDS
+            _LOG.warning("%s: closed: it does not begin with TLS, which is asked for", peer)
 
     async def _begins_with_tls(self, accepted: socket.socket, seconds: float) -> bool:
         try:
@@ -388,7 +413,7 @@ class Server(Closing):
             elif not self._loop.is_closed():
                 self._loop.run_until_complete(self._stop())
         except Exception as error:
-            _LOG.exception("the gateway did not stop as it should", exc_info=error)
+            _LOG.exception("the gateway did not stop as it should", error=error)
         if self._thread.is_alive():
             with suppress(RuntimeError):  # it was closed meanwhile
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -414,6 +439,12 @@ class Server(Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"store={self.store.path!r}"
         return f"<rmqstore.Server {getattr(self, 'address', '')} {state}>"
+
+
+def _callback_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what a callback raised: the loop's own log would have it as clients wrote it."""
+    error = context.get("exception") or RuntimeError("there was no exception")
+    _LOG.exception("%s", context["message"], error=error)
 
 
 def _closing_of(server: Server) -> Callable[[], None]:

@@ -6,7 +6,6 @@ Source: ``broker/BrokerStartup.java createBrokerController``.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import ssl
 import threading
@@ -21,6 +20,7 @@ from rmqstore.serve.conf import BrokerConf
 from rmqstore.serve.network.sockets import VIP_DISTANCE, is_loopback, split_address
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, OpenHow, Settings
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Acl
@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["AsyncServer", "aserve", "serve", "served"]
 
 StrPath = str | os.PathLike[str]
+_Only = Literal["only"]
+Tls = (
+    ssl.SSLContext
+    | tuple[ssl.SSLContext, _Only]
+    | tuple[StrPath, StrPath]
+    | tuple[StrPath, StrPath, _Only]
+)
 
-_LOG = logging.getLogger("rmqstore.serve")
+_LOG = Log("rmqstore.serve")
 
 _NAMED = ("acl", "advertise", "listen", "metrics_port", "port")
 RESERVED_HOURS = 72  # fileReservedTime of a broker: a server runs for months
@@ -43,7 +50,7 @@ def serve(
     advertise: str | None = None,
     flush: Literal["async", "sync"] | None = None,
     auto_create: bool = True,
-    tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
+    tls: Tls | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
     keep: int | Literal["forever"] | None = None,
@@ -77,7 +84,9 @@ def serve(
         Whether a message to an unknown topic makes it; ``autoCreateTopicEnable=false`` in a
         broker.conf is as good as False.
     tls : SSLContext or (certificate, key), optional
-        For clients that begin with TLS, on the same port; others go on in plain text.
+        For clients that begin with TLS, on the same port; others go on in plain text. With
+        ``"only"`` behind it, ``(certificate, key, "only")`` or ``(context, "only")``, a connection
+        in plain text is closed.
     acl : path of a plain_acl.yml, optional
         Accounts: every request must then be signed.
     metrics_port : int, optional
@@ -138,7 +147,7 @@ def aserve(
     advertise: str | None = None,
     flush: Literal["async", "sync"] | None = None,
     auto_create: bool = True,
-    tls: ssl.SSLContext | tuple[StrPath, StrPath] | None = None,
+    tls: Tls | None = None,
     acl: Acl | StrPath | None = None,
     metrics_port: int | None = None,
     keep: int | Literal["forever"] | None = None,
@@ -309,6 +318,7 @@ def served(
     if port and metrics_port in taken:
         clients = f"{' and '.join(map(str, taken))}, where clients connect"
         raise wrong_value(named["metrics_port"], f"a port other than {clients}", metrics_port)
+    context, tls_only = _tls(tls)
     settings = Settings(
         host=listen,
         port=port,
@@ -320,7 +330,8 @@ def served(
         default_queue_nums=conf.default_queue_nums,
         trace_topic=conf.trace_topic if conf.trace else None,
         property_filter=conf.property_filter,
-        tls=_tls(tls),
+        tls=context,
+        tls_only=tls_only,
         acl=_acl(acl),
         cluster=conf.cluster,
         broker=conf.broker,
@@ -387,15 +398,25 @@ def _own_host(host: str | None, listen: str, named: Mapping[str, str]) -> str | 
     return host
 
 
-def _tls(tls: object) -> ssl.SSLContext | None:
-    if tls is None or isinstance(tls, ssl.SSLContext):
-        return tls
+def _tls(tls: object) -> tuple[ssl.SSLContext | None, bool]:
+    """Return the context, and whether a client must begin with TLS."""
+    only = False
+    if isinstance(tls, tuple) and tls[-1:] == ("only",):
+        if len(tls) == 3:
+            tls, only = tls[:2], True
+        elif isinstance(tls[0], ssl.SSLContext):
+            tls, only = tls[0], True
+    if tls is None:
+        return None, False
+    if isinstance(tls, ssl.SSLContext):
+        return tls, only
     if not (
         isinstance(tls, tuple)
         and len(tls) == 2
         and all(isinstance(one, (str, os.PathLike)) for one in tls)
     ):
-        raise wrong_type("tls", "an SSLContext, or the paths of a certificate and its key", tls)
+        allowed = "an SSLContext, or the paths of a certificate and its key, and 'only' behind them"
+        raise wrong_type("tls", allowed, tls)
     for one in tls:
         Path(one).open("rb").close()  # the error of the next call would name no file
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -406,7 +427,7 @@ def _tls(tls: object) -> ssl.SSLContext | None:
             f"tls: {os.fspath(tls[0])} and {os.fspath(tls[1])} are no certificate with its key: "
             f"{error}"
         ) from None
-    return context
+    return context, only
 
 
 def _acl(acl: object) -> Acl | None:

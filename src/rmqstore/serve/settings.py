@@ -106,6 +106,8 @@ class Settings:
     property_filter : bool
         Whether consumers may filter by SQL92.
     tls : ssl.SSLContext or None
+    tls_only : bool
+        Whether connections that do not begin with TLS are closed.
     acl : Acl or None
     cluster, broker, region : str
         Names in routes and answers; those of the quick start's broker, to which the directory can
@@ -123,6 +125,7 @@ class Settings:
     trace_topic: str | None = None
     property_filter: bool = True
     tls: ssl.SSLContext | None = None
+    tls_only: bool = False
     acl: Acl | None = None
     cluster: str = "DefaultCluster"
     broker: str = "broker-a"

@@ -212,6 +212,7 @@ def test_a_store_that_is_locked(serve, tmp_path):
     ("arguments", "text"),
     [
         (["--tls-cert", "x"], "--tls-cert and --tls-key are given together"),
+        (["--tls-only"], "--tls-only needs --tls-cert and --tls-key"),
         (["--tls-cert", "no.pem", "--tls-key", "no.key"], "No such file"),
         (["--advertise", "nowhere"], "advertise must be 'HOST:PORT'"),
         (["--port", "70000"], "--port"),

@@ -94,6 +94,23 @@ def test_tls(serve: Serve, tmp_path: Path) -> None:
         assert send(client).code == 0
 
 
+def test_tls_only(serve: Serve, tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS)
+    pair = ("--tls-cert", TLS / "cert.pem", "--tls-key", TLS / "key.pem", "--acl", accounts)
+    served = serve(tmp_path / "store", "--port", 0, *pair)
+    with RemotingClient(served.first_line()["address"]) as client:
+        assert send(client).code == 1
+    _, _, logged = served.stop()
+    (warned,) = [one["message"] for one in logged if "plain text" in one["message"]]
+    assert warned.endswith("; --tls-only refuses it")
+    served = serve(tmp_path / "store", "--port", 0, *pair, "--tls-only")
+    with RemotingClient(served.first_line()["address"]) as client, pytest.raises(ConnectionError):
+        send(client)
+    _, _, logged = served.stop()
+    assert not [one for one in logged if "plain text" in one["message"]]
+
+
 def test_no_auto_create(serve: Serve, tmp_path: Path) -> None:
     store = tmp_path / "store"
     for options, code in (((), 0), (("--no-auto-create",), 17)):

@@ -8,15 +8,20 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Iterator
 
 import pytest
 
 import rmqstore
+from rmqstore import bodies
+from rmqstore.serve import page
 from rmqstore.serve.figures import http
+from rmqstore.serve.page import figures as page_figures
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from support.remoting import RemotingClient
@@ -131,6 +136,100 @@ def test_bodies_are_bounded(server):
     assert (long["is_cut"], long["bytes"], long["text"]) == (True, 3_000_000, "x" * 2000)
     assert (binary["is_text"], binary["is_cut"]) == (False, True)
     assert binary["text"].startswith("ff 00 ff 00")
+
+
+def zeros(kind: int) -> bytes:
+    """64 MiB of zeros, compressed: by LZ4 as kind 1, ZSTD as 2, else zlib."""
+    size = 64 << 20
+    if kind == 1:
+        return pytest.importorskip("lz4.frame").compress(bytes(size))
+    if kind == 2:
+        return pytest.importorskip("zstandard").compress(bytes(size))
+    return zlib.compress(bytes(size))
+
+
+def put_deflated(store: rmqstore.MessageStore, body: bytes, kind: int) -> None:
+    flag = 1 | kind << 8
+    store._put_stored("bombs", 0, body, "", sys_flag=flag, born_timestamp=1, born_host="1.1.1.1:1")
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_bodies_are_inflated_up_to_what_is_shown(server, kind, monkeypatch):
+    whole = zeros(kind)
+    body, is_whole = bodies.inflate_start(whole, kind << 8, 8000)
+    assert (body, is_whole) == (bytes(8000), False)
+    assert bodies.inflate_start(whole, kind << 8, 64 << 20) == (bytes(64 << 20), True)
+    made = []
+    inflate_start = page_figures.inflate_start
+
+    def counted(*arguments):
+        began = time.thread_time()
+        found = inflate_start(*arguments)
+        made.append((len(found[0]), time.thread_time() - began))
+        return found
+
+    monkeypatch.setattr(page_figures, "inflate_start", counted)
+    for _ in range(20):
+        put_deflated(server.store, whole, kind)
+    _, _, reply = get(server, "/api/topic?name=bombs")
+    messages = json.loads(reply)["messages"]
+    assert [(one["bytes"], one["is_cut"], one["is_text"]) for one in messages] == [
+        (len(whole), True, True)
+    ] * 20
+    assert [size for size, _ in made] == [8000] * 20
+    # All of one takes 20 ms and more of the processor.
+    assert sorted(seconds for _, seconds in made)[10] < 0.01
+
+
+def test_what_is_no_stream_is_shown_as_it_is(server):
+    for body in (b"plain", zlib.compress(bytes(range(256)))[:-20], b"", zlib.compress(b"short")):
+        put_deflated(server.store, body, 0)
+    _, _, reply = get(server, "/api/topic?name=bombs")
+    texts = [one["text"] for one in json.loads(reply)["messages"]]
+    assert texts[:2] == ["short", ""]
+    assert all(one.startswith("[not inflated] ") for one in texts[2:])
+
+
+def test_many_frames_are_no_work(server):
+    """Of 4 MB of empty LZ4 frames, what follows each was copied once more."""
+    lz4 = pytest.importorskip("lz4.frame")
+    empty = lz4.compress(b"", store_size=False, content_checksum=False)
+    stored = empty * ((1 << 20) // len(empty))
+    began = time.thread_time()
+    assert bodies.inflate_start(stored, 1 << 8, 8000) == (b"", True)
+    assert time.thread_time() - began < 10  # 1 MB: some 40 s before
+
+
+def test_figures_do_not_wait_for_messages(server):
+    """64 ask for messages whose reading does not end: few of them wait, and figures come."""
+    go_on = threading.Event()
+    entered = threading.Event()
+    monkeypatch = pytest.MonkeyPatch()
+
+    def held(store, name):
+        entered.set()
+        assert go_on.wait(60)
+        return {"messages": []}
+
+    monkeypatch.setattr(page, "topic_figures", held)
+    asked = [open_to(server) for _ in range(40)]
+    try:
+        for one in asked:
+            one.sendall(b"GET /api/topic?name=t HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert entered.wait(60)
+        wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 16)
+        for path in ("/metrics", "/api/overview", "/"):
+            assert get(server, path)[0] == 200
+        refused = [one for one in asked if select.select([one], [], [], 0)[0]]
+        assert len(refused) == 24
+        assert all(one.recv(100).startswith(b"HTTP/1.1 503 ") for one in refused)
+    finally:
+        go_on.set()
+        monkeypatch.undo()
+    for one in asked:
+        if one not in refused:
+            assert one.recv(100).startswith(b"HTTP/1.1 200 ")
+        one.close()
 
 
 def test_metrics(server):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 import rmqstore
+from rmqstore._core import encode_record
 from rmqstore.serve.server import Server
 from support.chromium import Page, find_chromium
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
+from support.stored_names import NAMES
 
 pytestmark = pytest.mark.pure  # the browser is no program for a preloaded sanitizer
 
@@ -28,12 +31,18 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def browse(server: Server) -> Iterator[Callable[..., Page]]:
-    """Return what opens the page, which is live then."""
-    program = find_chromium()
-    if program is None:
+def program() -> str:
+    """Where Chromium is."""
+    found = find_chromium()
+    if found is None:
         assert not os.environ.get("CI"), "there is no chromium"
         pytest.skip("there is no chromium")
+    return found
+
+
+@pytest.fixture
+def browse(server: Server, program: str) -> Iterator[Callable[..., Page]]:
+    """Return what opens the page, which is live then."""
     opened: list[Page] = []
 
     def browse(topic: str = "", *, dark: bool = False, size: tuple[int, int] = (1100, 900)) -> Page:
@@ -247,3 +256,68 @@ def test_topics_of_users_come_first_and_the_busiest_of_them(
     page.run("document.querySelector('#system').click()")
     assert len(page.run(names)) == 10
     assert page.run(names)[:4] == ["z", "m", "a", "%DLQ%g"]
+
+
+@pytest.mark.parametrize(
+    "hash_", ["%", "%E2%82", "%ff", "a%2", "\ud7ff", "%00", "<b>", "__proto__"]
+)
+def test_any_hash(server: Server, browse: Callable[..., Page], hash_: str) -> None:
+    """The script goes on: it shows figures, and a topic once somebody chooses one."""
+    server.store.put("orders", b"first", queue_id=0)
+    page = browse(hash_)
+    page.wait_for("document.querySelector('#puts').textContent === '1'")
+    page.wait_for("document.querySelectorAll('#topic_rows button').length === 1")
+    page.run("document.querySelector('#topic_rows button').click()")
+    page.wait_for("document.querySelector('#messages pre')?.textContent === 'first'")
+    assert page.run("location.hash") == "#orders"
+
+
+TIMES = [0, -1, -(1 << 62), 8_640_000_000_000_000, 8_640_000_000_000_001, (1 << 63) - 1]
+CONFIG = rmqstore.StoreConfig.small(file_reserved_time=None)
+
+
+def test_any_store(tmp_path: Path, program: str) -> None:
+    """Names that brokers once let be made, and times of which there is no date."""
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    log = b""
+    for offset, time in enumerate(TIMES):
+        for name in NAMES:
+            log += encode_record(
+                name, b"%d" % time, queue_id=0, queue_offset=offset, physical_offset=len(log),
+                born_timestamp=time, store_timestamp=time, born_host="127.0.0.1:1",
+                store_host="127.0.0.1:2",
+            )  # fmt: skip
+    size = CONFIG.mapped_file_size_commit_log
+    (root / "commitlog" / f"{0:020}").write_bytes(log.ljust(size, b"\0"))
+    with rmqstore.serve(root, metrics_port=0, config=CONFIG) as server:
+        page = Page(program, f"http://{server.metrics_address}/#%")
+        try:
+            page.wait_for("document.querySelector('#state')?.textContent === 'live'")
+            page.wait_for("document.querySelectorAll('#topic_rows tr').length > 0")
+            page.run("document.querySelector('#topics_more').click()")
+            for name in NAMES:
+                page.run(
+                    "[...document.querySelectorAll('#topic_rows button')]"
+                    f".find((one) => one.textContent === {json.dumps(name)}).click()"
+                )
+                page.wait_for(
+                    f"document.querySelector('#topic_name').textContent === {json.dumps(name)}"
+                )
+                assert page.run(BODIES) == [str(one) for one in reversed(TIMES)]
+            times = "[...document.querySelectorAll('#messages time')].map((one) => one.textContent)"
+            shown = page.run(times)
+            assert shown[0].endswith(" ms")
+            assert shown[2:3] == ["+275760-09-13 00:00:00.000Z"]
+            assert page.text("#state") == "live"
+        finally:
+            page.close()
+
+
+def test_a_name_that_is_no_text(browse: Callable[..., Page]) -> None:
+    """Bytes that are no UTF-8 are asked for as they are, and no half of a pair stops the script."""
+    page = browse()
+    assert page.run("encoded('a\\udcff\\udc80 \\ud83d\\ude00')") == "a%ff%80%20%F0%9F%98%80"
+    assert page.run("encoded('\\ud800x\\udc00')") == "%EF%BF%BDx%EF%BF%BD"
+    page.run("choose('a\\ud800')")
+    assert page.run("location.hash") == "#a%EF%BF%BD"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
@@ -79,3 +80,65 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError) as raised:
             rmqstore.serve(tls=pair)
         assert raised.value.filename == str(tmp_path / "key.pem")
+
+
+def context() -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(*PAIR)
+    return made
+
+
+@pytest.mark.parametrize("as_context", [False, True])
+def test_tls_only(as_context: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A connection in plain text is closed before a byte of it is read, and said once."""
+    caplog.set_level(logging.WARNING, "rmqstore.serve")
+    with rmqstore.serve(tls=(context(), "only") if as_context else (*PAIR, "only")) as server:
+        server.store.create_topic("t")
+        host, port = server.address.split(":")
+        for dialled in (int(port), int(port) - 2, int(port)):
+            with RemotingClient(f"{host}:{dialled}") as plain, pytest.raises(ConnectionError):
+                route(plain)
+        with RemotingClient(server.address) as tls:
+            secured(tls)
+            assert route(tls) == 0
+        with socket.create_connection((host, int(port)), 10):
+            pass  # it says nothing, and is gone
+        with RemotingClient(server.address) as tls:
+            secured(tls)
+            assert route(tls) == 0
+        assert server.in_loop(lambda: dict(server.gateway.requests)) == {105: 2}
+    said = [one for one in caplog.messages if "does not begin with TLS" in one]
+    assert len(said) == 1
+    assert said[0].startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    "tls",
+    ["only", ("only",), (None, "only"), (PAIR[0], "only", PAIR[1]), (*PAIR, "all"), (*PAIR, True),
+     (context, "only"), (), (*PAIR, "only", "only")],
+)  # fmt: skip
+def test_what_tls_may_not_be(tls: object) -> None:
+    with pytest.raises(TypeError, match="tls must be an SSLContext"):
+        rmqstore.serve(tls=tls)  # type: ignore[arg-type]
+
+
+def test_a_key_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("only").write_bytes(PAIR[1].read_bytes())
+    with rmqstore.serve(tls=(PAIR[0], "only")) as server, RemotingClient(server.address) as plain:
+        assert plain.ask(105, {"topic": "TBW102"}).code == 0
+
+
+@pytest.mark.parametrize("tls", [None, PAIR, (*PAIR, "only")])
+@pytest.mark.parametrize("acl", [False, True])
+def test_plain_text_beside_accounts_is_warned_of(
+    tls: tuple[Path, Path] | None, acl: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "rmqstore.serve")
+    path = tmp_path / "plain_acl.yml"
+    path.write_text("accounts: [{accessKey: RocketMQ, secretKey: '12345678'}]")
+    with rmqstore.serve(tls=tls, acl=path if acl else None):
+        pass
+    said = [one for one in caplog.messages if "plain text is taken beside TLS" in one]
+    assert len(said) == (1 if acl and tls == PAIR else 0)
+    assert all("tls=(certificate, key, 'only') refuses it" in one for one in said)

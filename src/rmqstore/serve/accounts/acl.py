@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore import paths
 from rmqstore.arguments import shown
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
 
-__all__ = ["Account", "Acl"]
+__all__ = ["LOOK_SECONDS", "Account", "Acl", "Caller"]
 
 _PUB, _SUB, _DENY = 4, 8, 1  # Permission
 _PERMISSIONS = {
     "DENY": _DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
 }  # fmt: skip
 _LEAST_LENGTH = 7  # of access key and secret key
-_LOOK_SECONDS = 1.0  # between looks at whether the file has changed
+LOOK_SECONDS = 1.0  # between looks at whether the file has changed
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 
@@ -71,6 +71,13 @@ class Account:
     named: Mapping[str, int] = field(default_factory=dict)
 
 
+class Caller(NamedTuple):
+    """Who has asked, for what is answered later: the account as it was, None without one."""
+
+    host: str
+    account: Account | None = None
+
+
 class Acl:
     """The accounts of a file, which is read again when it has changed.
 
@@ -81,6 +88,11 @@ class Acl:
         From where everything is allowed.
     path : path, optional
         The file that they are from.
+
+    Attributes
+    ----------
+    version : int
+        Number of times that they have changed.
     """
 
     def __init__(
@@ -93,8 +105,9 @@ class Acl:
         self._accounts = {account.access_key: account for account in accounts}
         self._white = tuple(white)
         self._path = path
+        self.version = 0
         self._looked = time.monotonic()
-        self._version = _version_of(path)
+        self._file = _version_of(path)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Acl:
@@ -111,8 +124,8 @@ class Acl:
         """
         return cls(*_read(Path(path)), path=Path(path))
 
-    def check(self, gateway: Gateway, connection: Connection, request: Request) -> None:
-        """Return if the client may ask for this, and note on the connection who it is.
+    def check(self, gateway: Gateway, connection: Connection, request: Request) -> Caller:
+        """Return who asks, if the client may ask for this.
 
         A request without a handler needs a signature and nothing else: it is not supported.
 
@@ -122,11 +135,10 @@ class Acl:
             It may not; as from a broker the code is 1 and the remark begins with the name of its
             exception.
         """
-        self._look()
+        self.look()
         host = connection.peer.rpartition(":")[0].strip("[]")
-        if any(rule.matches(host) for rule in self._white):
-            connection.access_key = None
-            return
+        if self._is_white(host):
+            return Caller(host)
         key = request.fields.get("AccessKey")
         if not key:
             raise _refusal("No accessKey is configured")
@@ -137,7 +149,7 @@ class Acl:
             raise _refusal(f"Check signature failed for accessKey={key}")
         if request.code in gateway.handlers:
             self._check_permission(account, request, gateway)
-        connection.access_key = key
+        return Caller(host, account)
 
     def _check_permission(self, account: Account, request: Request, gateway: Gateway) -> None:
         if request.code not in RESOURCES and request.code not in FREE and not account.admin:
@@ -145,35 +157,44 @@ class Acl:
                 f"Need admin permission for request code={request.code}, "
                 f"but accessKey={account.access_key} is not"
             )
-        if account.admin and not account.named:
-            return
         for resource in resources_of(request, gateway.store):
             if not _has(account, resource):
                 kind = "group" if resource.is_group else "topic"
                 raise _refusal(f"No default permission for {kind}:{resource.name}")
 
-    def allows(self, access_key: str | None, resource: Resource) -> bool:
-        """Tell whether an account has a permission; without a key: who need not sign."""
-        if access_key is None:
-            return True
-        account = self._accounts.get(access_key)
-        return account is not None and (
-            (account.admin and not account.named) or _has(account, resource)
-        )
+    def allows(self, caller: Caller, *resources: Resource) -> bool:
+        """Tell whether who has asked may ask now, and for what.
 
-    def _look(self) -> None:
+        The account must still be there, with the secret that the request was signed with, or need
+        no signature; an address that needed none must still need none.
+        """
+        if self._is_white(caller.host):
+            return True
+        before = caller.account
+        account = self._accounts.get(before.access_key) if before is not None else None
+        if before is None or account is None:
+            return False
+        if account.secret_key != before.secret_key and not account.white.matches(caller.host):
+            return False
+        return all(_has(account, one) for one in resources)
+
+    def _is_white(self, host: str) -> bool:
+        return any(rule.matches(host) for rule in self._white)
+
+    def look(self) -> None:
         """Read the file again if it has changed; one that is wrong leaves the accounts as is."""
         now = time.monotonic()
-        if self._path is None or now - self._looked < _LOOK_SECONDS:
+        if self._path is None or now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        version = _version_of(self._path)
-        if version == self._version:
+        found = _version_of(self._path)
+        if found == self._file:
             return
-        self._version = version
+        self._file = found
         try:
             accounts, self._white = _read(self._path)
             self._accounts = {account.access_key: account for account in accounts}
+            self.version += 1
         except (OSError, ValueError) as error:
             log_warning("the accounts stay as they were: %s", error)
 
@@ -183,6 +204,8 @@ def _refusal(why: str) -> Refusal:
 
 
 def _has(account: Account, resource: Resource) -> bool:
+    if account.admin and not account.named:
+        return True
     owned = _owned_group(account, resource.name) if resource.is_group else _owned(account, resource)
     return not owned & _DENY and owned & (_PUB if resource.is_written else _SUB) != 0
 

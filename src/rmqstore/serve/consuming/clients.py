@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import FilterError
+from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.consuming.heartbeats import ConsumerData, checked_subscription, heartbeat_of
 from rmqstore.serve.consuming.subscriptions import Subscription, size_of, unsupported
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -231,6 +232,15 @@ class Clients:
             self.leave(connection, producer=name)
         for name in list(self._consumes.get(connection, ())):
             self.leave(connection, consumer=name)
+
+    def ask_again(self) -> None:
+        """Take those out of groups who may not consume any more: their queues go to others."""
+        for connection, names in list(self._consumes.items()):
+            for name in list(names):
+                topics = map(topic_resource, self.groups[name].subscriptions)
+                wanted = (Resource(name, is_group=True), *topics)
+                if not self._gateway.allows(connection.caller, *wanted):
+                    self.leave(connection, consumer=name)
 
     def close_silent(self) -> None:
         """Close connections without requests, and of clients whose heartbeats have ceased."""

@@ -13,15 +13,19 @@ Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArriv
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from rmqstore._core import QueueHolds
+from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.consuming.pulling import PullRequest, answer_pull
+from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
 
 if TYPE_CHECKING:
+    from rmqstore.serve.accounts.acl import Caller
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
 
@@ -39,6 +43,7 @@ _SLOW_SECONDS = 0.05  # until a client that does not read is looked at again
 class _Hold:
     connection: Connection
     pull: PullRequest
+    caller: Caller | None
     size: int
     ends: float  # time of the loop
 
@@ -93,7 +98,7 @@ class Holds:
         self._size += size
         loop = self._gateway.loop
         ends = _end(loop.time(), pull.suspend / 1000)
-        self._holds[number] = _Hold(connection, pull, size, ends)
+        self._holds[number] = _Hold(connection, pull, connection.caller, size, ends)
         ending = self._ending.get(ends)
         if ending is None:
             ending = self._ending[ends] = set()
@@ -129,6 +134,29 @@ class Holds:
         if not numbers:
             del self._of[hold.connection]
         return hold
+
+    # Accounts have changed
+
+    def ask_again(self) -> None:
+        """Answer the pulls of those who may not pull any more, some at a time."""
+        self._end_refused(iter(list(self._holds)))
+
+    def _end_refused(self, numbers: Iterator[int]) -> None:
+        some = list(islice(numbers, _READ_AT_ONCE))
+        for number in some:
+            hold = self._holds.get(number)
+            if hold is not None and not self._is_allowed(hold):
+                self._answer(self._remove(number), may_hold=False)
+        if some:
+            self._gateway.loop.call_soon(self._end_refused, numbers)
+
+    def _is_allowed(self, hold: _Hold) -> bool:
+        if self._gateway.settings.acl is None:
+            return True
+        pull = hold.pull
+        return self._gateway.allows(
+            hold.caller, topic_resource(pull.topic), Resource(pull.group, is_group=True)
+        )
 
     # Messages have come
 
@@ -215,6 +243,12 @@ class Holds:
 
     def _answer(self, hold: _Hold, *, may_hold: bool) -> bool:
         try:
+            if not self._is_allowed(hold):
+                raise Refusal(
+                    ResponseCode.NO_PERMISSION,
+                    "org.apache.rocketmq.acl.common.AclException: no permission any more for "
+                    f"topic:{hold.pull.topic}, group:{hold.pull.group}",
+                )
             return answer_pull(
                 self._gateway, hold.connection, hold.pull, may_hold=may_hold, woken=True
             )

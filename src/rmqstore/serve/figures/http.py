@@ -8,7 +8,6 @@ comes from.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,9 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rmqstore.serve.network.sockets import address_text, bind
+from rmqstore.warn import Log
 
-__all__ = ["HttpServer", "Reply", "Resource"]
+__all__ = ["Busy", "HttpServer", "Reply", "Resource"]
 
 T = TypeVar("T")
 
@@ -28,9 +28,12 @@ _HEAD_BYTES = 16 << 10  # of a request line with its headers
 _READ_SECONDS = 10.0
 _WRITE_SECONDS = 10.0
 _CONNECTIONS = 64
+_READING = 16  # of them, for messages
 _BACKLOG = 16  # all of them are accepted at once, and have a file descriptor until they are closed
-_REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
-            405: "Method Not Allowed", 500: "Internal Server Error"}  # fmt: skip
+_REASONS = {
+    200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    500: "Internal Server Error", 503: "Service Unavailable",
+}  # fmt: skip
 _HEADERS = (
     "Cache-Control: no-store\r\n"
     "Connection: close\r\n"
@@ -60,6 +63,10 @@ class Reply:
     status: int = 200
 
 
+class Busy(Exception):
+    """More requests wait than may."""
+
+
 # Of the query's fields, each with its last value.
 Resource = Callable[[Mapping[str, str]], Awaitable[Reply]]
 
@@ -84,10 +91,12 @@ class HttpServer:
         self._socket = listening
         self.address = address_text(_HOST, listening.getsockname()[1])
         self._resources = resources
-        self._log = logging.getLogger("rmqstore.serve")
+        self._log = Log("rmqstore.serve")
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
-        self._worker = ThreadPoolExecutor(1, "rmq-serve-page")
+        self._figures = ThreadPoolExecutor(1, "rmq-serve-figures")
+        self._messages = ThreadPoolExecutor(1, "rmq-serve-page")
+        self._reading = 0  # that wait for messages
 
     @staticmethod
     def bind(port: int) -> socket.socket:
@@ -115,12 +124,31 @@ class HttpServer:
 
     def close(self) -> None:
         """Let go of the port, also where it was never started."""
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        for worker in (self._figures, self._messages):
+            worker.shutdown(wait=True, cancel_futures=True)
         self._socket.close()
 
     async def aside(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Call what reads the disk in a thread, one at a time; the loop goes on."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
+        """Call what makes figures in a thread, one at a time; the loop goes on."""
+        return await asyncio.get_running_loop().run_in_executor(self._figures, call, *arguments)
+
+    async def read(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Call what reads messages in a thread of its own, which figures do not wait for.
+
+        Raises
+        ------
+        Busy
+            More wait for it than leave connections to those who ask for figures.
+        """
+        if self._reading >= _READING:
+            raise Busy
+        self._reading += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._messages, call, *arguments
+            )
+        finally:
+            self._reading -= 1
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -164,7 +192,9 @@ class HttpServer:
         """Return what is at an address."""
         try:
             target = urlsplit(address)
-            query = parse_qs(target.query, max_num_fields=16, keep_blank_values=True)
+            query = parse_qs(
+                target.query, max_num_fields=16, keep_blank_values=True, errors="surrogateescape"
+            )
         except ValueError:
             return _refused(400, "this is no address")
         resource = self._resources.get(target.path)
@@ -172,6 +202,8 @@ class HttpServer:
             return _refused(404, "there is no such page")
         try:
             return await resource({name: values[-1] for name, values in query.items()})
+        except Busy:
+            return _refused(503, "too many wait for messages already")
         except Exception as error:
             self._log.warning("%s of the page failed: %s", target.path, error)
             return _refused(500, f"{type(error).__name__}: {error}")

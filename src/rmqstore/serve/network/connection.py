@@ -23,6 +23,7 @@ from rmqstore.serve.wire.frames import (
 )
 
 if TYPE_CHECKING:
+    from rmqstore.serve.accounts.acl import Caller
     from rmqstore.serve.gateway import Gateway
 
 __all__ = ["Connection"]
@@ -46,8 +47,8 @@ class Connection(asyncio.BufferedProtocol):
         The same as ``ip:port``, as records have it.
     client_id : str or None
         Of its last heartbeat.
-    access_key : str or None
-        Of the account that has signed its last request; ``None`` where it need not sign.
+    caller : Caller or None
+        Who has asked last, where there are accounts.
     language, version : str, int
         Of its last request.
     last_used : float
@@ -65,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self.dialled = ("127.0.0.1", 0)
         self.store_host = ""
         self.client_id: str | None = None
-        self.access_key: str | None = None
+        self.caller: Caller | None = None
         self.language = "OTHER"
         self.version = 0
         self.last_used = 0.0

@@ -46,7 +46,7 @@ def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
         return _json(figures)
 
     async def topic(query: Mapping[str, str]) -> Reply:
-        found = await server.aside(topic_figures, gateway.store, query.get("name", ""))
+        found = await server.read(topic_figures, gateway.store, query.get("name", ""))
         return _json(found) if found is not None else _json({"error": "no such topic"}, 404)
 
     return {

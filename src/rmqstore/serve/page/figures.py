@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import __version__, paths
-from rmqstore.bodies import BODY_MARK
+from rmqstore.bodies import BODY_MARK, inflate_start
 from rmqstore.errors import StoreError, StoreFailedError
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 
@@ -27,7 +27,7 @@ _MESSAGES = 20
 _QUEUES = 256  # of a topic that are looked at
 _TEXT = 2000  # characters of a body or a property
 _PROPERTIES = 50
-_INFLATED = 256 << 10  # bytes of a compressed body up to which it is inflated
+_START = 4 * _TEXT  # bytes of a body of which those characters are made
 _COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 
@@ -183,16 +183,13 @@ def _shown(message: Message) -> dict[str, Any]:
     raw = message.raw_body
     size = len(raw)
     mark = ""
-    if not message.sys_flag & _COMPRESSED:
-        part = bytes(raw[: 4 * _TEXT])
-        whole = size <= len(part)
-    elif size <= _INFLATED:
+    part = bytes(raw[:_START])
+    whole = size <= len(part)
+    if message.sys_flag & _COMPRESSED:
         try:
-            part, whole = message.body, True
-        except (StoreError, ValueError):
-            part, whole, mark = bytes(raw[: 4 * _TEXT]), False, BODY_MARK
-    else:
-        part, whole = b"", False
+            part, whole = inflate_start(bytes(raw), message.sys_flag, _START)
+        except StoreError:
+            whole, mark = False, BODY_MARK
     text = part.decode("utf-8", "replace")
     readable = "\ufffd" not in text[: _TEXT - 4]
     return {

@@ -9,22 +9,34 @@ const byId = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const rate = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
-// As it stands where somebody typed "#%DLQ%group", which is no escaped text.
-function unescaped(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
-let chosen = unescaped(location.hash.slice(1));
+let chosen = decoded(location.hash.slice(1));
 let last = null; // the overview before this one: what a topic takes a second is the difference
 let shown = ""; // the messages that are on the page, as text
 
 function say(id, text) {
   const node = byId(id);
   if (node.textContent !== text) node.textContent = text;
+}
+
+// A name of a topic in an address. Bytes that are no UTF-8 are halves of surrogate pairs here, which
+// encodeURIComponent refuses; and a reader may write anything behind the #.
+function encoded(name) {
+  return Array.from(name, (one) => {
+    const code = one.charCodeAt(0);
+    if (one.length > 1 || code < 0xd800 || code > 0xdfff) return encodeURIComponent(one);
+    return code >= 0xdc80 && code <= 0xdcff ? `%${(code - 0xdc00).toString(16)}` : "%EF%BF%BD";
+  }).join("");
+}
+
+// As it stands where somebody typed "#%DLQ%group", which is no escaped text.
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
+// A time of a message, which its sender's or a broken clock wrote: of some there is no date.
+function dated(ms) {
+  const date = new Date(ms);
+  return Number.isNaN(date.getTime()) ? undefined : date.toISOString();
 }
 
 function make(name, text, kind) {
@@ -144,8 +156,9 @@ function messageItem(message) {
   const item = make("li");
   const line = make("div", undefined, "line");
   line.append(make("span", `queue ${message.queue_id}, offset ${message.queue_offset}`));
-  const time = make("time", new Date(message.stored).toISOString().replace("T", " "));
-  time.dateTime = new Date(message.stored).toISOString();
+  const date = dated(message.stored);
+  const time = make("time", date ? date.replace("T", " ") : `${message.stored} ms`);
+  if (date) time.dateTime = date;
   line.append(time);
   if (message.tags) line.append(make("span", message.tags, "tag"));
   if (message.keys) line.append(make("span", `keys ${message.keys}`));
@@ -178,7 +191,7 @@ function showTopic(topic) {
 function choose(name) {
   chosen = name;
   shown = "";
-  history.replaceState(null, "", `#${encodeURIComponent(name)}`);
+  history.replaceState(null, "", `#${encoded(name)}`);
   showTopics();
   refreshTopic();
 }
@@ -198,7 +211,7 @@ async function refreshTopic() {
   const name = chosen;
   if (!name) return;
   try {
-    const topic = await ask(`/api/topic?name=${encodeURIComponent(name)}`);
+    const topic = await ask(`/api/topic?name=${encoded(name)}`);
     if (name === chosen) showTopic(topic);
   } catch (error) {
     if (name === chosen) byId("topic").hidden = true; // it is gone, or the server is
@@ -226,7 +239,7 @@ for (const kind of ["topics", "groups"]) {
   byId(`${kind}_more`).addEventListener("click", () => {
     all[kind] = !all[kind];
     showTopics();
-    rows(byId("group_rows"), few("groups", last.groups), groupRow);
+    if (last) rows(byId("group_rows"), few("groups", last.groups), groupRow);
   });
 }
 byId("find").addEventListener("input", showTopics);

@@ -99,7 +99,9 @@ async def _pushed_and_stored(
     fields: dict[str, str],
 ) -> Answer:
     """Push a reply and store it; return the answer to it."""
+    version = gateway.accounts_version
     refused = await _push(gateway, connection, sent, asked_queue)
+    gateway.ask_again(connection, sent.request, version)  # it took up to 10 s
     if refused is None:
         fields |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}
     try:
@@ -125,7 +127,7 @@ async def _push(
     if client_id is None:
         return "reply message properties[REPLY_TO_CLIENT] is null"
     client = gateway.clients.connection_of(client_id)
-    if client is None:
+    if client is None or not gateway.allows(client.caller):
         return f"push reply message fail, channel of <{client_id}> not found."
     now = str(gateway.store.clock.now())
     fields = {

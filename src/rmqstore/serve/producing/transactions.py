@@ -154,13 +154,12 @@ class Transactions:
         a check has the message in it.
         """
         connections = self._gateway.clients.producers(group)
-        acl = self._gateway.settings.acl
         resource = topic_resource(topic_of_message(half), written=True)
         self._turn += 1
         tries = 0
         for further in range(len(connections)):
             connection = connections[(self._turn + further) % len(connections)]
-            if acl is not None and not acl.allows(connection.access_key, resource):
+            if not self._gateway.allows(connection.caller, resource):
                 continue
             if connection.is_writable:
                 return connection

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqstore._core import FrameReader, encode_frame
+from rmqstore.foreign import cut
 from rmqstore.serve.wire.codes import ResponseCode
 
 __all__ = ["FAQ", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal", "Request",
@@ -109,10 +110,12 @@ class Answer:
 
 
 def encode_answer(answer: Answer, opaque: int) -> bytes:
-    """Return the frame of an answer; the header is JSON, which every client reads."""
-    return encode_frame(
-        int(answer.code), answer.fields, answer.body, opaque, _ANSWER, answer.remark
-    )
+    """Return the frame of an answer; the header is JSON, which every client reads.
+
+    A remark may repeat what some client wrote: a long one is cut.
+    """
+    remark = None if answer.remark is None else cut(answer.remark)
+    return encode_frame(int(answer.code), answer.fields, answer.body, opaque, _ANSWER, remark)
 
 
 def encode_request(

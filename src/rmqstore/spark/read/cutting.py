@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.topic import Queue
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ __all__ = [
     "warn_of_many",
 ]
 
-_log = logging.getLogger("rmqstore")
+_log = Log("rmqstore")
 
 WORTH = 8 << 20  # bytes that are worth a task of their own
 _TASKS_BY_SIZE = 1000  # that maxPartitionBytes makes where it is less than that

@@ -6,7 +6,6 @@ Source: Spark's Kafka source, ``minOffsetsBehindLatest`` and its kin, for the me
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmqstore.spark.stream.offsets import OffsetError, QueueName, flat
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lag", "LagListener", "QueueLag", "lag"]
 
-_log = logging.getLogger("rmqstore")
+_log = Log("rmqstore")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ Spark's Kafka source do.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from rmqstore.spark.stream.offsets import (
     nested,
 )
 from rmqstore.topic import Queue
+from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamProgress"]
 
-_log = logging.getLogger("rmqstore")
+_log = Log("rmqstore")
 
 _COUNTED = 1 << 18  # messages behind whose bytes are counted; beyond they are estimated
 _TRIES = 3  # to plan a batch while retention removes messages

@@ -1,0 +1,69 @@
+"""The log of the library as a verb writes it to standard error, if it does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+
+__all__ = ["json_line", "write_log", "write_no_log"]
+
+_Words = Callable[[str], str]
+
+
+class _JsonLines(logging.Formatter):
+    """A log record as an object on a line."""
+
+    def __init__(self, words: _Words) -> None:
+        super().__init__()
+        self._words = words
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return json_line(
+            record.levelname.lower(),
+            self._words(record.getMessage()),
+            when=record.created,
+            error=record.exc_text,
+        )
+
+
+class _Lines(logging.Formatter):
+    """A log record as the other lines of the command."""
+
+    def __init__(self, words: _Words) -> None:
+        super().__init__()
+        self._words = words
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, with the traceback of an error of ours."""
+        return "rmqstore: " + self._words(super().format(record))
+
+
+def json_line(level: str, message: str, *, when: float, **fields: object) -> str:
+    """Return a line of the log as an object, with the fields that are not None."""
+    shown = (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(when)) + f".{int(when * 1000) % 1000:03}Z"
+    )
+    given = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps({"time": shown, "level": level, "message": message, **given})
+
+
+def write_log(words: _Words) -> None:
+    """Write the log to standard error: lines for people in a terminal, objects elsewhere.
+
+    ``words`` returns a line in the words of the command.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines(words) if sys.stderr.isatty() else _JsonLines(words))
+    log = logging.getLogger("rmqstore")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def write_no_log() -> None:
+    """Write nothing: the verb shows by itself what matters to it."""
+    logging.getLogger("rmqstore").addHandler(logging.NullHandler())

@@ -1,0 +1,71 @@
+"""The check of the sources finds text of others that would reach a log or a terminal as it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def problems(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], list[str]]:
+    """Return what finds the problems of a file of the package with a content."""
+    monkeypatch.syspath_prepend(str(TOP / "scripts"))
+    import check_sources
+
+    def find(name: str, content: str) -> list[str]:
+        class Planted(type(TOP)):  # type: ignore[misc]
+            def read_bytes(self) -> bytes:
+                return content.encode()
+
+        return check_sources.foreign_text_problems(Planted(TOP / "src/rmqstore" / name))
+
+    return find
+
+
+def test_the_package_has_none(problems: Callable[[str, str], list[str]]) -> None:
+    for path in sorted((TOP / "src/rmqstore").rglob("*.py")):
+        name = str(path.relative_to(TOP / "src/rmqstore"))
+        assert problems(name, path.read_text()) == []
+    assert "check_sources" in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("serve/x.py", "import logging"),
+        ("serve/x.py", "from logging import getLogger"),
+        ("serve/x.py", "import logging.handlers as h"),
+        ("spark/x.py", "gateway.log.warning(f'{client_id} is gone')"),
+        ("serve/x.py", "_LOG.info('no %s' % name)"),
+        ("serve/x.py", "self._log.critical(text)"),
+        ("services/x.py", "log_warning('gone: ' + name)"),
+        ("services/x.py", "log_info('gone: {}'.format(name))"),
+        ("cli/x.py", "click.echo(f'rmqstore: {topic}')"),
+        ("cli/x.py", "click.echo(text, err=True)"),
+        ("cli/x.py", "print('topic ' + name)"),
+    ],
+)
+def test_found(problems: Callable[[str, str], list[str]], name: str, line: str) -> None:
+    (one,) = problems(name, line)
+    assert one.startswith(f"src/rmqstore/{name}:1: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("serve/x.py", "gateway.log.warning('%s: closed: %s', peer, error)"),
+        ("services/x.py", "log_warning('%s is gone', name)"),
+        ("serve/x.py", "catalog.error(name)"),
+        ("warn.py", "import logging"),
+        ("cli/x.py", "click.echo(printable(f'{topic}'))"),
+        ("cli/x.py", "say(f'{topic} is gone')"),
+        ("cli/x.py", "print(flush=True)"),
+    ],
+)
+def test_not_found(problems: Callable[[str, str], list[str]], name: str, line: str) -> None:
+    assert problems(name, line) == []

@@ -1,0 +1,339 @@
+"""A permission that is taken away reaches what waits: each is asked again, or ended at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore.serve.accounts import changes
+from rmqstore.serve.server import Server
+from support.remoting import RemotingClient
+from support.serving import consumer, heartbeat, wait_until
+from support.signing import sign, signed
+
+NO_PERMISSION, OK, REFUSED = 16, 0, 1
+HEART_BEAT, PULL, SEND, REPLY, PUSH, QUERY, RUNNING_INFO = 34, 11, 310, 325, 326, 12, 307
+GROUPS = "    groupPerms: [g=SUB, other=SUB, shop=PUB|SUB]\n"
+ACCOUNT = (
+    "  - accessKey: consumer\n    secretKey: 12345678\n    defaultTopicPerm: DENY\n"
+    "    topicPerms: [t=PUB|SUB, new=PUB]\n" + GROUPS
+)
+BESIDE = (
+    "  - accessKey: beside1\n    secretKey: 12345678\n    defaultTopicPerm: PUB|SUB\n"
+    "    defaultGroupPerm: PUB|SUB\n"
+)
+ADMIN = "  - accessKey: operator\n    secretKey: 12345678\n    admin: true\n"
+BEFORE = "accounts:\n" + ACCOUNT + BESIDE + ADMIN
+WHITE = "globalWhiteRemoteAddresses: [127.0.0.1]\n"
+# What takes the account's right to read "t" for "g".
+TAKEN = {
+    "the topic": BEFORE.replace("t=PUB|SUB", "t=DENY"),
+    "reading": BEFORE.replace("t=PUB|SUB", "t=PUB"),
+    "the group": BEFORE.replace("g=SUB", "g=DENY"),
+    "the account": "accounts:\n" + BESIDE + ADMIN,
+    "the secret": BEFORE.replace("12345678", "87654321", 1),
+}
+PULLED = {
+    "consumerGroup": "g", "topic": "t", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
+    "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 3_600_000, "subVersion": 0,
+    "subscription": "*",
+}  # fmt: skip
+SENT = {
+    "a": "shop", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
+    "i": "", "j": "0", "k": "false", "m": "false",
+}  # fmt: skip
+
+
+class Accounts:
+    """The file of a server, and when the server looks at it: only when a test says so."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.server: Server
+        self._version = 0
+        self.write(BEFORE)
+
+    def write(self, text: str) -> None:
+        self._version += 1
+        self.path.write_text(text)
+        os.utime(self.path, ns=(self._version, self._version))
+
+    def read(self) -> None:
+        """Have the file read, while nothing that waits is ended."""
+        acl = self.server.gateway.settings.acl
+        assert acl is not None
+
+        def look() -> None:
+            acl._looked = float("-inf")
+            acl.look()
+
+        self.server.in_loop(look)
+
+    def change(self, text: str) -> None:
+        self.write(text)
+        self.read()
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Accounts:
+    return Accounts(tmp_path / "plain_acl.yml")
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes end nothing by themselves: what waits is asked when it is answered."""
+    monkeypatch.setattr(changes.AccountChanges, "look", lambda self: None)
+
+
+@pytest.fixture
+def server(accounts: Accounts) -> Iterator[Server]:
+    with rmqstore.serve(acl=accounts.path) as made:
+        made.store.create_topic("t", queue_nums=1)
+        accounts.server = made
+        yield made
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[RemotingClient]:
+    with RemotingClient(server.address) as made:
+        yield made
+
+
+def ask(client: RemotingClient, code: int, fields: Any, body: bytes = b"") -> Any:
+    return signed(client, code, fields, body, key="consumer")
+
+
+def hold(server: Server, client: RemotingClient, **other: Any) -> int:
+    """Send a pull that is held; return its number."""
+    before = server.in_loop(lambda: len(server.gateway.holds))
+    number = client.send(PULL, sign({**PULLED, **other}, b"", "consumer", "12345678"))
+    wait_until(lambda: server.in_loop(lambda: len(server.gateway.holds)) == before + 1)
+    return number
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("taken", TAKEN)
+def test_a_held_pull_is_asked_again_when_a_message_has_come(
+    server: Server, client: RemotingClient, accounts: Accounts, taken: str
+) -> None:
+    number = hold(server, client)
+    accounts.change(TAKEN[taken])
+    server.store.put("t", b"secret", queue_id=0)
+    answer = client.answer(number)
+    assert (answer.code, answer.body) == (NO_PERMISSION, b"")
+    assert answer.remark is not None
+    assert "no permission any more for topic:t, group:g" in answer.remark
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_held_pull_is_asked_again_when_its_time_is_over(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    number = hold(server, client, suspendTimeoutMillis=3000)
+    accounts.change(TAKEN["the topic"])
+    assert client.answer(number).code == NO_PERMISSION
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_a_change_ends_held_pulls(
+    server: Server, client: RemotingClient, accounts: Accounts, taken: str
+) -> None:
+    """Those of the account alone, more than one turn of the loop has, and without a message."""
+    with RemotingClient(server.address) as other:
+        kept = other.send(PULL, sign({**PULLED, "consumerGroup": "g2"}, b"", "beside1", "12345678"))
+        wait_until(lambda: server.in_loop(lambda: len(server.gateway.holds)) == 1)
+        number = hold(server, client)
+        fields = sign(PULLED, b"", "consumer", "12345678")
+        more = [client.send(PULL, fields) for _ in range(600)]
+        wait_until(lambda: server.in_loop(lambda: len(server.gateway.holds)) == 602)
+        accounts.write(TAKEN[taken])
+        assert {client.answer(one).code for one in (number, *more)} == {NO_PERMISSION}
+        assert server.in_loop(lambda: len(server.gateway.holds)) == 1
+        server.store.put("t", b"1", queue_id=0)
+        assert other.answer(kept).code == OK
+
+
+def test_a_change_that_takes_nothing_ends_nothing(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    number = hold(server, client)
+    for text in (
+        BEFORE.replace("new=PUB", "new=DENY"),
+        "accounts: [",  # the accounts stay
+        BEFORE.replace("t=PUB|SUB", "t=SUB"),
+        BEFORE.replace("defaultTopicPerm: DENY", "admin: true"),
+        WHITE + BEFORE,
+    ):
+        accounts.change(text)
+        server.in_loop(server.gateway.holds.ask_again)
+        assert server.in_loop(lambda: len(server.gateway.holds)) == 1
+    server.store.put("t", b"1", queue_id=0)
+    assert client.answer(number).code == OK
+
+
+def test_an_address_that_must_sign_again(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    accounts.change(
+        BEFORE.replace("accounts:", "globalWhiteRemoteAddresses: [127.0.0.1]\naccounts:", 1)
+    )
+    number = client.send(PULL, PULLED)
+    wait_until(lambda: server.in_loop(lambda: len(server.gateway.holds)) == 1)
+    accounts.write(BEFORE)
+    assert client.answer(number).code == NO_PERMISSION
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_account_is_that_of_the_pull(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    """Not of the last request of its connection, which somebody else has signed."""
+    number = hold(server, client)
+    assert signed(client, 105, {"topic": "t"}, key="operator").code == OK
+    accounts.change(TAKEN["the topic"])
+    server.store.put("t", b"secret", queue_id=0)
+    assert client.answer(number).code == NO_PERMISSION
+
+
+def test_a_consumer_leaves_its_groups(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    """Its queues go to the others, who are told."""
+    both = [consumer("g", {"t": "*"}), consumer("other", {"new2": "*"})]
+    accounts.change(BEFORE.replace("new=PUB", "new=PUB, new2=SUB"))
+    assert ask(client, HEART_BEAT, None, heartbeat("c1", both)).code == OK
+    with RemotingClient(server.address) as second:
+        beat = heartbeat("c2", [consumer("g", {"t": "*"})])
+        assert signed(second, HEART_BEAT, None, beat, key="beside1").code == OK
+        members = server.gateway.clients.groups
+        assert len(members["g"].clients) == 2
+        accounts.write(BEFORE.replace("new=PUB", "new=PUB, new2=SUB").replace("g=SUB", "g=DENY"))
+        wait_until(lambda: server.in_loop(lambda: len(members["g"].clients)) == 1)
+        assert [one.client_id for one in members["g"].clients.values()] == ["c2"]
+        assert [one.client_id for one in members["other"].clients.values()] == ["c1"]
+        assert second.next_request(40).fields == {"consumerGroup": "g"}
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_reply_is_stored_only_if_its_sender_may_still(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    with RemotingClient(server.address) as asker:
+        beat = heartbeat("asker@1", producers=["p"])
+        assert signed(asker, HEART_BEAT, None, beat, key="beside1").code == OK
+        fields = {
+            "producerGroup": "shop", "topic": "t", "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1",
+            "flag": "0", "properties": "REPLY_TO_CLIENT\1asker@1\2", "reconsumeTimes": "0",
+            "unitMode": "false", "batch": "false",
+        }  # fmt: skip
+        number = client.send(REPLY - 1, sign(fields, b"1", "consumer", "12345678"), b"1")
+        pushed = asker.next_request(PUSH)
+        accounts.change(BEFORE.replace("t=PUB|SUB", "t=SUB"))
+        asker.reply(pushed)
+        assert client.answer(number).code == REFUSED
+        assert len(server.store["t"][0]) == 0
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_reply_is_not_pushed_to_an_account_that_is_gone(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    with RemotingClient(server.address) as replier:
+        assert ask(client, HEART_BEAT, None, heartbeat("asker@1", producers=["p"])).code == OK
+        accounts.change(TAKEN["the account"])
+        fields = {**SENT, "i": "REPLY_TO_CLIENT\1asker@1\2"}
+        answer = signed(replier, REPLY, fields, b"1", key="beside1")
+        assert answer.code == REFUSED
+        assert answer.remark is not None
+        assert "not found" in answer.remark
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_a_consumer_answers_is_for_who_may_still_ask(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    with RemotingClient(server.address) as member:
+        beat = heartbeat("m", [consumer("g", {"t": "*"})])
+        assert signed(member, HEART_BEAT, None, beat, key="beside1").code == OK
+        fields = {"consumerGroup": "g", "clientId": "m"}
+        number = client.send(RUNNING_INFO, sign(fields, b"", "consumer", "12345678"))
+        asked = member.next_request(RUNNING_INFO)
+        accounts.change(TAKEN["the group"])
+        member.reply(asked, body=b'{"properties":{}}')
+        answer = client.answer(number)
+        assert (answer.code, answer.body) == (REFUSED, b"")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_query_is_asked_again(
+    server: Server, client: RemotingClient, accounts: Accounts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    server.store.put("t", b"secret", queue_id=0, keys=["k"])
+    begun, go_on = threading.Event(), threading.Event()
+    query = server.store.query
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return query(*arguments, **options)
+
+    monkeypatch.setattr(server.store, "query", slow)
+    fields = {
+        "topic": "t", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": (1 << 62),
+    }  # fmt: skip
+    number = client.send(QUERY, sign(fields, b"", "consumer", "12345678"))
+    assert begun.wait(60)
+    accounts.change(TAKEN["the topic"])
+    go_on.set()
+    answer = client.answer(number)
+    assert (answer.code, answer.body) == (REFUSED, b"")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_send_that_waits_for_its_topic(
+    server: Server, client: RemotingClient, accounts: Accounts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    begun, go_on = threading.Event(), threading.Event()
+    enter = server.gateway.new_topics._enter
+
+    def slow(entries: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        enter(entries)
+
+    monkeypatch.setattr(server.gateway.new_topics, "_enter", slow)
+    number = client.send(SEND, sign({**SENT, "b": "new"}, b"1", "consumer", "12345678"), b"1")
+    assert begun.wait(60)
+    accounts.change(BEFORE.replace("new=PUB", "new=DENY"))
+    go_on.set()
+    assert client.answer(number).code == REFUSED
+    assert list(server.store.scan()) == []
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("taken", ["the account", "the secret", "the topic"])
+def test_a_check_goes_to_nobody_who_may_not_write_any_more(
+    server: Server, client: RemotingClient, accounts: Accounts, taken: str
+) -> None:
+    now = server.store.clock.now()
+    properties = "TRAN_MSG\1true\2PGROUP\1shop\2"
+    fields = {**SENT, "f": "4", "g": now, "i": properties}
+    assert ask(client, SEND, fields, b"half").code == OK
+    assert ask(client, HEART_BEAT, None, heartbeat("c", producers=["shop"])).code == OK
+    half = server.store.in_doubt()[0]
+
+    def producer() -> object:
+        return server.gateway.transactions._producer("shop", half.message)
+
+    assert server.in_loop(producer) is not None
+    accounts.change(TAKEN[taken])
+    assert server.in_loop(producer) is None
