@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.serve.admin.topics import check_queues
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
@@ -73,7 +74,14 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         groups = gateway.store._groups
         gateway.store._check_writable()
         with groups.lock:
-            if len(groups) >= _GROUPS_MOST and groups.get(entry.group_name) is None:
+            there = groups.get(entry.group_name)
+            check_queues(
+                gateway,
+                paths.retry_topic(entry.group_name),
+                entry.retry_queue_nums,
+                there.retry_queue_nums if there is not None else 0,
+            )
+            if len(groups) >= _GROUPS_MOST and there is None:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"the group {entry.group_name} is not made: there are {_GROUPS_MOST} already",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.longanswers import AnswerSteps
 
-__all__ = ["HANDLERS", "entry_of"]
+__all__ = ["HANDLERS", "check_queues", "entry_of"]
 
 _TOPICS_MOST = 100_000
 _QUEUES_MOST = 65_536
@@ -50,6 +50,17 @@ def entry_of(gateway: Gateway, topic: str) -> TopicConfig:
     if entry is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     return entry
+
+
+def check_queues(gateway: Gateway, name: str, queues: int, has: int) -> None:
+    """Refuse more queues than a client may ask for; as many as there are stay."""
+    most = gateway.settings.most_queues
+    if queues > max(most, has):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"{name} is not given {queues} queues: clients may ask for {most}, or for what "
+            "defaultTopicQueueNums of the broker.conf has if that is more",
+        )
 
 
 def _changeable(gateway: Gateway, request: Request) -> str:
@@ -77,6 +88,8 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{kind[:64]}] value invalid")
 
     def entered(there: TopicConfig | None) -> TopicConfig:
+        has = max(there.read_queue_nums, there.write_queue_nums) if there is not None else 0
+        check_queues(gateway, name, max(read, write), has)
         if there is None and len(gateway.store._registry) >= _TOPICS_MOST:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
