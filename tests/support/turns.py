@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,21 +29,26 @@ class Clock:
     def __init__(self) -> None:
         self.looks = 0
         self.stopped = threading.Event()
-        self._stop_at = -1
+        self._stops: Callable[[], object] = lambda: False
         self._go_on = threading.Event()
 
     def __call__(self) -> float:
         self.looks += 1
-        if self.looks == self._stop_at:
+        if not self.stopped.is_set() and self._stops():
             self.stopped.set()
             assert self._go_on.wait(SECONDS)
         return self.looks * 0.0011
 
     def stop_after(self, looks: int) -> None:
         """Have the loop stand still at a step."""
-        self.stopped.clear()
+        stop_at = self.looks + looks
+        self.stop_when(lambda: self.looks >= stop_at)
+
+    def stop_when(self, holds: Callable[[], object]) -> None:
+        """Have the loop stand still at the step at which something holds."""
         self._go_on.clear()
-        self._stop_at = self.looks + looks
+        self._stops = holds
+        self.stopped.clear()
 
     def go_on(self) -> None:
         self._go_on.set()

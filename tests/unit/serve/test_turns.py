@@ -12,11 +12,14 @@ from typing import cast
 import pytest
 
 from rmqstore import StoreConfig
+from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.network import turns
 from rmqstore.serve.network.turns import Steps, Turns
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
+from rmqstore.serve.topics.newtopics import NewTopics
 from support.remoting import RemotingClient
+from support.serving import consumer, heartbeat, wait_until
 from support.turns import SECONDS, Answers, Clock
 
 ROUTE = 105
@@ -214,3 +217,83 @@ def test_a_stop_ends_work_that_is_left() -> None:
     count = len(seen)
     assert count > 0
     assert len(server.gateway.turns) == 0
+
+
+def test_sends_that_wait_for_a_topic_take_turns(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They stay in their order, also before those that come while they are handled."""
+    entered = threading.Event()
+    enter = NewTopics._enter
+
+    def slow(self: NewTopics, entries: dict[str, TopicConfig]) -> None:
+        assert entered.wait(SECONDS)
+        enter(self, entries)
+
+    monkeypatch.setattr(NewTopics, "_enter", slow)
+    fields = {"a": "p", "b": "new", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "i": "",
+              "j": 0, "k": "false", "m": "false"}  # fmt: skip
+    asked = [asker.send(310, fields, b"%d" % number) for number in range(60)]
+    wait_until(lambda: stepped.gateway.requests[310] == 60)
+    clock.stop_after(5)
+    entered.set()
+    assert clock.stopped.wait(SECONDS)
+    asked += [asker.send(310, fields, b"%d" % number) for number in range(60, 90)]
+    assert answers.is_served_between(other)
+    assert [asker.answer(one).code for one in asked] == [0] * 90
+    bodies = [message.body for message in stepped.store.scan("new")]
+    assert bodies == [b"%d" % number for number in range(90)]
+    assert not stepped.gateway.new_topics.waiting
+
+
+def test_answers_that_wait_for_the_disk_take_turns(
+    stepped: Server, other: RemotingClient, clock: Clock, answers: Answers
+) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def hold() -> None:
+        for number in range(500):
+            stepped.gateway.durable.hold(0, lambda outcome, at=number: seen.append((at, outcome)))
+        clock.stop_after(5)
+
+    stepped.in_loop(hold)
+    assert answers.is_served_between(other)
+    wait_until(lambda: len(seen) == 500)
+    assert seen == [(number, "durable") for number in range(500)]
+
+
+def test_the_look_for_silent_clients_takes_turns(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock, answers: Answers
+) -> None:
+    body = heartbeat("c", [consumer(f"g{n}", {"t": "*"}) for n in range(500)], [])
+    assert asker.ask(34, None, body).code == 0
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+
+    def look() -> None:
+        clock.stop_after(5)
+        stepped.gateway.clients.close_silent()
+
+    stepped.in_loop(look)
+    assert answers.is_served_between(other)
+    assert asker.ask(ROUTE, {"topic": "t"}).code == 0
+
+
+def test_a_stop_waits_for_a_long_answer(
+    stepped: Server, asker: RemotingClient, clock: Clock
+) -> None:
+    stepped.store.create_topic("big", 2048)
+    clock.stop_after(20)
+    asked = asker.send(202, {"topic": "big"})
+    assert clock.stopped.wait(SECONDS)
+    closing = threading.Thread(target=stepped.close)
+    closing.start()
+    clock.go_on()
+    assert asker.answer(asked).code == 0
+    closing.join(SECONDS)
+    assert not closing.is_alive()
+    assert len(stepped.gateway.turns) == 0
