@@ -122,10 +122,10 @@ class TopicRegistry:
         pending = self._pending.get(name)
         return entry if pending is None else pending[0]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON of ``topics.json``."""
+    def json_of(self, table: object) -> dict[str, Any]:
+        """Return the JSON of ``topics.json`` around the entries in whichever form."""
         with self.lock:
-            return self._table.to_json()
+            return self._table.json_of(table)
 
     def put(self, entry: TopicConfig) -> None:
         """Enter a topic, or change its entry, at once; called with the lock held.

@@ -108,7 +108,7 @@ class EntryTable(Generic[_EntryT]):
         """
         with self._saving:
             self.file.path.parent.mkdir(exist_ok=True)
-            self.file.save(self._json_of(fastjson.Written(self._text(), _DEPTH - 1)))
+            self.file.save(self.json_of(fastjson.Written(self._text(), _DEPTH - 1)))
 
     def _text(self) -> list[str]:
         """Return the text of each entry."""
@@ -124,9 +124,10 @@ class EntryTable(Generic[_EntryT]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON to write."""
-        return self._json_of({name: one.to_json() for name, one in list(self._entries.items())})
+        return self.json_of({name: one.to_json() for name, one in list(self._entries.items())})
 
-    def _json_of(self, table: object) -> dict[str, Any]:
+    def json_of(self, table: object) -> dict[str, Any]:
+        """Return the JSON to write, around the entries in whichever form."""
         return {"dataVersion": self.version.to_json(), self._TABLE: table, **self._other}
 
     def put(self, entry: _EntryT) -> None:

@@ -131,9 +131,9 @@ class GroupRegistry:
         """Iterate over the entries as they are now."""
         return iter(self._current())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the file."""
-        return self._table.to_json()
+    def json_of(self, table: object) -> dict[str, Any]:
+        """Return the JSON of the file around the entries in whichever form."""
+        return self._table.json_of(table)
 
     def __len__(self) -> int:
         """Return the number of entries, as last read."""

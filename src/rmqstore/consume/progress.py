@@ -158,6 +158,11 @@ class GroupProgress:
         with self._lock:
             return sorted(group for name, group in self._offsets() if name == topic)
 
+    def names(self) -> list[tuple[str, str]]:
+        """Return topic and group of all that have offsets, in no order."""
+        with self._lock:
+            return list(self._offsets())
+
     def all(self) -> Offsets:
         """Return ``(topic, group)`` to ``{queue id: offset}``, of all groups; a copy."""
         with self._lock:

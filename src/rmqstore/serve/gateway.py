@@ -10,10 +10,14 @@ import asyncio
 import ipaddress
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
+from rmqstore.serve.consuming.distance import Distance
+from rmqstore.serve.network.busypoll import BusyPoll
+from rmqstore.serve.network.longanswers import LongAnswers
+from rmqstore.serve.network.turns import Turns
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -30,8 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
 
-# None: nothing is answered now; the handler does so later, by Connection.answer.
-Handled = Answer | None | Coroutine[Any, Any, Answer | None]
+# None: nothing is answered now; the handler does so later, by Connection.answer. Steps: it may be
+# long, and is built between the requests of other clients.
+Handled = Answer | None | Coroutine[Any, Any, Answer | None] | Generator[None, None, Answer]
 Handler = Callable[["Gateway", "Connection", Request], Handled]
 
 UNKNOWN = -1  # among the counts of requests: all codes that have no handler
@@ -82,19 +87,19 @@ class Gateway:
         What is answered once the log is on the disk.
     busy_poll : BusyPoll
         Told of all that comes.
+    turns : Turns
+        Work that is done between the requests of clients.
     """
 
     def __init__(
         self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
     ) -> None:
         from rmqstore.serve.consuming.clients import Clients
-        from rmqstore.serve.consuming.distance import Distance
         from rmqstore.serve.consuming.holding import Holds
         from rmqstore.serve.consuming.locks import Locks
         from rmqstore.serve.consuming.newgroups import NewGroups
         from rmqstore.serve.figures.rates import Rates
         from rmqstore.serve.handlers import HANDLERS
-        from rmqstore.serve.network.busypoll import BusyPoll
         from rmqstore.serve.network.durable import DurableAnswers
         from rmqstore.serve.producing.hotsends import client_sends
         from rmqstore.serve.producing.replies import Replies
@@ -126,6 +131,8 @@ class Gateway:
         self.sends = client_sends(self)
         self.durable = DurableAnswers(self, self.sends)
         self.busy_poll = BusyPoll(loop)
+        self.turns = Turns(loop, self.log)
+        self._long_answers = LongAnswers(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Future[None]] = set()
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -239,6 +246,8 @@ class Gateway:
             handled = self.answer_to(request, error)
         if isinstance(handled, Answer):
             connection.answer(request, handled)
+        elif isinstance(handled, Generator):
+            self._long_answers.build(connection, request, handled)
         elif handled is not None:
             self.answers_later(
                 connection,
@@ -247,11 +256,19 @@ class Gateway:
             )
 
     def answers_later(
-        self, connection: Connection, request: Request, done: asyncio.Future[None]
+        self,
+        connection: Connection,
+        request: Request,
+        done: asyncio.Future[None],
+        *,
+        alone: bool = False,
     ) -> None:
-        """Count a request that is answered when a future is done; a stop waits for it."""
+        """Count a request that is answered when a future is done; a stop waits for it.
+
+        ``alone``: the connection's next requests are handled after it.
+        """
         self._answering.add(done)
-        connection.waits_for(done, len(request.body))
+        (connection.waits_alone if alone else connection.waits_for)(done, len(request.body))
         done.add_done_callback(self._answering.discard)
 
     async def _finish(
@@ -327,6 +344,7 @@ class Gateway:
             await asyncio.sleep(0.001)
         for connection in list(self.connections):
             connection.abort()
+        self.turns.close()
 
 
 def _looked_up(name: str, otherwise: str) -> tuple[str, int]:

@@ -42,6 +42,9 @@ class Limits:
         Queues of groups that have an offset; clients make no more of them.
     topics : int
         That producers may have made by sending to them.
+    queues : int
+        Of a topic, or of the retry topic of a group, that clients may ask for; with more in
+        ``default_queue_nums``, that many. 1,024 as the largest topic of every broker has.
     idle_seconds : float
         Without a complete frame, until a connection is closed.
     handshake_seconds : float
@@ -57,6 +60,7 @@ class Limits:
     subscription_bytes: int = 64 << 20
     offsets: int = 200_000
     topics: int = 10_000
+    queues: int = 1024
     idle_seconds: float = 120.0
     handshake_seconds: float = 10.0
 
@@ -131,3 +135,8 @@ class Settings:
     broker: str = "broker-a"
     region: str = "DefaultRegion"
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def most_queues(self) -> int:
+        """As many queues a topic may have that a client asks for."""
+        return max(self.limits.queues, self.default_queue_nums)

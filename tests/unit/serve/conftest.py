@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from rmqstore import StoreConfig
+from rmqstore.serve.network import turns
+from rmqstore.serve.server import Server
+from rmqstore.serve.settings import Settings
+from support.remoting import RemotingClient
+from support.turns import Answers, Clock
 
 
 @pytest.fixture
@@ -19,3 +26,40 @@ def wait_until() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """Return a clock by which a step takes a millisecond."""
+    made = Clock()
+    monkeypatch.setattr(turns, "perf_counter", made)
+    yield made
+    made.go_on()
+
+
+@pytest.fixture
+def answers(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Answers:
+    return Answers(clock, monkeypatch)
+
+
+@pytest.fixture
+def stepped(clock: Clock) -> Iterator[Server]:
+    """Return a server whose steps take a millisecond."""
+    with Server(None, Settings(), StoreConfig.small()) as made:
+        made.store.create_topic("t", 2)
+        yield made
+
+
+@pytest.fixture
+def asker(stepped: Server) -> Iterator[RemotingClient]:
+    """Return the client that makes work."""
+    with RemotingClient(stepped.address) as made:
+        yield made
+
+
+@pytest.fixture
+def other(stepped: Server) -> Iterator[RemotingClient]:
+    """Return a client that wants to be served meanwhile."""
+    with RemotingClient(stepped.address) as made:
+        assert made.ask(105, {"topic": "t"}).code == 0
+        yield made

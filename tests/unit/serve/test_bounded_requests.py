@@ -13,6 +13,7 @@ import pytest
 
 from rmqstore import StoreConfig
 from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.serve.admin import groups, progress, topics
 from rmqstore.serve.consuming import clients
 from rmqstore.serve.server import Server
@@ -176,6 +177,73 @@ def test_topics_and_groups_that_operators_make_are_bounded(
         assert client.ask(17, {**made, "topic": name}).code == code
     for name, code in (("g1", 0), ("g2", 1), ("g1", 0)):
         assert client.ask(200, None, b'{"groupName":"%s"}' % name.encode()).code == code
+
+
+TOPIC: dict[str, object] = {
+    "defaultTopic": "TBW102", "perm": 7, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0,
+    "order": "false",
+}  # fmt: skip
+
+
+def queues_of(server: Server, topic: str) -> tuple[int, int]:
+    entry = server.store._registry.get(topic)
+    assert entry is not None
+    return entry.read_queue_nums, entry.write_queue_nums
+
+
+def test_queues_that_clients_ask_for_are_bounded(server: Server, client: RemotingClient) -> None:
+    def asked(topic: str, read: int, write: int) -> tuple[int, str | None]:
+        fields = {**TOPIC, "topic": topic, "readQueueNums": read, "writeQueueNums": write}
+        answer = client.ask(17, fields)
+        return answer.code, answer.remark
+
+    assert asked("t", 1024, 1024)[0] == 0
+    for read, write in ((1025, 1), (1, 1025), (65_536, 65_536)):
+        assert asked("more", read, write) == (
+            1, f"more is not given {max(read, write)} queues: clients may ask for 1024, or for "
+            "what defaultTopicQueueNums of the broker.conf has if that is more",
+        )  # fmt: skip
+    assert "more" not in server.store
+    server.store.create_topic("large", queue_nums=4096)
+    assert asked("large", 4096, 4096)[0] == 0  # as many as there are
+    assert asked("large", 4097, 4096)[0] == 1
+    assert asked("large", 8, 8)[0] == 0
+    assert asked("large", 4096, 4096)[0] == 1
+    assert queues_of(server, "large") == (8, 8)
+
+
+def test_a_send_makes_no_more_queues_than_clients_may_ask_for() -> None:
+    with server_with(queues=4) as server, RemotingClient(server.address) as client:
+        server.store.create_topic("model", queue_nums=64, perm=7)
+        fields = {**SEND, "b": "t", "c": "model", "d": 64}
+        assert client.ask(310, fields).code == 0
+        assert queues_of(server, "t") == (8, 8)  # as many as defaultTopicQueueNums has
+
+
+def test_the_configuration_may_allow_more_queues() -> None:
+    settings = Settings(default_queue_nums=4096)
+    with (
+        Server(None, settings, StoreConfig.small()) as server,
+        RemotingClient(server.address) as client,
+    ):
+        fields = {**TOPIC, "topic": "t", "readQueueNums": 4096, "writeQueueNums": 4096}
+        assert client.ask(17, fields).code == 0
+        assert client.ask(17, {**fields, "readQueueNums": 4097}).code == 1
+
+
+def test_retry_queues_that_clients_ask_for_are_bounded(
+    server: Server, client: RemotingClient
+) -> None:
+    refused = client.ask(200, None, b'{"groupName":"g","retryQueueNums":1025}')
+    assert refused.code == 1
+    assert (refused.remark or "").startswith("%RETRY%g is not given 1025 queues: ")
+    assert client.ask(200, None, b'{"groupName":"g","retryQueueNums":1024}').code == 0
+    groups = server.store._groups
+    with groups.lock:  # as a broker's operator may have it
+        groups.put(GroupConfig("h", retry_queue_nums=5000))
+    body = heartbeat("c", [consumer(name, {"orders": "*"}) for name in "gh"], [])
+    assert client.ask(34, None, body).code == 0
+    assert queues_of(server, "%RETRY%g") == queues_of(server, "%RETRY%h") == (1024, 1024)
 
 
 def test_who_comes_while_the_files_are_written_does_not_wait(

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.serve.wire.objecttext import MessageQueue, dumps, loads
+from rmqstore.serve.network.turns import ended
+from rmqstore.serve.wire.objecttext import (
+    PAUSE,
+    Entries,
+    MessageQueue,
+    dumps,
+    dumps_in_steps,
+    loads,
+)
 
 QUEUE = MessageQueue("broker-a", 2, "orders")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -45,3 +55,36 @@ def test_what_is_written_is_read(value: object) -> None:
 def test_other_text_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"line 1|codec"):
         loads(text)
+
+
+def test_steps_write_the_same() -> None:
+    """Objects and lists that are made when they are written, in each other, with pauses."""
+    queues = [MessageQueue("b", number, '\u00fc"t') for number in range(40)]
+
+    def pairs() -> Iterator[tuple[MessageQueue, dict[str, int]]]:
+        for queue in queues:
+            yield PAUSE
+            yield queue, {"offset": queue.queue_id}
+
+    def items() -> Iterator[object]:
+        yield None
+        yield Entries([])
+        yield PAUSE
+        yield iter(())
+        yield {"queue": queues[0], "numbers": {1: 2.5}}
+
+    lazy = Entries([("table", Entries(pairs())), ("list", items()), ("plain", [1, "x", None])])
+    plain = {
+        "table": {queue: {"offset": queue.queue_id} for queue in queues},
+        "list": [None, {}, [], {"queue": queues[0], "numbers": {1: 2.5}}],
+        "plain": [1, "x", None],
+    }
+    assert ended(dumps_in_steps(lazy)) == dumps(plain)
+    assert len(list(dumps_in_steps(Entries(pairs())))) >= 40 // 16
+
+
+def test_nothing_is_kept_of_what_is_made_for_steps() -> None:
+    seen: list[int] = []
+    steps = dumps_in_steps(iter(seen.append(number) or number for number in range(1000)))
+    next(steps)
+    assert 0 < len(seen) < 40

@@ -6,22 +6,24 @@ Source: ``broker/processor/AdminBrokerProcessor.java``,
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.serve.admin.topics import check_queues
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import checked_group, checked_topic, group_of
-from rmqstore.serve.wire.objecttext import dumps
+from rmqstore.serve.wire.objecttext import Entries, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["BUILT_IN_GROUPS", "HANDLERS", "all_groups"]
 
@@ -54,11 +56,14 @@ _OTHER = {
 }
 
 
-def all_groups(gateway: Gateway) -> dict[str, GroupConfig]:
-    """Return the entries of all groups by name."""
-    groups = dict(BUILT_IN_GROUPS)
-    groups.update((entry.group_name, entry) for entry in gateway.store._groups)
-    return groups
+def all_groups(gateway: Gateway) -> Iterator[tuple[str, GroupConfig]]:
+    """Yield name and entry of all groups."""
+    groups = gateway.store._groups
+    for name, entry in BUILT_IN_GROUPS.items():
+        yield name, groups.get(name) or entry
+    for entry in groups:
+        if entry.group_name not in BUILT_IN_GROUPS:
+            yield entry.group_name, entry
 
 
 async def update(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -69,7 +74,14 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         groups = gateway.store._groups
         gateway.store._check_writable()
         with groups.lock:
-            if len(groups) >= _GROUPS_MOST and groups.get(entry.group_name) is None:
+            there = groups.get(entry.group_name)
+            check_queues(
+                gateway,
+                paths.retry_topic(entry.group_name),
+                entry.retry_queue_nums,
+                there.retry_queue_nums if there is not None else 0,
+            )
+            if len(groups) >= _GROUPS_MOST and there is None:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"the group {entry.group_name} is not made: there are {_GROUPS_MOST} already",
@@ -123,15 +135,11 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
     return Answer()
 
 
-def all_configs(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def all_configs(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
-    body: dict[str, Any] = {
-        **gateway.store._groups.to_json(),
-        "subscriptionGroupTable": {
-            name: entry.to_json() for name, entry in all_groups(gateway).items()
-        },
-    }
-    return Answer(body=json.dumps(body, separators=(",", ":")).encode())
+    table = Entries((name, entry.to_json()) for name, entry in all_groups(gateway))
+    body = Entries(gateway.store._groups.json_of(table).items())
+    return Answer(body=(yield from dumps_in_steps(body)))
 
 
 def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -166,7 +174,8 @@ def set_request_mode(gateway: Gateway, connection: Connection, request: Request)
         raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
     if topic_config(gateway, topic) is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-    if not gateway.settings.auto_create_groups and group not in all_groups(gateway):
+    there = gateway.store._groups.get(group) or BUILT_IN_GROUPS.get(group)
+    if there is None and not gateway.settings.auto_create_groups:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
         )

@@ -83,7 +83,5 @@ def groups_of(gateway: Gateway, topic: str) -> list[str]:
 
 def knows_no_topic(gateway: Gateway, group: str, topic: str) -> bool:
     """Tell whether a group has consumers, and none of them wants the topic."""
-    found = consumer_group(gateway, group)
-    return bool(found and found["subscriptionTable"]) and (
-        subscription(gateway, group, topic) is None
-    )
+    found = gateway.clients.group(group)
+    return found is not None and bool(found.subscriptions) and topic not in found.subscriptions

@@ -6,8 +6,8 @@ Source: ``broker/processor/AdminBrokerProcessor.java``,
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
 
 from rmqstore.serve.admin import online
 from rmqstore.serve.admin.groups import all_groups
@@ -20,117 +20,157 @@ from rmqstore.serve.wire.codes import V5, RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import checked_group, checked_topic, group_of, topic_of
-from rmqstore.serve.wire.objecttext import MessageQueue, dumps
+from rmqstore.serve.wire.objecttext import PAUSE, Entries, MessageQueue, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.brokerfiles.topics import TopicConfig
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS"]
 
 _LONG_MOST = (1 << 63) - 1
 _QUEUES_MOST = 100_000  # in an answer: it has to be a frame
+_NAMES_STEP = 1024  # topics with groups that are looked through between two steps
 
 
-def _topic_or_all(gateway: Gateway, request: Request, group: str) -> list[str]:
+def _topic_or_all(
+    gateway: Gateway, request: Request, group: str
+) -> Generator[None, None, list[str]]:
     """Return the topic that a request names, or all that the group has offsets for."""
     topic = request.fields.get("topic", "")
     if topic.strip():
         return [checked_topic(topic)]
-    return gateway.store._progress.topics_of(group)
+    return (yield from _topics_by_group(gateway, group)).get(group, [])
+
+
+def _topics_by_group(
+    gateway: Gateway, only: str | None = None
+) -> Generator[None, None, dict[str, list[str]]]:
+    """Return the topics that groups have offsets for, in order."""
+    found: dict[str, list[str]] = {}
+    for number, (topic, group) in enumerate(gateway.store._progress.names()):
+        if only is None or group == only:
+            found.setdefault(group, []).append(topic)
+        if number % _NAMES_STEP == _NAMES_STEP - 1:
+            yield
+    for topics in found.values():
+        topics.sort()
+        yield
+    return found
+
+
+def _groups_of(gateway: Gateway, topic: str) -> Generator[None, None, list[str]]:
+    """Return the groups that have offsets for a topic, in order."""
+    found = []
+    for number, (name, group) in enumerate(gateway.store._progress.names()):
+        if name == topic:
+            found.append(group)
+        if number % _NAMES_STEP == _NAMES_STEP - 1:
+            yield
+    return sorted(found)
 
 
 def _queues(
-    gateway: Gateway,
-    request: Request,
-    group: str,
-    entry: TopicConfig,
-    *,
-    queue_nums: int,
-    before: int,
-) -> dict[MessageQueue, dict[str, int]]:
-    """Return where each queue ends and where the group is.
+    gateway: Gateway, request: Request, group: str, entry: TopicConfig, queue_nums: int
+) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
+    """Yield where each queue ends and where the group is.
 
     5.x takes what was pulled and not committed for being consumed, of which a store knows nothing.
-    ``Refusal`` if the answer, which has so many queues before these, would have too many.
     """
-    if before + queue_nums > _QUEUES_MOST:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_QUEUES_MOST} queues"
-        )
     store, broker, topic = gateway.store, gateway.settings.broker, entry.topic_name
     committed = store._progress.get(topic, group)
-    table: dict[MessageQueue, dict[str, int]] = {}
     for queue_id in range(queue_nums):
         _, stop = store._bounds(topic, queue_id) or (0, 0)
         offset = max(0, committed.get(queue_id, 0))
         stored = store._store_time(topic, queue_id, offset - 1) if offset > 0 else 0
-        table[MessageQueue(broker, queue_id, topic)] = {
-            "brokerOffset": stop,
-            "consumerOffset": offset,
-            "lastTimestamp": max(0, stored),
-        }
+        numbers = {
+            "brokerOffset": stop, "consumerOffset": offset, "lastTimestamp": max(0, stored),
+        }  # fmt: skip
         if request.version >= V5:
-            table[MessageQueue(broker, queue_id, topic)]["pullOffset"] = offset
-    return table
+            numbers["pullOffset"] = offset
+        yield MessageQueue(broker, queue_id, topic), numbers
 
 
-def of_group(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def _check_queues(queues: int) -> None:
+    """``Refusal`` if an answer would have too many queues."""
+    if queues > _QUEUES_MOST:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_QUEUES_MOST} queues"
+        )
+
+
+def of_group(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_CONSUME_STATS."""
     group = group_of(request)
-    table: dict[MessageQueue, dict[str, int]] = {}
     tps = 0.0
-    for topic in _topic_or_all(gateway, request, group):
+    entries: list[TopicConfig] = []
+    queues = 0
+    for topic in (yield from _topic_or_all(gateway, request, group)):
+        yield
         entry = topic_config(gateway, topic)
         if entry is None or online.knows_no_topic(gateway, group, topic):
             continue
-        table.update(
-            _queues(
-                gateway, request, group, entry, queue_nums=entry.read_queue_nums, before=len(table)
-            )
-        )
+        entries.append(entry)
+        queues += entry.read_queue_nums
+        _check_queues(queues)
         tps += gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")
-    return Answer(body=dumps({"consumeTps": tps, "offsetTable": table}))
+    table = Entries(
+        pair
+        for entry in entries
+        for pair in _queues(gateway, request, group, entry, entry.read_queue_nums)
+    )
+    return Answer(
+        body=(yield from dumps_in_steps(Entries([("consumeTps", tps), ("offsetTable", table)])))
+    )
 
 
-async def of_all_groups(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def of_all_groups(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_BROKER_CONSUME_STATS."""
     only_ordered = truth(request, "isOrder")
+    topics_by_group = yield from _topics_by_group(gateway)
     queues = total = 0
-    listed: list[dict[str, Any]] = []
-    for group in all_groups(gateway):
-        of_topics = []
-        for topic in gateway.store._progress.topics_of(group):
+
+    def of_queues(group: str, entry: TopicConfig) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
+        nonlocal total
+        for queue, numbers in _queues(gateway, request, group, entry, entry.write_queue_nums):
+            total += numbers["brokerOffset"] - numbers["consumerOffset"]
+            yield queue, numbers
+
+    def of_topics(group: str) -> Iterator[Entries]:
+        nonlocal queues
+        for topic in topics_by_group.get(group, ()):
             entry = topic_config(gateway, topic)
             if (
                 entry is None
                 or (only_ordered and not entry.order)
                 or online.knows_no_topic(gateway, group, topic)
             ):
+                yield PAUSE
                 continue
-            table = _queues(
-                gateway, request, group, entry, queue_nums=entry.write_queue_nums, before=queues
-            )
-            queues += len(table)
-            total += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())
+            queues += entry.write_queue_nums
+            _check_queues(queues)
             tps = gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")
-            of_topics.append({"consumeTps": tps, "offsetTable": table})
-        listed.append({group: of_topics})
-        await asyncio.sleep(0)  # there may be many, and other clients have their turn
-    address = address_text(*connection.address)
-    return Answer(
-        body=dumps({"brokerAddr": address, "consumeStatsList": listed, "totalDiff": total})
-    )
+            table = Entries(of_queues(group, entry))
+            yield Entries([("consumeTps", tps), ("offsetTable", table)])
+
+    def body() -> Iterator[tuple[str, object]]:
+        yield "brokerAddr", address_text(*connection.address)
+        groups = all_groups(gateway)
+        yield "consumeStatsList", (Entries([(name, of_topics(name))]) for name, _ in groups)
+        yield "totalDiff", total  # of what was written by now
+
+    return Answer(body=(yield from dumps_in_steps(Entries(body()))))
 
 
-def time_span(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def time_span(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer QUERY_CONSUME_TIME_SPAN: store times of the first, the last and the next message."""
     topic, group = topic_of(request), group_of(request, "group")
     store = gateway.store
     committed = store._progress.get(topic, group)
-    spans = []
-    for queue_id in range(entry_of(gateway, topic).write_queue_nums):
+
+    def span(queue_id: int) -> dict[str, object]:
         first, stop = store._bounds(topic, queue_id) or (0, 0)
         earliest = store._store_time(topic, queue_id, first) if stop > first else -1
         latest = store._store_time(topic, queue_id, stop - 1) if stop > 0 else -1
@@ -140,67 +180,85 @@ def time_span(gateway: Gateway, connection: Connection, request: Request) -> Ans
         if offset < stop:
             following = store._store_time(topic, queue_id, offset) if offset >= 0 else -1
             delay = store.clock.now() - following
-        spans.append(
-            {
-                "consumeTimeStamp": consumed,
-                "delayTime": delay,
-                "maxTimeStamp": latest,
-                "messageQueue": MessageQueue(gateway.settings.broker, queue_id, topic),
-                "minTimeStamp": earliest,
-            }
-        )
-    return Answer(body=dumps({"consumeTimeSpanSet": spans}))
+        return {
+            "consumeTimeStamp": consumed,
+            "delayTime": delay,
+            "maxTimeStamp": latest,
+            "messageQueue": MessageQueue(gateway.settings.broker, queue_id, topic),
+            "minTimeStamp": earliest,
+        }
+
+    spans = map(span, range(entry_of(gateway, topic).write_queue_nums))
+    return Answer(body=(yield from dumps_in_steps(Entries([("consumeTimeSpanSet", spans)]))))
 
 
-def correction(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
+    """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and those with offsets."""
+    topic = topic_of(request)
+    groups = set((yield from _groups_of(gateway, topic)))
+    groups.update(online.groups_of(gateway, topic))
+    groups_in_order = iter(sorted(groups))
+    return Answer(body=(yield from dumps_in_steps(Entries([("groupList", groups_in_order)]))))
+
+
+def correction(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer QUERY_CORRECTION_OFFSET: the slowest of the groups in each queue of a topic.
 
     Where the compared group is slower still, it is the highest number there is.
     """
     topic = topic_of(request)
     left_out = set(request.fields.get("filterGroups", "").split(","))
+    compared = request.fields.get("compareGroup", "")
+    checked = checked_group(compared) if compared.strip() else None
     progress = gateway.store._progress
     slowest: dict[int, int] = {}
-    for group in progress.groups_of(topic):
+    for group in (yield from _groups_of(gateway, topic)):
         if group in left_out:
             continue
         for queue_id, offset in progress.get(topic, group).items():
             first, _ = gateway.store._bounds(topic, queue_id) or (0, 0)
             if offset >= first:
                 slowest[queue_id] = min(offset, slowest.get(queue_id, offset))
-    compared = request.fields.get("compareGroup", "")
-    if compared.strip():
-        for queue_id, offset in progress.get(topic, checked_group(compared)).items():
+            yield
+    if checked is not None:
+        for queue_id, offset in progress.get(topic, checked).items():
             if queue_id in slowest and slowest[queue_id] > offset:
                 slowest[queue_id] = _LONG_MOST
-    return Answer(body=dumps({"correctionOffsets": slowest}))
+            yield
+    table = Entries(slowest.items())
+    return Answer(body=(yield from dumps_in_steps(Entries([("correctionOffsets", table)]))))
 
 
-def clone(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer CLONE_GROUP_OFFSET: a group goes on where another one is."""
     source, target = group_of(request, "srcGroup"), group_of(request, "destGroup")
     offline = truth(request, "offline")
     store = gateway.store
-    for topic in _topic_or_all(gateway, request, source):
+    for topic in (yield from _topic_or_all(gateway, request, source)):
+        yield
         if topic_config(gateway, topic) is None or (
             not offline and online.knows_no_topic(gateway, source, topic)
         ):
             continue
         for queue_id, offset in store._progress.get(topic, source).items():
             commit(gateway, topic, target, queue_id, offset)
+            yield
     return Answer()
 
 
 # The tables as their files have them, for slaves and for tools
 
 
-def all_offsets(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def all_offsets(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_CONSUMER_OFFSET."""
-    offsets = gateway.store._progress.all()
-    if not offsets:
+    progress = gateway.store._progress
+    names = progress.names()
+    if not names:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
-    table = {f"{topic}@{group}": queues for (topic, group), queues in offsets.items()}
-    return Answer(body=dumps({"offsetTable": table}))
+    table = Entries(
+        (f"{topic}@{group}", Entries(progress.get(topic, group).items())) for topic, group in names
+    )
+    return Answer(body=(yield from dumps_in_steps(Entries([("offsetTable", table)]))))
 
 
 def all_delays(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -215,6 +273,7 @@ HANDLERS: dict[int, Handler] = {
     RequestCode.GET_CONSUME_STATS: of_group,
     RequestCode.GET_BROKER_CONSUME_STATS: of_all_groups,
     RequestCode.QUERY_CONSUME_TIME_SPAN: time_span,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: consumed_by,
     RequestCode.QUERY_CORRECTION_OFFSET: correction,
     RequestCode.CLONE_GROUP_OFFSET: clone,
     RequestCode.GET_ALL_CONSUMER_OFFSET: all_offsets,

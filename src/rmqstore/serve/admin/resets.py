@@ -6,6 +6,7 @@ Source: ``broker/client/net/Broker2Client.java resetOffset, getConsumeStatus``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.admin import online
@@ -14,11 +15,13 @@ from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import group_of, topic_of
-from rmqstore.serve.wire.objecttext import MessageQueue, dumps, loads
+from rmqstore.serve.wire.objecttext import Entries, MessageQueue, dumps, dumps_in_steps, loads
+from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS"]
 
@@ -28,12 +31,12 @@ _STATUS_BYTES = 1 << 20  # of what a consumer says: some 10,000 queues
 _NEWEST = -1  # as a time: behind the last message
 
 
-def reset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def reset(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer INVOKE_BROKER_TO_RESET_OFFSET, and tell the group's consumers."""
     topic, group = topic_of(request), group_of(request, "group")
     timestamp = number(request, "timestamp", least=-LONG_MAX - 1, most=LONG_MAX)
     force = truth(request, "isForce")
-    offsets = _offsets(gateway, topic, group, timestamp, force)
+    offsets = yield from _offsets(gateway, topic, group, timestamp, force)
     members = online.members(gateway, group)
     if not members:
         raise Refusal(
@@ -44,17 +47,21 @@ def reset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     fields = {
         "group": group, "isForce": "false", "timestamp": str(timestamp), "topic": topic,
     }  # fmt: skip
-    body = dumps({"offsetTable": offsets})
+    body = yield from dumps_in_steps(Entries([("offsetTable", Entries(offsets.items()))]))
+    for_c = b""
+    if any(member.language == "CPP" for member in members):
+        for_c = yield from _for_c(offsets)
     for member in members:
         _check_version(member)
-        told = _for_c(offsets) if member.language == "CPP" else body
+        told = for_c if member.language == "CPP" else body
         member.connection.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, told)
+        yield
     return Answer(body=body)
 
 
 def _offsets(
     gateway: Gateway, topic: str, group: str, timestamp: int, force: bool
-) -> dict[MessageQueue, int]:
+) -> Generator[None, None, dict[MessageQueue, int]]:
     """Return where the group is to go on in each queue; without ``force`` only back."""
     entry = topic_config(gateway, topic)
     if entry is None:
@@ -75,6 +82,7 @@ def _offsets(
         if not force:
             offset = min(offset, committed[queue_id])
         offsets[MessageQueue(gateway.settings.broker, queue_id, topic)] = offset
+        yield
     return offsets
 
 
@@ -83,22 +91,19 @@ def offset_at(gateway: Gateway, topic: str, queue_id: int, timestamp: int) -> in
     store = gateway.store
     if store._bounds(topic, queue_id) is None:
         return 0
-    return store.topics[topic][queue_id].offset_at(timestamp, boundary="nearest")
+    return Queue(store, topic, queue_id).offset_at(timestamp, boundary="nearest")
 
 
-def _for_c(offsets: dict[MessageQueue, int]) -> bytes:
+def _for_c(offsets: dict[MessageQueue, int]) -> Generator[None, None, bytes]:
     """Return the body that C++ clients read: a list, as they have no objects as keys."""
-    return dumps(
+    listed = (
         {
-            "offsetTable": [
-                {
-                    "brokerName": queue.broker, "offset": offset, "queueId": queue.queue_id,
-                    "topic": queue.topic,
-                }
-                for queue, offset in offsets.items()
-            ]
+            "brokerName": queue.broker, "offset": offset, "queueId": queue.queue_id,
+            "topic": queue.topic,
         }
+        for queue, offset in offsets.items()
     )  # fmt: skip
+    return (yield from dumps_in_steps(Entries([("offsetTable", listed)])))
 
 
 def _check_version(member: online.GroupMember) -> None:

@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import struct
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import TopicNotFoundError
 from rmqstore.serve.admin import online
-from rmqstore.serve.topics.topictable import is_system_topic, system_topics, topic_config
+from rmqstore.serve.topics.topictable import (
+    all_topics,
+    is_system_topic,
+    system_topics,
+    topic_config,
+)
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import checked_group, topic_of
-from rmqstore.serve.wire.objecttext import MessageQueue, dumps
+from rmqstore.serve.wire.objecttext import Entries, MessageQueue, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
 
-__all__ = ["HANDLERS", "entry_of"]
+__all__ = ["HANDLERS", "check_queues", "entry_of"]
 
 _TOPICS_MOST = 100_000
 _QUEUES_MOST = 65_536
@@ -44,6 +50,17 @@ def entry_of(gateway: Gateway, topic: str) -> TopicConfig:
     if entry is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     return entry
+
+
+def check_queues(gateway: Gateway, name: str, queues: int, has: int) -> None:
+    """Refuse more queues than a client may ask for; as many as there are stay."""
+    most = gateway.settings.most_queues
+    if queues > max(most, has):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"{name} is not given {queues} queues: clients may ask for {most}, or for what "
+            "defaultTopicQueueNums of the broker.conf has if that is more",
+        )
 
 
 def _changeable(gateway: Gateway, request: Request) -> str:
@@ -71,6 +88,8 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{kind[:64]}] value invalid")
 
     def entered(there: TopicConfig | None) -> TopicConfig:
+        has = max(there.read_queue_nums, there.write_queue_nums) if there is not None else 0
+        check_queues(gateway, name, max(read, write), has)
         if there is None and len(gateway.store._registry) >= _TOPICS_MOST:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -119,13 +138,11 @@ async def clean_unused(gateway: Gateway, connection: Connection, request: Reques
 # Lists
 
 
-def all_configs(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def all_configs(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_TOPIC_CONFIG."""
-    written = gateway.store._registry.to_json()
-    built_in = {name: entry.to_json() for name, entry in gateway.built_in_topics.items()}
-    table = built_in | written["topicConfigTable"]
-    body = {**written, "topicConfigTable": table}
-    return Answer(fields={}, body=json.dumps(body, separators=(",", ":")).encode())
+    table = Entries((entry.topic_name, entry.to_json()) for entry in all_topics(gateway))
+    body = Entries(gateway.store._registry.json_of(table).items())
+    return Answer(fields={}, body=(yield from dumps_in_steps(body)))
 
 
 def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -145,30 +162,24 @@ def system_list(gateway: Gateway, connection: Connection, request: Request) -> A
 # Queues
 
 
-def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def status(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_TOPIC_STATS_INFO: where each queue begins and ends."""
     topic = topic_of(request)
     store, broker = gateway.store, gateway.settings.broker
-    table: dict[MessageQueue, dict[str, int]] = {}
-    for queue_id in range(entry_of(gateway, topic).write_queue_nums):
+
+    def queue(queue_id: int) -> tuple[MessageQueue, dict[str, int]]:
         first, stop = store._bounds(topic, queue_id) or (0, 0)
-        table[MessageQueue(broker, queue_id, topic)] = {
+        return MessageQueue(broker, queue_id, topic), {
             "lastUpdateTimestamp": store._store_time(topic, queue_id, stop - 1) if stop > 0 else 0,
             "maxOffset": stop,
             "minOffset": first,
         }
-    return Answer(body=dumps({"offsetTable": table}))
+
+    table = Entries(map(queue, range(entry_of(gateway, topic).write_queue_nums)))
+    return Answer(body=(yield from dumps_in_steps(Entries([("offsetTable", table)]))))
 
 
-def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and those with offsets."""
-    topic = topic_of(request)
-    groups = set(gateway.store._progress.groups_of(topic))
-    groups.update(online.groups_of(gateway, topic))
-    return Answer(body=dumps({"groupList": sorted(groups)}))
-
-
-def queue_units(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def queue_units(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer QUERY_CONSUME_QUEUE: units as they are in the queue's files."""
     topic = topic_of(request)
     queue_id = number(request, "queueId", least=0)
@@ -176,9 +187,10 @@ def queue_units(gateway: Gateway, connection: Connection, request: Request) -> A
     count = optional_number(request, "count") or 0
     group = request.fields.get("consumerGroup")
     store = gateway.store
-    if queue_id not in store._queue_files().get(topic, ()):
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     first, stop = store._bounds(topic, queue_id) or (0, 0)
+    # Of all queues, which takes a while: only where the bounds do not say that there is this one.
+    if first == stop and queue_id not in store._queue_files().get(topic, ()):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     if not first <= index < stop:
         return Answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
     until = min(stop, index + max(0, min(count, _UNITS_MOST)))
@@ -188,7 +200,7 @@ def queue_units(gateway: Gateway, connection: Connection, request: Request) -> A
     body["maxQueueIndex"] = stop
     body["minQueueIndex"] = first
     body["queueData"] = _units(gateway, topic, queue_id, index, until)
-    return Answer(remark=_UNSET, body=dumps(body))
+    return Answer(remark=_UNSET, body=(yield from dumps_in_steps(Entries(body.items()))))
 
 
 def _filter_of(gateway: Gateway, group: str, topic: str) -> dict[str, Any]:
@@ -200,9 +212,8 @@ def _filter_of(gateway: Gateway, group: str, topic: str) -> dict[str, Any]:
 
 def _units(
     gateway: Gateway, topic: str, queue_id: int, start: int, stop: int
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     store = gateway.store
-    found: list[dict[str, Any]] = []
     for place, (offset, size, code) in enumerate(
         _UNIT.iter_unpack(bytes(memoryview(store._units(topic, queue_id, start, stop))))
     ):
@@ -211,8 +222,7 @@ def _units(
         }  # fmt: skip
         if code <= _EXT_ADDRESS:
             unit.update(_ext_unit(gateway, topic, queue_id, start + place, code))
-        found.append(unit)
-    return found
+        yield unit
 
 
 def _ext_unit(
@@ -243,6 +253,5 @@ HANDLERS: dict[int, Handler] = {
     RequestCode.GET_TOPIC_CONFIG: one_config,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: system_list,
     RequestCode.GET_TOPIC_STATS_INFO: status,
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: consumed_by,
     RequestCode.QUERY_CONSUME_QUEUE: queue_units,
 }

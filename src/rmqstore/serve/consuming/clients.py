@@ -11,13 +11,19 @@ Source: ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import FilterError
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
-from rmqstore.serve.consuming.heartbeats import ConsumerData, checked_subscription, heartbeat_of
+from rmqstore.serve.consuming.heartbeats import (
+    ConsumerData,
+    Heartbeat,
+    checked_subscription,
+    heartbeat_of,
+)
 from rmqstore.serve.consuming.subscriptions import Subscription, size_of, unsupported
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
@@ -27,6 +33,8 @@ from rmqstore.serve.wire.jsontext import dumps
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
+    from rmqstore.serve.network.turns import Steps
 
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
@@ -134,6 +142,8 @@ class Clients:
         self._named: dict[str, Connection] = {}  # client id to the connection heard last
         self._consumes: dict[Connection, set[str]] = {}  # its groups
         self._produces: dict[Connection, set[str]] = {}
+        self._changed: OrderedDict[str, None] = OrderedDict()  # groups whose members learn it
+        self._telling = False
         gateway.lost.append(self.lose)
         gateway.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")
 
@@ -167,40 +177,42 @@ class Clients:
 
     # Coming and going
 
-    def enter(
-        self, connection: Connection, client_id: str, consumers: Iterable[ConsumerData],
-        producers: Iterable[str],
-    ) -> None:  # fmt: skip
-        """Enter what a heartbeat says; ``Refusal`` if there would be too much of it all."""
-        consumers, producers = list(consumers), list(producers)
-        self._check_size(consumers)
-        self._check_members(connection, consumers, producers)
+    def enter(self, connection: Connection, data: Heartbeat) -> Steps:
+        """Enter what a heartbeat says; ``Refusal`` if there would be too much of it all.
+
+        Of a connection that is gone meanwhile no more steps are taken.
+        """
+        self._check_size(data.consumers)
+        self._check_members(connection, data)
+        client_id = data.client_id
         now = self._gateway.loop.time()
         client = Client(connection, client_id, connection.language, connection.version, now)
         if connection.client_id not in (None, client_id):
             self._forget_name(connection)
         connection.client_id = client_id
         self._named[client_id] = connection
-        for data in consumers:
-            group = self.groups.get(data.group)
+        for one in data.consumers:
+            group = self.groups.get(one.group)
             if group is None:
                 self._check_room(self.groups)
-                group = self.groups[data.group] = ConsumerGroup(
-                    data.group, data.consume_type, data.message_model, data.consume_from_where
+                group = self.groups[one.group] = ConsumerGroup(
+                    one.group, one.consume_type, one.message_model, one.consume_from_where
                 )
-            self._note(self._consumes, connection, data.group)
+            self._note(self._consumes, connection, one.group)
             self._size -= group.size
-            changed = group.join(client, data)
+            changed = group.join(client, one)
             self._size += group.size
             if changed:
                 self.tell(group)
-        for name in producers:
+            yield
+        for name in data.producers:
             members = self.producer_groups.get(name)
             if members is None:
                 self._check_room(self.producer_groups)
                 members = self.producer_groups[name] = {}
             members[connection] = client
             self._note(self._produces, connection, name)
+            yield
 
     def leave(
         self, connection: Connection, *, consumer: str | None = None, producer: str | None = None
@@ -235,40 +247,68 @@ class Clients:
 
     def ask_again(self) -> None:
         """Take those out of groups who may not consume any more: their queues go to others."""
+        self._gateway.turns.add(self._end_refused())
+
+    def _end_refused(self) -> Steps:
         for connection, names in list(self._consumes.items()):
             for name in list(names):
-                topics = map(topic_resource, self.groups[name].subscriptions)
+                group = self.groups.get(name)
+                if group is None or connection not in group.clients:
+                    continue  # it has left meanwhile
+                topics = map(topic_resource, group.subscriptions)
                 wanted = (Resource(name, is_group=True), *topics)
                 if not self._gateway.allows(connection.caller, *wanted):
                     self.leave(connection, consumer=name)
+                yield
 
     def close_silent(self) -> None:
         """Close connections without requests, and of clients whose heartbeats have ceased."""
+        self._gateway.turns.add(self._close_silent())
+
+    def _close_silent(self) -> Steps:
         least = self._gateway.loop.time() - self._gateway.settings.limits.idle_seconds
-        silent = {
-            connection
-            for members in (
-                *(group.clients for group in self.groups.values()),
-                *self.producer_groups.values(),
-            )
-            for connection, client in members.items()
-            if client.seen < least
-        }
-        silent.update(one for one in self._gateway.connections if one.last_used < least)
-        for connection in silent:
+        of_consumers = [group.clients for group in self.groups.values()]
+        for members in chain(of_consumers, list(self.producer_groups.values())):
+            for connection in [one for one, client in members.items() if client.seen < least]:
+                self._close(connection)
+            yield
+        for connection in list(self._gateway.connections):
+            if connection.last_used < least:
+                self._close(connection)
+            yield
+
+    def _close(self, connection: Connection) -> None:
+        if connection.is_open:
             self._gateway.log.warning("%s: closed: it was silent for too long", connection.peer)
             self.lose(connection)
             connection.abort()  # one that does not read would stay, were its answers sent first
 
     def tell(self, group: ConsumerGroup) -> None:
         """Tell the consumers of a group that members or topics have changed."""
-        config = self._gateway.store._groups.get(group.name)
-        if config is not None and config.other.get("notifyConsumerIdsChangedEnable") is False:
-            return
-        for connection in list(group.clients):
-            connection.notify(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}
-            )
+        self._changed[group.name] = None
+        if not self._telling:
+            self._telling = True
+            self._gateway.turns.add(self._tell_all())
+
+    def _tell_all(self) -> Steps:
+        """Tell the consumers of all groups that have changed, and of those that do meanwhile."""
+        try:
+            while self._changed:
+                name, _ = self._changed.popitem(last=False)
+                config = self._gateway.store._groups.get(name)
+                group = self.groups.get(name)
+                if group is None or (
+                    config is not None
+                    and config.other.get("notifyConsumerIdsChangedEnable") is False
+                ):
+                    continue
+                for connection in list(group.clients):
+                    connection.notify(
+                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}
+                    )
+                    yield
+        finally:
+            self._telling = False
 
     def _note(self, groups: dict[Connection, set[str]], connection: Connection, name: str) -> None:
         names = groups.setdefault(connection, set())
@@ -290,7 +330,7 @@ class Clients:
         if name is not None and self._named.get(name) is connection:
             del self._named[name]
 
-    def _check_size(self, consumers: list[ConsumerData]) -> None:
+    def _check_size(self, consumers: tuple[ConsumerData, ...]) -> None:
         size = self._size + sum(
             data.size - (self.groups[data.group].size if data.group in self.groups else 0)
             for data in consumers
@@ -300,12 +340,10 @@ class Clients:
                 ResponseCode.SYSTEM_ERROR, f"subscriptions have {self._size} bytes already"
             )
 
-    def _check_members(
-        self, connection: Connection, consumers: list[ConsumerData], producers: list[str]
-    ) -> None:
+    def _check_members(self, connection: Connection, data: Heartbeat) -> None:
         consumes = self._consumes.get(connection, set())
-        new = {data.group for data in consumers} - consumes
-        more = len(new) + len(set(producers) - self._produces.get(connection, set()))
+        new = {one.group for one in data.consumers} - consumes
+        more = len(new) + len(set(data.producers) - self._produces.get(connection, set()))
         if more and self._members + more > _MOST_MEMBERS:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"groups have {self._members} members already")
 
@@ -314,14 +352,15 @@ class Clients:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {len(groups)} groups already")
 
 
-def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer HEART_BEAT."""
-    data = heartbeat_of(request.body, gateway.settings.limits.subscriptions)
+    data = yield from heartbeat_of(request.body, gateway.settings.limits.subscriptions)
     for one in data.consumers:
         entry = gateway.new_groups.config(one.group)
         if entry is not None:
             gateway.new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
-    gateway.clients.enter(connection, data.client_id, data.consumers, data.producers)
+        yield
+    yield from gateway.clients.enter(connection, data)
     return Answer()
 
 

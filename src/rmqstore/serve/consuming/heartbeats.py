@@ -6,12 +6,14 @@ Source: ``common/protocol/heartbeat/HeartbeatData.java``, ``ConsumerData.java``,
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from rmqstore.arguments import shown
 from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription, size_of
+from rmqstore.serve.network.turns import ended
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX
 from rmqstore.serve.wire.frames import Refusal
@@ -71,8 +73,8 @@ class Heartbeat:
     producers: tuple[str, ...]
 
 
-def heartbeat_of(body: bytes, most: int) -> Heartbeat:
-    """Return what the body of a heartbeat says.
+def heartbeat_of(body: bytes, most: int) -> Generator[None, None, Heartbeat]:
+    """Return what the body of a heartbeat says, after as many steps as it has groups.
 
     Parameters
     ----------
@@ -85,23 +87,31 @@ def heartbeat_of(body: bytes, most: int) -> Heartbeat:
     Refusal
         It is no heartbeat, or has too much, or a name that is none.
     """
-    return (_kept_heartbeat if len(body) <= _KEPT_BODY else _read_heartbeat)(body, most)
+    if len(body) <= _KEPT_BODY:
+        return _kept_heartbeat(body, most)
+    return (yield from _read_heartbeat(body, most))
 
 
-def _read_heartbeat(body: bytes, most: int) -> Heartbeat:
+def _read_heartbeat(body: bytes, most: int) -> Generator[None, None, Heartbeat]:
     data = _object(_json(body), "the body")
-    consumers = tuple(_consumer(one) for one in _list(data, "consumerDataSet"))
-    topics = sum(len(one.subscriptions) for one in consumers)
-    if topics > most:
-        raise _refused(f"a heartbeat may have {most} subscriptions", topics)
+    consumers = []
+    topics = 0
+    for one in _list(data, "consumerDataSet"):
+        consumers.append(_consumer(one))
+        topics += len(consumers[-1].subscriptions)
+        if topics > most:
+            raise _refused(f"a heartbeat may have {most} subscriptions", topics)
+        yield
     producers = tuple(
         _group(_object(one, "a producer").get("groupName"))
         for one in _list(data, "producerDataSet")
     )
-    return Heartbeat(_client_id(data.get("clientID")), consumers, producers)
+    return Heartbeat(_client_id(data.get("clientID")), tuple(consumers), producers)
 
 
-_kept_heartbeat = lru_cache(_KEPT)(_read_heartbeat)
+@lru_cache(_KEPT)
+def _kept_heartbeat(body: bytes, most: int) -> Heartbeat:
+    return ended(_read_heartbeat(body, most))
 
 
 def checked_subscription(body: bytes) -> Subscription | None:

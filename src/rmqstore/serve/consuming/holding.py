@@ -2,7 +2,8 @@
 
 The core notes for each of them its queue and the offset that it waits for. When the dispatch has
 put messages in their queues it makes a descriptor readable; then the pulls whose queues have what
-they wait for are read again, and those that find something are answered.
+they wait for are read again, the oldest first, and those that find something are answered. That
+is work of the loop's turns, as one filter may take long, and there may be thousands.
 
 Pulls that have waited long enough are answered some at a time: a thousand idle consumers would
 otherwise wake the loop a hundred times a second for it, and as often for their next pulls.
@@ -13,9 +14,8 @@ Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArriv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count
 from typing import TYPE_CHECKING
 
 from rmqstore._core import QueueHolds
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Caller
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.turns import Steps
 
 __all__ = ["Holds"]
 
 _NOTHING_WANTED = (1 << 63) - 1
-_READ_AT_ONCE = 256  # pulls, before other events of the loop have a turn
-_EXPIRED_AT_ONCE = 256
 _LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
-_ROUNDS = 16  # reads of one pull, each past messages that it does not want
 _SLOW_SECONDS = 0.05  # until a client that does not read is looked at again
 
 
@@ -44,6 +42,7 @@ class _Hold:
     connection: Connection
     pull: PullRequest
     caller: Caller | None
+    order: int  # of two, the older one has the lower
     size: int
     ends: float  # time of the loop
 
@@ -68,10 +67,12 @@ class Holds:
         self._wakeup = gateway.store._dispatch_wakeup()
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
-        self._ending: dict[float, set[int]] = {}  # by time; each has a timer, empty or not
+        self._order = count()
+        self._ending: dict[float, dict[int, None]] = {}  # by time; each has a timer, empty or not
         self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # that do not read
         self._size = 0  # of all of them
-        self._looking = False  # a look is due
+        self._moved = False  # a look is due
+        self._looking = False  # the work that does it is among the loop's turns
         self._closed = False
         gateway.loop.add_reader(self._wakeup.fileno(), self._ring)
         gateway.lost.append(self.drop)
@@ -98,12 +99,14 @@ class Holds:
         self._size += size
         loop = self._gateway.loop
         ends = _end(loop.time(), pull.suspend / 1000)
-        self._holds[number] = _Hold(connection, pull, connection.caller, size, ends)
+        self._holds[number] = _Hold(
+            connection, pull, connection.caller, next(self._order), size, ends
+        )
         ending = self._ending.get(ends)
         if ending is None:
-            ending = self._ending[ends] = set()
+            ending = self._ending[ends] = {}
             loop.call_at(ends, self._expire, ends)
-        ending.add(number)
+        ending[number] = None
         self._of.setdefault(connection, set()).add(number)
         if len(self._holds) == 1:
             self._want()
@@ -113,8 +116,14 @@ class Holds:
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of a connection that is gone."""
+        self._gateway.turns.add(self._dropped(connection))
+
+    def _dropped(self, connection: Connection) -> Steps:
         for number in list(self._of.get(connection, ())):
-            self._remove(number)
+            hold = self._holds.get(number)
+            if hold is not None and hold.connection is connection:
+                self._remove(number)
+            yield
 
     def close(self) -> None:
         """Hold nothing any more; the connections are closed next."""
@@ -128,7 +137,7 @@ class Holds:
         hold = self._holds.pop(number)
         self._size -= hold.size
         self._queues.remove(number)
-        self._ending[hold.ends].remove(number)
+        del self._ending[hold.ends][number]
         numbers = self._of[hold.connection]
         numbers.discard(number)
         if not numbers:
@@ -138,17 +147,15 @@ class Holds:
     # Accounts have changed
 
     def ask_again(self) -> None:
-        """Answer the pulls of those who may not pull any more, some at a time."""
-        self._end_refused(iter(list(self._holds)))
+        """Answer the pulls of those who may not pull any more."""
+        self._gateway.turns.add(self._end_refused())
 
-    def _end_refused(self, numbers: Iterator[int]) -> None:
-        some = list(islice(numbers, _READ_AT_ONCE))
-        for number in some:
+    def _end_refused(self) -> Steps:
+        for number in list(self._holds):
             hold = self._holds.get(number)
             if hold is not None and not self._is_allowed(hold):
                 self._answer(self._remove(number), may_hold=False)
-        if some:
-            self._gateway.loop.call_soon(self._end_refused, numbers)
+            yield
 
     def _is_allowed(self, hold: _Hold) -> bool:
         if self._gateway.settings.acl is None:
@@ -163,10 +170,17 @@ class Holds:
     def _ring(self) -> None:
         """Go on: the dispatch has moved."""
         self._wakeup.drain()
-        if self._closed:
-            return
-        self._want()
-        self._look()
+        if not self._closed:
+            self._moved = True
+            if not self._looking:
+                self._looking = True
+                self._gateway.turns.start(self._look())
+
+    def _look_soon(self) -> None:
+        self._moved = True
+        if not self._looking:
+            self._looking = True
+            self._gateway.turns.add(self._look())
 
     def _want(self) -> None:
         """Have the descriptor made readable by the next message."""
@@ -178,25 +192,23 @@ class Holds:
         if reached >= 0 and self._wakeup.reached(reached + 1) > reached:
             self._look_soon()
 
-    def _look_soon(self) -> None:
-        if not self._looking:
-            self._looking = True
-            self._gateway.loop.call_soon(self._look_again)
+    def _look(self) -> Steps:
+        """Read the pulls whose queues have moved, and again those of queues that move meanwhile."""
+        try:
+            while self._moved and not self._closed:
+                self._moved = False
+                self._want()  # before the look: what comes after it is another one's
+                moved = self._queues.moved()
+                moved.sort(key=self._age)
+                for number in moved:
+                    if number in self._holds:
+                        self._read(number)
+                    yield
+        finally:
+            self._looking = False
 
-    def _look_again(self) -> None:
-        self._looking = False
-        if not self._closed:
-            self._want()
-            self._look()
-
-    def _look(self) -> None:
-        """Read the pulls whose queues have moved."""
-        moved = self._queues.moved()
-        for number in moved[:_READ_AT_ONCE]:
-            if number in self._holds:
-                self._read(number)
-        if len(moved) > _READ_AT_ONCE:
-            self._look_soon()
+    def _age(self, number: int) -> int:
+        return self._holds[number].order
 
     def _read(self, number: int) -> None:
         """Read one pull again; it stays if nothing that it wants has come."""
@@ -210,16 +222,13 @@ class Holds:
                 self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, hold.connection)
             waiting.append((number, hold))
             return
-        for _ in range(_ROUNDS):
-            before = pull.offset
-            if self._answer(hold, may_hold=True):
-                self._remove(number)
-                return
-            if pull.offset == before:
-                break
-        else:
-            self._look_soon()
+        before = pull.offset
+        if self._answer(hold, may_hold=True):
+            self._remove(number)
+            return
         self._queues.set_offset(number, pull.offset)
+        if pull.offset != before:  # past messages that it does not want: others may be behind them
+            self._look_soon()
 
     def _resume(self, connection: Connection) -> None:
         """Go on with the pulls of a client that has read what it was sent."""
@@ -233,13 +242,16 @@ class Holds:
 
     def _expire(self, ends: float) -> None:
         """Answer pulls that have waited long enough."""
-        numbers = self._ending[ends]
-        for number in list(islice(numbers, _EXPIRED_AT_ONCE)):
-            self._answer(self._remove(number), may_hold=False)
-        if numbers:
-            self._gateway.loop.call_soon(self._expire, ends)
-        else:
-            del self._ending[ends]
+        self._gateway.turns.add(self._expired(ends))
+
+    def _expired(self, ends: float) -> Steps:
+        ending = self._ending[ends]
+        while ending:
+            for number in list(ending):
+                if number in ending:
+                    self._answer(self._remove(number), may_hold=False)
+                yield
+        del self._ending[ends]
 
     def _answer(self, hold: _Hold, *, may_hold: bool) -> bool:
         try:

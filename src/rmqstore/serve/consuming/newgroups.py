@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["NewGroups"]
 
 _UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
-_QUEUES_MOST = 65536
 _SAVE_SECONDS = 0.05  # between two saves
 _REST = 10  # times as long as the last save took, at least
 _FAILED_SECONDS = 5.0  # after one that failed
@@ -74,7 +73,7 @@ class NewGroups:
         store = self._gateway.store
         if group.retry_queue_nums <= 0 or store._registry.get(topic) is not None:
             return
-        queues = min(group.retry_queue_nums, _QUEUES_MOST)
+        queues = min(group.retry_queue_nums, self._gateway.settings.most_queues)
         flag = _UNIT_SUB if unit_mode else 0
         with store._registry.lock:
             store._registry.enter(TopicConfig(topic, queues, queues, topic_sys_flag=flag))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from rmqstore.serve.network.durable import Outcome
 from rmqstore.serve.network.sockets import address_text, unmapped
+from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import (
     Answer,
@@ -81,6 +82,8 @@ class Connection(asyncio.BufferedProtocol):
         self._most_late = 0  # of them, until no more requests are read
         self._unanswered = 0  # requests whose handlers wait for something
         self._unanswered_bytes = 0  # of their bodies
+        self._turn_awaited = False  # requests that are there wait for the loop's next turns
+        self._long_answer: asyncio.Future[None] | None = None  # behind it the next requests wait
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Request]] = {}
 
@@ -120,24 +123,49 @@ class Connection(asyncio.BufferedProtocol):
         self.gateway.busy_poll.came(self)
 
     def _handle(self) -> None:
-        """Handle what came; a client that never completes a frame does not count as active."""
+        """Handle what came, and what takes longer than a client's share when others had theirs."""
+        if self._handle_share():
+            self._turn_awaited = True
+            self._pace()
+            self.gateway.turns.requests.add(self._handle_rest())
+
+    def _handle_rest(self) -> Steps:
+        """Handle what is left, a share each step."""
+        left = True
+        try:
+            while left and self.is_open:
+                self._turn_awaited = False
+                left = self._turn_awaited = self._handle_share()
+                self._pace()
+                yield
+        finally:
+            if left:  # an error, as the loop's own where it calls us
+                self.abort()
+
+    def _handle_share(self) -> bool:
+        """Handle what came for a client's share of a turn, and tell whether some is left.
+
+        A client that never completes a frame does not count as active.
+        """
         reader = self._reader
         before = reader.kept
-        self._handle_requests()
+        left = self._handle_requests(Deadline(SHARE_SECONDS))
         if reader.kept < before:
             self.last_used = self.gateway.loop.time()
         self._note_kept()
+        return left
 
     def _note_kept(self) -> None:
         kept = self._reader.kept + self._unanswered_bytes
         if kept != self.kept and self.is_open:
             self.gateway.keeps(self, kept)
 
-    def _handle_requests(self) -> None:
+    def _handle_requests(self, deadline: Deadline) -> bool:
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
         gateway = self.gateway
         reader = self._reader
-        while not self._waits:
+        left = False
+        while not left and not self._waits:
             sends = gateway.sends if gateway.hot_sends else None
             try:
                 request: Request | None = reader.take(sends)
@@ -145,13 +173,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._write_answers()
                 gateway.log.warning("%s: closed: %s", self.peer, error)
                 self.close()
-                return
+                return False
             if request is None:
                 break
             self._take(request)
             if not self.is_open:
                 break
+            left = reader.kept > 0 and deadline.passed
         self._write_answers()
+        return left
 
     def _write_answers(self) -> None:
         """Write the answers to plain sends; with SYNC_FLUSH once they are on the disk."""
@@ -193,6 +223,8 @@ class Connection(asyncio.BufferedProtocol):
             or self._unanswered >= _MOST_UNANSWERED
             or self._unanswered_bytes > _UNANSWERED_BUFFERS * self._most_late
             or self._late > self._most_late
+            or self._turn_awaited
+            or (self._long_answer is not None and not self._long_answer.done())
         )
 
     def _pace(self) -> None:
@@ -302,6 +334,11 @@ class Connection(asyncio.BufferedProtocol):
             return await asyncio.wait_for(future, seconds)
         finally:
             self._asked.pop(opaque, None)
+
+    def waits_alone(self, done: asyncio.Future[None], size: int) -> None:
+        """Count a request as ``waits_for``, and handle no other until it is answered."""
+        self._long_answer = done
+        self.waits_for(done, size)
 
     def waits_for(self, done: asyncio.Future[None], size: int) -> None:
         """Count a request, with a body of so many bytes, that is answered when a future is done."""

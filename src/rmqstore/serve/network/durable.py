@@ -11,6 +11,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
+from rmqstore.serve.network.turns import Steps, ended
+
 if TYPE_CHECKING:
     from rmqstore._core import ClientSends, LogWakeup
     from rmqstore.serve.gateway import Gateway
@@ -38,6 +40,7 @@ class DurableAnswers:
         self._wakeup: LogWakeup | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._asked = False
+        self._settling = False
         self._order = count()
         # Log offset wanted, order, deadline, what is called.
         self._heap: list[tuple[int, int, float, Callable[[Outcome], object]]] = []
@@ -75,36 +78,48 @@ class DurableAnswers:
 
     def _settle(self) -> None:
         """Call back for what is on the disk; for all once the log cannot be flushed."""
-        heap = self._heap
-        while heap and self._wakeup is not None:
-            # What is wanted is passed on before the position is read: no flush is missed.
-            reached = self._wakeup.reached(heap[0][0])
-            if 0 <= reached < heap[0][0]:
-                return
-            while heap and (reached < 0 or heap[0][0] <= reached):
-                heapq.heappop(heap)[3]("failed" if reached < 0 else "durable")
+        if self._heap and not self._settling:
+            self._settling = True
+            self._gateway.turns.start(self._settled())
+
+    def _settled(self) -> Steps:
+        try:
+            while self._heap and self._wakeup is not None:
+                # What is wanted is passed on before the position is read: no flush is missed.
+                reached = self._wakeup.reached(self._heap[0][0])
+                if 0 <= reached < self._heap[0][0]:
+                    return
+                while self._heap and (reached < 0 or self._heap[0][0] <= reached):
+                    heapq.heappop(self._heap)[3]("failed" if reached < 0 else "durable")
+                    yield
+        finally:
+            self._settling = False
 
     def _expire(self) -> None:
         """End the waits that have timed out."""
-        self._timer = None
-        self._settle()
+        self._gateway.turns.add(self._expired())
+
+    def _expired(self) -> Steps:
+        yield from self._settled()
         now = self._gateway.loop.time()
         late = [entry for entry in self._heap if entry[2] <= now]
         if late:
             self._heap = [entry for entry in self._heap if entry[2] > now]
             heapq.heapify(self._heap)
-            for entry in late:
-                entry[3]("late")
+        self._timer = None
         if self._heap:
             self._timer = self._gateway.loop.call_at(
                 min(entry[2] for entry in self._heap), self._expire
             )
+        for entry in late:
+            entry[3]("late")
+            yield
 
     def close(self) -> None:
         """Answer what is on the disk by now, and stop."""
         if self._heap:
             self._gateway.store._flush_log()
-            self._settle()
+            ended(self._settled())
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -9,7 +9,7 @@ Source: ``namesrv/processor/DefaultRequestProcessor.java``,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
@@ -20,11 +20,12 @@ from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import topic_of
-from rmqstore.serve.wire.objecttext import dumps
+from rmqstore.serve.wire.objecttext import PAUSE, Entries, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS", "ORDER_TOPICS", "NameServer"]
 
@@ -118,18 +119,23 @@ def cluster(gateway: Gateway, connection: Connection, request: Request) -> Answe
 def _listed(chosen: Callable[[TopicConfig], object]) -> Handler:
     """Return a handler that answers with the names of some topics."""
 
-    def handler(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-        names = [entry.topic_name for entry in all_topics(gateway) if chosen(entry)]
-        return Answer(body=dumps({"topicList": names}))
+    def handler(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
+        return _list_of(all_topics(gateway), chosen)
 
     return handler
 
 
-def topics_of_cluster(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def _list_of(
+    entries: Iterable[TopicConfig], chosen: Callable[[TopicConfig], object]
+) -> AnswerSteps:
+    names = (entry.topic_name if chosen(entry) else PAUSE for entry in entries)
+    return Answer(body=(yield from dumps_in_steps(Entries([("topicList", names)]))))
+
+
+def topics_of_cluster(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_TOPICS_BY_CLUSTER."""
     ours = text(request, "cluster") == gateway.settings.cluster
-    names = [entry.topic_name for entry in all_topics(gateway)] if ours else []
-    return Answer(body=dumps({"topicList": names}))
+    return _list_of(all_topics(gateway) if ours else [], lambda entry: True)
 
 
 def system_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -167,7 +173,7 @@ def _set_read_only(gateway: Gateway, request: Request, value: bool) -> int:
     if text(request, "brokerName") != gateway.settings.broker:
         return 0
     gateway.nameserver.read_only = value
-    return len(all_topics(gateway))
+    return sum(1 for _ in all_topics(gateway))
 
 
 # The key-value table

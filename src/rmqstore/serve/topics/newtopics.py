@@ -9,6 +9,7 @@ Source: ``broker/topic/TopicConfigManager.java createTopicInSendMessageMethod``.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
 
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.turns import Steps
     from rmqstore.serve.wire.frames import Request
 
 __all__ = ["NewTopics", "TopicAwaited"]
-
-_AT_ONCE = 4  # topics whose requests are handled in one turn of the loop
 
 
 class TopicAwaited(Exception):
@@ -55,8 +55,9 @@ class NewTopics:
         self._gateway = gateway
         self.made: Callable[[str], object] = lambda name: None
         self._entries: dict[str, TopicConfig] = {}  # that nobody writes yet
-        self._parked: dict[str, list[tuple[Connection, Request, asyncio.Future[None]]]] = {}
-        self._failed: dict[str, Exception] = {}  # while its requests are handled
+        self._parked: dict[str, deque[tuple[Connection, Request, asyncio.Future[None]]]] = {}
+        self._handled = ""  # the topic for which a request was parked that is handled now
+        self._error: Exception | None = None  # for which it could not be entered
         self._writing: asyncio.Task[None] | None = None
 
     @property
@@ -78,19 +79,20 @@ class NewTopics:
         Exception
             It could not be: the error of the write.
         """
-        error = self._failed.get(name)
-        if error is not None:
-            raise error
-        if name in self._parked:
+        if name == self._handled:
+            if self._error is not None:
+                raise self._error
+        elif name in self._parked:
             raise TopicAwaited(TopicConfig(name))
 
     def park(self, connection: Connection, request: Request, entry: TopicConfig) -> None:
         """Handle a request again once a topic is there, which is entered if nobody does yet."""
-        if entry.topic_name not in self._parked:
-            self._parked[entry.topic_name] = []
-            self._entries[entry.topic_name] = entry
+        name = entry.topic_name
+        # While its requests are handled: it was deleted again.
+        if name not in self._parked or name == self._handled:
+            self._entries[name] = entry
         done = self._gateway.loop.create_future()
-        self._parked[entry.topic_name].append((connection, request, done))
+        self._parked.setdefault(name, deque()).append((connection, request, done))
         self._gateway.answers_later(connection, request, done)
         if self._writing is None:
             self._writing = self._gateway.spawn(self._write())
@@ -105,10 +107,8 @@ class NewTopics:
                     await self._gateway.loop.run_in_executor(None, self._enter, entries)
                 except Exception as failed:  # else its requests would never be answered
                     error = failed
-                for count, name in enumerate(entries):
-                    if count % _AT_ONCE == _AT_ONCE - 1:
-                        await asyncio.sleep(0)  # the other connections' turn
-                    self._handle(name, error)
+                for name in entries:
+                    self._gateway.turns.add(self._handle(name, error))
         finally:
             self._writing = None
 
@@ -117,14 +117,26 @@ class NewTopics:
         store._check_writable()
         store._registry.make(*entries.values())
 
-    def _handle(self, name: str, error: Exception | None) -> None:
-        """Handle the requests that wait for a topic, in their order and before any other."""
-        parked = self._parked.pop(name)
+    def _handle(self, name: str, error: Exception | None) -> Steps:
+        """Handle the requests that wait for a topic, in their order and before any other.
+
+        Those that come after an error have the topic tried anew.
+        """
+        parked = self._parked[name]
         if error is not None:
-            self._failed[name] = error
-        for connection, request, done in parked:
-            self._gateway.run(connection, request)
+            del self._parked[name]
+        while parked and (error is not None or name not in self._entries):
+            connection, request, done = parked.popleft()
+            self._handled, self._error = name, error
+            try:
+                self._gateway.run(connection, request)
+            finally:
+                self._handled, self._error = "", None
             if not done.done():
                 done.set_result(None)
-        self._failed.pop(name, None)
-        self.made(name)
+            if parked:
+                yield
+        if error is None and not parked:
+            del self._parked[name]
+        if not parked:
+            self.made(name)

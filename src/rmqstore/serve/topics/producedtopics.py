@@ -21,7 +21,6 @@ __all__ = ["config_text", "entered", "topic_for_send"]
 
 _INHERIT = 1  # PermName
 _UNIT, _UNIT_SUB = 1, 2  # TopicSysFlag
-_MOST_QUEUES = 65_536
 _OF_GROUPS = (paths.retry_topic(""), paths.dead_letter_topic(""))
 
 
@@ -65,7 +64,7 @@ def topic_for_send(
         or not _may_make(gateway)
     ):
         return None
-    nums = max(1, min(queue_nums, model.write_queue_nums, _MOST_QUEUES))
+    nums = max(1, min(queue_nums, model.write_queue_nums, gateway.settings.most_queues))
     return entered(
         gateway,
         TopicConfig(

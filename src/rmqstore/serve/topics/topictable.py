@@ -8,6 +8,7 @@ Source: ``broker/topic/TopicConfigManager.java``, ``common/topic/TopicValidator.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
@@ -54,11 +55,15 @@ def topic_config(gateway: Gateway, name: str) -> TopicConfig | None:
     return entry if entry is not None else gateway.built_in_topics.get(name)
 
 
-def all_topics(gateway: Gateway) -> list[TopicConfig]:
-    """Return the entries of all topics."""
-    entries = dict(gateway.built_in_topics)
-    entries.update((entry.topic_name, entry) for entry in gateway.store._registry)
-    return list(entries.values())
+def all_topics(gateway: Gateway) -> Iterator[TopicConfig]:
+    """Yield the entries of all topics."""
+    built_in = gateway.built_in_topics
+    registry = gateway.store._registry
+    for name, entry in built_in.items():
+        yield registry.get(name) or entry
+    for entry in registry:
+        if entry.topic_name not in built_in:
+            yield entry
 
 
 def system_topics(settings: Settings) -> list[str]:

@@ -9,14 +9,20 @@ RemotingSerializable.java`` calls them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rmqstore.brokerfiles import fastjson
 
-__all__ = ["MessageQueue", "dumps", "loads"]
+__all__ = ["PAUSE", "Entries", "MessageQueue", "dumps", "dumps_in_steps", "loads"]
 
+PAUSE: Any = object()  # in a list or an object of which each part is made when it is written: none
+
+_STEP = 16  # entries, or items of a list, that are written between two steps
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_NAME = 127  # characters of a topic
+_SCALARS = (str, int, float, bool, type(None))
 
 
 class MessageQueue(NamedTuple):
@@ -26,9 +32,20 @@ class MessageQueue(NamedTuple):
     queue_id: int
     topic: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that is its text."""
-        return {"brokerName": self.broker, "queueId": self.queue_id, "topic": self.topic}
+
+class Entries:
+    """An object of which each entry is made when it is written.
+
+    Parameters
+    ----------
+    pairs : iterable of (key, value)
+        Either as ``dumps_in_steps`` takes it.
+    """
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: Iterable[tuple[object, object]]) -> None:
+        self.pairs = pairs
 
 
 def dumps(value: object) -> bytes:
@@ -44,9 +61,61 @@ def dumps(value: object) -> bytes:
     return "".join(out).encode("utf-8", "replace")
 
 
+def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
+    """Return the text of a value, as ``dumps``, after as many steps as it is long.
+
+    Parameters
+    ----------
+    value : object
+        As ``dumps`` takes it; ``Entries`` may stand for an object and an iterator for a list, in
+        each other and as values of either. What they yield is not kept; where they have nothing for
+        long, they yield ``PAUSE``.
+    """
+    text = bytearray()
+    out: list[str] = []
+    for written, _ in enumerate(_write_some(value, out)):
+        if written % _STEP == _STEP - 1:
+            text += "".join(out).encode("utf-8", "replace")
+            out.clear()
+            yield
+    text += "".join(out).encode("utf-8", "replace")
+    return bytes(text)
+
+
+def _write_some(value: object, out: list[str]) -> Iterator[None]:
+    """Write a value, and yield after each part of what is long."""
+    if isinstance(value, Entries):
+        mark = "{"
+        for pair in value.pairs:
+            if pair is PAUSE:
+                yield
+                continue
+            key, inner = pair
+            out.append(mark)
+            out.append(_key(key))
+            yield from _write_some(inner, out)
+            mark = ","
+        out.append("}" if mark == "," else "{}")
+    elif isinstance(value, Iterator):
+        mark = "["
+        for inner in value:
+            if inner is PAUSE:
+                yield
+                continue
+            out.append(mark)
+            yield from _write_some(inner, out)
+            mark = ","
+        out.append("]" if mark == "," else "[]")
+    else:
+        _write(value, out)
+    yield
+
+
 def _write(value: object, out: list[str]) -> None:
     if isinstance(value, MessageQueue):
-        out.append(_PLAIN(value.to_json()))
+        out.append(_queue(value))
+    elif isinstance(value, dict) and _is_plain(value):
+        out.append(_PLAIN(value))
     elif isinstance(value, Mapping):
         mark = "{"
         for key, inner in value.items():
@@ -68,8 +137,25 @@ def _write(value: object, out: list[str]) -> None:
 
 def _key(key: object) -> str:
     if isinstance(key, MessageQueue):
-        return _PLAIN(key.to_json()) + ":"
+        return _queue(key) + ":"
     return f"{key}:" if isinstance(key, int) else _PLAIN(key) + ":"
+
+
+def _queue(queue: MessageQueue) -> str:
+    broker, topic = _text(queue.broker), _text(queue.topic)
+    return f'{{"brokerName":{broker},"queueId":{queue.queue_id},"topic":{topic}}}'
+
+
+def _text(name: str) -> str:
+    return _kept_text(name) if len(name) <= _NAME else _PLAIN(name)  # clients name queues as well
+
+
+_kept_text = lru_cache(256)(_PLAIN)
+
+
+def _is_plain(table: dict[Any, Any]) -> bool:
+    """Whether ``json`` writes an object as it is to be: no queue and no number among its keys."""
+    return all(type(key) is str and type(one) in _SCALARS for key, one in table.items())
 
 
 def loads(text: bytes) -> Any:

@@ -1,0 +1,164 @@
+"""Work of the loop that may be long: a few milliseconds of it, then whatever clients have sent.
+
+Where work grows with what clients have made, as with the pulls that a message wakes or an answer
+that has each queue of a topic, it is a generator, which yields where it may be interrupted: after
+a fraction of a millisecond at most. All of them together have one budget for a turn of the loop,
+and share it in rotation; in between come the sockets of all clients.
+
+Source: none in 4.9.3, where requests have threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Generator
+from contextlib import suppress
+from time import perf_counter
+from typing import TypeVar
+
+__all__ = ["SHARE_SECONDS", "Deadline", "Steps", "Turns", "ended"]
+
+_TURN_SECONDS = 0.002  # of all work together, in a turn of the loop
+# Of one work, until the next one has its share; of what a client has just sent, until the rest
+# becomes such work.
+SHARE_SECONDS = 0.0005
+
+Steps = Generator[None, None, None]
+T = TypeVar("T")
+
+
+class Deadline:
+    """The end of a stretch of the loop's time."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self, seconds: float) -> None:
+        self._until = perf_counter() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is used up."""
+        return perf_counter() >= self._until
+
+
+def ended(steps: Generator[None, None, T]) -> T:
+    """Take all steps at once, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class Turns:
+    """The work of a loop that is not done yet; used in the loop.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    log : logging.Logger
+        For work that fails.
+
+    Attributes
+    ----------
+    requests : Lane
+        What is left of requests that a connection has sent at once.
+    closed : bool
+        Whether nothing more is done.
+    """
+
+    def __init__(self, loop: AbstractEventLoop, log: logging.Logger) -> None:
+        self._loop = loop
+        self._log = log
+        self._works: deque[Steps] = deque()
+        self._going = False  # in a turn, or one is due
+        self.closed = False
+        self.requests = Lane(self)
+
+    def __len__(self) -> int:
+        """Return how many works are not done."""
+        return len(self._works)
+
+    def start(self, work: Steps) -> None:
+        """Begin at once where nothing else waits; what is left is done in the turns that follow.
+
+        For work that begins once a turn at most: each begins with the whole budget.
+        """
+        self._works.append(work)
+        if not self._going:
+            self._going = True
+            self._turn()
+
+    def add(self, work: Steps) -> None:
+        """Begin with the loop's next turn."""
+        self._works.append(work)
+        if not self._going:
+            self._going = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        works = self._works
+        now = perf_counter()
+        until = now + _TURN_SECONDS
+        try:
+            while works and not self.closed and now < until:
+                work = works.popleft()
+                next_one = now + SHARE_SECONDS
+                try:
+                    while now < next_one:
+                        next(work)
+                        now = perf_counter()
+                    works.append(work)
+                except StopIteration:
+                    now = perf_counter()
+                except Exception as error:
+                    self._log.exception("work of the loop failed", exc_info=error)
+                    now = perf_counter()
+        finally:  # also after a SystemExit, from which the loop goes on
+            self._going = bool(works) and not self.closed
+            if self._going:
+                self._loop.call_soon(self._turn)
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self.closed = True
+        while self._works:
+            self._works.popleft().close()
+
+
+class Lane:
+    """Works of one kind, which have the share of one: a step each in rotation.
+
+    Parameters
+    ----------
+    turns : Turns
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._works: deque[Steps] = deque()
+        self._going = False
+
+    def add(self, work: Steps) -> None:
+        """Begin with the loop's next turn, or after the others."""
+        self._works.append(work)
+        if not self._going:
+            self._going = True
+            self._turns.add(self._steps())
+
+    def _steps(self) -> Steps:
+        try:
+            while self._works:
+                work = self._works.popleft()
+                with suppress(StopIteration):
+                    next(work)
+                    self._works.append(work)
+                yield
+        finally:
+            self._going = False
+            if self._works and not self._turns.closed:  # one has failed: the others go on
+                self._going = True
+                self._turns.add(self._steps())

@@ -1,0 +1,92 @@
+"""Held pulls that a message wakes, or that have waited: some a turn, other clients between."""
+
+from __future__ import annotations
+
+import time
+
+from rmqstore.serve.server import Server
+from support.remoting import RemotingClient
+from support.serving import wait_until
+from support.turns import SECONDS, Answers, Clock
+
+PULL = 11
+
+
+def hold(client: RemotingClient, queue_id: int = 0, wanted: str = "*", kind: str = "TAG") -> int:
+    return client.send(PULL, {
+        "consumerGroup": "g", "topic": "t", "queueId": queue_id, "queueOffset": 0,
+        "maxMsgNums": 32, "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 600_000,
+        "subscription": wanted, "expressionType": kind, "subVersion": 0,
+    })  # fmt: skip
+
+
+def opaques(client: RemotingClient, count: int) -> list[int]:
+    """Return the numbers of the next answers, as they come."""
+    until = time.monotonic() + SECONDS
+    return [client._take(until).opaque for _ in range(count)]
+
+
+def test_a_thousand_held_pulls_with_long_expressions(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+) -> None:
+    """Others are served after one or two of them, and they are answered as old as they are."""
+    terms = " OR ".join(f"a = {number}" for number in range(5400))
+    assert 60_000 < len(terms) < 65_000
+    asked = [hold(asker, 0, f"{terms} OR b = {n}", "SQL92") for n in range(1000)]
+    wait_until(lambda: len(stepped.gateway.holds) == 1000)
+    clock.stop_when(lambda: len(stepped.gateway.holds) == 997)
+    stepped.store.put("t", b"x", queue_id=0, properties={"a": "5399"})
+    assert answers.is_served_between(other)
+    assert opaques(asker, 1000) == asked
+
+
+def test_a_message_that_comes_while_pulls_are_left_wakes_the_others(
+    stepped: Server, asker: RemotingClient, clock: Clock
+) -> None:
+    wants_b = hold(asker, 0, "b")
+    of_one = hold(asker, 1)
+    many = [hold(asker, 0, "a") for _ in range(50)]
+    wait_until(lambda: len(stepped.gateway.holds) == 52)
+    clock.stop_after(20)
+    stepped.store.put("t", b"1", queue_id=0, tags="a")
+    assert clock.stopped.wait(SECONDS)
+    stepped.store.put("t", b"2", queue_id=0, tags="b")  # it was looked at already, and stayed
+    stepped.store.put("t", b"3", queue_id=1)
+    assert stepped.store.get("t", 1, 0).messages[0].body == b"3"  # it is in its queue
+    clock.go_on()
+    assert [asker.answer(one).code for one in (wants_b, of_one, *many)] == [0] * 52
+    assert len(stepped.gateway.holds) == 0
+
+
+def test_pulls_that_pass_many_messages_take_turns(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock
+) -> None:
+    held = hold(asker, 0, "wanted")
+    wait_until(lambda: len(stepped.gateway.holds) == 1)
+    stepped.store.put_many("t", [b"x"] * 20_000, queue_id=0, tags="other")
+    stepped.store.put("t", b"this", queue_id=0, tags="wanted")
+    answer = asker.answer(held)
+    assert answer.fields is not None
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (0, "20001")
+
+
+def test_pulls_that_have_waited_end_between_others(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+) -> None:
+    asked = [hold(asker) for _ in range(1000)]
+    holds = stepped.gateway.holds
+    wait_until(lambda: len(holds) == 1000)
+    clock.stop_after(6)
+    stepped.in_loop(lambda: [stepped.gateway.loop.call_soon(holds._expire, ends)
+                            for ends in holds._ending])  # fmt: skip
+    assert answers.is_served_between(other)
+    assert sorted(opaques(asker, 1000)) == asked
+    assert len(holds) == 0

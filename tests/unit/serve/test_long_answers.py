@@ -1,0 +1,143 @@
+"""Long answers, and what else one request has to do: some a turn, other clients between."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.server import Server
+from support.remoting import RemotingClient
+from support.serving import consumer, heartbeat, wait_until
+from support.turns import SECONDS, Answers, Clock
+
+ROUTE, HEARTBEAT = 105, 34
+QUEUES = 4096
+
+
+def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]:
+    """Make what a request has long to do with, and return its fields and body."""
+    store = stepped.store
+    store.create_topic("big", QUEUES)
+    if code in (HEARTBEAT, 222):
+        store.create_group("g")
+    if code in (208, 222, 308, 314, 317, 43):
+        store.create_group("g")
+        for queue_id in range(QUEUES):
+            store._progress.commit("big", "g", queue_id, 0)
+    if code == 321:
+        store.put_many("t", [b"x"] * QUEUES, queue_id=0)
+    if code in (21, 206):
+        with store._registry.lock:
+            for number in range(QUEUES):
+                store._registry.enter(TopicConfig(f"t{number}", 1, 1))
+    if code == 201:
+        for number in range(QUEUES):
+            store._groups.enter(GroupConfig(f"g{number}"))
+    fields: dict[int, dict[str, object]] = {
+        202: {"topic": "big"},
+        208: {"consumerGroup": "g"},
+        222: {"topic": "big", "group": "g", "timestamp": 0, "isForce": "true"},
+        303: {"topic": "big", "group": "g"},
+        308: {"topic": "big"},
+        314: {"srcGroup": "g", "destGroup": "h", "offline": "true"},
+        317: {"isOrder": "false"},
+        321: {"topic": "t", "queueId": 0, "index": 0, "count": QUEUES},
+    }
+    body = b""
+    if code == HEARTBEAT:
+        body = heartbeat("c", [consumer(f"g{n}", {"t": "*"}) for n in range(700)], ["p"])
+        assert len(body) > 200_000
+    return fields.get(code), body
+
+
+LONG = (21, HEARTBEAT, 43, 201, 202, 206, 208, 222, 303, 308, 314, 317, 321)
+
+
+@pytest.mark.parametrize("code", LONG)
+def test_others_are_served_while_a_long_answer_is_built(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+    code: int,
+) -> None:
+    fields, body = ask_of(stepped, code)
+    if code == 222:
+        beat = heartbeat("c", [consumer("g", {"big": "*"})], [])
+        assert asker.ask(HEARTBEAT, None, beat).code == 0
+    clock.stop_after(20)
+    answers.seen.clear()
+    asked = asker.send(code, fields, body)
+    behind = asker.send(ROUTE, {"topic": "t"})
+    assert answers.is_served_between(other)
+    answer = asker.answer(asked)
+    assert answer.code == 0
+    assert asker.answer(behind).code == 0  # a connection's next request waits for it
+    assert answers.clients == [other.name, asker.name, asker.name]
+    if code not in (HEARTBEAT, 314, 308):
+        assert len(answer.body) > 4 * QUEUES
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+
+
+def test_long_answers_are_built_one_after_the_other(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock, answers: Answers
+) -> None:
+    fields, _ = ask_of(stepped, 202)
+    first = asker.send(202, fields)
+    second = other.send(202, fields)
+    bodies = {asker.answer(first).body, other.answer(second).body}
+    assert len(bodies) == 1
+    assert sorted(answers.clients[-2:]) == sorted([asker.name, other.name])
+
+
+def test_an_answer_that_nobody_waits_for_is_not_built_further(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock
+) -> None:
+    fields, _ = ask_of(stepped, 202)
+    clock.stop_after(20)
+    asker.send(202, fields)
+    assert clock.stopped.wait(SECONDS)
+    before = clock.looks
+    asker.close()
+    clock.go_on()
+    wait_until(lambda: len(stepped.gateway.connections) == 1)
+    assert other.ask(202, fields).code == 0
+    assert clock.looks - before < 1.7 * QUEUES / 16 * 2
+    wait_until(lambda: len(stepped.gateway._answering) == 0)
+
+
+def test_a_heartbeat_with_too_many_topics_is_refused_as_soon_as_that_is_seen(
+    stepped: Server, asker: RemotingClient
+) -> None:
+    topics = {f"t{number}": "*" for number in range(800)}
+    body = heartbeat("c", [consumer(f"g{n}", topics) for n in range(20)], [])
+    refused = asker.ask(HEARTBEAT, None, body)
+    assert refused.code == 1
+    assert refused.remark == "a heartbeat may have 1000 subscriptions, got 1600"
+    assert stepped.gateway.clients.groups == {}
+
+
+def test_members_learn_of_many_changes_between_others(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+) -> None:
+    """One that is gone leaves its groups at once; the members of each are told in turns."""
+    body = heartbeat("c", [consumer(f"g{n}", {"t": "*"}) for n in range(500)], [])
+    assert asker.ask(HEARTBEAT, None, body).code == 0
+    with RemotingClient(stepped.address) as leaving:
+        again = heartbeat("d", [consumer(f"g{n}", {"t": "*"}) for n in range(500)], [])
+        assert leaving.ask(HEARTBEAT, None, again).code == 0
+        wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+        assert asker.ask(ROUTE, {"topic": "t"}).code == 0
+        asker.pushed.clear()
+        clock.stop_after(4)
+    assert answers.is_served_between(other)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    assert asker.ask(ROUTE, {"topic": "t"}).code == 0
+    told = [frame.fields["consumerGroup"] for frame in asker.pushed if frame.fields]
+    assert sorted(told) == sorted(f"g{n}" for n in range(500))

@@ -1,0 +1,299 @@
+"""Long work of the loop: some of it a turn, the requests of clients between."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from rmqstore import StoreConfig
+from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.network import turns
+from rmqstore.serve.network.turns import Steps, Turns
+from rmqstore.serve.server import Server
+from rmqstore.serve.settings import Settings
+from rmqstore.serve.topics.newtopics import NewTopics
+from support.remoting import RemotingClient
+from support.serving import consumer, heartbeat, wait_until
+from support.turns import SECONDS, Answers, Clock
+
+ROUTE = 105
+
+
+class Loop:
+    """What a loop does at its next turn."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], object]] = []
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> None:
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def work(loop: Loop, clock: Clock) -> Turns:
+    return Turns(cast("AbstractEventLoop", loop), logging.getLogger("rmqstore.serve"))
+
+
+def counting(seen: list[str], name: str, steps: int) -> Steps:
+    for number in range(steps):
+        seen.append(f"{name}{number}")
+        yield
+
+
+def test_short_work_is_done_at_once(loop: Loop, work: Turns) -> None:
+    seen: list[str] = []
+    work.start(counting(seen, "a", 1))
+    assert seen == ["a0"]
+    assert (len(work), loop.soon) == (0, [])
+
+
+def test_a_turn_has_a_budget_and_works_take_steps_in_rotation(loop: Loop, work: Turns) -> None:
+    seen: list[str] = []
+    work.start(counting(seen, "a", 4))
+    assert seen == ["a0", "a1"]  # 2.2 ms
+    work.start(counting(seen, "b", 2))
+    work.add(counting(seen, "c", 2))
+    assert seen == ["a0", "a1"]
+    loop.turn()
+    assert seen[2:] == ["a2", "b0"]
+    for _ in range(4):  # also those in which they come to their ends
+        assert len(loop.soon) == 1  # one turn is due, however many works there are
+        loop.turn()
+    assert seen[4:] == ["c0", "a3", "b1", "c1"]
+    assert (len(work), loop.soon) == (0, [])
+
+
+def test_added_work_begins_with_the_next_turn(loop: Loop, work: Turns) -> None:
+    seen: list[str] = []
+    work.add(counting(seen, "a", 1))
+    assert seen == []
+    loop.turn()
+    assert seen == ["a0"]
+
+
+def test_work_that_starts_work_does_not_wait_for_it(loop: Loop, work: Turns) -> None:
+    seen: list[str] = []
+
+    def starting() -> Steps:
+        work.start(counting(seen, "b", 1))
+        seen.append("a")
+        yield
+
+    work.start(starting())
+    loop.turn()
+    assert seen == ["a", "b0"]
+
+
+def test_works_of_a_lane_have_the_share_of_one(loop: Loop, work: Turns) -> None:
+    seen: list[str] = []
+    for name in "abc":
+        work.requests.add(counting(seen, name, 3))
+    work.add(counting(seen, "x", 3))
+    for _ in range(3):
+        loop.turn()
+    assert seen == ["a0", "x0", "b0", "x1", "c0", "x2"]
+    for _ in range(6):
+        loop.turn()
+    assert seen[6:] == ["a1", "b1", "c1", "a2", "b2", "c2"]
+    assert (len(work), loop.soon) == (0, [])
+
+
+def test_works_of_a_lane_go_on_after_an_error(
+    loop: Loop, work: Turns, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def failing() -> Steps:
+        raise ValueError("no")
+        yield
+
+    work.requests.add(failing())
+    work.requests.add(counting(seen, "a", 2))
+    for _ in range(4):
+        loop.turn()
+    assert seen == ["a0", "a1"]
+    assert "work of the loop failed" in caplog.text
+    assert (len(work), loop.soon) == (0, [])
+
+
+def test_a_share_has_many_short_steps(
+    loop: Loop, work: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more time is spent on rotation than on the work."""
+    times = iter(number * 0.0001 for number in range(10_000))
+    monkeypatch.setattr(turns, "perf_counter", lambda: next(times))
+    seen: list[str] = []
+    work.add(counting(seen, "a", 50))
+    work.add(counting(seen, "b", 50))
+    loop.turn()
+    assert [name[0] for name in seen] == ["a"] * 5 + ["b"] * 5 + ["a"] * 5 + ["b"] * 5
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_the_others_go_on_after_an_error(
+    loop: Loop, work: Turns, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    seen: list[str] = []
+
+    def failing() -> Steps:
+        raise error("no")
+        yield
+
+    work.add(failing())
+    work.add(counting(seen, "a", 1))
+    try:
+        loop.turn()
+    except SystemExit:
+        assert error is SystemExit
+    else:
+        assert "work of the loop failed" in caplog.text
+    for _ in range(3):
+        loop.turn()
+    assert (seen, len(work)) == (["a0"], 0)
+
+
+def test_nothing_is_done_after_the_end(loop: Loop, work: Turns) -> None:
+    seen: list[str] = []
+    left = counting(seen, "a", 9)
+    work.start(left)
+    work.close()
+    loop.turn()
+    work.start(counting(seen, "b", 1))
+    assert (seen, loop.soon) == (["a0", "a1"], [])
+    assert list(left) == []
+
+
+def test_a_client_that_sends_many_requests_at_once_takes_turns(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+) -> None:
+    stepped.in_loop(lambda: None)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
+
+    stepped.gateway.loop.call_soon_threadsafe(wait)
+    assert begun.wait(SECONDS)
+    asked = [asker.send(ROUTE, {"topic": "t"}) for _ in range(300)]
+    clock.stop_after(6)
+    go_on.set()
+    assert answers.is_served_between(other)
+    until = time.monotonic() + SECONDS
+    assert [asker._take(until).opaque for _ in range(300)] == asked
+
+
+def test_a_stop_ends_work_that_is_left() -> None:
+    seen = []
+
+    def forever() -> Steps:
+        while True:
+            seen.append(1)
+            yield
+
+    server = Server(None, Settings(), StoreConfig.small())
+    server.in_loop(lambda: server.gateway.turns.start(forever()))
+    server.close()
+    count = len(seen)
+    assert count > 0
+    assert len(server.gateway.turns) == 0
+
+
+def test_sends_that_wait_for_a_topic_take_turns(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They stay in their order, also before those that come while they are handled."""
+    entered = threading.Event()
+    enter = NewTopics._enter
+
+    def slow(self: NewTopics, entries: dict[str, TopicConfig]) -> None:
+        assert entered.wait(SECONDS)
+        enter(self, entries)
+
+    monkeypatch.setattr(NewTopics, "_enter", slow)
+    fields = {"a": "p", "b": "new", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "i": "",
+              "j": 0, "k": "false", "m": "false"}  # fmt: skip
+    asked = [asker.send(310, fields, b"%d" % number) for number in range(60)]
+    wait_until(lambda: stepped.gateway.requests[310] == 60)
+    clock.stop_after(5)
+    entered.set()
+    assert clock.stopped.wait(SECONDS)
+    asked += [asker.send(310, fields, b"%d" % number) for number in range(60, 90)]
+    assert answers.is_served_between(other)
+    assert [asker.answer(one).code for one in asked] == [0] * 90
+    bodies = [message.body for message in stepped.store.scan("new")]
+    assert bodies == [b"%d" % number for number in range(90)]
+    assert not stepped.gateway.new_topics.waiting
+
+
+def test_answers_that_wait_for_the_disk_take_turns(
+    stepped: Server, other: RemotingClient, clock: Clock, answers: Answers
+) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def hold() -> None:
+        for number in range(500):
+            stepped.gateway.durable.hold(0, lambda outcome, at=number: seen.append((at, outcome)))
+        clock.stop_after(5)
+
+    stepped.in_loop(hold)
+    assert answers.is_served_between(other)
+    wait_until(lambda: len(seen) == 500)
+    assert seen == [(number, "durable") for number in range(500)]
+
+
+def test_the_look_for_silent_clients_takes_turns(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock, answers: Answers
+) -> None:
+    body = heartbeat("c", [consumer(f"g{n}", {"t": "*"}) for n in range(500)], [])
+    assert asker.ask(34, None, body).code == 0
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+
+    def look() -> None:
+        clock.stop_after(5)
+        stepped.gateway.clients.close_silent()
+
+    stepped.in_loop(look)
+    assert answers.is_served_between(other)
+    assert asker.ask(ROUTE, {"topic": "t"}).code == 0
+
+
+def test_a_stop_waits_for_a_long_answer(
+    stepped: Server, asker: RemotingClient, clock: Clock
+) -> None:
+    stepped.store.create_topic("big", 2048)
+    clock.stop_after(20)
+    asked = asker.send(202, {"topic": "big"})
+    assert clock.stopped.wait(SECONDS)
+    closing = threading.Thread(target=stepped.close)
+    closing.start()
+    clock.go_on()
+    assert asker.answer(asked).code == 0
+    closing.join(SECONDS)
+    assert not closing.is_alive()
+    assert len(stepped.gateway.turns) == 0
