@@ -10,13 +10,14 @@ Source: none in 4.9.3, where requests have threads.
 
 from __future__ import annotations
 
-import logging
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Generator
 from contextlib import suppress
 from time import perf_counter
 from typing import TypeVar
+
+from rmqstore.warn import Log
 
 __all__ = ["SHARE_SECONDS", "Deadline", "Steps", "Turns", "ended"]
 
@@ -59,7 +60,7 @@ class Turns:
     Parameters
     ----------
     loop : asyncio.AbstractEventLoop
-    log : logging.Logger
+    log : Log
         For work that fails.
 
     Attributes
@@ -70,7 +71,7 @@ class Turns:
         Whether nothing more is done.
     """
 
-    def __init__(self, loop: AbstractEventLoop, log: logging.Logger) -> None:
+    def __init__(self, loop: AbstractEventLoop, log: Log) -> None:
         self._loop = loop
         self._log = log
         self._works: deque[Steps] = deque()
@@ -115,7 +116,7 @@ class Turns:
                 except StopIteration:
                     now = perf_counter()
                 except Exception as error:
-                    self._log.exception("work of the loop failed", exc_info=error)
+                    self._log.exception("work of the loop failed", error=error)
                     now = perf_counter()
         finally:  # also after a SystemExit, from which the loop goes on
             self._going = bool(works) and not self.closed
