@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from asyncio import AbstractEventLoop
@@ -18,6 +17,7 @@ from rmqstore.serve.network.turns import Steps, Turns
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.topics.newtopics import NewTopics
+from rmqstore.warn import Log
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.turns import SECONDS, Answers, Clock
@@ -47,7 +47,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def work(loop: Loop, clock: Clock) -> Turns:
-    return Turns(cast("AbstractEventLoop", loop), logging.getLogger("rmqstore.serve"))
+    return Turns(cast("AbstractEventLoop", loop), Log("rmqstore.serve"))
 
 
 def counting(seen: list[str], name: str, steps: int) -> Steps:
