@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.consume.lag import lag_of
+from rmqstore.consume.lag import lag_of, time_of_one
 from rmqstore.errors import StoreClosedError, StoreCorruptError
 from rmqstore.services.figures import RATE_SECONDS
 from rmqstore.warn import log_warning
@@ -252,7 +252,7 @@ class StoreCollector:
             one[2] = max(one[2], lag.behind.total_seconds())
             if lag.messages:
                 first = max(lag.committed, lag.min_offset)
-                stored = store._store_time(lag.topic, lag.queue_id, first)
+                stored = time_of_one(store, lag.topic, lag.queue_id, range(first, lag.max_offset))
                 one[3] = max(one[3], float(now - stored) if stored >= 0 else 0.0)
         for (topic, group), (consumed, messages, seconds, millis) in sums.items():
             where = (self._cluster, self._broker, topic, group)

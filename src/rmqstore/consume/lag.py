@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rmqstore import arrays, paths
+from rmqstore.errors import StoreCorruptError
+from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     from rmqstore._core import Engine
     from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.registry import TopicRegistry
 
-__all__ = ["Lag", "lag_of", "with_uncommitted"]
+__all__ = ["Lag", "lag_of", "time_of_one", "with_uncommitted"]
 
 _UNIT = struct.Struct(">qiq")
 _FEW = 1024  # units that are added up faster than NumPy is imported
 _PIECE = 1 << 20  # units that are in memory at a time
 _TRIES = 3  # while another process removes files
 _LISTED_SECONDS = 0.1  # as often a reader lists them
+_DAMAGED = 1000  # messages that are passed over for a time, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Lag:
         Of their records.
     behind : timedelta
         Between the store times of the queue's newest record and of the first one not consumed; 0
-        when there is none.
+        when there is none. Damaged ones are passed over.
     """
 
     group: str
@@ -153,6 +156,19 @@ def _behind(store: Engine, topic: str, queue_id: int, first: int, stop: int) -> 
     """Return the time between the stores of the first message and of the last before ``stop``."""
     if first >= stop:
         return timedelta(0)
-    begin = store._store_time(topic, queue_id, first)
-    end = store._store_time(topic, queue_id, stop - 1)
+    begin = time_of_one(store, topic, queue_id, range(first, stop))
+    end = time_of_one(store, topic, queue_id, range(stop - 1, first - 1, -1))
     return timedelta(milliseconds=max(0, end - begin) if begin >= 0 else 0)
+
+
+def time_of_one(store: Engine, topic: str, queue_id: int, offsets: Sequence[int]) -> int:
+    """Return the store time of the first message that is not damaged; -1 if it is gone, or none."""
+    for at in offsets[:_DAMAGED]:
+        try:
+            return store._store_time(topic, queue_id, at)
+        except StoreCorruptError as error:
+            if at == offsets[0]:
+                log_warning(
+                    "lag of %s, queue %d, as of the next good one: %s", topic, queue_id, error
+                )
+    return -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -371,6 +372,34 @@ def test_lag_is_sorted_and_chosen(store: rmqstore.MessageStore) -> None:
     assert [(lag.max_offset, lag.messages) for lag in store.lag("x")][:2] == [(0, 0), (2, 2)]
     with pytest.raises(TypeError):
         store.lag(topic=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("damaged", [[5], [9], [5, 6, 7], [5, 9], range(5, 10)])
+def test_lag_passes_over_damaged_messages(
+    store: rmqstore.MessageStore, damaged: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Messages and bytes are those of the units, the time is that of good ones, if any."""
+    for topic in ("a", "z"):
+        stored = []
+        for _ in range(10):
+            stored.append(store.put(topic, b"x", queue_id=0))
+            store.clock.advance(1)
+        store._commit_progress(topic, "x", 0, 5)
+    want = store.lag()
+    places = [store["a"][0][at].physical_offset for at in range(10)]
+    times = [one.store_timestamp for one in store["a"][0]]
+    store.close()
+    with (Path(store.path) / "commitlog" / f"{0:020d}").open("r+b") as file:
+        for at in damaged:
+            file.seek(places[at] + 4)
+            file.write(b"damaged")
+    good = [times[at] for at in range(5, 10) if at not in damaged]
+    with rmqstore.open(store.path) as reader:
+        of_damaged, of_another = reader.lag()
+        assert of_another == want[1]
+        behind = good[-1] - good[0] if good else 0
+        assert of_damaged == dataclasses.replace(want[0], behind=timedelta(milliseconds=behind))
+    assert "lag of a, queue 0" in caplog.text
 
 
 def test_lag_of_many_messages_is_added_up(store: rmqstore.MessageStore) -> None:

@@ -88,3 +88,20 @@ def test_a_reader_has_figures_as_well(
         registry = CollectorRegistry()
         registry.register(rmqstore.metrics.collector(reader))
         assert scraped(registry)["rocketmq_producer_offset/orders"] == 1
+
+
+def test_a_damaged_message_leaves_the_figures_of_groups(store: rmqstore.MessageStore) -> None:
+    """Also of the group and the queue that it is in."""
+    for topic in ("orders", "refunds"):
+        store.put(topic, b"x", queue_id=0)
+        store.put(topic, b"y", queue_id=0)
+        store._commit_progress(topic, "billing", 0, 0)
+    store.close()
+    with (Path(store.path) / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.write(bytes(64))
+    registry = CollectorRegistry()
+    with rmqstore.open(store.path) as reader:
+        registry.register(rmqstore.metrics.collector(reader))
+        found = scraped(registry)
+    assert found["rocketmq_group_diff/orders/billing"] == 2
+    assert found["rocketmq_group_diff/refunds/billing"] == 2
