@@ -346,7 +346,7 @@ class GroupEngine(ProgressEngine):
             raise GroupNotFoundError(f"{self.path}: no group {shown(name)}")
         if self._has_consumers(name):
             raise StoreError(
-                f"{self.path}: the group {name!r} has open consumers: close them first"
+                f"{self.path}: the group {name!r} has consumers that are open: close them first"
             )
         self._groups.remove(name)
         if offsets and self._progress.forget(group=name):
