@@ -243,7 +243,7 @@ def _read(path: Path) -> str | None:
         os.close(fd)
     if len(data) > MAX_BYTES:
         raise StoreCorruptError(
-            path, MAX_BYTES, f"{status.st_size} bytes, at most {MAX_BYTES} are read"
+            path, MAX_BYTES, f"{status.st_size} bytes, at most {MAX_BYTES} are read; move it away"
         )
     return data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 

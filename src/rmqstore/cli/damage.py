@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqstore.errors import StoreCorruptError, StoreError
+from rmqstore.paths import CONSUME_QUEUE
 from rmqstore.registry import check_deleted_topics
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
-__all__ = ["compare_counts", "known_damage", "waiting_messages"]
+__all__ = ["compare_counts", "known_damage", "waiting_messages", "zeroed_units"]
 
 _BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
 
@@ -32,6 +33,26 @@ def known_damage(opened: MessageStore) -> list[str]:
         check_deleted_topics(opened.path)
     except StoreCorruptError as error:
         found.append(str(error))
+    return found
+
+
+def zeroed_units(opened: MessageStore) -> list[str]:
+    """Return the queues of a store without an owner that have zeros within, a text for each."""
+    found = []
+    for topic in opened.topics.values():
+        for queue in topic.values():
+            try:
+                first = queue.min_offset
+                zeroed = np.flatnonzero(queue.units()["size"] == 0)
+            except (StoreError, OSError):  # reading it tells
+                continue
+            if len(zeroed):
+                found.append(
+                    f"{_entries(len(zeroed))} of {CONSUME_QUEUE}/{queue.topic}/{queue.queue_id} "
+                    f"{'is' if len(zeroed) == 1 else 'are'} zeroed, the first at queue offset "
+                    f"{first + int(zeroed[0]):,}: opened to write with verify='full', the store "
+                    "has them again from the log"
+                )
     return found
 
 

@@ -17,7 +17,7 @@ from rmqstore.cli.common import (
     topic_option,
     zone_option,
 )
-from rmqstore.cli.damage import compare_counts, known_damage, waiting_messages
+from rmqstore.cli.damage import compare_counts, known_damage, waiting_messages, zeroed_units
 from rmqstore.cli.failures import UNREADABLE, CliError
 from rmqstore.cli.output import Column, resolve, write_bytes, writer_for
 from rmqstore.cli.progress import Progress
@@ -101,6 +101,8 @@ def _facts(
     every_message = opened.scan(on_corruption="skip", on_removed="skip")
     messages = every_message.count() if counted else queued
     damage, notes = known_damage(opened), list(recovery.notes)
+    if counted and state.name != "in use":
+        damage += zeroed_units(opened)
     if counted and messages != queued and state.name != "in use":
         lost, unqueued = compare_counts(opened)
         damage += lost

@@ -345,7 +345,9 @@ class GroupEngine(ProgressEngine):
         if name not in self.groups:
             raise GroupNotFoundError(f"{self.path}: no group {shown(name)}")
         if self._has_consumers(name):
-            raise StoreError(f"{self.path}: the group {name!r} has consumers that are not closed")
+            raise StoreError(
+                f"{self.path}: the group {name!r} has consumers that are open: close them first"
+            )
         self._groups.remove(name)
         if offsets and self._progress.forget(group=name):
             self._progress.save()

@@ -6,19 +6,23 @@ Source: ``store/DefaultMessageStore.java recover``, ``start``; ``store/ConsumeQu
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
+from rmqstore.errors import StoreError
 from rmqstore.newer import find_newer
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.start_files import FileSizes, listed, relative
 from rmqstore.offline.walk import UNIT_BYTES
 from rmqstore.regular import open_regular
+from rmqstore.times import format_millis
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -33,6 +37,8 @@ _RECORD_START = struct.Struct(">ii")  # size, magic
 _MAGIC = -626843481
 _V6_FLAG = 1 << 4
 _SYS_FLAG_AT, _STORE_TIME_AT, _V6_MORE = 36, 56, 12
+_WATERMARK_AT, _WATERMARK = 2048, struct.Struct(">i")  # ours, 0 in a broker's checkpoint
+_AHEAD_MS = 86_400_000  # times later than this are not those of a checkpoint
 _MARGIN_MS = 3000  # of StoreCheckpoint.getMinTimestamp
 _RECOVERED_FILES = 3
 _BEHIND_LINE = (
@@ -63,6 +69,8 @@ def loss_findings(
     yield from ends.findings(from_file if killed else ends.dispatched)
     if killed:
         yield from _index_files(root, times[2], from_file)
+    else:
+        yield from _newer_checkpoint(opened, root, max(times[:2]))
     for newer in find_newer(os.fspath(root)):
         yield Finding("warn", "newer-format", newer.place, None, str(newer))
 
@@ -243,6 +251,36 @@ def _read_path(path: str | Path, form: struct.Struct, at: int = 0) -> tuple[int,
 
 def _checkpoint(root: Path) -> tuple[int, ...]:
     return _read_path(root / paths.CHECKPOINT, _TIMES)
+
+
+def _newer_checkpoint(opened: MessageStore, root: Path, noted: int) -> Iterator[Finding]:
+    """Return the checkpoint of a closed store that names a later time than the log has.
+
+    No more than a warning: where the clock was set back, retention may have taken the record that
+    it names. Where there is a watermark, opening has compared the ends by it.
+    """
+    end = opened.recovery.log_end
+    marked = any(_read_path(root / paths.CHECKPOINT, _WATERMARK, _WATERMARK_AT))
+    if marked or noted > time.time() * 1000 + _AHEAD_MS:
+        return
+    if any(one.kind == "damaged" and one.stop >= end for one in opened.recovery.ranges):
+        return
+    newest = 0
+    for queue in (queue for topic in opened.topics.values() for queue in topic.values()):
+        with contextlib.suppress(StoreError, OSError, LookupError):
+            newest = max(newest, queue[-1].store_timestamp)
+        if newest >= noted:
+            return
+    # The newest may be in front, where the clock was set back: seldom, so all of it is read.
+    found = opened.scan(on_corruption="skip", on_removed="skip")
+    newest = max((one.store_timestamp for one in found), default=0)
+    if 0 < newest < noted:
+        message = (
+            f"names a message stored at {format_millis(noted)}, and the newest in the log is of "
+            f"{format_millis(newest)}: files may be missing at the log's end, with queues and "
+            "index: compare with a copy; or the clock was set back since"
+        )
+        yield Finding("warn", "checkpoint", paths.CHECKPOINT, None, message)
 
 
 def _abnormal_start(log: list[tuple[int, str]], times: tuple[int, ...]) -> int:

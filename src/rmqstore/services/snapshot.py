@@ -423,4 +423,8 @@ def _watermark(root: Path) -> tuple[bytes, int]:
                 assert isinstance(dispatched, int)
                 return page, dispatched
         time.sleep(_TRY_SECONDS)
-    raise StoreCorruptError(str(root / paths.CHECKPOINT), _WATERMARK_AT, "holds no watermark")
+    raise StoreCorruptError(
+        str(root / paths.CHECKPOINT),
+        _WATERMARK_AT,
+        "holds no watermark; flush or close the store to have it written, and try again",
+    )

@@ -209,3 +209,23 @@ def test_sizes_of_index_files_in_a_broker_conf(root: Path, tmp_path: Path) -> No
     assert done.exit_code == 4
     assert "lose data: index/" in done.stderr
     assert "maxHashSlotNum is 20, and the files have " in done.stderr
+
+
+@pytest.mark.parametrize(("first", "count"), [(3, 1), (5, 9), (1, 28)])
+def test_zeros_within_a_queue_file(root: Path, first: int, count: int) -> None:
+    """The ends of each file are good, so that opening does not look between them."""
+    file = max((root / "consumequeue" / "T" / "0").iterdir(), key=lambda path: path.name == FIRST)
+    assert file.name == FIRST
+    count = min(count, 19 - first)
+    with file.open("r+b") as opened:
+        opened.seek(20 * first)
+        opened.write(bytes(20 * count))
+    done = run("info", root, "-o", "jsonl")
+    assert done.exit_code == 4
+    [damage] = json.loads(done.stdout)["damage"]
+    assert damage.startswith(f"{count} entr")
+    assert f"of consumequeue/T/0 {'is' if count == 1 else 'are'} zeroed" in damage
+    assert f"the first at queue offset {first}: " in damage
+    with rmqstore.open(root, "r+", verify="full"):
+        pass
+    assert run("info", root).exit_code == 0
