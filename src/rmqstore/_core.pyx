@@ -65,7 +65,7 @@ from rmqstore._native.base.faults cimport (
 )
 from rmqstore._native.base.java_string cimport (
     JAVA_REPLACEMENT, java_abs_hash, java_decode_utf8, java_hash_code,
-    java_hash_utf8, java_load_8, utf8_error,
+    java_hash_utf8, java_load_4, java_load_8, utf8_error,
 )
 from rmqstore._native.format.layout cimport *
 from rmqstore._native.base.mapping_guard cimport (

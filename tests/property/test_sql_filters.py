@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore import FilterError, _core
+import rmqstore
+from rmqstore import FilterError, StoreConfig, _core
+from rmqstore._core import PullFilter
 from support import sql_oracle
 from support.sql_texts import Texts
 
@@ -74,3 +78,51 @@ def test_many_filters() -> None:
         assert found == expected(text, stored), (text, stored)
         counts[found] += 1
     assert min(counts.values()) > 150
+
+
+def as_properties(stored: bytes) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in sql_oracle.properties(stored).items()
+        if "\x01" not in value and not name.isupper()
+    }
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_filters_whose_work_takes_many_looks(seed: int, tmp_path: Path) -> None:
+    """Each message ends a look: what is found in all of them is what the evaluator finds."""
+    source = random.Random(seed)
+    texts = Texts(source)
+    costly = " AND TRUE" * 350_000
+    kept = []
+    with rmqstore.open(tmp_path / "store", "a", config=StoreConfig.small()) as store:
+        while len(kept) < 30:
+            properties = as_properties(good_utf8(texts.stored()))
+            try:
+                store.put("t", b"x", queue_id=0, uniq_key=False, properties=properties)
+            except ValueError:  # a name or a value that no message may have
+                continue
+            kept.append(properties)
+        tried = 0
+        while tried < 4:
+            sql = f"({texts.expression()})"
+            try:
+                expression = sql_oracle.compiled(sql)
+            except sql_oracle.Refused:
+                continue
+            wanted = [
+                n for n, properties in enumerate(kept) if sql_oracle.matches(expression, properties)
+            ]
+            sql += costly
+            got = store.get("t", 0, 0, 1000, sql=sql)
+            assert [message.queue_offset for message in got.messages] == wanted, sql[:200]
+            assert got.next_offset == len(kept)
+            scan = store.scan("t", columns=["queue_offset"], sql=sql)
+            assert scan.to_table()["queue_offset"].to_pylist() == wanted
+            made, found = PullFilter(None, sql), []
+            for offset in range(len(kept)):
+                _, following, _, _, count, _ = store._pull("t", 0, offset, 32, 1 << 18, made)
+                assert following == offset + 1
+                found += [offset] * count
+            assert found == wanted
+            tried += bool(wanted) or source.random() < 0.1

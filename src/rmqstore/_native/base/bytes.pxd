@@ -106,3 +106,10 @@ cdef extern from *:
 cdef extern from "<stdint.h>":
     const int64_t INT64_MOST "INT64_MAX"
     const int64_t INT64_LEAST "INT64_MIN"
+
+
+cdef inline uint64_t mixed_64(uint64_t z) noexcept nogil:
+    """splitmix64's mixing: each bit of the result depends on all."""
+    z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
+    return z ^ (z >> 31)

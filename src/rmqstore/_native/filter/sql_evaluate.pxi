@@ -5,23 +5,28 @@
 
 cdef struct SqlRun:
     const SqlProgram *program    # NULL: everything passes
-    SqlValue *properties         # by the number of the name
     SqlValue *stack
+    SqlString *properties        # by the number of the name
+    SqlString *literals
 
 
 cdef int64_t sql_run_init(SqlRun *run, const SqlProgram *program) noexcept nogil:
     """Memory for evaluations of a program, which must outlive it: 0 or E_NO_MEMORY."""
-    run.properties = <SqlValue *>malloc(
-        <size_t>(program.names.count + program.depth_most) * sizeof(SqlValue))
-    if run.properties == NULL:
+    run.stack = <SqlValue *>malloc(
+        <size_t>program.depth_most * sizeof(SqlValue)
+        + <size_t>(program.names.count + program.string_count) * sizeof(SqlString))
+    if run.stack == NULL:
         return E_NO_MEMORY
-    run.stack = run.properties + program.names.count
+    run.properties = <SqlString *>(run.stack + program.depth_most)
+    run.literals = run.properties + program.names.count
+    if program.string_count:
+        memcpy(run.literals, program.strings, <size_t>program.string_count * sizeof(SqlString))
     run.program = program
     return 0
 
 
 cdef void sql_run_free(SqlRun *run) noexcept nogil:
-    free(run.properties)
+    free(run.stack)
     memset(run, 0, sizeof(SqlRun))
 
 
@@ -133,7 +138,12 @@ cdef bint sql_run_steps(const SqlRun *run) noexcept nogil:
         at += 1
         if op == STEP_NAME:
             top += 1
-            top[0] = run.properties[step.at]
+            top.string = &run.properties[step.at]
+            top.type = VALUE_NULL if top.string.text == NULL else VALUE_TEXT
+        elif op == STEP_STRING:
+            top += 1
+            top.string = &run.literals[step.at]
+            top.type = VALUE_TEXT
         elif op == STEP_CONSTANT:
             top += 1
             top[0] = program.constants[step.at]
@@ -156,7 +166,8 @@ cdef bint sql_run_steps(const SqlRun *run) noexcept nogil:
             sql_join(top, top + 1, op == STEP_OR)
         elif op == STEP_IN or op == STEP_NOT_IN:
             if top.type != VALUE_NULL:
-                set_bool(top, is_in_list(&program.lists[step.at], top) != (op == STEP_NOT_IN))
+                set_bool(top, is_in_list(&program.lists[step.at], top.string)
+                         != (op == STEP_NOT_IN))
         elif op == STEP_CAST:
             if top.type != VALUE_NULL:
                 set_bool(top, False)
@@ -177,17 +188,21 @@ cdef bint sql_run_steps(const SqlRun *run) noexcept nogil:
 
 
 cdef bint sql_matches(const SqlRun *run, const char *properties, int64_t length) noexcept nogil:
-    """Whether a record with these properties passes: one walk over them for all names."""
+    """Whether a record with these properties passes: one walk over them for all names.
+
+    Each step runs once at most, and each property is converted once: together they cost no more
+    than the expression and the properties are long.
+    """
     cdef const SqlProgram *program = run.program
     cdef Property entry
     cdef int64_t at = 0
     cdef int64_t i
     for i in range(program.names.count):
-        run.properties[i].type = VALUE_NULL
+        run.properties[i].text = NULL
     while program.names.count and property_next(properties, length, &at, &entry):
         i = text_set_find(&program.names, entry.name, entry.name_length)
         if i >= 0:
-            run.properties[i].type = VALUE_TEXT
             run.properties[i].text = entry.value
-            run.properties[i].length = <int32_t>entry.value_length
+            run.properties[i].length = entry.value_length
+            run.properties[i].known = 0
     return sql_run_steps(run)

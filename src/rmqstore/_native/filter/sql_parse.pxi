@@ -136,9 +136,10 @@ cdef int64_t sql_read_operand(SqlParser *parser) noexcept nogil:
 
 cdef int64_t sql_in(SqlParser *parser, int32_t op) noexcept nogil:
     """IN, which is at hand, with its list."""
-    cdef SqlValue value
+    cdef const char *text
     cdef TextSet *texts
     cdef int64_t number
+    cdef int64_t length = 0
     if sql_operand(parser, 0).kind != OPERAND_NAME:
         return sql_refuse(parser, "a value that is no property has no IN",
                           sql_operand(parser, 0).start)
@@ -154,8 +155,8 @@ cdef int64_t sql_in(SqlParser *parser, int32_t op) noexcept nogil:
         sql_next(parser)
         if parser.token.kind != TOKEN_TEXT:
             return sql_expected(parser, "a text in single quotes")
-        sql_quoted(parser, &value)
-        if text_set_add(texts, value.text, value.length) < 0:
+        text = sql_quoted(parser, &length)
+        if text_set_add(texts, text, length) < 0:
             parser.status = E_NO_MEMORY
             return parser.status
         sql_next(parser)

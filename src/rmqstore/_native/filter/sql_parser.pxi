@@ -157,7 +157,7 @@ cdef int64_t sql_number(SqlParser *parser, SqlValue *value) noexcept nogil:
     return 0
 
 
-cdef void sql_quoted(SqlParser *parser, SqlValue *value) noexcept nogil:
+cdef const char *sql_quoted(SqlParser *parser, int64_t *length) noexcept nogil:
     """The text at hand: two quotes in it are one of it."""
     cdef const char *at = parser.text.data + parser.token.start + 1
     cdef const char *stop = parser.text.data + parser.token.stop - 1
@@ -170,9 +170,8 @@ cdef void sql_quoted(SqlParser *parser, SqlValue *value) noexcept nogil:
             break
         program_text(parser.program, at, quote + 1 - at)
         at = quote + 2
-    value.type = VALUE_TEXT
-    value.text = begin
-    value.length = <int32_t>(parser.program.text + parser.program.text_length - begin)
+    length[0] = parser.program.text + parser.program.text_length - begin
+    return begin
 
 
 cdef int64_t sql_name(SqlParser *parser) noexcept nogil:
@@ -193,9 +192,11 @@ cdef int64_t sql_literal(SqlParser *parser) noexcept nogil:
     cdef SqlValue value
     cdef int32_t kind = OPERAND_NUMBER
     cdef int64_t number
+    cdef int64_t length = 0
+    cdef const char *text = NULL
     memset(&value, 0, sizeof(SqlValue))
     if parser.token.kind == TOKEN_TEXT:
-        sql_quoted(parser, &value)
+        text = sql_quoted(parser, &length)
         kind = OPERAND_TEXT
     elif parser.token.kind == TOKEN_NULL:
         value.type = VALUE_NULL
@@ -206,9 +207,12 @@ cdef int64_t sql_literal(SqlParser *parser) noexcept nogil:
         kind = OPERAND_BOOL
     elif sql_number(parser, &value) < 0:
         return parser.status
-    number = program_constant(parser.program, &value)
+    if kind == OPERAND_TEXT:
+        number = program_string(parser.program, text, length)
+    else:
+        number = program_constant(parser.program, &value)
     if number < 0:
         parser.status = number
         return number
-    sql_step(parser, STEP_CONSTANT, number, 1)
+    sql_step(parser, STEP_STRING if kind == OPERAND_TEXT else STEP_CONSTANT, number, 1)
     return sql_push_operand(parser, kind, number, parser.token.start)

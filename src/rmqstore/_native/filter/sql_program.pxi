@@ -12,6 +12,7 @@ cdef enum:
     VALUE_TEXT
 
     STEP_CONSTANT                # push constant ``at``
+    STEP_STRING                  # push string ``at``, a literal
     STEP_NAME                    # push the property of name ``at``
     STEP_CAST                    # a property as a condition: false, or unknown where it is none
     STEP_NEGATE
@@ -36,12 +37,28 @@ cdef enum:
     STEP_SKIP_TRUE               # OR
     STEP_OR
 
+    # Conversions of a string that were made, and what they have found.
+    STRING_LITERAL = 1           # of the expression: lasts as long as the run
+    STRING_WHOLE = 2             # whether it is a long was found out
+    STRING_IS_WHOLE = 4
+    STRING_REAL = 8
+    STRING_IS_REAL = 16
+    STRING_HASHED = 32
+
+# A property of the message at hand or a literal, with each conversion made once.
+cdef struct SqlString:
+    const char *text             # NULL: there is no such property
+    int64_t length
+    int64_t known                # STRING_...
+    int64_t whole
+    double real
+    uint64_t hash                # of the characters that Java sees
+
 cdef struct SqlValue:
-    int32_t type
-    int32_t length               # of the text
+    int64_t type
     int64_t number               # also of a boolean
     double real
-    const char *text
+    SqlString *string            # of a text
 
 cdef struct SqlStep:
     int32_t op
@@ -51,14 +68,17 @@ cdef struct SqlProgram:
     SqlStep *steps
     int64_t count
     int64_t room
-    SqlValue *constants
+    SqlValue *constants          # but texts
     int64_t constant_count
     int64_t constant_room
+    SqlString *strings
+    int64_t string_count
+    int64_t string_room
     TextSet *lists               # of IN
     int64_t list_count
     int64_t list_room
     TextSet names                # of properties
-    char *text                   # what names, constants and lists point into
+    char *text                   # what names, strings and lists point into
     int64_t text_length
     int64_t depth                # of the stack after the last step
     int64_t depth_most
@@ -71,9 +91,22 @@ cdef void program_free(SqlProgram *program) noexcept nogil:
     free(program.lists)
     free(program.steps)
     free(program.constants)
+    free(program.strings)
     free(program.text)
     text_set_free(&program.names)
     memset(program, 0, sizeof(SqlProgram))
+
+
+cdef int64_t program_bytes(const SqlProgram *program, int64_t length) noexcept nogil:
+    """Memory that a program takes whose expression has that length."""
+    cdef int64_t i
+    cdef int64_t bytes = length + text_set_bytes(&program.names)
+    for i in range(program.list_count):
+        bytes += text_set_bytes(&program.lists[i])
+    return bytes + program.room * <int64_t>sizeof(SqlStep) \
+        + program.constant_room * <int64_t>sizeof(SqlValue) \
+        + program.string_room * <int64_t>sizeof(SqlString) \
+        + program.list_room * <int64_t>sizeof(TextSet)
 
 
 cdef const char *program_text(
@@ -116,6 +149,25 @@ cdef int64_t program_constant(SqlProgram *program, const SqlValue *value) noexce
     program.constants[program.constant_count] = value[0]
     program.constant_count += 1
     return program.constant_count - 1
+
+
+cdef int64_t program_string(
+    SqlProgram *program, const char *text, int64_t length,
+) noexcept nogil:
+    """Add a string, which lasts as long as the program: its number, or E_NO_MEMORY."""
+    cdef SqlString *string
+    cdef SqlString *grown = <SqlString *>array_with_room(
+        program.strings, &program.string_room, program.string_count, sizeof(SqlString))
+    if grown == NULL:
+        return E_NO_MEMORY
+    program.strings = grown
+    string = &grown[program.string_count]
+    memset(string, 0, sizeof(SqlString))
+    string.text = text
+    string.length = length
+    string.known = STRING_LITERAL
+    program.string_count += 1
+    return program.string_count - 1
 
 
 cdef int64_t program_list(SqlProgram *program) noexcept nogil:

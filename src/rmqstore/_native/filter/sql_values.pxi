@@ -4,56 +4,116 @@
 #
 # Source: filter/expression/ComparisonExpression.java __compare
 
-cdef bint java_text_same(const SqlValue *one, const SqlValue *other) noexcept nogil:
-    """``String.equals`` of the two as Java decodes them."""
-    cdef const unsigned char *a = <const unsigned char *>one.text
-    cdef const unsigned char *b = <const unsigned char *>other.text
+cdef enum:
+    CHARACTER_BYTES = 4          # at most, of UTF-8 that becomes one
+    STRING_SHORT = 64            # compared without its hash
+
+
+cdef bint java_text_same(
+    const char *one, int64_t one_length, const char *other, int64_t other_length,
+) noexcept nogil:
+    """``String.equals`` of the two as Java decodes them; costs as much as the shorter one."""
+    cdef const unsigned char *a = <const unsigned char *>one
+    cdef const unsigned char *b = <const unsigned char *>other
     cdef int64_t i = 0
     cdef int64_t j = 0
     cdef uint32_t code_a = 0
     cdef uint32_t code_b = 0
-    if one.length == other.length and memcmp(a, b, <size_t>one.length) == 0:
+    if one_length == other_length and memcmp(a, b, <size_t>one_length) == 0:
         return True
-    if utf8_error(one.text, one.length) < 0 and utf8_error(other.text, other.length) < 0:
+    if one_length > CHARACTER_BYTES * other_length or other_length > CHARACTER_BYTES * one_length:
         return False
-    while i < one.length and j < other.length:
-        i += java_decode_utf8(a + i, one.length - i, &code_a)
-        j += java_decode_utf8(b + j, other.length - j, &code_b)
+    if utf8_error(one, one_length) < 0 and utf8_error(other, other_length) < 0:
+        return False
+    while i < one_length and j < other_length:
+        i += java_decode_utf8(a + i, one_length - i, &code_a)
+        j += java_decode_utf8(b + j, other_length - j, &code_b)
         if code_a != code_b:
             return False
-    return i == one.length and j == other.length
+    return i == one_length and j == other_length
 
 
-cdef bint is_in_list(const TextSet *texts, const SqlValue *value) noexcept nogil:
-    cdef SqlValue each
-    cdef int64_t i
-    if text_set_find(texts, value.text, value.length) >= 0:
+cdef uint64_t string_code(SqlString *string) noexcept nogil:
+    """Hash of the characters, once: texts that Java takes for the same have the same."""
+    cdef int64_t at = 0
+    cdef uint32_t code = 0
+    if not string.known & STRING_HASHED:
+        string.known |= STRING_HASHED
+        string.hash = topic_hash_seed
+        while at < string.length:
+            at += java_decode_utf8(
+                <const unsigned char *>string.text + at, string.length - at, &code)
+            string.hash = (string.hash ^ code) * <uint64_t>0x9E3779B97F4A7C15
+            string.hash ^= string.hash >> 32
+    return string.hash
+
+
+cdef bint strings_same(SqlString *one, SqlString *other) noexcept nogil:
+    """``String.equals``; a long text is walked once, however often it is compared."""
+    if one.text == other.text and one.length == other.length:
         return True
-    if utf8_error(value.text, value.length) < 0:
+    if min(one.length, other.length) > STRING_SHORT and string_code(one) != string_code(other):
+        return False
+    if not java_text_same(one.text, one.length, other.text, other.length):
+        return False
+    # From now on they are one text; a literal is there for longer than a message.
+    if not other.known & STRING_LITERAL:
+        other[0] = one[0]
+    elif not one.known & STRING_LITERAL:
+        one[0] = other[0]
+    return True
+
+
+cdef bint is_in_list(const TextSet *texts, const SqlString *string) noexcept nogil:
+    cdef int64_t i
+    if text_set_find(texts, string.text, string.length) >= 0:
+        return True
+    if string.length > CHARACTER_BYTES * texts.longest or utf8_error(
+            string.text, string.length) < 0:
         return False
     for i in range(texts.count):
-        each.text = texts.texts[i]
-        each.length = <int32_t>texts.lengths[i]
-        if java_text_same(&each, value):
+        if java_text_same(texts.texts[i], texts.lengths[i], string.text, string.length):
             return True
     return False
+
+
+cdef bint string_is_whole(SqlString *string) noexcept nogil:
+    """``Long.valueOf``, once: whether it is one, which is then in ``whole``."""
+    if not string.known & STRING_WHOLE:
+        string.known |= STRING_WHOLE
+        if java_integer(string.text, string.length, INT64_LEAST, INT64_MOST, &string.whole):
+            string.known |= STRING_IS_WHOLE
+    return string.known & STRING_IS_WHOLE != 0
+
+
+cdef bint string_is_real(SqlString *string) noexcept nogil:
+    """``Double.valueOf``, once: whether it is one, which is then in ``real``."""
+    if not string.known & STRING_REAL:
+        string.known |= STRING_REAL
+        if java_double(string.text, string.length, &string.real):
+            string.known |= STRING_IS_REAL
+    return string.known & STRING_IS_REAL != 0
 
 
 cdef inline double sql_real(const SqlValue *value) noexcept nogil:
     return value.real if value.type == VALUE_DOUBLE else <double>value.number
 
 
-cdef bint sql_text_as(const SqlValue *text, int32_t type, SqlValue *into) noexcept nogil:
+cdef bint sql_text_as(SqlString *string, int64_t type, SqlValue *into) noexcept nogil:
     """``valueOf`` of a type: False where Java raises."""
     into.type = type
-    if type == VALUE_INT:
-        return java_integer(text.text, text.length, INT32_MIN, INT32_MAX, &into.number)
-    if type == VALUE_LONG:
-        return java_integer(text.text, text.length, INT64_LEAST, INT64_MOST, &into.number)
     if type == VALUE_DOUBLE:
-        return java_double(text.text, text.length, &into.real)
-    into.number = text.length == 4 and is_word(text.text, 4, b"true")
-    return True
+        if not string_is_real(string):
+            return False
+        into.real = string.real
+        return True
+    if type == VALUE_BOOL:
+        into.number = string.length == 4 and is_word(string.text, 4, b"true")
+        return True
+    if not string_is_whole(string):
+        return False
+    into.number = string.whole
+    return type == VALUE_LONG or INT32_MIN <= into.number <= INT32_MAX
 
 
 cdef bint sql_compare(const SqlValue *left, const SqlValue *right, int *answer) noexcept nogil:
@@ -64,14 +124,14 @@ cdef bint sql_compare(const SqlValue *left, const SqlValue *right, int *answer) 
     cdef SqlValue converted
     answer[0] = -1
     if left.type == VALUE_TEXT and right.type == VALUE_TEXT:
-        answer[0] = 0 if java_text_same(left, right) else 1
+        answer[0] = 0 if strings_same(left.string, right.string) else 1
         return True
     if right.type == VALUE_TEXT:
-        if left.type == VALUE_BOOL or not sql_text_as(right, left.type, &converted):
+        if left.type == VALUE_BOOL or not sql_text_as(right.string, left.type, &converted):
             return False
         right = &converted
     elif left.type == VALUE_TEXT:
-        if not sql_text_as(left, right.type, &converted):
+        if not sql_text_as(left.string, right.type, &converted):
             return False
         left = &converted
     if (left.type == VALUE_BOOL) != (right.type == VALUE_BOOL):
@@ -87,12 +147,9 @@ cdef bint sql_compare_ordered(
     const SqlValue *left, const SqlValue *right, int *answer,
 ) noexcept nogil:
     """As sql_compare for < and >: two texts are compared as numbers."""
-    cdef double a = 0
-    cdef double b = 0
     if left.type == VALUE_TEXT and right.type == VALUE_TEXT:
-        if not java_double(left.text, left.length, &a) \
-                or not java_double(right.text, right.length, &b):
+        if not string_is_real(left.string) or not string_is_real(right.string):
             return False
-        answer[0] = java_compare_doubles(a, b)
+        answer[0] = java_compare_doubles(left.string.real, right.string.real)
         return True
     return sql_compare(left, right, answer)

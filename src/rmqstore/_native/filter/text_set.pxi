@@ -8,6 +8,7 @@ cdef enum:
 cdef struct TextSet:
     int64_t count
     int64_t room
+    int64_t longest              # length of one
     const char **texts
     int64_t *lengths
     int32_t *slots               # numbers, -1 where there is none; NULL while there are few
@@ -20,6 +21,8 @@ cdef inline int64_t text_set_find(
     """The number of a text, -1 if it is not there."""
     cdef int64_t i
     cdef uint32_t slot
+    if length > among.longest:               # and not hashed
+        return -1
     if among.slots == NULL:
         for i in range(among.count):
             if among.lengths[i] == length and memcmp(among.texts[i], text, <size_t>length) == 0:
@@ -85,10 +88,17 @@ cdef int64_t text_set_add(TextSet *into, const char *text, int64_t length) noexc
     number = into.count
     into.texts[number] = text
     into.lengths[number] = length
+    into.longest = max(into.longest, length)
     into.count += 1
     if into.slots != NULL:
         text_set_enter(into, number)
     return number
+
+
+cdef int64_t text_set_bytes(const TextSet *of) noexcept nogil:
+    """Memory that it takes, besides the texts."""
+    return of.room * <int64_t>(sizeof(char *) + sizeof(int64_t)) + (
+        0 if of.slots == NULL else (of.mask + 1) * <int64_t>sizeof(int32_t))
 
 
 cdef void text_set_free(TextSet *of) noexcept nogil:

@@ -11,6 +11,8 @@ cdef bint fuzz_program_sound(const SqlProgram *program) noexcept nogil:
             most = program.names.count
         elif step.op == STEP_CONSTANT:
             most = program.constant_count
+        elif step.op == STEP_STRING:
+            most = program.string_count
         elif step.op == STEP_IN or step.op == STEP_NOT_IN:
             most = program.list_count
         elif step.op in (STEP_SKIP_NULL, STEP_SKIP_FALSE, STEP_SKIP_TRUE, STEP_BETWEEN_LOW,

@@ -3,12 +3,13 @@
 # Source: common/filter/FilterAPI.java buildSubscriptionData, filter/SqlFilter.java
 
 cdef enum:
-    SQL_KEPT = 64                # compiled expressions that are kept for the next use
-    SQL_KEPT_BYTES = 4096        # longer ones are not
+    SQL_KEPT_BYTES = 32 << 20    # of compiled expressions that are kept for the next use
+    SQL_KEPT_OWN = 512           # bytes of what keeps one, besides its steps
 
 # Signs of other languages; a tag may have spaces, and so may any other sign within a word.
 cdef object NO_TAG = compile_pattern(r"\||&&|(?<= )[<>=!]{1,2}(?= )")
 cdef dict SQL_FILTERS = {}
+cdef int64_t sql_filter_bytes = 0
 
 
 @cython.final
@@ -16,6 +17,7 @@ cdef class SqlFilter:
     """A compiled SQL92 filter; never changed."""
 
     cdef SqlProgram program
+    cdef int64_t bytes
 
     def __dealloc__(self):
         program_free(&self.program)
@@ -98,11 +100,25 @@ cdef SqlFilter sql_filter(object sql):
         raise sql_error(&parser, sql)
     if rc < 0:
         raise MemoryError()
-    if length <= SQL_KEPT_BYTES:
-        if len(SQL_FILTERS) >= SQL_KEPT:
-            SQL_FILTERS.clear()
-        SQL_FILTERS[sql] = made
+    made.bytes = SQL_KEPT_OWN + program_bytes(&made.program, length)
+    keep_sql_filter(sql, made)
     return made
+
+
+cdef int keep_sql_filter(object sql, SqlFilter made) except -1:
+    """Keep a compiled expression; the oldest ones make room for it."""
+    global sql_filter_bytes
+    cdef SqlFilter oldest
+    if made.bytes > SQL_KEPT_BYTES:
+        return 0
+    while SQL_FILTERS and sql_filter_bytes + made.bytes > SQL_KEPT_BYTES:
+        oldest = SQL_FILTERS.pop(next(iter(SQL_FILTERS)))
+        sql_filter_bytes -= oldest.bytes
+    oldest = SQL_FILTERS.get(sql)
+    if oldest is None:                       # nobody else has compiled it meanwhile
+        SQL_FILTERS[sql] = made
+        sql_filter_bytes += made.bytes
+    return 0
 
 
 cdef object sql_error(SqlParser *parser, object sql):

@@ -76,19 +76,28 @@ cdef object get_from_queue(
             with nogil:
                 wait_for_earlier_puts(store)
             queue = find_queue(store, topic, queue_id)
-        with nogil:
-            rc = get_messages(store, queue, min(first, INT64_MOST >> 1), most, most_bytes,
-                              &filter, &got)
-        if rc < 0:
-            got_clear(&got)
-            raise read_error(engine, store, rc, &got)
+        while True:                          # in slices, to handle signals and closing
+            with nogil:
+                rc = get_messages(store, queue, min(first, INT64_MOST >> 1), most, most_bytes,
+                                  &filter, &got)
+            if rc < 0:
+                raise read_error(engine, store, rc, &got)
+            if not got.paused:
+                break
+            PyErr_CheckSignals()
+            store_leave(store)
+            store = NULL
+            store = engine.entered()
         if got.count == 0 and got.status >= GET_OFFSET_OVERFLOW_BADLY \
                 and got.status != GET_OFFSET_TOO_SMALL and dispatch_is_stalled(store):
-            got_clear(&got)
             raise stalled_error(store, engine._path)
         count_get(&store.figures, got.count, coarse_ns() - started)
+    except BaseException:
+        got_clear(&got)
+        raise
     finally:
-        store_leave(store)
+        if store != NULL:
+            store_leave(store)
         filter_free(&filter)
     return types.GetResult(STATUSES[got.status], got_messages(engine, &got, topic),
                            got.next_offset, got.min_offset, got.max_offset)

@@ -49,12 +49,24 @@ cdef extern from *:
     void store_room "store_pointer"(int64_t *at, int64_t value) noexcept nogil
 
 
+cdef uint64_t topic_hash_seed = 0
+
+
 cdef inline uint32_t topic_hash(const char *name, int64_t length) noexcept nogil:
-    cdef uint32_t hash = 2166136261
+    """Seeded per process: clients choose topics, properties and what filters name."""
+    cdef uint64_t state = topic_hash_seed + <uint64_t>length
+    cdef uint64_t rest = 0
     cdef int64_t i
-    for i in range(length):
-        hash = (hash ^ <unsigned char>name[i]) * 16777619
-    return hash ^ (hash >> 15)
+    while length >= 8:
+        state = mixed_64(state ^ java_load_8(name))
+        name += 8
+        length -= 8
+    if length >= 4:
+        rest = java_load_4(name) | java_load_4(name + length - 4) << 32
+    else:
+        for i in range(length):
+            rest = rest << 8 | <unsigned char>name[i]
+    return <uint32_t>mixed_64(state ^ rest)
 
 
 cdef int64_t topic_table_init(

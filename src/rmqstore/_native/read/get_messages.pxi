@@ -24,10 +24,14 @@ cdef struct Got:
     int64_t next_offset
     int64_t min_offset
     int64_t max_offset
+    int64_t stop                 # queue offset up to which is looked
+    int64_t bytes                # of the records found
     int64_t bad_offset           # log offset of a record that did not check
     Queue *queue                 # the one read; NULL: none
     MappedFile *ext_near         # the ext file read last
     bint unit_is_bad             # it points elsewhere; bad_offset is its byte in the queue
+    bint paused                  # the filter has worked enough: call again to go on from there
+    bint removed                 # a record was, which is passed over
     bint at_once                 # do not wait for earlier puts: set by the caller
     bint head_asked              # earlier puts were waited for, or the files refreshed
     int64_t field
@@ -57,11 +61,12 @@ cdef void got_clear(Got *got) noexcept nogil:
 
 cdef int64_t get_messages(
     Store *store, Queue *queue, int64_t offset, int64_t max_messages, int64_t max_bytes,
-    const MessageFilter *filter, Got *got,
+    MessageFilter *filter, Got *got,
 ) noexcept nogil:
     """Fill ``got``; 0, or E_CORRUPT with ``got.bad_offset`` and ``got.field``, or another status.
 
-    ``queue`` NULL means an unknown queue.
+    ``queue`` NULL means an unknown queue.  Where ``got.paused`` is set, the result is one of fewer
+    units; called again with the same arguments it goes on.
     """
     cdef MappedFile *near = NULL
     cdef int64_t rc = get_each(
@@ -74,7 +79,7 @@ cdef int64_t get_messages(
 
 cdef int64_t get_each(
     Store *store, MappedFile **near, Queue *queue, int64_t offset, int64_t max_messages,
-    int64_t max_bytes, const MessageFilter *filter, Got *got,
+    int64_t max_bytes, MessageFilter *filter, Got *got,
 ) noexcept nogil:
     """As get_messages; ``near``: the log's file that was read last, which the caller releases."""
     cdef Slice units
@@ -82,21 +87,25 @@ cdef int64_t get_each(
     cdef Found found
     cdef int64_t at, rc, i
     cdef int64_t n = 0
-    cdef int64_t bytes = 0
-    cdef int64_t stop = INT64_MOST
-    cdef bint removed = False
-    rc = queue_bounds(store, queue, offset + max_messages, got)
-    if rc < 0 or got.status != GET_FOUND:
-        return rc
-    if not get_offset_inside(offset, got):
-        return 0
-    if filter.active:
-        stop = offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES
-    at = offset
-    while at < stop and got.count < max_messages:
+    if got.paused:
+        got.paused = False
+        got.status = GET_FOUND
+        at = got.next_offset
+    else:
+        rc = queue_bounds(store, queue, offset + max_messages, got)
+        if rc < 0 or got.status != GET_FOUND:
+            return rc
+        if not get_offset_inside(offset, got):
+            return 0
+        at = offset
+        got.stop = INT64_MOST
+        if filter.active:
+            got.stop = offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES
+    filter.work = 0
+    while at < got.stop and got.count < max_messages and not got.paused:
         if at >= got.max_offset and not queue_has_grown(store, queue, got):
             break
-        n = min(min(stop, got.max_offset) - at, <int64_t>GET_UNITS)
+        n = min(min(got.stop, got.max_offset) - at, <int64_t>GET_UNITS)
         if not filter.active:
             n = min(n, max_messages - got.count)
         n = queue_units(queue, at, n, &units)
@@ -117,13 +126,13 @@ cdef int64_t get_each(
             got.next_offset = got.max_offset
             return 0
         for i in range(n):
-            if got.count >= max_messages:
+            if got.count >= max_messages or got.paused:
                 break
             unit_read(units.data + i * UNIT_BYTES, &unit)
             if not unit_passes(&filter.tags, queue, &got.ext_near, unit.tags_code):
                 at += 1
                 continue
-            if got.count and bytes + unit.size > max_bytes:
+            if got.count and got.bytes + unit.size > max_bytes:
                 max_messages = got.count     # ends both loops
                 break
             if unit.size <= 0 and not store.writable:
@@ -135,11 +144,11 @@ cdef int64_t get_each(
                     get_ends_at(at, got)
                     return 0
             rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
-            if (rc == E_REMOVED or rc == E_NOT_FOUND) and not removed:
+            if (rc == E_REMOVED or rc == E_NOT_FOUND) and not got.removed:
                 if get_removed(store, queue, at, got):
                     slice_release(&units)
                     return 0
-                removed = True               # or its file was created just now
+                got.removed = True           # or its file was created just now
                 rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
             if rc == E_NOT_FOUND and not unit_is_inside(store, &unit):
                 got.field = FIELD_UNIT
@@ -155,7 +164,7 @@ cdef int64_t get_each(
                 slice_release(&units)
                 return rc
             if not filter.active or filter_passes(filter, found.slice.data, &found.record):
-                bytes += found.record.size
+                got.bytes += found.record.size
                 rc = got_add(got, &found)
                 if rc < 0:
                     slice_release(&found.slice)
@@ -164,6 +173,7 @@ cdef int64_t get_each(
             else:
                 slice_release(&found.slice)
             at += 1
+            got.paused = filter.work >= FILTER_WORK
         rc = slice_lost(&units)
         slice_release(&units)
         if rc < 0:
@@ -172,7 +182,7 @@ cdef int64_t get_each(
         queue_has_grown(store, queue, got)
     got.next_offset = at
     if got.count == 0:
-        got.status = GET_MESSAGE_WAS_REMOVING if removed else GET_NO_MATCHED_MESSAGE
+        got.status = GET_MESSAGE_WAS_REMOVING if got.removed else GET_NO_MATCHED_MESSAGE
     return 0
 
 

@@ -20,11 +20,8 @@ cdef struct Extents:
 
 
 cdef inline uint64_t offset_hash(int64_t offset) noexcept nogil:
-    """splitmix64's mixing, seeded per process."""
-    cdef uint64_t z = <uint64_t>offset * <uint64_t>0x9E3779B97F4A7C15 + offset_hash_seed
-    z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
-    return z ^ (z >> 31)
+    """Seeded per process."""
+    return mixed_64(<uint64_t>offset * <uint64_t>0x9E3779B97F4A7C15 + offset_hash_seed)
 
 
 cdef uint64_t offset_hash_seed = 0

@@ -19,7 +19,10 @@ cdef bint scan_batch_full(const Scan *scan) noexcept nogil:
 
 
 cdef int64_t scan_slice(Scan *scan) noexcept nogil:
-    """Add rows until the batch is full, a slice of the log is examined, or the scan ends."""
+    """Add rows until the batch is full, the scan ends, or a slice of the log is examined.
+
+    A slice ends where its filter has worked enough as well.
+    """
     cdef ScanSource *source = &scan.source
     cdef Batch *batch = &scan.batch
     cdef Record record
@@ -33,7 +36,8 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
             rc = scan_go_on(scan, rc)
         if rc < 0:
             return scan_failed(scan, rc)
-    while not scan.ended and examined < SLICE_BYTES:
+    scan.filter.messages.work = 0
+    while not scan.ended and examined < SLICE_BYTES and scan.filter.messages.work < FILTER_WORK:
         if scan_batch_full(scan):
             break
         if scan.waiting_data != NULL:

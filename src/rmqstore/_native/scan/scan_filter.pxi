@@ -34,7 +34,7 @@ cdef bint has_wanted_key(
 
 
 cdef bint scan_wants(
-    const ScanFilter *filter, const char *data, const Record *record,
+    ScanFilter *filter, const char *data, const Record *record,
 ) noexcept nogil:
     """Whether a checked record passes; fillers never do."""
     if record_is_filler(record):

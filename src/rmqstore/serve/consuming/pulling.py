@@ -36,7 +36,7 @@ _READ = 4  # PermName.PERM_READ
 _MOST_EXPRESSION = 64 << 10
 _LONGEST_HOLD = 3_600_000  # ms
 _HEAD = 8  # bytes of a frame before its header
-_KEPT = 256  # filters of requests that are kept for the next one
+_KEPT = 256  # filters by tags of requests, kept for the next one
 _KEPT_LENGTH = 4096
 _HELD_FIELDS = ("subscription", "expressionType")
 
@@ -165,12 +165,13 @@ def _own_filter(gateway: Gateway, pull: PullRequest) -> PullFilter | None:
             return kept[key]
         if len(expression) > _MOST_EXPRESSION:
             raise FilterError(f"an expression of {len(expression)} characters", 0)
-        found = Subscription(pull.topic, expression, kind).filter
+        subscription = Subscription(pull.topic, expression, kind)
+        found = subscription.filter
     except FilterError:
         raise _refused(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
         ) from None
-    if len(expression) <= _KEPT_LENGTH:
+    if subscription.is_tags and len(expression) <= _KEPT_LENGTH:
         if len(kept) >= _KEPT:
             kept.clear()
         kept[key] = found

@@ -93,7 +93,8 @@ class Subscription:
             elif not self.expression:
                 raise FilterError(f"Expression can't be null! {self.kind}", 0)
             else:
-                self._filter = PullFilter(None, self.expression)
+                # The core keeps what was compiled of SQL, within bounds that all share.
+                return PullFilter(None, self.expression)
             self._parsed = True
         return self._filter
 
