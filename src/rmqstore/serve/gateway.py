@@ -67,6 +67,9 @@ class Gateway:
         Closed as there were too many.
     stopping : bool
         Whether connections that come are closed at once.
+    unanswered : int
+        Bytes of requests that are answered later, and of answers that wait for the disk; also of
+        clients that are gone meanwhile.
     topics_made : int
         How many topics were made because a producer has sent to them.
     hot_sends : bool
@@ -107,10 +110,9 @@ class Gateway:
         self.log = logging.getLogger("rmqstore.serve")
         self.connections: set[Connection] = set()
         self.connecting: set[Connection] = set()
-        self.refused_connections = 0
+        self.refused_connections = self.unanswered = self._kept = 0
         self.stopping = False
         self.requests: Counter[int] = Counter()
-        self._kept = 0  # by all of them together
         self.handlers: dict[int, Handler] = dict(HANDLERS)
         self.rules: RequestRules | None = None
         self.closing: list[Callable[[], object]] = []
@@ -172,6 +174,11 @@ class Gateway:
         """Bytes of requests that are kept, of all connections."""
         return self._kept
 
+    @property
+    def unanswered_room(self) -> int:
+        """Bytes that requests may still take until they are answered; as many as any client has."""
+        return self.settings.limits.unanswered - self.unanswered
+
     def keeps(self, connection: Connection, kept: int) -> None:
         """Note what a connection keeps; of too much, the one with the most is closed."""
         self._kept += kept - connection.kept
@@ -229,7 +236,7 @@ class Gateway:
     ) -> None:
         """Count a request that is answered when a future is done; a stop waits for it."""
         self._answering.add(done)
-        connection.waits_for(done, len(request.body))
+        connection.waits_for(request, done)
         done.add_done_callback(self._answering.discard)
 
     async def _finish(

@@ -29,6 +29,9 @@ class Limits:
     read_buffers : int
         Bytes of incomplete frames, and of requests that are answered later, of all connections;
         beyond, the one with the most is closed.
+    unanswered : int
+        Bytes of requests that are answered later, and of answers that wait for the disk, of all
+        connections. One that has as many as are left is not read from.
     held_pulls : int
         Pulls that wait for messages; one more is answered at once.
     held_bytes : int
@@ -50,7 +53,8 @@ class Limits:
 
     connections: int = 1024
     write_buffer: int = 4 << 20
-    read_buffers: int = 256 << 20
+    read_buffers: int = 128 << 20
+    unanswered: int = 32 << 20
     held_pulls: int = 20_000
     held_bytes: int = 64 << 20
     subscriptions: int = 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from rmqstore import StoreConfig
 from rmqstore.brokerfiles.configfile import ConfigFile
-from rmqstore.serve.admin import groups, progress, topics
+from rmqstore.serve.admin import groups, progress, resets, topics
 from rmqstore.serve.consuming import clients
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
@@ -94,6 +95,59 @@ def test_what_others_have_a_client_asked_does_not_pile_up() -> None:
             remarks = [answer.remark] if "does not read" in (answer.remark or "") else []
         connection = next(one for one in server.gateway.connections if one.peer == slow.name)
         assert server.in_loop(lambda: connection.unwritten) < 4 << 20
+
+
+def test_fields_of_requests_that_are_answered_later_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A text has four bytes a letter where one of them is no plain one."""
+    monkeypatch.setattr(resets, "_STATUS_SECONDS", 1000.0)
+    wide = "x" * 50_000 + "\N{GRINNING FACE}"
+    status: dict[str, object] = {"topic": "orders", "group": "g", "other": wide}
+    with (
+        server_with(unanswered=2 << 20) as server,
+        RemotingClient(server.address) as silent,
+        RemotingClient(server.address) as other,
+    ):
+        gateway = server.gateway
+        body = heartbeat("silent", [consumer("g", {"orders": "*"})], [])
+        assert silent.ask(34, None, body).code == 0
+        with RemotingClient(server.address) as gone:
+            gone.send(223, status)
+            wait_until(lambda: server.in_loop(lambda: gateway.unanswered) > 200_000)
+        wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
+        many = [RemotingClient(server.address) for _ in range(6)]
+        for one in many:
+            for _ in range(20):
+                one.send(223, status)
+        wait_until(lambda: sum(one._paused for one in list(gateway.connections)) == 6)
+        # All of it, and of each connection the request that it had begun with.
+        assert 1 << 20 < server.in_loop(lambda: gateway.unanswered) < (2 << 20) + 6 * 203_000
+        assert server.in_loop(lambda: gateway.kept) >= server.in_loop(lambda: gateway.unanswered)
+        key: dict[str, object] = {
+            "topic": "orders", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1,
+        }  # fmt: skip
+        assert other.ask(12, key).code == 22  # is answered later, too
+        assert silent.ask(34, None, body).code == 0
+        silent.close()
+        wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
+        for one in many:
+            one.close()
+
+
+def test_a_request_of_all_that_may_wait_is_answered() -> None:
+    with server_with(unanswered=1 << 20) as server, RemotingClient(server.address) as client:
+        begun: list[int] = []
+
+        async def later(gateway: Any, connection: Any, request: Any) -> Answer:
+            await asyncio.sleep(0)
+            begun.append(gateway.unanswered)
+            return Answer()
+
+        server.in_loop(server.gateway.handlers.__setitem__, 7777, later)
+        asked = [client.send(7777, {"one": "x" * 100_000}, bytes(10 << 20)) for _ in range(3)]
+        assert [client.answer(one).code for one in asked] == [0, 0, 0]
+        assert max(begun) < 11 << 20
 
 
 def test_a_language_is_a_short_name(server: Server, client: RemotingClient) -> None:

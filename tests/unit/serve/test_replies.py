@@ -116,7 +116,13 @@ def test_a_client_that_does_not_answer_in_10_seconds(
     waits: list[float] = []
 
     async def ask(
-        connection: Connection, code: int, fields: object, body: bytes, *, seconds: float
+        connection: Connection,
+        code: int,
+        fields: object,
+        body: bytes,
+        *,
+        asker: Connection,
+        seconds: float,
     ) -> Request:
         assert code == PUSH
         waits.append(seconds)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 _MOST_UNANSWERED = 64  # requests that are answered later, until no more are read
-_UNANSWERED_BUFFERS = 4  # as many write buffers as their bodies may have, as well: a whole frame
+_UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -57,6 +57,8 @@ class Connection(asyncio.BufferedProtocol):
     kept : int
         Bytes of frames that are not complete, or wait until their turn comes, and of requests that
         are answered later.
+    unanswered : int
+        Bytes of requests that are answered later, and of answers that wait for the disk.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -79,9 +81,10 @@ class Connection(asyncio.BufferedProtocol):
         self._late = 0  # bytes of answers that wait for the disk
         self._most_late = 0  # of them, until no more requests are read
         self._unanswered = 0  # requests whose handlers wait for something
-        self._unanswered_bytes = 0  # of their bodies
+        self.unanswered = 0
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Request]] = {}
+        self._waits_for: set[asyncio.Future[Request]] = set()  # answers of others
 
     @property
     def address(self) -> tuple[str, int]:
@@ -128,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._note_kept()
 
     def _note_kept(self) -> None:
-        kept = self._reader.kept + self._unanswered_bytes
+        kept = self._reader.kept + self.unanswered
         if kept != self.kept and self.is_open:
             self.gateway.keeps(self, kept)
 
@@ -159,15 +162,20 @@ class Connection(asyncio.BufferedProtocol):
             self.write(now)
         late = self._reader.late_answers()
         if late is not None:
-            stop, frames = late
-            self._late += len(frames)
-            self.gateway.durable.hold(stop, partial(self._durable, frames))
-            self._pace()
+            self._write_durable(*late)
         elif self.gateway.sends.unflushed:
             self.gateway.durable.ask()
 
+    def _write_durable(self, stop: int, frames: bytes) -> None:
+        """Write answers to sends once the log is on the disk up to ``stop``."""
+        self._late += len(frames)
+        self._hold(len(frames))
+        self.gateway.durable.hold(stop, partial(self._durable, frames))
+        self._pace()
+
     def _durable(self, frames: bytes, outcome: Outcome) -> None:
         self._late -= len(frames)
+        self._hold(-len(frames))
         if outcome == "late":
             frames = with_code(frames, ResponseCode.FLUSH_DISK_TIMEOUT)
         elif outcome == "failed":
@@ -190,8 +198,10 @@ class Connection(asyncio.BufferedProtocol):
             self._full
             or self._ceased
             or self._unanswered >= _MOST_UNANSWERED
-            or self._unanswered_bytes > _UNANSWERED_BUFFERS * self._most_late
+            or self.unanswered > _UNANSWERED_BUFFERS * self._most_late
             or self._late > self._most_late
+            # One that has nothing waiting is read even where others have taken it all.
+            or (self.unanswered > 0 and self.unanswered > self.gateway.unanswered_room)
         )
 
     def _pace(self) -> None:
@@ -223,6 +233,9 @@ class Connection(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_exception(ConnectionResetError(f"{self.peer} is gone"))
         self._asked.clear()
+        for future in self._waits_for:  # what nobody waits for is not kept
+            if not future.done():
+                future.set_exception(ConnectionResetError(f"{self.peer}, which asked, is gone"))
         self.gateway.disconnected(self)
 
     # Called by handlers
@@ -254,13 +267,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer(self, request: Request, answer: Answer) -> None:
         """Answer a request, now or later; one that nobody waits for is not answered."""
+        if not request.oneway:
+            self.write(_encoded(request, answer))
+
+    def answer_durable(self, request: Request, answer: Answer, stop: int) -> None:
+        """Answer a send once the log is on the disk up to ``stop``; only the answer is kept."""
         if request.oneway:
-            return
-        try:
-            frame = encode_answer(answer, request.opaque)
-        except ValueError as error:
-            frame = encode_answer(Answer(ResponseCode.SYSTEM_ERROR, str(error)), request.opaque)
-        self.write(frame)
+            self.gateway.durable.ask()
+        else:
+            self._write_durable(stop, _encoded(request, answer))
 
     def notify(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> None:
         """Send a request that the client does not answer."""
@@ -278,16 +293,27 @@ class Connection(asyncio.BufferedProtocol):
         fields: Mapping[str, str] | None,
         body: bytes = b"",
         *,
+        asker: Connection,
         seconds: float = 10.0,
     ) -> Request:
         """Send a request and return its answer.
+
+        Parameters
+        ----------
+        code : int
+        fields : mapping or None
+        body : bytes, optional
+        asker : Connection
+            On whose behalf.
+        seconds : float, optional
+            Until it is given up.
 
         Raises
         ------
         TimeoutError
             There was none in time.
         ConnectionError
-            The client is gone, or does not read what it is sent.
+            The client is gone, or does not read what it is sent; or the asker is gone.
         """
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
@@ -297,23 +323,30 @@ class Connection(asyncio.BufferedProtocol):
         opaque = self._opaque
         future = self._asked[opaque] = self.gateway.loop.create_future()
         self.write(encode_request(code, fields, body, opaque, oneway=False))
+        asker._waits_for.add(future)
         try:
             return await asyncio.wait_for(future, seconds)
         finally:
             self._asked.pop(opaque, None)
+            asker._waits_for.discard(future)
 
-    def waits_for(self, done: asyncio.Future[None], size: int) -> None:
-        """Count a request, with a body of so many bytes, that is answered when a future is done."""
+    def waits_for(self, request: Request, done: asyncio.Future[None]) -> None:
+        """Count a request that is answered when a future is done."""
+        size = request.held_bytes
         self._unanswered += 1
-        self._unanswered_bytes += size
+        self._hold(size)
         done.add_done_callback(partial(self._answered, size))
         self._pace()
 
     def _answered(self, size: int, _done: asyncio.Future[None]) -> None:
         self._unanswered -= 1
-        self._unanswered_bytes -= size
+        self._hold(-size)
         self._note_kept()
         self._pace()
+
+    def _hold(self, size: int) -> None:
+        self.unanswered += size
+        self.gateway.unanswered += size
 
     def cease(self) -> None:
         """Read nothing more, while what was read is still answered; our own requests fail."""
@@ -332,3 +365,11 @@ class Connection(asyncio.BufferedProtocol):
         """Close it; what was written before is sent."""
         if self._transport is not None:
             self._transport.close()
+
+
+def _encoded(request: Request, answer: Answer) -> bytes:
+    """Return the frame of an answer; that of an error where it would be none."""
+    try:
+        return encode_answer(answer, request.opaque)
+    except ValueError as error:
+        return encode_answer(Answer(ResponseCode.SYSTEM_ERROR, str(error)), request.opaque)

@@ -53,15 +53,16 @@ class Replies:
         return self.count < _PUSHED_MOST and self.size + size <= _PUSHED_BYTES_MOST
 
     async def push(
-        self, client: Connection, fields: dict[str, str], body: bytes
+        self, connection: Connection, client: Connection, fields: dict[str, str], body: bytes
     ) -> Request | Exception:
         """Push a reply to a client; return what it answers, or why it does not."""
         self.count += 1
         self.size += len(body)
         try:
             return await client.ask(
-                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body, seconds=_PUSH_SECONDS
-            )
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body,
+                asker=connection, seconds=_PUSH_SECONDS,
+            )  # fmt: skip
         except (TimeoutError, ConnectionError) as error:
             return error
         finally:
@@ -144,7 +145,7 @@ async def _push(
         "storeHost": f"/{connection.store_host}",
         "storeTimestamp": now,
     }
-    answer = await gateway.replies.push(client, fields, sent.request.body)
+    answer = await gateway.replies.push(connection, client, fields, sent.request.body)
     if isinstance(answer, Request) and answer.code == ResponseCode.SUCCESS:
         return None
     why = answer.remark if isinstance(answer, Request) else answer

@@ -19,7 +19,6 @@ from rmqstore import paths
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
-from rmqstore.serve.network.durable import Outcome
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for_send
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -209,18 +208,8 @@ def answer_when_stored(
         gateway.durable.ask()
         return answer
 
-    sent.request.body = b""  # which is stored: many wait for one disk
-
-    def settled(outcome: Outcome) -> None:
-        if outcome == "late":
-            answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
-        elif outcome == "failed":
-            refused = refusal_of(StoreFailedError("the log cannot be forced to the disk"))
-            answer.code, answer.remark = refused.code, refused.remark
-        connection.answer(sent.request, answer)
-
     # Of a batch the last one: the disk may have only the first records of it.
-    gateway.durable.hold(int(ids[-_OFFSET_DIGITS:], 16) + 1, settled)
+    connection.answer_durable(sent.request, answer, int(ids[-_OFFSET_DIGITS:], 16) + 1)
     return None
 
 
