@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
+from rmqstore.serve.consuming.offsets import OffsetShares
+from rmqstore.serve.shares import Shares
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -70,8 +72,8 @@ class Gateway:
     unanswered : int
         Bytes of requests that are answered later, and of answers that wait for the disk; also of
         clients that are gone meanwhile.
-    topics_made : int
-        How many topics were made because a producer has sent to them.
+    topics_made : Shares
+        Of the topics that were made because a producer has sent to them.
     hot_sends : bool
         Whether plain sends (310, 10, 320) go from their frames to the log in the core, and commits
         that change nothing (oneway 15) end there, without handlers. False: every request is a
@@ -118,7 +120,7 @@ class Gateway:
         self.closing: list[Callable[[], object]] = []
         self.lost: list[Callable[[Connection], object]] = []  # called for each that is gone
         self.replies = Replies()
-        self.locks = Locks(store.clock.now)
+        self.locks, self.topics_made = Locks(store.clock.now), Shares(settings.limits.topics)
         self.transactions = Transactions(self)
         self._advertised: str | None = None
         self.hot_sends = settings.acl is None
@@ -132,11 +134,11 @@ class Gateway:
         self.clients = Clients(self)
         self.new_groups = NewGroups(self)
         self.holds = Holds(self)
+        self.offset_shares = OffsetShares(self)
         self.distance = Distance(store)
         self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
         self.nameserver = NameServer()
         self.built_in_topics = built_in_topics(settings)
-        self.topics_made = 0
         self.rates = Rates(self)
 
     # Connections

@@ -19,6 +19,8 @@ __all__ = ["Limits", "OpenHow", "Settings"]
 class Limits:
     """Bounds of what clients can make the gateway keep.
 
+    Of a table each owner has a share: see ``shares.py``.
+
     Attributes
     ----------
     connections : int
@@ -33,9 +35,10 @@ class Limits:
         Bytes of requests that are answered later, and of answers that wait for the disk, of all
         connections. One that has as many as are left is not read from.
     held_pulls : int
-        Pulls that wait for messages; one more is answered at once.
+        Pulls that wait for messages; beyond, one more is answered at once.
     held_bytes : int
-        Characters of the expressions of held pulls; beyond, one more is answered at once.
+        Bytes that held pulls take, each 2 KiB and its expression; beyond, one more is answered at
+        once.
     subscriptions : int
         Topics in one heartbeat.
     subscription_bytes : int
@@ -44,7 +47,7 @@ class Limits:
     offsets : int
         Queues of groups that have an offset; clients make no more of them.
     topics : int
-        That producers may have made by sending to them.
+        That producers may have made by sending to them; and groups.
     idle_seconds : float
         Without a complete frame, until a connection is closed.
     handshake_seconds : float

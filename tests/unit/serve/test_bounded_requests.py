@@ -15,7 +15,6 @@ import pytest
 from rmqstore import StoreConfig
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.serve.admin import groups, progress, resets, topics
-from rmqstore.serve.consuming import clients
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import MAX_FRAME, Answer
@@ -179,7 +178,7 @@ def test_a_batch_that_is_too_long_is_not_looked_into(
 
 
 def test_topics_and_groups_that_clients_make_are_bounded() -> None:
-    with server_with(topics=3) as server, RemotingClient(server.address) as client:
+    with server_with(topics=5) as server, RemotingClient(server.address) as client:
         stored = server.store.put("orders", b"1")
         for number, code in enumerate((0, 0, 0, 17)):
             assert client.ask(310, {**SEND, "b": f"%RETRY%g{number}"}).code == code
@@ -189,19 +188,18 @@ def test_topics_and_groups_that_clients_make_are_bounded() -> None:
         back = {**BACK, "offset": stored.physical_offset}
         for number in range(3):
             assert client.ask(36, {**back, "group": f"b{number}"}).code == 0
+            server.store._commit_progress("orders", f"b{number}", 0, 1)
         refused = client.ask(36, {**back, "group": "b3"})
         assert (refused.code, refused.remark) == (
-            1, "the group b3 is not made: there are 3 already",
+            1, "the group b3 is not made: there are 3 already, 3 of 127.0.0.1",
         )  # fmt: skip
         assert client.ask(36, {**back, "group": "b0"}).code == 0
         assert sorted(server.store.groups) == ["b0", "b1", "b2"]
 
 
-def test_members_of_all_groups_are_bounded(
-    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "_MOST_MEMBERS", 4)
+def test_members_of_all_groups_are_bounded(server: Server, client: RemotingClient) -> None:
     known = server.gateway.clients
+    known._members.most = 6
     with RemotingClient(server.address) as other:
         for one in (client, other):
             body = heartbeat(one.name, [consumer("g", {"orders": "*"})], ["p"])
@@ -209,12 +207,14 @@ def test_members_of_all_groups_are_bounded(
                 assert one.ask(34, None, body).code == 0
         more = heartbeat(client.name, [consumer("g", {"orders": "*"})], ["p", "q"])
         refused = client.ask(34, None, more)
-        assert (refused.code, refused.remark) == (1, "groups have 4 members already")
+        assert (refused.code, refused.remark) == (
+            1, f"groups have 4 members already: the share of {client.name} is used up",
+        )  # fmt: skip
         assert set(known.producer_groups) == {"p"}
         assert other.ask(35, {"clientID": other.name, "producerGroup": "p"}).code == 0
         assert other.ask(35, {"clientID": other.name, "producerGroup": "p"}).code == 0
         assert client.ask(34, None, more).code == 0
-    wait_until(lambda: server.in_loop(lambda: known._members) == 3)
+    wait_until(lambda: server.in_loop(lambda: known._members.taken) == 3)
 
 
 def test_topics_and_groups_that_operators_make_are_bounded(

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqstore.errors import FilterError
 from rmqstore.serve.consuming.heartbeats import ConsumerData, checked_subscription, heartbeat_of
 from rmqstore.serve.consuming.subscriptions import Subscription, size_of, unsupported
+from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_MOST_GROUPS = 100_000
-_MOST_MEMBERS = 500_000  # of all groups; a client counts once for each of its own
+_MOST_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
 
 
 @dataclass(slots=True)
@@ -71,6 +71,8 @@ class ConsumerGroup:
         Topic to ``Subscription``.
     size : int
         What these count for.
+    owners : tuple
+        Whose shares they count in: those of who has sent them last.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ConsumerGroup:
     clients: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     size: int = 0
+    owners: Owners = ()
 
     @property
     def is_broadcast(self) -> bool:
@@ -126,8 +129,9 @@ class Clients:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._size = 0  # of all groups
-        self._members = 0
+        self._sizes = Shares(gateway.settings.limits.subscription_bytes)
+        self._members = Shares(_MOST_MEMBERS)
+        self._owners: dict[Connection, Owners] = {}  # as they were at its first heartbeat
         self.groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Connection, Client]] = {}
         self._named: dict[str, Connection] = {}  # client id to the connection heard last
@@ -172,8 +176,10 @@ class Clients:
     ) -> None:  # fmt: skip
         """Enter what a heartbeat says; ``Refusal`` if there would be too much of it all."""
         consumers, producers = list(consumers), list(producers)
-        self._check_size(consumers)
-        self._check_members(connection, consumers, producers)
+        owners = self._owners.get(connection, connection.owners)
+        self._check_size(owners, consumers)
+        self._check_members(owners, connection, consumers, producers)
+        self._owners[connection] = owners
         now = self._gateway.loop.time()
         client = Client(connection, client_id, connection.language, connection.version, now)
         if connection.client_id not in (None, client_id):
@@ -183,20 +189,19 @@ class Clients:
         for data in consumers:
             group = self.groups.get(data.group)
             if group is None:
-                self._check_room(self.groups)
                 group = self.groups[data.group] = ConsumerGroup(
                     data.group, data.consume_type, data.message_model, data.consume_from_where
                 )
             self._note(self._consumes, connection, data.group)
-            self._size -= group.size
+            self._sizes.give(group.owners, group.size)
             changed = group.join(client, data)
-            self._size += group.size
+            group.owners = owners
+            self._sizes.take(owners, group.size)
             if changed:
                 self.tell(group)
         for name in producers:
             members = self.producer_groups.get(name)
             if members is None:
-                self._check_room(self.producer_groups)
                 members = self.producer_groups[name] = {}
             members[connection] = client
             self._note(self._produces, connection, name)
@@ -219,7 +224,7 @@ class Clients:
                 group.clients.pop(connection, None)
                 if not group.clients:
                     del self.groups[consumer]
-                    self._size -= group.size
+                    self._sizes.give(group.owners, group.size)
                 self.tell(group)
 
     def lose(self, connection: Connection) -> None:
@@ -231,6 +236,7 @@ class Clients:
             self.leave(connection, producer=name)
         for name in list(self._consumes.get(connection, ())):
             self.leave(connection, consumer=name)
+        self._owners.pop(connection, None)
 
     def close_silent(self) -> None:
         """Close connections without requests, and of clients whose heartbeats have ceased."""
@@ -262,15 +268,16 @@ class Clients:
 
     def _note(self, groups: dict[Connection, set[str]], connection: Connection, name: str) -> None:
         names = groups.setdefault(connection, set())
-        self._members += name not in names
-        names.add(name)
+        if name not in names:
+            self._members.take(self._owners[connection])
+            names.add(name)
 
     def _forget(
         self, groups: dict[Connection, set[str]], connection: Connection, name: str
     ) -> None:
         names = groups.get(connection, set())
         if name in names:
-            self._members -= 1
+            self._members.give(self._owners[connection])
             names.remove(name)
             if not names:
                 del groups[connection]
@@ -280,35 +287,38 @@ class Clients:
         if name is not None and self._named.get(name) is connection:
             del self._named[name]
 
-    def _check_size(self, consumers: list[ConsumerData]) -> None:
-        size = self._size + sum(
+    def _check_size(self, owners: Owners, consumers: list[ConsumerData]) -> None:
+        more = sum(
             data.size - (self.groups[data.group].size if data.group in self.groups else 0)
             for data in consumers
         )
-        if size > max(self._size, self._gateway.settings.limits.subscription_bytes):
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"subscriptions have {self._size} bytes already"
-            )
+        if more > 0 and not self._sizes.has_room(owners, more):
+            raise _no_room(owners, f"subscriptions have {self._sizes.taken} bytes already")
 
     def _check_members(
-        self, connection: Connection, consumers: list[ConsumerData], producers: list[str]
+        self,
+        owners: Owners,
+        connection: Connection,
+        consumers: list[ConsumerData],
+        producers: list[str],
     ) -> None:
         consumes = self._consumes.get(connection, set())
         new = {data.group for data in consumers} - consumes
         more = len(new) + len(set(producers) - self._produces.get(connection, set()))
-        if more and self._members + more > _MOST_MEMBERS:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"groups have {self._members} members already")
+        if more and not self._members.has_room(owners, more):
+            raise _no_room(owners, f"groups have {self._members.taken} members already")
 
-    def _check_room(self, groups: dict[str, Any]) -> None:
-        if len(groups) >= _MOST_GROUPS:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {len(groups)} groups already")
+
+def _no_room(owners: Owners, what: str) -> Refusal:
+    names = " or of ".join(map(str, owners))
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}: the share of {names} is used up")
 
 
 def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer HEART_BEAT."""
     data = heartbeat_of(request.body, gateway.settings.limits.subscriptions)
     for one in data.consumers:
-        entry = gateway.new_groups.config(one.group)
+        entry = gateway.new_groups.config(one.group, connection.owner)
         if entry is not None:
             gateway.new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
     gateway.clients.enter(connection, data.client_id, data.consumers, data.producers)

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 
 from rmqstore._core import QueueHolds
 from rmqstore.serve.consuming.pulling import PullRequest, answer_pull
+from rmqstore.serve.shares import Shares
 from rmqstore.serve.wire.frames import Refusal
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.shares import Owners
 
 __all__ = ["Holds"]
 
@@ -40,6 +42,7 @@ class _Hold:
     connection: Connection
     pull: PullRequest
     size: int
+    owners: Owners
     ends: float  # time of the loop
 
 
@@ -65,7 +68,9 @@ class Holds:
         self._of: dict[Connection, set[int]] = {}
         self._ending: dict[float, set[int]] = {}  # by time; each has a timer, empty or not
         self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # that do not read
-        self._size = 0  # of all of them
+        limits = gateway.settings.limits
+        self._count = Shares(limits.held_pulls)
+        self._sizes = Shares(limits.held_bytes)
         self._looking = False  # a look is due
         self._closed = False
         gateway.loop.add_reader(self._wakeup.fileno(), self._ring)
@@ -76,24 +81,19 @@ class Holds:
         """Return how many pulls are held."""
         return len(self._holds)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more may be held."""
-        limits = self._gateway.settings.limits
-        return (
-            not self._closed
-            and len(self._holds) < limits.held_pulls
-            and self._size < limits.held_bytes
-        )
+    def has_room(self, owners: Owners) -> bool:
+        """Tell whether owners may have one more held."""
+        return not self._closed and self._count.has_room(owners) and self._sizes.has_room(owners)
 
     def add(self, connection: Connection, pull: PullRequest) -> None:
         """Hold a pull that has found nothing."""
         number = self._queues.add(pull.topic, pull.queue_id, pull.offset)
-        size = sum(map(len, pull.request.fields.values()))
-        self._size += size
+        size, owners = pull.request.held_bytes, connection.owners
+        self._count.take(owners)
+        self._sizes.take(owners, size)
         loop = self._gateway.loop
         ends = _end(loop.time(), pull.suspend / 1000)
-        self._holds[number] = _Hold(connection, pull, size, ends)
+        self._holds[number] = _Hold(connection, pull, size, owners, ends)
         ending = self._ending.get(ends)
         if ending is None:
             ending = self._ending[ends] = set()
@@ -121,7 +121,8 @@ class Holds:
 
     def _remove(self, number: int) -> _Hold:
         hold = self._holds.pop(number)
-        self._size -= hold.size
+        self._count.give(hold.owners)
+        self._sizes.give(hold.owners, hold.size)
         self._queues.remove(number)
         self._ending[hold.ends].remove(number)
         numbers = self._of[hold.connection]

@@ -24,6 +24,7 @@ from rmqstore.serve.wire.frames import (
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.shares import Owners
 
 __all__ = ["Connection"]
 
@@ -239,6 +240,16 @@ class Connection(asyncio.BufferedProtocol):
         self.gateway.disconnected(self)
 
     # Called by handlers
+
+    @property
+    def owners(self) -> Owners:
+        """Whose shares anything counts in that ends with the connection."""
+        return (self.peer,) if self.access_key is None else (self.access_key, self.peer)
+
+    @property
+    def owner(self) -> str:
+        """Whose share what outlasts the connection counts in: its account's, or its address's."""
+        return self.access_key or self.peer.rpartition(":")[0]
 
     @property
     def is_writable(self) -> bool:
