@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
 from rmqstore.serve.consuming.offsets import OffsetShares
+from rmqstore.serve.network.memory import LARGE, give_back_soon
 from rmqstore.serve.shares import Shares
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
@@ -37,6 +38,8 @@ Handler = Callable[["Gateway", "Connection", Request], Handled]
 UNKNOWN = -1  # among the counts of requests: all codes that have no handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
+_UNREAD_BUFFERS = 16  # as many write buffers as all slow clients have, about
+_UNREAD_LEAST = 64 << 10
 _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
 
 
@@ -67,6 +70,8 @@ class Gateway:
         How many there were by code, but for those that the core has handled; see ``sends``.
     refused_connections : int
         Closed as there were too many.
+    unread : Shares
+        Bytes that clients have not read which read too slowly, of each as of when that was seen.
     stopping : bool
         Whether connections that come are closed at once.
     unanswered : int
@@ -112,6 +117,7 @@ class Gateway:
         self.log = logging.getLogger("rmqstore.serve")
         self.connections: set[Connection] = set()
         self.connecting: set[Connection] = set()
+        self.unread = Shares(_UNREAD_BUFFERS * settings.limits.write_buffer)
         self.refused_connections = self.unanswered = self._kept = 0
         self.stopping = False
         self.requests: Counter[int] = Counter()
@@ -166,6 +172,8 @@ class Gateway:
     def disconnected(self, connection: Connection) -> None:
         """Forget a connection, and what its client had."""
         self.connections.discard(connection)
+        if connection.is_slow or connection.kept > LARGE:
+            give_back_soon(self.loop)
         self._kept -= connection.kept
         connection.kept = 0
         for callback in self.lost:
@@ -180,6 +188,12 @@ class Gateway:
     def unanswered_room(self) -> int:
         """Bytes that requests may still take until they are answered; as many as any client has."""
         return self.settings.limits.unanswered - self.unanswered
+
+    @property
+    def unread_room(self) -> int:
+        """Bytes of answers that a client may leave unread; few where others leave many."""
+        room = min(self.unread.most - self.unread.taken, self.settings.limits.write_buffer)
+        return max(room, min(_UNREAD_LEAST, self.settings.limits.write_buffer))
 
     def keeps(self, connection: Connection, kept: int) -> None:
         """Note what a connection keeps; of too much, the one with the most is closed."""

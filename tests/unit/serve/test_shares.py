@@ -17,6 +17,7 @@ from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.accounts.acl import Account, Acl
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.consuming import offsets
+from rmqstore.serve.network import memory
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.shares import Shares
@@ -329,4 +330,43 @@ def test_without_accounts_an_address_has_a_share() -> None:
             )
             assert other.ask(310, SEND | {"b": "mine"}, b"x").code == 0
         for one in attackers:
+            one.close()
+
+
+def test_memory_is_given_back_when_slow_clients_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(memory, "_trim", given.append)
+    monkeypatch.setattr(memory, "_SECONDS", 0.01)
+    settings = Settings(limits=Limits(write_buffer=1 << 16))
+    with Server(None, settings, SMALL) as server:
+        server.store.create_topic("orders", queue_nums=1)
+        server.store.put("orders", bytes(200 << 10), queue_id=0)
+        with RemotingClient(server.address) as reader:
+            assert reader.ask(11, PULL | {"consumerGroup": "g"}).code == 0
+        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections))
+        assert not given
+        with RemotingClient(server.address) as slow:
+            for _ in range(200):
+                slow.send(11, PULL | {"consumerGroup": "g"})
+            wait_until(lambda: server.in_loop(lambda: server.gateway.unread.taken))
+        wait_until(lambda: given)
+        assert server.in_loop(lambda: server.gateway.unread.taken) == 0
+
+
+def test_clients_that_do_not_read_have_less_the_more_they_are() -> None:
+    settings = Settings(limits=Limits(write_buffer=1 << 20))
+    with Server(None, settings, SMALL) as server:
+        server.store.create_topic("orders", queue_nums=1)
+        server.store.put("orders", bytes(200 << 10), queue_id=0)
+        slow = [RemotingClient(server.address) for _ in range(40)]
+        for one in slow:
+            for _ in range(40):
+                one.send(11, PULL | {"consumerGroup": "g"})
+        wait_until(lambda: server.in_loop(
+            lambda: sum(one.is_slow for one in server.gateway.connections)) == 40)  # fmt: skip
+        unread = server.in_loop(lambda: [one.unwritten for one in server.gateway.connections])
+        assert sum(unread) < (16 << 20) + 40 * (600 << 10)
+        with RemotingClient(server.address) as reader:
+            assert reader.ask(11, PULL | {"consumerGroup": "g"}).code == 0
+        for one in slow:
             one.close()

@@ -77,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
         self._full = False  # the client reads its answers too slowly
+        self._unread = 0  # bytes of them by then
+        self._most_unread = 0  # of them, until it does
         self._ceased = False  # the gateway stops
         self._paused = False
         self._late = 0  # bytes of answers that wait for the disk
@@ -99,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         limit = self.gateway.settings.limits.write_buffer
         self._most_late = limit
-        self._transport.set_write_buffer_limits(high=limit)
+        self._limit_unread()
         peer = transport.get_extra_info("peername")
         name = transport.get_extra_info("sockname")
         if not peer or not name or self.gateway.stopping:  # it is gone again, or too late
@@ -140,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
         gateway = self.gateway
         reader = self._reader
+        self._limit_unread()
         while not self._waits:
             sends = gateway.sends if gateway.hot_sends else None
             try:
@@ -220,16 +223,30 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Read no more requests of a client that does not read the answers."""
         self._full = True
+        self._unread = self.unwritten
+        self.gateway.unread.take((self.peer,), self._unread)
         self._pace()
 
     def resume_writing(self) -> None:
         """Go on."""
         self._full = False
+        self._give_unread()
         self._pace()
+
+    def _give_unread(self) -> None:
+        self.gateway.unread.give((self.peer,), self._unread)
+        self._unread = 0
+
+    def _limit_unread(self) -> None:
+        most = self.gateway.unread_room
+        if most != self._most_unread and self._transport is not None:
+            self._most_unread = most
+            self._transport.set_write_buffer_limits(high=most)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the client."""
         self._transport = None
+        self._give_unread()
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(ConnectionResetError(f"{self.peer} is gone"))
