@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Never
@@ -242,6 +242,14 @@ class TopicRegistry:
         if self._table.get(entry.topic_name) is None:
             self._table.put(entry)
             self._changed(entry.topic_name)
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Take topics without messages out that may not be there; :meth:`save` is called later."""
+        with self.lock:
+            for name in names:
+                if self._table.remove(name):
+                    self._forget_pending(name)
+                    self._changed(name)
 
     def save(self) -> None:
         """Write ``topics.json`` without the lock; if that fails, the entries stay."""

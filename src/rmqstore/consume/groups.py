@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never
@@ -146,6 +146,12 @@ class GroupRegistry:
             if there is None:
                 self._table.put(entry)
             return there or entry
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Take groups out that may not be there; :meth:`save` is called later."""
+        with self.lock:
+            for name in names:
+                self._table.remove(name)
 
     def save(self) -> None:
         """Write the file, without the lock: others go on; if that fails, the entries stay."""

@@ -178,6 +178,11 @@ class GroupProgress:
         """How many offsets there are, of all groups in all queues; not of another's file."""
         return self._count
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many offsets there are by ``(topic, group)``."""
+        with self._lock:
+            return {names: len(queues) for names, queues in self._table.offsets.items()}
+
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set the offset of a group in a queue; the file is written later.
 
@@ -216,6 +221,18 @@ class GroupProgress:
                 self._count -= len(self._table.offsets.pop(names))
             self._changes += bool(gone)
         return bool(gone)
+
+    def forget_queues(self, is_gone: Callable[[str, int], bool]) -> None:
+        """Remove the offsets of queues, by topic and queue id, that are gone."""
+        with self._lock:
+            before = self._count
+            for (topic, _), queues in self._table.offsets.items():
+                for queue_id in [one for one in queues if is_gone(topic, one)]:
+                    del queues[queue_id]
+                    self._count -= 1
+            for names in [names for names, queues in self._table.offsets.items() if not queues]:
+                del self._table.offsets[names]
+            self._changes += self._count < before
 
     def settle(self, end_of: Callable[[str, int], int]) -> None:
         """Take back offsets beyond their queue: its end was lost, and is written anew.

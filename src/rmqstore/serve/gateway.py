@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
 from rmqstore.serve.consuming.distance import Distance
+from rmqstore.serve.consuming.offsets import OffsetShares
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.longanswers import LongAnswers
+from rmqstore.serve.network.memory import LARGE, give_back_soon
 from rmqstore.serve.network.turns import Turns
+from rmqstore.serve.shares import Shares
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -42,6 +45,8 @@ Handler = Callable[["Gateway", "Connection", Request], Handled]
 UNKNOWN = -1  # among the counts of requests: all codes that have no handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
+_UNREAD_BUFFERS = 16  # as many write buffers as all slow clients have, about
+_UNREAD_LEAST = 64 << 10
 _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
 
 
@@ -72,10 +77,15 @@ class Gateway:
         How many there were by code, but for those that the core has handled; see ``sends``.
     refused_connections : int
         Closed as there were too many.
+    unread : Shares
+        Bytes that clients have not read which read too slowly, of each as of when that was seen.
     stopping : bool
         Whether connections that come are closed at once.
-    topics_made : int
-        How many topics were made because a producer has sent to them.
+    unanswered : int
+        Bytes of requests that are answered later, and of answers that wait for the disk; also of
+        clients that are gone meanwhile.
+    topics_made : Shares
+        Of the topics that were made because a producer has sent to them.
     hot_sends : bool
         Whether plain sends (310, 10, 320) go from their frames to the log in the core, and commits
         that change nothing (oneway 15) end there, without handlers. False: every request is a
@@ -114,16 +124,16 @@ class Gateway:
         self.log = Log("rmqstore.serve")
         self.connections: set[Connection] = set()
         self.connecting: set[Connection] = set()
-        self.refused_connections = 0
+        self.unread = Shares(_UNREAD_BUFFERS * settings.limits.write_buffer)
+        self.refused_connections = self.unanswered = self._kept = 0
         self.stopping = False
         self.requests: Counter[int] = Counter()
-        self._kept = 0  # by all of them together
         self.handlers: dict[int, Handler] = dict(HANDLERS)
         self.rules: RequestRules | None = None
         self.closing: list[Callable[[], object]] = []
         self.lost: list[Callable[[Connection], object]] = []  # called for each that is gone
         self.replies = Replies()
-        self.locks = Locks(store.clock.now)
+        self.locks, self.topics_made = Locks(store.clock.now), Shares(settings.limits.topics)
         self.transactions = Transactions(self)
         self._advertised: str | None = None
         self.hot_sends = settings.acl is None
@@ -139,11 +149,11 @@ class Gateway:
         self.clients = Clients(self)
         self.new_groups = NewGroups(self)
         self.holds = Holds(self)
+        self.offset_shares = OffsetShares(self)
         self.distance = Distance(store)
         self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
         self.nameserver = NameServer()
         self.built_in_topics = built_in_topics(settings)
-        self.topics_made = 0
         self.rates = Rates(self)
 
     # Accounts
@@ -189,6 +199,8 @@ class Gateway:
     def disconnected(self, connection: Connection) -> None:
         """Forget a connection, and what its client had."""
         self.connections.discard(connection)
+        if connection.is_slow or connection.kept > LARGE:
+            give_back_soon(self.loop)
         self._kept -= connection.kept
         connection.kept = 0
         for callback in self.lost:
@@ -198,6 +210,17 @@ class Gateway:
     def kept(self) -> int:
         """Bytes of requests that are kept, of all connections."""
         return self._kept
+
+    @property
+    def unanswered_room(self) -> int:
+        """Bytes that requests may still take until they are answered; as many as any client has."""
+        return self.settings.limits.unanswered - self.unanswered
+
+    @property
+    def unread_room(self) -> int:
+        """Bytes of answers that a client may leave unread; few where others leave many."""
+        room = min(self.unread.most - self.unread.taken, self.settings.limits.write_buffer)
+        return max(room, min(_UNREAD_LEAST, self.settings.limits.write_buffer))
 
     def keeps(self, connection: Connection, kept: int) -> None:
         """Note what a connection keeps; of too much, the one with the most is closed."""
@@ -268,7 +291,7 @@ class Gateway:
         ``alone``: the connection's next requests are handled after it.
         """
         self._answering.add(done)
-        (connection.waits_alone if alone else connection.waits_for)(done, len(request.body))
+        (connection.waits_alone if alone else connection.waits_for)(request, done)
         done.add_done_callback(self._answering.discard)
 
     async def _finish(

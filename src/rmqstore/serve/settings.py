@@ -19,6 +19,8 @@ __all__ = ["Limits", "OpenHow", "Settings"]
 class Limits:
     """Bounds of what clients can make the gateway keep.
 
+    Of a table each owner has a share: see ``shares.py``.
+
     Attributes
     ----------
     connections : int
@@ -29,10 +31,14 @@ class Limits:
     read_buffers : int
         Bytes of incomplete frames, and of requests that are answered later, of all connections;
         beyond, the one with the most is closed.
+    unanswered : int
+        Bytes of requests that are answered later, and of answers that wait for the disk, of all
+        connections. One that has as many as are left is not read from.
     held_pulls : int
-        Pulls that wait for messages; one more is answered at once.
+        Pulls that wait for messages; beyond, one more is answered at once.
     held_bytes : int
-        Characters of the expressions of held pulls; beyond, one more is answered at once.
+        Bytes that held pulls take, each 2 KiB and its expression; beyond, one more is answered at
+        once.
     subscriptions : int
         Topics in one heartbeat.
     subscription_bytes : int
@@ -41,7 +47,7 @@ class Limits:
     offsets : int
         Queues of groups that have an offset; clients make no more of them.
     topics : int
-        That producers may have made by sending to them.
+        That producers may have made by sending to them; and groups.
     queues : int
         Of a topic, or of the retry topic of a group, that clients may ask for; with more in
         ``default_queue_nums``, that many. 1,024 as the largest topic of every broker has.
@@ -53,7 +59,8 @@ class Limits:
 
     connections: int = 1024
     write_buffer: int = 4 << 20
-    read_buffers: int = 256 << 20
+    read_buffers: int = 128 << 20
+    unanswered: int = 32 << 20
     held_pulls: int = 20_000
     held_bytes: int = 64 << 20
     subscriptions: int = 1000

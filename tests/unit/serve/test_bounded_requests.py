@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 import threading
@@ -14,8 +15,7 @@ import pytest
 from rmqstore import StoreConfig
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.groups import GroupConfig
-from rmqstore.serve.admin import groups, progress, topics
-from rmqstore.serve.consuming import clients
+from rmqstore.serve.admin import groups, progress, resets, topics
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import MAX_FRAME, Answer
@@ -97,6 +97,59 @@ def test_what_others_have_a_client_asked_does_not_pile_up() -> None:
         assert server.in_loop(lambda: connection.unwritten) < 4 << 20
 
 
+def test_fields_of_requests_that_are_answered_later_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A text has four bytes a letter where one of them is no plain one."""
+    monkeypatch.setattr(resets, "_STATUS_SECONDS", 1000.0)
+    wide = "x" * 50_000 + "\N{GRINNING FACE}"
+    status: dict[str, object] = {"topic": "orders", "group": "g", "other": wide}
+    with (
+        server_with(unanswered=2 << 20) as server,
+        RemotingClient(server.address) as silent,
+        RemotingClient(server.address) as other,
+    ):
+        gateway = server.gateway
+        body = heartbeat("silent", [consumer("g", {"orders": "*"})], [])
+        assert silent.ask(34, None, body).code == 0
+        with RemotingClient(server.address) as gone:
+            gone.send(223, status)
+            wait_until(lambda: server.in_loop(lambda: gateway.unanswered) > 200_000)
+        wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
+        many = [RemotingClient(server.address) for _ in range(6)]
+        for one in many:
+            for _ in range(20):
+                one.send(223, status)
+        wait_until(lambda: sum(one._paused for one in list(gateway.connections)) == 6)
+        # All of it, and of each connection the request that it had begun with.
+        assert 1 << 20 < server.in_loop(lambda: gateway.unanswered) < (2 << 20) + 6 * 203_000
+        assert server.in_loop(lambda: gateway.kept) >= server.in_loop(lambda: gateway.unanswered)
+        key: dict[str, object] = {
+            "topic": "orders", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1,
+        }  # fmt: skip
+        assert other.ask(12, key).code == 22  # is answered later, too
+        assert silent.ask(34, None, body).code == 0
+        silent.close()
+        wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
+        for one in many:
+            one.close()
+
+
+def test_a_request_of_all_that_may_wait_is_answered() -> None:
+    with server_with(unanswered=1 << 20) as server, RemotingClient(server.address) as client:
+        begun: list[int] = []
+
+        async def later(gateway: Any, connection: Any, request: Any) -> Answer:
+            await asyncio.sleep(0)
+            begun.append(gateway.unanswered)
+            return Answer()
+
+        server.in_loop(server.gateway.handlers.__setitem__, 7777, later)
+        asked = [client.send(7777, {"one": "x" * 100_000}, bytes(10 << 20)) for _ in range(3)]
+        assert [client.answer(one).code for one in asked] == [0, 0, 0]
+        assert max(begun) < 11 << 20
+
+
 def test_a_language_is_a_short_name(server: Server, client: RemotingClient) -> None:
     for language, seen in (("RUST", "RUST"), ("x" * 32, "x" * 32), ("x" * 33, "OTHER")):
         body = heartbeat("c", [consumer("g", {"orders": "*"})], [])
@@ -126,7 +179,7 @@ def test_a_batch_that_is_too_long_is_not_looked_into(
 
 
 def test_topics_and_groups_that_clients_make_are_bounded() -> None:
-    with server_with(topics=3) as server, RemotingClient(server.address) as client:
+    with server_with(topics=5) as server, RemotingClient(server.address) as client:
         stored = server.store.put("orders", b"1")
         for number, code in enumerate((0, 0, 0, 17)):
             assert client.ask(310, {**SEND, "b": f"%RETRY%g{number}"}).code == code
@@ -136,19 +189,18 @@ def test_topics_and_groups_that_clients_make_are_bounded() -> None:
         back = {**BACK, "offset": stored.physical_offset}
         for number in range(3):
             assert client.ask(36, {**back, "group": f"b{number}"}).code == 0
+            server.store._commit_progress("orders", f"b{number}", 0, 1)
         refused = client.ask(36, {**back, "group": "b3"})
         assert (refused.code, refused.remark) == (
-            1, "the group b3 is not made: there are 3 already",
+            1, "the group b3 is not made: there are 3 already, 3 of 127.0.0.1",
         )  # fmt: skip
         assert client.ask(36, {**back, "group": "b0"}).code == 0
         assert sorted(server.store.groups) == ["b0", "b1", "b2"]
 
 
-def test_members_of_all_groups_are_bounded(
-    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "_MOST_MEMBERS", 4)
+def test_members_of_all_groups_are_bounded(server: Server, client: RemotingClient) -> None:
     known = server.gateway.clients
+    known._members.most = 6
     with RemotingClient(server.address) as other:
         for one in (client, other):
             body = heartbeat(one.name, [consumer("g", {"orders": "*"})], ["p"])
@@ -156,12 +208,14 @@ def test_members_of_all_groups_are_bounded(
                 assert one.ask(34, None, body).code == 0
         more = heartbeat(client.name, [consumer("g", {"orders": "*"})], ["p", "q"])
         refused = client.ask(34, None, more)
-        assert (refused.code, refused.remark) == (1, "groups have 4 members already")
+        assert (refused.code, refused.remark) == (
+            1, f"groups have 4 members already: the share of {client.name} is used up",
+        )  # fmt: skip
         assert set(known.producer_groups) == {"p"}
         assert other.ask(35, {"clientID": other.name, "producerGroup": "p"}).code == 0
         assert other.ask(35, {"clientID": other.name, "producerGroup": "p"}).code == 0
         assert client.ask(34, None, more).code == 0
-    wait_until(lambda: server.in_loop(lambda: known._members) == 3)
+    wait_until(lambda: server.in_loop(lambda: known._members.taken) == 3)
 
 
 def test_topics_and_groups_that_operators_make_are_bounded(

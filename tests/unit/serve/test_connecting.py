@@ -21,7 +21,7 @@ from rmqstore.serve.network.sockets import listen, unmapped
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from support.remoting import RemotingClient
-from support.serving import consumer, heartbeat, wait_until
+from support.serving import wait_until
 
 DATA = Path(__file__).parents[2] / "data" / "tls"
 PAIR = (DATA / "cert.pem", DATA / "key.pem")
@@ -259,18 +259,11 @@ def test_how_much_there_may_be() -> None:
 def test_how_many_locks_there_may_be() -> None:
     locks = Locks(lambda: 0)
     queues = [LockedQueue("t", "b", number) for number in range(100_001)]
-    assert len(locks.lock("g", queues, "c")) == 100_000
-    assert len(locks) == 100_000
+    assert len(locks.lock("g", queues, "c", "a")) == 33_334
+    assert len(locks.lock("h", queues, "c", "b")) == 22_222
+    assert len(locks) == 55_556
 
 
-def test_how_many_groups_may_have_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (clients._MOST_GROUPS, clients._MOST_MEMBERS) == (100_000, 500_000)
-    monkeypatch.setattr(clients, "_MOST_GROUPS", 2)
-    with rmqstore.serve() as server, RemotingClient(server.address) as client:
-        for producers, consumers in ((["a", "b"], []), ([], ["a", "b"])):
-            groups = [consumer(name, {"t": "*"}) for name in consumers]
-            assert client.ask(34, None, heartbeat("c", groups, producers)).code == 0
-        for producers, consumers in ((["c"], []), ([], ["c"])):
-            groups = [consumer(name, {"t": "*"}) for name in consumers]
-            answer = client.ask(34, None, heartbeat("c", groups, producers))
-            assert (answer.code, answer.remark) == (1, "there are 2 groups already")
+def test_how_many_members_groups_may_have() -> None:
+    with rmqstore.serve() as server:
+        assert server.gateway.clients._members.most == 200_000

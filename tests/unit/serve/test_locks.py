@@ -21,6 +21,7 @@ LOCK, UNLOCK = 41, 42
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with Server(None, Settings(), StoreConfig.small()) as made:
+        made.store.create_topic("orders", queue_nums=8)
         yield made
 
 
@@ -125,15 +126,16 @@ def test_numbers_as_text(client: RemotingClient) -> None:
 
 def test_there_is_a_most() -> None:
     time = [0]
-    locks = Locks(lambda: time[0], most=3)
+    locks = Locks(lambda: time[0], most=9)
     queues = [LockedQueue("t", "b", number) for number in range(5)]
-    assert locks.lock("g", queues, "one") == queues[:3]
-    assert locks.lock("h", queues, "two") == []
-    assert locks.lock("g", queues, "one") == queues[:3]
+    assert locks.lock("g", queues, "one", "a") == queues[:3]
+    assert locks.lock("h", queues, "two", "a") == queues[:1]
+    assert locks.lock("g", queues, "one", "a") == queues[:3]
+    assert locks.lock("i", queues, "three", "b") == queues[:2]
     time[0] = LOCK_MILLIS
-    assert locks.lock("h", queues[:1], "two") == []
+    assert locks.lock("h", queues[1:], "two", "a") == []
     time[0] += 1
-    assert locks.lock("h", queues[:2], "two") == queues[:2]
+    assert locks.lock("h", queues[:2], "two", "a") == queues[:2]
     assert len(locks) == 2
 
 
@@ -169,7 +171,7 @@ def test_it_is_as_a_plain_model_says(steps: list[tuple]) -> None:
             free = [
                 one for one, has in owners.items() if has is None or not has[1] or has[0] == who
             ]
-            assert locks.lock(group, queues, who) == free
+            assert locks.lock(group, queues, who, "a") == free
             history += [(group, one.queue_id, who, now[0]) for one in free]
         else:
             locks.unlock(group, queues, who)

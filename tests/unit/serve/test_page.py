@@ -319,6 +319,7 @@ def test_what_clients_do_is_in_the_metrics(server, monkeypatch):
     assert named(found, "rmqstore_held_pulls", **broker) == 1
     assert named(found, "rmqstore_queue_locks", **broker) == 0
     assert named(found, "rmqstore_read_buffer_bytes", **broker) == 7
+    assert named(found, "rmqstore_unanswered_bytes", **broker) == 0
     assert named(found, "rmqstore_write_buffer_bytes", **broker) == 0
     assert named(found, "rmqstore_refused_connections_total", **broker) == 5
     counts = {"34": 1, "310": 3, "10": 1, "11": 2, "36": 1, "unknown": 2}

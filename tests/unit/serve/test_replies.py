@@ -116,7 +116,13 @@ def test_a_client_that_does_not_answer_in_10_seconds(
     waits: list[float] = []
 
     async def ask(
-        connection: Connection, code: int, fields: object, body: bytes, *, seconds: float
+        connection: Connection,
+        code: int,
+        fields: object,
+        body: bytes,
+        *,
+        asker: Connection,
+        seconds: float,
     ) -> Request:
         assert code == PUSH
         waits.append(seconds)
@@ -218,7 +224,7 @@ def test_a_queue_that_the_broker_chooses(server: Server, replier: RemotingClient
 
 
 def test_topics_are_made_up_to_a_limit() -> None:
-    settings = Settings(limits=Limits(topics=2))
+    settings = Settings(limits=Limits(topics=3))
     with Server(None, settings, SMALL) as server, RemotingClient(server.address) as replier:
         answers = [replier.ask(REPLY_V2, fields(None, b=f"t{i}"), b"1") for i in range(3)]
         assert [answer.code for answer in answers] == [1, 1, 17]
@@ -251,18 +257,20 @@ def test_a_client_that_does_not_read(server: Server, replier: RemotingClient) ->
                 answers.append(replier.answer(number, 1.0))
         assert answers
         assert {remark(answer) for answer in answers} == {"push reply message to deaf@1fail."}
-        assert server.gateway.replies.size < 32 << 20
+        assert server.gateway.replies.shares.taken < 32 << 20
 
 
 def test_too_many_replies_at_a_time(
     server: Server, asker: RemotingClient, replier: RemotingClient
 ) -> None:
-    server.gateway.replies.count += 10_000
+    shares = server.gateway.replies.shares
+    everything = (("others",), shares.most)
+    shares.take(*everything)
     answer = replier.ask(REPLY_V2, fields(), b"1")
     assert answer.code == 2
     assert remark(answer) == "[OVERLOAD]system busy, start flow control for a while"
-    server.gateway.replies.count -= 10_000
+    shares.give(*everything)
     number = replier.send(REPLY_V2, fields(), b"2")
     asker.reply(asker.next_request(PUSH))
     assert replier.answer(number).code == 0
-    assert (server.gateway.replies.count, server.gateway.replies.size) == (0, 0)
+    assert shares.taken == 0

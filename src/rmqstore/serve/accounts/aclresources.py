@@ -234,10 +234,12 @@ def _client_check(request: Request, store: MessageStore) -> Iterable[Resource]:
 
 
 def _locked(request: Request, store: MessageStore) -> Iterable[Resource]:
-    """Yield the group: its locks are nobody else's, and say nothing of the topics."""
+    """Yield the group and the topics: who may not read a queue has no need to lock it."""
     data = _in_body(request)
     if isinstance(data, dict):
         yield Resource(str(data.get("consumerGroup", "")), is_group=True)
+        topics = {str(one.get("topic", "")) for one in _dicts(data.get("mqSet"))}
+        yield from map(topic_resource, sorted(topics))
 
 
 _LONG = _sent("topic", "properties", "batch")

@@ -28,7 +28,7 @@ _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 async def running_info(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_CONSUMER_RUNNING_INFO."""
-    return await _passed_on(gateway, request, dict(request.fields), request.body)
+    return await _passed_on(gateway, connection, request, request.fields, request.body)
 
 
 async def consume_directly(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -36,7 +36,7 @@ async def consume_directly(gateway: Gateway, connection: Connection, request: Re
     offset = _offset_of(text(request, "msgId"))
     record = gateway.store._record(offset)
     fields = {**request.fields, "brokerName": gateway.settings.broker}
-    return await _passed_on(gateway, request, fields, record)
+    return await _passed_on(gateway, connection, request, fields, record)
 
 
 def _offset_of(msg_id: str) -> int:
@@ -55,7 +55,7 @@ def _offset_of(msg_id: str) -> int:
 
 
 async def _passed_on(
-    gateway: Gateway, request: Request, fields: dict[str, str], body: bytes
+    gateway: Gateway, connection: Connection, request: Request, fields: dict[str, str], body: bytes
 ) -> Answer:
     """Ask the consumer that a request names."""
     group = group_of(request)
@@ -71,7 +71,9 @@ async def _passed_on(
         )
     fields = {name: value for name, value in fields.items() if name not in _SIGNATURE}
     try:
-        answer = await member.connection.ask(request.code, fields, body, seconds=_SECONDS)
+        answer = await member.connection.ask(
+            request.code, fields, body, asker=connection, seconds=_SECONDS
+        )
     except TimeoutError:
         raise Refusal(
             ResponseCode.CONSUME_MSG_TIMEOUT,

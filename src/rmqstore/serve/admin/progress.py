@@ -15,7 +15,7 @@ from rmqstore.serve.admin.topics import entry_of
 from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.figures.rates import GROUP_GET_NUMS
 from rmqstore.serve.network.sockets import address_text
-from rmqstore.serve.topics.topictable import topic_config
+from rmqstore.serve.topics.topictable import has_queue, topic_config
 from rmqstore.serve.wire.codes import V5, RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -241,7 +241,8 @@ def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
         ):
             continue
         for queue_id, offset in store._progress.get(topic, source).items():
-            commit(gateway, topic, target, queue_id, offset)
+            if has_queue(gateway, topic, queue_id):
+                commit(gateway, topic, target, queue_id, offset, owner=connection.owner)
             yield
     return Answer()
 

@@ -127,7 +127,7 @@ async def status(gateway: Gateway, connection: Connection, request: Request) -> 
     for member in asked:
         _check_version(member)
     fields = {"group": group, "topic": topic}
-    answers = await asyncio.gather(*(_status_of(member, fields) for member in asked))
+    answers = await asyncio.gather(*(_status_of(member, fields, connection) for member in asked))
     table: dict[str, Any] = {
         member.client_id: answer
         for member, answer in zip(asked, answers, strict=True)
@@ -136,11 +136,16 @@ async def status(gateway: Gateway, connection: Connection, request: Request) -> 
     return Answer(body=dumps({"consumerTable": table}))
 
 
-async def _status_of(member: online.GroupMember, fields: dict[str, str]) -> dict[Any, Any] | None:
+async def _status_of(
+    member: online.GroupMember, fields: dict[str, str], asker: Connection
+) -> dict[Any, Any] | None:
     """Return where a consumer is by queue; ``None`` if it does not say."""
     try:
         answer = await member.connection.ask(
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, seconds=_STATUS_SECONDS
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            fields,
+            asker=asker,
+            seconds=_STATUS_SECONDS,
         )
         if answer.code != ResponseCode.SUCCESS or not 0 < len(answer.body) <= _STATUS_BYTES:
             return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqstore.errors import FilterError
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
@@ -25,6 +25,7 @@ from rmqstore.serve.consuming.heartbeats import (
     heartbeat_of,
 )
 from rmqstore.serve.consuming.subscriptions import Subscription, size_of, unsupported
+from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_MOST_GROUPS = 100_000
-_MOST_MEMBERS = 500_000  # of all groups; a client counts once for each of its own
+_MOST_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
 
 
 @dataclass(slots=True)
@@ -80,6 +80,8 @@ class ConsumerGroup:
         Topic to ``Subscription``.
     size : int
         What these count for.
+    owners : tuple
+        Whose shares they count in: those of who has sent them last.
     """
 
     name: str
@@ -89,6 +91,7 @@ class ConsumerGroup:
     clients: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     size: int = 0
+    owners: Owners = ()
 
     @property
     def is_broadcast(self) -> bool:
@@ -135,8 +138,9 @@ class Clients:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._size = 0  # of all groups
-        self._members = 0
+        self._sizes = Shares(gateway.settings.limits.subscription_bytes)
+        self._members = Shares(_MOST_MEMBERS)
+        self._owners: dict[Connection, Owners] = {}  # as they were at its first heartbeat
         self.groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Connection, Client]] = {}
         self._named: dict[str, Connection] = {}  # client id to the connection heard last
@@ -182,8 +186,10 @@ class Clients:
 
         Of a connection that is gone meanwhile no more steps are taken.
         """
-        self._check_size(data.consumers)
-        self._check_members(connection, data)
+        owners = self._owners.get(connection, connection.owners)
+        self._check_size(owners, data.consumers)
+        self._check_members(owners, connection, data.consumers, data.producers)
+        self._owners[connection] = owners
         client_id = data.client_id
         now = self._gateway.loop.time()
         client = Client(connection, client_id, connection.language, connection.version, now)
@@ -192,23 +198,25 @@ class Clients:
         connection.client_id = client_id
         self._named[client_id] = connection
         for one in data.consumers:
+            self._check_size(owners, (one,))  # others may have come meanwhile
+            self._check_members(owners, connection, (one,), ())
             group = self.groups.get(one.group)
             if group is None:
-                self._check_room(self.groups)
                 group = self.groups[one.group] = ConsumerGroup(
                     one.group, one.consume_type, one.message_model, one.consume_from_where
                 )
             self._note(self._consumes, connection, one.group)
-            self._size -= group.size
+            self._sizes.give(group.owners, group.size)
             changed = group.join(client, one)
-            self._size += group.size
+            group.owners = owners
+            self._sizes.take(owners, group.size)
             if changed:
                 self.tell(group)
             yield
         for name in data.producers:
+            self._check_members(owners, connection, (), (name,))
             members = self.producer_groups.get(name)
             if members is None:
-                self._check_room(self.producer_groups)
                 members = self.producer_groups[name] = {}
             members[connection] = client
             self._note(self._produces, connection, name)
@@ -232,7 +240,7 @@ class Clients:
                 group.clients.pop(connection, None)
                 if not group.clients:
                     del self.groups[consumer]
-                    self._size -= group.size
+                    self._sizes.give(group.owners, group.size)
                 self.tell(group)
 
     def lose(self, connection: Connection) -> None:
@@ -244,6 +252,7 @@ class Clients:
             self.leave(connection, producer=name)
         for name in list(self._consumes.get(connection, ())):
             self.leave(connection, consumer=name)
+        self._owners.pop(connection, None)
 
     def ask_again(self) -> None:
         """Take those out of groups who may not consume any more: their queues go to others."""
@@ -312,15 +321,16 @@ class Clients:
 
     def _note(self, groups: dict[Connection, set[str]], connection: Connection, name: str) -> None:
         names = groups.setdefault(connection, set())
-        self._members += name not in names
-        names.add(name)
+        if name not in names:
+            self._members.take(self._owners[connection])
+            names.add(name)
 
     def _forget(
         self, groups: dict[Connection, set[str]], connection: Connection, name: str
     ) -> None:
         names = groups.get(connection, set())
         if name in names:
-            self._members -= 1
+            self._members.give(self._owners[connection])
             names.remove(name)
             if not names:
                 del groups[connection]
@@ -330,33 +340,38 @@ class Clients:
         if name is not None and self._named.get(name) is connection:
             del self._named[name]
 
-    def _check_size(self, consumers: tuple[ConsumerData, ...]) -> None:
-        size = self._size + sum(
+    def _check_size(self, owners: Owners, consumers: tuple[ConsumerData, ...]) -> None:
+        more = sum(
             data.size - (self.groups[data.group].size if data.group in self.groups else 0)
             for data in consumers
         )
-        if size > max(self._size, self._gateway.settings.limits.subscription_bytes):
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"subscriptions have {self._size} bytes already"
-            )
+        if more > 0 and not self._sizes.has_room(owners, more):
+            raise _no_room(owners, f"subscriptions have {self._sizes.taken} bytes already")
 
-    def _check_members(self, connection: Connection, data: Heartbeat) -> None:
+    def _check_members(
+        self,
+        owners: Owners,
+        connection: Connection,
+        consumers: tuple[ConsumerData, ...],
+        producers: tuple[str, ...],
+    ) -> None:
         consumes = self._consumes.get(connection, set())
-        new = {one.group for one in data.consumers} - consumes
-        more = len(new) + len(set(data.producers) - self._produces.get(connection, set()))
-        if more and self._members + more > _MOST_MEMBERS:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"groups have {self._members} members already")
+        new = {one.group for one in consumers} - consumes
+        more = len(new) + len(set(producers) - self._produces.get(connection, set()))
+        if more and not self._members.has_room(owners, more):
+            raise _no_room(owners, f"groups have {self._members.taken} members already")
 
-    def _check_room(self, groups: dict[str, Any]) -> None:
-        if len(groups) >= _MOST_GROUPS:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {len(groups)} groups already")
+
+def _no_room(owners: Owners, what: str) -> Refusal:
+    names = " or of ".join(map(str, owners))
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}: the share of {names} is used up")
 
 
 def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer HEART_BEAT."""
     data = yield from heartbeat_of(request.body, gateway.settings.limits.subscriptions)
     for one in data.consumers:
-        entry = gateway.new_groups.config(one.group)
+        entry = gateway.new_groups.config(one.group, connection.owner)
         if entry is not None:
             gateway.new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
         yield

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rmqstore._core import QueueHolds
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.consuming.pulling import PullRequest, answer_pull
+from rmqstore.serve.shares import Shares
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.shares import Owners
 
 __all__ = ["Holds"]
 
@@ -44,6 +46,7 @@ class _Hold:
     caller: Caller | None
     order: int  # of two, the older one has the lower
     size: int
+    owners: Owners
     ends: float  # time of the loop
 
 
@@ -70,7 +73,9 @@ class Holds:
         self._order = count()
         self._ending: dict[float, dict[int, None]] = {}  # by time; each has a timer, empty or not
         self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # that do not read
-        self._size = 0  # of all of them
+        limits = gateway.settings.limits
+        self._count = Shares(limits.held_pulls)
+        self._sizes = Shares(limits.held_bytes)
         self._moved = False  # a look is due
         self._looking = False  # the work that does it is among the loop's turns
         self._closed = False
@@ -82,25 +87,20 @@ class Holds:
         """Return how many pulls are held."""
         return len(self._holds)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more may be held."""
-        limits = self._gateway.settings.limits
-        return (
-            not self._closed
-            and len(self._holds) < limits.held_pulls
-            and self._size < limits.held_bytes
-        )
+    def has_room(self, owners: Owners) -> bool:
+        """Tell whether owners may have one more held."""
+        return not self._closed and self._count.has_room(owners) and self._sizes.has_room(owners)
 
     def add(self, connection: Connection, pull: PullRequest) -> None:
         """Hold a pull that has found nothing."""
         number = self._queues.add(pull.topic, pull.queue_id, pull.offset)
-        size = sum(map(len, pull.request.fields.values()))
-        self._size += size
+        size, owners = pull.request.held_bytes, connection.owners
+        self._count.take(owners)
+        self._sizes.take(owners, size)
         loop = self._gateway.loop
         ends = _end(loop.time(), pull.suspend / 1000)
         self._holds[number] = _Hold(
-            connection, pull, connection.caller, next(self._order), size, ends
+            connection, pull, connection.caller, next(self._order), size, owners, ends
         )
         ending = self._ending.get(ends)
         if ending is None:
@@ -135,7 +135,8 @@ class Holds:
 
     def _remove(self, number: int) -> _Hold:
         hold = self._holds.pop(number)
-        self._size -= hold.size
+        self._count.give(hold.owners)
+        self._sizes.give(hold.owners, hold.size)
         self._queues.remove(number)
         del self._ending[hold.ends][number]
         numbers = self._of[hold.connection]

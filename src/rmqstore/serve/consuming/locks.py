@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore import paths
 from rmqstore.arguments import shown
+from rmqstore.serve.shares import Owners, Shares
+from rmqstore.serve.topics.topictable import has_queue
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import INT_MAX
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -43,6 +45,7 @@ class LockedQueue(NamedTuple):
 class _Held:
     client_id: str
     renewed: int  # ms
+    owners: Owners
 
     def is_expired(self, now: int) -> bool:
         return now - self.renewed > LOCK_MILLIS
@@ -56,40 +59,51 @@ class Locks:
     now : callable
         The time in milliseconds.
     most : int, optional
-        Locks at a time; beyond that no other queue is locked.
+        Locks at a time, of which each owner and each group has a share.
     """
 
     def __init__(self, now: Callable[[], int], most: int = _MOST_LOCKS) -> None:
         self._now = now
-        self._most = most
+        self._shares = Shares(most)
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
-        self._count = 0
         self._forget_from = 0  # ms: before, none is expired, or that was looked for just now
 
     def __len__(self) -> int:
         """Return how many there are, among them those that are expired and not yet forgotten."""
-        return self._count
+        return self._shares.taken
 
     def holder(self, group: str, queue: LockedQueue) -> str | None:
         """Return the client that has a queue."""
         lock = self._groups.get(group, {}).get(queue)
         return None if lock is None or lock.is_expired(self._now()) else lock.client_id
 
-    def lock(self, group: str, queues: Iterable[LockedQueue], client_id: str) -> list[LockedQueue]:
-        """Lock what nobody else has, renew what the client has, and return these."""
+    def lock(
+        self, group: str, queues: Iterable[LockedQueue], client_id: str, owner: str
+    ) -> list[LockedQueue]:
+        """Lock what nobody else has, renew what the client has, and return these.
+
+        Beyond the share of the owner or the group no other queue is locked.
+        """
         now = self._now()
+        shares = self._shares
+        owners = (("owner", owner), ("group", group))
         held = self._groups.get(group, {})
         locked = []
         for queue in dict.fromkeys(queues):
             lock = held.get(queue)
             if lock is None:
-                if self._count >= self._most and not self._forget_expired(now):
-                    continue
+                if not shares.has_room(owners):
+                    self._forget_expired(now)
+                    if not shares.has_room(owners):
+                        continue
                 held = self._groups.setdefault(group, held)
-                held[queue] = _Held(client_id, now)
-                self._count += 1
+                held[queue] = _Held(client_id, now, owners)
+                shares.take(owners)
             elif lock.client_id == client_id or lock.is_expired(now):
                 lock.client_id, lock.renewed = client_id, now
+                shares.give(lock.owners)
+                lock.owners = owners
+                shares.take(owners)
             else:
                 continue
             locked.append(queue)
@@ -102,26 +116,23 @@ class Locks:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del held[queue]
-                self._count -= 1
+                self._shares.give(lock.owners)
         if not held:
             self._groups.pop(group, None)
 
-    def _forget_expired(self, now: int) -> bool:
-        """Forget the locks that are expired, and tell whether there were any."""
+    def _forget_expired(self, now: int) -> None:
+        """Forget the locks that are expired."""
         if now < self._forget_from:
-            return False
-        before = self._count
+            return
         first = now
         for group, held in list(self._groups.items()):
             for queue in [queue for queue, lock in held.items() if lock.is_expired(now)]:
-                del held[queue]
-                self._count -= 1
+                self._shares.give(held.pop(queue).owners)
             if not held:
                 del self._groups[group]
             else:
                 first = min(first, *(lock.renewed for lock in held.values()))
         self._forget_from = max(first + LOCK_MILLIS + 1, now + _FORGET_MILLIS)
-        return self._count < before
 
 
 def _refused(what: str, value: object) -> Refusal:
@@ -168,11 +179,17 @@ def _queue(entry: Any) -> LockedQueue:
 
 
 def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer LOCK_BATCH_MQ."""
+    """Answer LOCK_BATCH_MQ; a queue that is not there is not locked."""
     group, client_id, queues = _asked(request)
+    there = [
+        queue
+        for queue in queues
+        if queue.broker == gateway.settings.broker
+        and has_queue(gateway, queue.topic, queue.queue_id)
+    ]
     locked = [
         {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
-        for queue in gateway.locks.lock(group, queues, client_id)
+        for queue in gateway.locks.lock(group, there, client_id, connection.owner)
     ]
     return Answer(body=dumps({"lockOKMQSet": locked}))
 

@@ -6,10 +6,12 @@ Source: ``broker/processor/ConsumerManageProcessor.java``,
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import StoreError
-from rmqstore.serve.topics.topictable import topic_config
+from rmqstore.serve.shares import Owners, Shares
+from rmqstore.serve.topics.topictable import has_queue, topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -20,7 +22,68 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
 
-__all__ = ["HANDLERS", "commit"]
+__all__ = ["HANDLERS", "OffsetShares", "commit"]
+
+_LOOK_SECONDS = 1.0  # between looks for offsets of queues that are not there, each at all of them
+_REST = 100  # times as long as the last look took, at least
+
+
+class OffsetShares:
+    """Shares of the offsets: a group's, and those of who has made its first one in a topic.
+
+    Those of the file belong to nobody but their group.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._shares = Shares(gateway.settings.limits.offsets)
+        self._makers: dict[tuple[str, str], str] = {}
+        self._look_from = 0.0
+        self._recount()
+
+    def take(self, topic: str, group: str, owner: str) -> bool:
+        """Count an offset more, and tell whether there is room for it."""
+        owners = _owners(group, self._makers.get((topic, group), owner))
+        if not self._has_room(owners):
+            self._take_back()
+            if not self._has_room(owners):
+                return False
+        self._makers.setdefault((topic, group), owner)
+        self._shares.take(owners)
+        return True
+
+    def _has_room(self, owners: Owners) -> bool:
+        # Consumers of this process commit as well.
+        count = self._gateway.store._progress.count
+        return count < self._shares.most and self._shares.has_room(owners)
+
+    def _take_back(self) -> None:
+        """Forget the offsets of queues that are not there, and count what is left."""
+        progress = self._gateway.store._progress
+        began = time.monotonic()
+        if began >= self._look_from:
+            progress.forget_queues(lambda topic, one: not has_queue(self._gateway, topic, one))
+        elif progress.count == self._shares.taken:
+            return
+        self._recount()
+        ended = time.monotonic()
+        self._look_from = ended + max(_LOOK_SECONDS, _REST * (ended - began))
+
+    def _recount(self) -> None:
+        counts = self._gateway.store._progress.counts()
+        self._makers = {names: one for names, one in self._makers.items() if names in counts}
+        self._shares.recount(
+            (_owners(names[1], self._makers.get(names)), count) for names, count in counts.items()
+        )
+
+
+def _owners(group: str, maker: str | None) -> Owners:
+    of_group = ("group", group)
+    return (of_group,) if maker is None else (of_group, ("owner", maker))
 
 
 def _long(request: Request, name: str) -> int:
@@ -61,15 +124,25 @@ def update_offset(gateway: Gateway, connection: Connection, request: Request) ->
     if queue_id < 0:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
     if offset >= 0:
-        commit(gateway, topic, group, queue_id, offset)
+        commit(gateway, topic, group, queue_id, offset, owner=connection.owner)
     return Answer(fields={})
 
 
-def commit(gateway: Gateway, topic: str, group: str, queue_id: int, offset: int) -> None:
-    """Set a group's offset in a queue; ``Refusal`` if there are too many of them."""
-    progress, most = gateway.store._progress, gateway.settings.limits.offsets
-    if progress.count >= most and queue_id not in progress.get(topic, group):
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {progress.count} offsets already")
+def commit(
+    gateway: Gateway, topic: str, group: str, queue_id: int, offset: int, *, owner: str
+) -> None:
+    """Set a group's offset in a queue; ``Refusal`` if it is not there, or there are too many."""
+    progress = gateway.store._progress
+    if not has_queue(gateway, topic, queue_id):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
+    if queue_id not in progress.table.get((topic, group), ()) and not gateway.offset_shares.take(
+        topic, group, owner
+    ):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"there are {progress.count} offsets already: the share of the group {group} or of "
+            f"{owner} is used up",
+        )
     gateway.store._commit_progress(topic, group, queue_id, offset)
 
 

@@ -120,7 +120,7 @@ def _parsed(request: Request) -> PullRequest:
 
 def _checked(gateway: Gateway, connection: Connection, pull: PullRequest) -> PullFilter | None:
     """Return the filter of a pull that is allowed, in the order of a broker's checks."""
-    config = gateway.new_groups.config(pull.group)
+    config = gateway.new_groups.config(pull.group, connection.owner)
     if config is None:
         raise _refused(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -294,7 +294,7 @@ def pull_message(gateway: Gateway, connection: Connection, request: Request) -> 
     """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until there is something."""
     pull = _parsed(request)
     holds = gateway.holds
-    hold = pull.suspend > 0 and not request.oneway and holds.has_room
+    hold = pull.suspend > 0 and not request.oneway and holds.has_room(connection.owners)
     if pull.sys_flag & _COMMIT_OFFSET:
         committed = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
     if not answer_pull(gateway, connection, pull, may_hold=hold):
@@ -305,7 +305,9 @@ def pull_message(gateway: Gateway, connection: Connection, request: Request) -> 
         holds.add(connection, pull)
     if pull.sys_flag & _COMMIT_OFFSET and committed >= 0:
         with suppress(Refusal):  # the pull is answered
-            commit(gateway, pull.topic, pull.group, pull.queue_id, committed)
+            commit(
+                gateway, pull.topic, pull.group, pull.queue_id, committed, owner=connection.owner
+            )
 
 
 HANDLERS: dict[int, Handler] = {

@@ -188,8 +188,13 @@ def _own(gateway: Gateway) -> Iterator[Metric]:
         ("rmqstore_queue_locks", "locks of queues, also expired ones", len(gateway.locks)),
         (
             "rmqstore_read_buffer_bytes",
-            "of requests that are not complete or wait for their turn",
+            "of requests that are not complete, wait for their turn or for their answer",
             gateway.kept,
+        ),
+        (
+            "rmqstore_unanswered_bytes",
+            "of requests that are answered later, and of answers that wait for the disk",
+            gateway.unanswered,
         ),
         (
             "rmqstore_write_buffer_bytes",

@@ -26,11 +26,12 @@ from rmqstore.serve.wire.frames import (
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Caller
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.shares import Owners
 
 __all__ = ["Connection"]
 
 _MOST_UNANSWERED = 64  # requests that are answered later, until no more are read
-_UNANSWERED_BUFFERS = 4  # as many write buffers as their bodies may have, as well: a whole frame
+_UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -59,6 +60,8 @@ class Connection(asyncio.BufferedProtocol):
     kept : int
         Bytes of frames that are not complete, or wait until their turn comes, and of requests that
         are answered later.
+    unanswered : int
+        Bytes of requests that are answered later, and of answers that wait for the disk.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -76,16 +79,19 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
         self._full = False  # the client reads its answers too slowly
+        self._unread = 0  # bytes of them by then
+        self._most_unread = 0  # of them, until it does
         self._ceased = False  # the gateway stops
         self._paused = False
         self._late = 0  # bytes of answers that wait for the disk
         self._most_late = 0  # of them, until no more requests are read
         self._unanswered = 0  # requests whose handlers wait for something
-        self._unanswered_bytes = 0  # of their bodies
+        self.unanswered = 0
         self._turn_awaited = False  # requests that are there wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # behind it the next requests wait
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Request]] = {}
+        self._waits_for: set[asyncio.Future[Request]] = set()  # answers of others
 
     @property
     def address(self) -> tuple[str, int]:
@@ -99,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         limit = self.gateway.settings.limits.write_buffer
         self._most_late = limit
-        self._transport.set_write_buffer_limits(high=limit)
+        self._limit_unread()
         peer = transport.get_extra_info("peername")
         name = transport.get_extra_info("sockname")
         if not peer or not name or self.gateway.stopping:  # it is gone again, or too late
@@ -156,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         return left
 
     def _note_kept(self) -> None:
-        kept = self._reader.kept + self._unanswered_bytes
+        kept = self._reader.kept + self.unanswered
         if kept != self.kept and self.is_open:
             self.gateway.keeps(self, kept)
 
@@ -164,6 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
         gateway = self.gateway
         reader = self._reader
+        self._limit_unread()
         left = False
         while not left and not self._waits:
             sends = gateway.sends if gateway.hot_sends else None
@@ -190,15 +197,20 @@ class Connection(asyncio.BufferedProtocol):
             self.write(now)
         late = self._reader.late_answers()
         if late is not None:
-            stop, frames = late
-            self._late += len(frames)
-            self.gateway.durable.hold(stop, partial(self._durable, frames))
-            self._pace()
+            self._write_durable(*late)
         elif self.gateway.sends.unflushed:
             self.gateway.durable.ask()
 
+    def _write_durable(self, stop: int, frames: bytes) -> None:
+        """Write answers to sends once the log is on the disk up to ``stop``."""
+        self._late += len(frames)
+        self._hold(len(frames))
+        self.gateway.durable.hold(stop, partial(self._durable, frames))
+        self._pace()
+
     def _durable(self, frames: bytes, outcome: Outcome) -> None:
         self._late -= len(frames)
+        self._hold(-len(frames))
         if outcome == "late":
             frames = with_code(frames, ResponseCode.FLUSH_DISK_TIMEOUT)
         elif outcome == "failed":
@@ -221,10 +233,12 @@ class Connection(asyncio.BufferedProtocol):
             self._full
             or self._ceased
             or self._unanswered >= _MOST_UNANSWERED
-            or self._unanswered_bytes > _UNANSWERED_BUFFERS * self._most_late
+            or self.unanswered > _UNANSWERED_BUFFERS * self._most_late
             or self._late > self._most_late
             or self._turn_awaited
             or (self._long_answer is not None and not self._long_answer.done())
+            # One that has nothing waiting is read even where others have taken it all.
+            or (self.unanswered > 0 and self.unanswered > self.gateway.unanswered_room)
         )
 
     def _pace(self) -> None:
@@ -242,23 +256,56 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Read no more requests of a client that does not read the answers."""
         self._full = True
+        self._unread = self.unwritten
+        self.gateway.unread.take((self.peer,), self._unread)
         self._pace()
 
     def resume_writing(self) -> None:
         """Go on."""
         self._full = False
+        self._give_unread()
         self._pace()
+
+    def _give_unread(self) -> None:
+        self.gateway.unread.give((self.peer,), self._unread)
+        self._unread = 0
+
+    def _limit_unread(self) -> None:
+        most = self.gateway.unread_room
+        if most != self._most_unread and self._transport is not None:
+            self._most_unread = most
+            self._transport.set_write_buffer_limits(high=most)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the client."""
         self._transport = None
+        self._give_unread()
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(ConnectionResetError(f"{self.peer} is gone"))
         self._asked.clear()
+        for future in self._waits_for:  # what nobody waits for is not kept
+            if not future.done():
+                future.set_exception(ConnectionResetError(f"{self.peer}, which asked, is gone"))
         self.gateway.disconnected(self)
 
     # Called by handlers
+
+    @property
+    def owners(self) -> Owners:
+        """Whose shares anything counts in that ends with the connection."""
+        key = self._access_key
+        return (self.peer,) if key is None else (key, self.peer)
+
+    @property
+    def owner(self) -> str:
+        """Whose share what outlasts the connection counts in: its account's, or its address's."""
+        return self._access_key or self.peer.rpartition(":")[0]
+
+    @property
+    def _access_key(self) -> str | None:
+        account = None if self.caller is None else self.caller.account
+        return None if account is None else account.access_key
 
     @property
     def is_writable(self) -> bool:
@@ -287,13 +334,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer(self, request: Request, answer: Answer) -> None:
         """Answer a request, now or later; one that nobody waits for is not answered."""
+        if not request.oneway:
+            self.write(_encoded(request, answer))
+
+    def answer_durable(self, request: Request, answer: Answer, stop: int) -> None:
+        """Answer a send once the log is on the disk up to ``stop``; only the answer is kept."""
         if request.oneway:
-            return
-        try:
-            frame = encode_answer(answer, request.opaque)
-        except ValueError as error:
-            frame = encode_answer(Answer(ResponseCode.SYSTEM_ERROR, str(error)), request.opaque)
-        self.write(frame)
+            self.gateway.durable.ask()
+        else:
+            self._write_durable(stop, _encoded(request, answer))
 
     def notify(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> None:
         """Send a request that the client does not answer."""
@@ -311,16 +360,27 @@ class Connection(asyncio.BufferedProtocol):
         fields: Mapping[str, str] | None,
         body: bytes = b"",
         *,
+        asker: Connection,
         seconds: float = 10.0,
     ) -> Request:
         """Send a request and return its answer.
+
+        Parameters
+        ----------
+        code : int
+        fields : mapping or None
+        body : bytes, optional
+        asker : Connection
+            On whose behalf.
+        seconds : float, optional
+            Until it is given up.
 
         Raises
         ------
         TimeoutError
             There was none in time.
         ConnectionError
-            The client is gone, or does not read what it is sent.
+            The client is gone, or does not read what it is sent; or the asker is gone.
         """
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
@@ -330,28 +390,35 @@ class Connection(asyncio.BufferedProtocol):
         opaque = self._opaque
         future = self._asked[opaque] = self.gateway.loop.create_future()
         self.write(encode_request(code, fields, body, opaque, oneway=False))
+        asker._waits_for.add(future)
         try:
             return await asyncio.wait_for(future, seconds)
         finally:
             self._asked.pop(opaque, None)
+            asker._waits_for.discard(future)
 
-    def waits_alone(self, done: asyncio.Future[None], size: int) -> None:
+    def waits_alone(self, request: Request, done: asyncio.Future[None]) -> None:
         """Count a request as ``waits_for``, and handle no other until it is answered."""
         self._long_answer = done
-        self.waits_for(done, size)
+        self.waits_for(request, done)
 
-    def waits_for(self, done: asyncio.Future[None], size: int) -> None:
-        """Count a request, with a body of so many bytes, that is answered when a future is done."""
+    def waits_for(self, request: Request, done: asyncio.Future[None]) -> None:
+        """Count a request that is answered when a future is done."""
+        size = request.held_bytes
         self._unanswered += 1
-        self._unanswered_bytes += size
+        self._hold(size)
         done.add_done_callback(partial(self._answered, size))
         self._pace()
 
     def _answered(self, size: int, _done: asyncio.Future[None]) -> None:
         self._unanswered -= 1
-        self._unanswered_bytes -= size
+        self._hold(-size)
         self._note_kept()
         self._pace()
+
+    def _hold(self, size: int) -> None:
+        self.unanswered += size
+        self.gateway.unanswered += size
 
     def cease(self) -> None:
         """Read nothing more, while what was read is still answered; our own requests fail."""
@@ -370,3 +437,11 @@ class Connection(asyncio.BufferedProtocol):
         """Close it; what was written before is sent."""
         if self._transport is not None:
             self._transport.close()
+
+
+def _encoded(request: Request, answer: Answer) -> bytes:
+    """Return the frame of an answer; that of an error where it would be none."""
+    try:
+        return encode_answer(answer, request.opaque)
+    except ValueError as error:
+        return encode_answer(Answer(ResponseCode.SYSTEM_ERROR, str(error)), request.opaque)

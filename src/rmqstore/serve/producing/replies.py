@@ -17,6 +17,7 @@ from rmqstore.serve.producing.sending import (
     store_plain,
     topic_of_send,
 )
+from rmqstore.serve.shares import Shares
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.stored import Place, properties_text
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Replies"]
 
 _PUSH_SECONDS = 10.0  # Broker2Client.callClient
-_PUSHED_MOST = 10_000  # replyThreadPoolQueueCapacity
 _PUSHED_BYTES_MOST = 64 << 20
+_PUSHED_LEAST = _PUSHED_BYTES_MOST // 10_000  # of one; replyThreadPoolQueueCapacity of them
 # MessageSysFlag.COMPRESSED_FLAG, and how. A broker leaves it out: nobody reads such a body there.
 _COMPRESSED = 0x701
 
@@ -40,33 +41,32 @@ class Replies:
 
     Attributes
     ----------
-    count, size : int
-        How many, and the bytes of their bodies.
+    shares : Shares
+        Bytes of their bodies; a small one counts for more.
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.size = 0
+        self.shares = Shares(_PUSHED_BYTES_MOST)
 
-    def has_room(self, size: int) -> bool:
-        """Tell whether a reply with so many bytes may be pushed."""
-        return self.count < _PUSHED_MOST and self.size + size <= _PUSHED_BYTES_MOST
+    def has_room(self, connection: Connection, size: int) -> bool:
+        """Tell whether a reply of a connection with so many bytes may be pushed."""
+        return self.shares.has_room(connection.owners, max(size, _PUSHED_LEAST))
 
     async def push(
-        self, client: Connection, fields: dict[str, str], body: bytes
+        self, connection: Connection, client: Connection, fields: dict[str, str], body: bytes
     ) -> Request | Exception:
         """Push a reply to a client; return what it answers, or why it does not."""
-        self.count += 1
-        self.size += len(body)
+        owners, size = connection.owners, max(len(body), _PUSHED_LEAST)
+        self.shares.take(owners, size)
         try:
             return await client.ask(
-                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body, seconds=_PUSH_SECONDS
-            )
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body,
+                asker=connection, seconds=_PUSH_SECONDS,
+            )  # fmt: skip
         except (TimeoutError, ConnectionError) as error:
             return error
         finally:
-            self.count -= 1
-            self.size -= len(body)
+            self.shares.give(owners, size)
 
 
 def reply(gateway: Gateway, connection: Connection, request: Request) -> Handled:
@@ -77,7 +77,7 @@ def reply(gateway: Gateway, connection: Connection, request: Request) -> Handled
     """
     fields = {"MSG_REGION": gateway.settings.region, "TRACE_ON": "true"}
     try:
-        if not gateway.replies.has_room(len(request.body)):
+        if not gateway.replies.has_room(connection, len(request.body)):
             raise Refusal(
                 ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
             )
@@ -146,7 +146,7 @@ async def _push(
         "storeHost": f"/{connection.store_host}",
         "storeTimestamp": now,
     }
-    answer = await gateway.replies.push(client, fields, sent.request.body)
+    answer = await gateway.replies.push(connection, client, fields, sent.request.body)
     if isinstance(answer, Request) and answer.code == ResponseCode.SUCCESS:
         return None
     why = answer.remark if isinstance(answer, Request) else answer

@@ -55,7 +55,7 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
             faq=True,
         )
     if group is None:
-        gateway.new_groups.check_room(name)
+        gateway.new_groups.take(name, connection.owner)
     elif group.retry_queue_nums <= 0:
         return Answer()  # nobody tries it again, as with a broker
     retry_topic = paths.retry_topic(name)

@@ -19,7 +19,6 @@ from rmqstore import paths
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
-from rmqstore.serve.network.durable import Outcome
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for_send
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -169,7 +168,7 @@ def send(gateway: Gateway, connection: Connection, request: Request) -> Answer |
         sent = parse_send(request)
         entry = topic_of_send(gateway, connection, sent)
         if not sent.batch:
-            entry = _past_retries(gateway, sent, entry)
+            entry = _past_retries(gateway, connection, sent, entry)
         if entry.topic_filter_type == "MULTI_TAG":
             sent.sys_flag |= _MULTI_TAGS
         sent.sys_flag &= 0x7FFFFFFF
@@ -209,18 +208,8 @@ def answer_when_stored(
         gateway.durable.ask()
         return answer
 
-    sent.request.body = b""  # which is stored: many wait for one disk
-
-    def settled(outcome: Outcome) -> None:
-        if outcome == "late":
-            answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
-        elif outcome == "failed":
-            refused = refusal_of(StoreFailedError("the log cannot be forced to the disk"))
-            answer.code, answer.remark = refused.code, refused.remark
-        connection.answer(sent.request, answer)
-
     # Of a batch the last one: the disk may have only the first records of it.
-    gateway.durable.hold(int(ids[-_OFFSET_DIGITS:], 16) + 1, settled)
+    connection.answer_durable(sent.request, answer, int(ids[-_OFFSET_DIGITS:], 16) + 1)
     return None
 
 
@@ -246,7 +235,12 @@ def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> Topic
             ResponseCode.NO_PERMISSION, f"Sending message to topic[{sent.topic}] is forbidden."
         )
     entry = topic_for_send(
-        gateway, sent.topic, sent.default_topic, sent.default_queue_nums, unit=sent.unit_mode
+        gateway,
+        connection.owner,
+        sent.topic,
+        sent.default_topic,
+        sent.default_queue_nums,
+        unit=sent.unit_mode,
     )
     if entry is None:
         raise Refusal(
@@ -269,7 +263,9 @@ def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> Topic
     return entered(gateway, entry)
 
 
-def _past_retries(gateway: Gateway, sent: Sent, entry: TopicConfig) -> TopicConfig:
+def _past_retries(
+    gateway: Gateway, connection: Connection, sent: Sent, entry: TopicConfig
+) -> TopicConfig:
     """Turn a message that its group has tried too often into a dead letter."""
     prefix = paths.retry_topic("")
     if not sent.topic.startswith(prefix):
@@ -292,7 +288,7 @@ def _past_retries(gateway: Gateway, sent: Sent, entry: TopicConfig) -> TopicConf
     sent.topic, sent.queue_id = paths.dead_letter_topic(name), 0
     if "DELAY" in sent.properties:  # dead letters do not wait
         sent.properties["DELAY"] = "0"
-    dead = topic_for_send(gateway, sent.topic, "", 1, unit=False)
+    dead = topic_for_send(gateway, connection.owner, sent.topic, "", 1, unit=False)
     if dead is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] not exist")
     return dead
@@ -383,7 +379,7 @@ def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: 
 
 def _store_half(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
     """Store a message that nobody reads until its transaction is committed."""
-    topic_for_send(gateway, HALF_TOPIC, "", 1, unit=False)
+    topic_for_send(gateway, connection.owner, HALF_TOPIC, "", 1, unit=False)
     return gateway.store._put_half_of(
         sent.topic,
         sent.queue_id,

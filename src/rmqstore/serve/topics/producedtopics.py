@@ -25,13 +25,15 @@ _OF_GROUPS = (paths.retry_topic(""), paths.dead_letter_topic(""))
 
 
 def topic_for_send(
-    gateway: Gateway, topic: str, default_topic: str, queue_nums: int, *, unit: bool
+    gateway: Gateway, owner: str, topic: str, default_topic: str, queue_nums: int, *, unit: bool
 ) -> TopicConfig | None:
     """Return a topic's entry, ``None`` if there is none and it may not be made.
 
     Parameters
     ----------
     gateway : Gateway
+    owner : str
+        Whose share of the topics that producers make a new one counts in.
     topic : str
     default_topic : str
         The topic that a new one is like, if its permission says that it is inherited.
@@ -52,7 +54,7 @@ def topic_for_send(
     is_retry = topic.startswith(paths.retry_topic(""))
     flag = (_UNIT_SUB if is_retry else _UNIT) if unit else 0
     if has_one_queue(topic):
-        if topic.startswith(_OF_GROUPS) and not _may_make(gateway):
+        if topic.startswith(_OF_GROUPS) and not _may_make(gateway, owner):
             return None
         return entered(gateway, TopicConfig(topic, 1, 1, topic_sys_flag=flag))
     model = topic_config(gateway, default_topic)
@@ -61,7 +63,7 @@ def topic_for_send(
         or not model.perm & _INHERIT
         # A broker that made topics has left its default topic in the file.
         or (default_topic == DEFAULT_TOPIC and not gateway.settings.auto_create)
-        or not _may_make(gateway)
+        or not _may_make(gateway, owner)
     ):
         return None
     nums = max(1, min(queue_nums, model.write_queue_nums, gateway.settings.most_queues))
@@ -73,11 +75,11 @@ def topic_for_send(
     )
 
 
-def _may_make(gateway: Gateway) -> bool:
+def _may_make(gateway: Gateway, owner: str) -> bool:
     """Count one more topic that a producer makes, and tell whether it may."""
-    if gateway.topics_made >= gateway.settings.limits.topics:
+    if not gateway.topics_made.has_room((owner,)):
         return False
-    gateway.topics_made += 1
+    gateway.topics_made.take((owner,))
     return True
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.settings import Settings
 
-__all__ = ["DEFAULT_TOPIC", "all_topics", "built_in_topics", "is_system_topic", "system_topics",
-           "topic_config"]  # fmt: skip
+__all__ = ["DEFAULT_TOPIC", "all_topics", "built_in_topics", "has_queue", "is_system_topic",
+           "system_topics", "topic_config"]  # fmt: skip
 
 DEFAULT_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
 _READ_WRITE = 6
@@ -53,6 +53,14 @@ def topic_config(gateway: Gateway, name: str) -> TopicConfig | None:
     """Return a topic's entry, ``None`` if there is no such topic."""
     entry = gateway.store._registry.get(name)
     return entry if entry is not None else gateway.built_in_topics.get(name)
+
+
+def has_queue(gateway: Gateway, topic: str, queue_id: int) -> bool:
+    """Tell whether a topic has a queue, or has had one that is stored."""
+    entry = topic_config(gateway, topic)
+    if entry is not None and queue_id < max(entry.read_queue_nums, entry.write_queue_nums):
+        return queue_id >= 0
+    return queue_id >= 0 and gateway.store._bounds(topic, queue_id) is not None
 
 
 def all_topics(gateway: Gateway) -> Iterator[TopicConfig]:

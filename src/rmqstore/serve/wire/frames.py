@@ -10,6 +10,7 @@ Source: ``remoting/protocol/RemotingCommand.java``, ``RocketMQSerializable.java`
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ANSWER = 1  # bits of the flag
 _ONEWAY = 2
 _HEAD = struct.Struct(">ii")
+_HELD_BYTES = 2048  # of a request and the task that answers it, besides what came
 
 
 class FrameError(Exception):
@@ -82,6 +84,19 @@ class Request:
     def oneway(self) -> bool:
         """Whether nobody waits for an answer: not even an error is sent."""
         return self.flag & _ONEWAY != 0
+
+    @property
+    def held_bytes(self) -> int:
+        """About the memory that it takes: a text has 1 to 4 bytes a letter."""
+        fields = self.fields
+        return (
+            _HELD_BYTES
+            + len(self.body)
+            + sys.getsizeof(fields)
+            + sum(map(sys.getsizeof, fields))
+            + sum(map(sys.getsizeof, fields.values()))
+            + sys.getsizeof(self.remark)
+        )
 
     @property
     def is_answer(self) -> bool:

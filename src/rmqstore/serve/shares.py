@@ -1,0 +1,69 @@
+"""Shares of a bounded table: who fills it leaves room for others.
+
+The rule is that of a switch's shared buffer: an owner may have as much as is free. One owner alone
+gets half of the table, n owners get 1/(n + 1) of it each, and as much stays free for the next.
+
+Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+__all__ = ["Owners", "Shares"]
+
+Owners = tuple[Hashable, ...]
+
+
+class Shares:
+    """How much of a table each owner has.
+
+    What is taken belongs to several owners at once, an account and one of its connections, say,
+    which together may have as much as is free: a connection alone gets a third of the table.
+
+    Parameters
+    ----------
+    most : int
+        Size of the table.
+
+    Attributes
+    ----------
+    taken : int
+        By all of them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+        self._of: dict[Hashable, int] = {}
+
+    def of(self, owner: Hashable) -> int:
+        """Return how much an owner has."""
+        return self._of.get(owner, 0)
+
+    def has_room(self, owners: Owners, amount: int = 1) -> bool:
+        """Tell whether owners may have so much more."""
+        return sum(map(self.of, owners)) + amount <= self.most - self.taken
+
+    def take(self, owners: Owners, amount: int = 1) -> None:
+        """Count so much more for owners, whether or not there is room."""
+        self.taken += amount
+        for owner in owners:
+            self._of[owner] = self.of(owner) + amount
+
+    def give(self, owners: Owners, amount: int = 1) -> None:
+        """Count so much less for owners."""
+        self.taken -= amount
+        for owner in owners:
+            left = self.of(owner) - amount
+            if left:
+                self._of[owner] = left
+            else:
+                self._of.pop(owner, None)
+
+    def recount(self, entries: Iterable[tuple[Owners, int]]) -> None:
+        """Count anew: of each entry the owners, and how much it is."""
+        self.taken = 0
+        self._of.clear()
+        for owners, amount in entries:
+            self.take(owners, amount)
