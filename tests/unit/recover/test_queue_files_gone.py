@@ -75,6 +75,26 @@ def test_of_a_queue(
         assert "Topic1/0/" in caplog.text
 
 
+@pytest.mark.parametrize("units", [1, 7])
+@pytest.mark.parametrize("where", [*WHERE, "only"])
+def test_the_beginning_of_a_file_zeroed(tmp_path: Path, where: str, units: int) -> None:
+    """The last file of a closed store too, of which the end still looks as it was."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=damaged_store.CONFIG) as store:
+        for number in range(19 if where == "only" else 59):  # of 20 units a file
+            store.put("Topic1", b"%d" % number, queue_id=0)
+        wanted = bodies(store, "Topic1", 0)
+    files = sorted((root / "consumequeue" / "Topic1" / "0").iterdir())
+    path = files[{"first": 0, "middle": 1, "last": 2, "only": 0}[where]]
+    path.write_bytes(bytes(20 * units) + path.read_bytes()[20 * units :])
+    for mode in ("r", "r+", "r"):
+        with rmqstore.open(root, mode) as store:  # type: ignore[arg-type]
+            assert bodies(store, "Topic1", 0) == wanted
+            assert [m.body for m in store.scan("Topic1", 0)] == wanted
+    with rmqstore.open(root) as store:
+        assert not store.recovery.notes
+
+
 @pytest.mark.parametrize("how", HARMS)
 @pytest.mark.parametrize("where", WHERE)
 def test_of_a_light_queue(tmp_path: Path, where: str, how: str) -> None:

@@ -30,11 +30,17 @@ cdef bint unit_is_empty(Queue *queue, int64_t queue_offset) noexcept nogil:
 
 
 cdef void queue_find_zeros(Queue *queue) noexcept nogil:
-    """Look at both ends of each file that has a used one behind it."""
+    """Look at the first unit of each file that is used, and at the last if one is behind it."""
     cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
     cdef int64_t i = queue.files.count - 1
     cdef int64_t first
-    while i > 0 and unit_is_empty(queue, queue.files.slots[i].start // UNIT_BYTES):
+    while i >= 0:
+        first = queue.files.slots[i].start // UNIT_BYTES
+        if not unit_is_empty(queue, first):
+            break
+        if queue_used_units(queue) > first:      # else nothing was written there yet
+            queue_note_lack(queue, LACKS_UNITS, first * UNIT_BYTES)
+            break
         i -= 1
     while i > 0:
         i -= 1
@@ -101,7 +107,7 @@ cdef bint queue_lacks(Store *store, Queue *queue, bint vouched) noexcept nogil:
         elif slot.length < queue.files.file_size:
             queue_note_lack(queue, LACKS_END, slot.start)
     file_set_reopen(&queue.files, READ_ONLY)
-    if queue.lacks == LACKS_NOTHING and count > 1:
+    if queue.lacks == LACKS_NOTHING:
         queue_find_zeros(queue)
     if queue.lacks == LACKS_NOTHING and not vouched:
         queue_find_front(store, queue)
