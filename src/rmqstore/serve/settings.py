@@ -66,7 +66,7 @@ class Limits:
     subscriptions: int = 1000
     subscription_bytes: int = 64 << 20
     offsets: int = 200_000
-    topics: int = 10_000
+    topics: int = 24_000
     queues: int = 1024
     idle_seconds: float = 120.0
     handshake_seconds: float = 10.0

@@ -12,7 +12,7 @@ import pytest
 
 import rmqstore
 from rmqstore import paths
-from rmqstore.serve.accounts.acl import Account, Acl
+from rmqstore.serve.accounts.acl import Account, Acl, Caller
 from rmqstore.serve.accounts.aclresources import ADMIN, FREE, RESOURCES, topic_resource
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.handlers import HANDLERS
@@ -294,8 +294,8 @@ def test_messages_of_all_topics_need_a_permission_by_name(
     assert refused(signed(client, 11, fields, key="all-others")) == words
     assert refused(signed(client, 310, {"b": topic}, key="all-others")) == words
     assert refused(signed(client, 11, fields, key="administrator")) is None
-    named = Acl([account("by-name", (sub(topic),))])
-    assert named.allows("by-name", topic_resource(topic))
+    named = account("by-name", (sub(topic),))
+    assert Acl([named]).allows(Caller("1.2.3.4", named), topic_resource(topic))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_dead_letters_are_a_topic_of_a_group(
     of_topics: int, of_groups: int, named: dict[str, int], may: bool
 ) -> None:
     one = Account("one-one", "12345678", AddressRule(""), False, of_topics, of_groups, named)
-    assert Acl([one]).allows("one-one", topic_resource("%DLQ%g")) is may
+    assert Acl([one]).allows(Caller("1.2.3.4", one), topic_resource("%DLQ%g")) is may
 
 
 def test_a_group_that_is_named_like_a_retry_topic_is_another(client: RemotingClient) -> None:

@@ -189,6 +189,18 @@ def test_an_address_that_must_sign_again(
     assert client.answer(number).code == NO_PERMISSION
 
 
+def test_an_account_that_must_sign_again(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    """It named its account, whose address was trusted: nobody has looked at a signature."""
+    trusted = "    whiteRemoteAddress: 127.0.0.1\n    topicPerms: [t="
+    accounts.change(BEFORE.replace("    topicPerms: [t=", trusted))
+    number = client.send(PULL, {**PULLED, "AccessKey": "consumer"})
+    wait_until(lambda: server.in_loop(lambda: len(server.gateway.holds)) == 1)
+    accounts.write(BEFORE)
+    assert client.answer(number).code == NO_PERMISSION
+
+
 @pytest.mark.usefixtures("quiet")
 def test_the_account_is_that_of_the_pull(
     server: Server, client: RemotingClient, accounts: Accounts
