@@ -154,6 +154,14 @@ def test_an_owner_whose_directory_is_another_one(root: Path, move: Callable[[Pat
             assert len(store["Topic1"][0]) == 20
 
 
+@pytest.mark.parametrize("move", MOVES)
+def test_an_owner_whose_log_is_another_one(root: Path, move: Callable[[Path], None]):
+    """Of the log's directory: what is put after that is in no file of the store."""
+    store = rmqstore.open(root, "r+", config=CONFIG)
+    move(root / "commitlog")
+    fails_for_good(store, root, "commitlog")
+
+
 @pytest.mark.parametrize("change", [unlinked, moved])
 def test_a_loss_just_before_the_end_is_noticed_by_close(root: Path, change):
     store = rmqstore.open(root, "r+", config=CONFIG)

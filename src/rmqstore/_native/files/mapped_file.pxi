@@ -303,16 +303,6 @@ cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noe
     return rc
 
 
-cdef int64_t mapped_file_unlinked(MappedFile *file) noexcept nogil:
-    """1 if the file has no name any more: another process removed it in spite of the lock."""
-    cdef stat_t status
-    if file.fd < 0:
-        return 0
-    if fstat(file.fd, &status) != 0:
-        return -errno
-    return status.st_nlink == 0
-
-
 cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nogil:
     """The byte after the last one at or after ``start`` that is not zero; ``start`` if none.
 

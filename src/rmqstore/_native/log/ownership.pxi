@@ -224,11 +224,26 @@ cdef bint root_is_lost(Store *store) noexcept nogil:
     return store.root_inode != named.st_ino or store.root_device != named.st_dev
 
 
+cdef bint log_file_is_lost(Store *store, MappedFile *file) noexcept nogil:
+    """Whether a log file's name does not, or no longer, lead to it."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef stat_t own, named
+    cdef int number
+    if file.fd < 0 or fstat(file.fd, &own) != 0:
+        return False
+    set_file_name(path, &store.log, set_place_of(&store.log, file.start), file.start)
+    if fstatat(store.root, path, &named, 0) != 0:
+        number = errno
+        return number == ENOENT or number == ENOTDIR
+    return own.st_ino != named.st_ino or own.st_dev != named.st_dev
+
+
 cdef void check_names(Store *store) noexcept nogil:
-    """Fail the store if its files have no names any more, or its lock or directory has not.
+    """Fail the store if its files have lost their names, or its lock or directory has.
 
     A broker started by mistake deletes files before it takes the lock; what is written to a file
-    without a name is lost with the process. Without its lock's name the store is no longer this
+    without a name is lost with the process, and to one in a directory that was replaced is lost
+    to whoever opens the store next. Without its lock's name the store is no longer this
     process's alone.
     """
     cdef MappedFile *file
@@ -245,9 +260,11 @@ cdef void check_names(Store *store) noexcept nogil:
     if file != NULL:
         mapped_file_hold(file)
     lock_give(&store.writer.put_lock)
-    if file != NULL and mapped_file_unlinked(file) != 0:
-        store_set_failed(store, E_REMOVED, set_directory(&store.log, 0),
-                         "the log's file was removed by somebody else while the store was open")
+    if file != NULL and log_file_is_lost(store, file):
+        store_set_failed(store, E_REMOVED,
+                         set_directory(&store.log, set_place_of(&store.log, file.start)),
+                         "the log's file was moved, removed or replaced by somebody else while "
+                         "the store was open")
     mapped_file_release(file)
     index = index_set_hold(&store.indexes, 0)
     if index != NULL and index_unlinked(index) != 0:
