@@ -197,7 +197,7 @@ def test_many_frames_are_no_work(server):
     stored = empty * ((1 << 20) // len(empty))
     began = time.thread_time()
     assert bodies.inflate_start(stored, 1 << 8, 8000) == (b"", True)
-    assert time.thread_time() - began < 10  # 1 MB: some 40 s before
+    assert time.thread_time() - began < 10  # of 1 MB, fed in pieces: linear
 
 
 def test_figures_do_not_wait_for_messages(server):
