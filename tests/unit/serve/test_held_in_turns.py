@@ -26,7 +26,7 @@ def opaques(client: RemotingClient, count: int) -> list[int]:
     return [client._take(until).opaque for _ in range(count)]
 
 
-def test_a_thousand_held_pulls_with_long_expressions(
+def test_hundreds_of_held_pulls_with_long_expressions(
     stepped: Server,
     asker: RemotingClient,
     other: RemotingClient,
@@ -34,14 +34,15 @@ def test_a_thousand_held_pulls_with_long_expressions(
     answers: Answers,
 ) -> None:
     """Others are served after one or two of them, and they are answered as old as they are."""
+    count = 400  # about as many as one connection's share has room for
     terms = " OR ".join(f"a = {number}" for number in range(5400))
     assert 60_000 < len(terms) < 65_000
-    asked = [hold(asker, 0, f"{terms} OR b = {n}", "SQL92") for n in range(1000)]
-    wait_until(lambda: len(stepped.gateway.holds) == 1000)
-    clock.stop_when(lambda: len(stepped.gateway.holds) == 997)
+    asked = [hold(asker, 0, f"{terms} OR b = {n}", "SQL92") for n in range(count)]
+    wait_until(lambda: len(stepped.gateway.holds) == count)
+    clock.stop_when(lambda: len(stepped.gateway.holds) == count - 3)
     stepped.store.put("t", b"x", queue_id=0, properties={"a": "5399"})
     assert answers.is_served_between(other)
-    assert opaques(asker, 1000) == asked
+    assert opaques(asker, count) == asked
 
 
 def test_a_message_that_comes_while_pulls_are_left_wakes_the_others(

@@ -10,6 +10,7 @@ import pytest
 
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.config import StoreConfig
+from rmqstore.foreign import cut
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient
@@ -81,7 +82,8 @@ def test_a_topic_that_is_not_there(topic: str) -> None:
     with made() as server, RemotingClient(server.address) as client:
         answer = client.ask(ROUTE, {"topic": topic})
         assert (answer.code, answer.fields, answer.body) == (17, None, b"")
-        assert answer.remark == f"No topic route info in name server for the topic: {topic}{FAQ}"
+        remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
+        assert answer.remark == cut(remark)
 
 
 def test_a_request_without_a_topic() -> None:

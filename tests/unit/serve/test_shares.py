@@ -251,7 +251,7 @@ def test_groups_of_nobody_are_taken_back(pair: tuple[Server, Of, Of]) -> None:
     body = heartbeat("v", [consumer("v", {"orders": "*"})])
     assert attacker.ask(34, None, body).code == 0
     assert sorted(server.store.groups) == ["g4", "v"]
-    topics = list(server.store._registry.to_json()["topicConfigTable"])
+    topics = [one.topic_name for one in server.store._registry]
     assert sorted(name for name in topics if name.startswith("%")) == ["%RETRY%g4", "%RETRY%v"]
     file = Path(server.store.path, "config", "subscriptionGroup.json")
     wait_until(lambda: file.exists() and set(
