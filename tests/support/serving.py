@@ -1,4 +1,4 @@
-"""Parts of tests of a gateway: bodies of heartbeats, and what its loop knows."""
+"""Parts of tests of a gateway: bodies of heartbeats and answers, and what its loop knows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import rmqstore
+
 if TYPE_CHECKING:
     from rmqstore.serve import Server
+    from support.remoting import Frame
 
-__all__ = ["consumer", "heartbeat", "on_loop", "wait_until"]
+__all__ = ["bodies", "consumer", "heartbeat", "on_loop", "wait_until"]
+
+
+def bodies(frame: Frame) -> list[bytes]:
+    """Return the bodies of the records in an answer."""
+    found, records = [], frame.body
+    while records:
+        size = int.from_bytes(records[:4], "big")
+        found.append(rmqstore.decode_record(records[:size]).body)
+        records = records[size:]
+    return found
 
 
 def consumer(

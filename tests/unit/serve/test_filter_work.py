@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import Frame, RemotingClient
-from support.serving import consumer, heartbeat, on_loop, wait_until
+from support.serving import bodies, consumer, heartbeat, on_loop, wait_until
 
 SUSPEND, SUBSCRIPTION = 2, 4
 COUNT = 200
@@ -42,15 +41,6 @@ def fields(offset: int, expression: str, *, queue: int = 0, suspend: int = 0) ->
         "commitOffset": "0", "suspendTimeoutMillis": str(suspend), "subscription": expression,
         "expressionType": "SQL92", "subVersion": "0",
     }  # fmt: skip
-
-
-def bodies(frame: Frame) -> list[bytes]:
-    found, records = [], frame.body
-    while records:
-        size = int.from_bytes(records[:4], "big")
-        found.append(rmqstore.decode_record(records[:size]).body)
-        records = records[size:]
-    return found
 
 
 def following(frame: Frame) -> int:

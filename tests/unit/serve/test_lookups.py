@@ -12,6 +12,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import Frame, RemotingClient
+from support.serving import bodies
 
 LONG_MAX = (1 << 63) - 1
 
@@ -29,15 +30,6 @@ def server() -> Iterator[Server]:
 def client(server: Server) -> Iterator[RemotingClient]:
     with RemotingClient(server.address) as made:
         yield made
-
-
-def bodies(frame: Frame) -> list[bytes]:
-    found, records = [], frame.body
-    while records:
-        size = int.from_bytes(records[:4], "big")
-        found.append(rmqstore.decode_record(records[:size]).body)
-        records = records[size:]
-    return found
 
 
 def query(client: RemotingClient, key: str, **other: Any) -> Frame:

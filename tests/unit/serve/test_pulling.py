@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.network.connection import Connection
@@ -17,7 +16,7 @@ from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import FAQ
 from rmqstore.types import GetStatus
 from support.remoting import Frame, RemotingClient
-from support.serving import consumer, heartbeat, on_loop, wait_until
+from support.serving import bodies, consumer, heartbeat, on_loop, wait_until
 
 COMMIT, SUSPEND, SUBSCRIPTION, LITE = 1, 2, 4, 16
 
@@ -49,15 +48,6 @@ def fields(group: str = "g", topic: str = "orders", **other: Any) -> dict[str, o
 
 def pull(client: RemotingClient, *, code: int = 11, **other: Any) -> Frame:
     return client.ask(code, fields(**other))
-
-
-def bodies(frame: Frame) -> list[bytes]:
-    found, records = [], frame.body
-    while records:
-        size = int.from_bytes(records[:4], "big")
-        found.append(rmqstore.decode_record(records[:size]).body)
-        records = records[size:]
-    return found
 
 
 def place(frame: Frame) -> tuple[int, str | None, int, int, int]:
