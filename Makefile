@@ -91,17 +91,20 @@ $(CLIENTS)/target/clients.jar: $(CLIENTS)/pom.xml $(shell find $(CLIENTS)/src -n
 demo-spark: $(if $(JAVA),$(V)/spark.stamp)
 	$(if $(JAVA),$(V)/bin/python examples/pipeline.py build/demo-pipeline --short,@echo "$(NO_JAVA)")
 
+TWO := -n 2 --dist worksteal
+
 # Kill points and failure injection are not in a release build: the tests that need them run in a
 # pass of their own, with the faults build before the release build on the path.  Spark's have one
-# as well: what a session leaves in its process is then nothing to the other tests.
+# as well: what a session leaves in its process is then nothing to the other tests.  It has one
+# process, as Spark uses both cores; the other passes have two.
 test: $(V)/test.stamp build/site/faults/stamp
 	scripts/need_chromium.sh || [ $$? -eq 3 ]
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh $(V)/bin/pytest \
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh $(V)/bin/pytest $(TWO) \
 	    -m "not needs_debug_build and not spark and not campaign and not nightly" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh \
 	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults scripts/run_tests.sh \
-	    $(V)/bin/pytest -m needs_debug_build $(ARGS) $(or_none)
+	    $(V)/bin/pytest $(TWO) -m needs_debug_build $(ARGS) $(or_none)
 
 # ARGS may leave a pass nothing to run, which is pytest's exit code 5.
 or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
@@ -150,7 +153,7 @@ asan: $(V)/test.stamp build/site/asan/stamp
 	    RMQSTORE_SHORT=1 \
 	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    scripts/run_tests.sh $(V)/bin/pytest -n 2 --dist worksteal \
+	    scripts/run_tests.sh $(V)/bin/pytest $(TWO) \
 	    -m "not interop and not slow and not spark and not pure" $(ARGS)
 
 # polars, which other tests import, does not load under it.
