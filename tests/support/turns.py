@@ -84,4 +84,4 @@ class Answers:
         assert other.answer(asked).code == 0
         [looks] = [looks - before for name, looks in self.seen if name == other.name][-1:]
         print(f"{looks} looks at the clock later")
-        return looks <= 10
+        return looks <= 20

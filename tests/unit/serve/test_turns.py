@@ -6,7 +6,8 @@ import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from typing import cast
+from contextlib import ExitStack
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from rmqstore.serve.network.turns import Steps, Turns
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.topics.newtopics import NewTopics
+from rmqstore.serve.wire.frames import Answer
 from rmqstore.warn import Log
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
@@ -114,6 +116,18 @@ def test_works_of_a_lane_have_the_share_of_one(loop: Loop, work: Turns) -> None:
     assert (len(work), loop.soon) == (0, [])
 
 
+def test_every_other_step_of_a_lane_is_of_a_short_work(loop: Loop, work: Turns) -> None:
+    seen: list[str] = []
+    for name in "abc":
+        work.requests.add(counting(seen, name, 1))
+    for name in "xy":
+        work.requests.add(counting(seen, name, 2), short=True)
+    for _ in range(12):
+        loop.turn()
+    assert seen == ["x0", "a0", "y0", "b0", "c0", "x1", "y1"]
+    assert (len(work), loop.soon) == (0, [])
+
+
 def test_works_of_a_lane_go_on_after_an_error(
     loop: Loop, work: Turns, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,6 +215,44 @@ def test_a_client_that_sends_many_requests_at_once_takes_turns(
     assert answers.is_served_between(other)
     until = time.monotonic() + SECONDS
     assert [asker._take(until).opaque for _ in range(300)] == asked
+
+
+def test_many_clients_with_long_requests_do_not_each_go_first() -> None:
+    """One turn of the loop has a few of them; then whoever needs less than a share."""
+    handled: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def long(gateway: Any, connection: Any, request: Any) -> Answer:
+        handled.append("long")
+        time.sleep(0.003)
+        return Answer()
+
+    def brief(gateway: Any, connection: Any, request: Any) -> Answer:
+        handled.append("brief")
+        return Answer()
+
+    def wait() -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
+
+    with Server(None, Settings(), StoreConfig.small()) as server, ExitStack() as clients:
+        server.in_loop(server.gateway.handlers.update, {7777: long, 7778: brief})
+        many = [clients.enter_context(RemotingClient(server.address)) for _ in range(41)]
+        other = many.pop()
+        assert {one.ask(7777).code for one in many} == {0}
+        assert other.ask(7778).code == 0
+        handled.clear()
+        server.gateway.loop.call_soon_threadsafe(wait)
+        assert begun.wait(SECONDS)
+        asked = [one.send(7777) for one in many]
+        last = other.send(7778)  # its socket is the last one of this turn
+        go_on.set()
+        assert other.answer(last).code == 0
+        assert [one.answer(number).code for one, number in zip(many, asked, strict=True)] == [
+            0
+        ] * 40
+    assert handled.index("brief") < 10
+    assert len(handled) == 41
 
 
 def test_a_stop_ends_work_that_is_left() -> None:

@@ -87,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._most_late = 0  # of them, until no more requests are read
         self._unanswered = 0  # requests whose handlers wait for something
         self.unanswered = 0
+        self._was_short = True  # what came last: less than a share
         self._turn_awaited = False  # requests that are there wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # behind it the next requests wait
         self._opaque = 0
@@ -129,11 +130,24 @@ class Connection(asyncio.BufferedProtocol):
         self.gateway.busy_poll.came(self)
 
     def _handle(self) -> None:
-        """Handle what came, and what takes longer than a client's share when others had theirs."""
-        if self._handle_share():
-            self._turn_awaited = True
-            self._pace()
-            self.gateway.turns.requests.add(self._handle_rest())
+        """Handle what came, and what takes longer than a client's share when others had theirs.
+
+        All of it waits where many have had their shares in this turn of the loop: a client that
+        needed no whole one the last time goes before those that did.
+        """
+        turns = self.gateway.turns
+        is_late = turns.is_over and not self._waits
+        if not is_late:
+            deadline = Deadline(SHARE_SECONDS)
+            left = self._handle_share(deadline)
+            if not self._was_short:
+                turns.spend(SHARE_SECONDS + deadline.since)
+            if not left:
+                return
+        self._turn_awaited = True
+        self._pace()
+        turns.requests.add(self._handle_rest(), short=is_late and self._was_short)
+        self._note_kept()
 
     def _handle_rest(self) -> Steps:
         """Handle what is left, a share each step."""
@@ -141,21 +155,22 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while left and self.is_open:
                 self._turn_awaited = False
-                left = self._turn_awaited = self._handle_share()
+                left = self._turn_awaited = self._handle_share(Deadline(SHARE_SECONDS))
                 self._pace()
                 yield
         finally:
             if left:  # an error, as the loop's own where it calls us
                 self.abort()
 
-    def _handle_share(self) -> bool:
+    def _handle_share(self, deadline: Deadline) -> bool:
         """Handle what came for a client's share of a turn, and tell whether some is left.
 
         A client that never completes a frame does not count as active.
         """
         reader = self._reader
         before = reader.kept
-        left = self._handle_requests(Deadline(SHARE_SECONDS))
+        left = self._handle_requests(deadline)
+        self._was_short = not deadline.passed
         if reader.kept < before:
             self.last_used = self.gateway.loop.time()
         self._note_kept()

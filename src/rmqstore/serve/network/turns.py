@@ -41,7 +41,12 @@ class Deadline:
     @property
     def passed(self) -> bool:
         """Whether the time is used up."""
-        return perf_counter() >= self._until
+        return self.since >= 0
+
+    @property
+    def since(self) -> float:
+        """Seconds since then; negative ones until then."""
+        return perf_counter() - self._until
 
 
 def ended(steps: Generator[None, None, T]) -> T:
@@ -76,12 +81,27 @@ class Turns:
         self._log = log
         self._works: deque[Steps] = deque()
         self._going = False  # in a turn, or one is due
+        self._spent = 0.0  # seconds of this turn of the loop, by requests as they came
         self.closed = False
         self.requests = Lane(self)
 
     def __len__(self) -> int:
         """Return how many works are not done."""
         return len(self._works)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the requests of this turn of the loop have had a budget's time already."""
+        return self._spent >= _TURN_SECONDS
+
+    def spend(self, seconds: float) -> None:
+        """Note that requests of one connection took so long, where that was a share or more."""
+        if not self._spent:
+            self._loop.call_soon(self._begin)
+        self._spent += seconds
+
+    def _begin(self) -> None:
+        self._spent = 0.0
 
     def start(self, work: Steps) -> None:
         """Begin at once where nothing else waits; what is left is done in the turns that follow.
@@ -133,6 +153,9 @@ class Turns:
 class Lane:
     """Works of one kind, which have the share of one: a step each in rotation.
 
+    Every other step is of a work that will be short, as far as there are some: many long ones
+    before it are not waited for.
+
     Parameters
     ----------
     turns : Turns
@@ -141,25 +164,29 @@ class Lane:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._works: deque[Steps] = deque()
+        self._short: deque[Steps] = deque()
         self._going = False
 
-    def add(self, work: Steps) -> None:
+    def add(self, work: Steps, *, short: bool = False) -> None:
         """Begin with the loop's next turn, or after the others."""
-        self._works.append(work)
+        (self._short if short else self._works).append(work)
         if not self._going:
             self._going = True
             self._turns.add(self._steps())
 
     def _steps(self) -> Steps:
         try:
-            while self._works:
-                work = self._works.popleft()
-                with suppress(StopIteration):
-                    next(work)
-                    self._works.append(work)
-                yield
+            while self._short or self._works:
+                for works in (self._short, self._works):
+                    if works:
+                        work = works.popleft()
+                        with suppress(StopIteration):
+                            next(work)
+                            self._works.append(work)
+                        yield
         finally:
             self._going = False
-            if self._works and not self._turns.closed:  # one has failed: the others go on
+            left = self._short or self._works
+            if left and not self._turns.closed:  # one has failed: the others go on
                 self._going = True
                 self._turns.add(self._steps())
