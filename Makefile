@@ -27,6 +27,9 @@
 #   make serve-nightly clients in Node and Rust; Node with npm, and cargo, which builds for minutes
 #   make serve-faults rmqstore serve killed 50 times under load of Java clients, then handed to a real
 #                    broker and back 10 times; ARGS="--kills 200"; make serve-clients has a slice
+#   make hostile-clients attackers at rmqstore serve, one kind at a time and several, and a client
+#                    beside them that must not notice; ARGS="--only held --seed 1"; --busy where others
+#                    run, --products 100; make test has a slice
 #   make serve-traffic ten longer random programs of clients against the real servers and ours
 #   make scale       how cost grows: messages, queues, bytes, threads; ARGS="--only queues" for some,
 #                    "--huge 100000000" for a store of 17 GB more
@@ -74,7 +77,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
 .PHONY: demo demo-producer demo-spark test lint asan tsan coverage wheel bench instructions \
     bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
     pipeline bench-spark bench-spark-scale bench-serve serve-clients serve-nightly serve-faults \
-    serve-traffic versus-serve venv clean FORCE
+    serve-traffic hostile-clients versus-serve venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
@@ -213,6 +216,9 @@ serve-nightly: $(V)/test.stamp
 
 serve-faults: $(V)/test.stamp
 	PYTHONPATH=tests $(V)/bin/python -m serve.killed $(ARGS)
+
+hostile-clients: $(V)/test.stamp
+	PYTHONPATH=tests $(V)/bin/python -m serve.hostile $(ARGS)
 
 serve-traffic: $(V)/test.stamp
 	RMQSTORE_TRAFFIC_ROUNDS=10 RMQSTORE_TRAFFIC_SENDS=200 \
