@@ -10,6 +10,7 @@ from serve.hostile import SLICE, Round, run, table
 from serve.hostile_attacks import ATTACKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accounts", [False, True])
 def test_nobody_holds_the_others_up(tmp_path: Path, accounts: bool) -> None:
     """Some at a time, one after the other: what one has left is there for the next."""
