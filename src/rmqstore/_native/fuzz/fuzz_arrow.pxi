@@ -210,6 +210,8 @@ cdef int64_t fuzz_arrow_read(Fuzz *fuzz, ColumnInput column) noexcept nogil:
         elif column_get(&column.view, row, &data, &length):
             if length < 0:
                 return fuzz_broke(fuzz, "a row of less than no bytes")
+            if data == NULL:
+                return fuzz_broke(fuzz, "a row of bytes that are nowhere")
             for i in range(length):
                 sum += <uint64_t>data[i]
     fuzz.state ^= sum

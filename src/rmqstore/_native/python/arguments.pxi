@@ -26,6 +26,13 @@ cdef inline const char *utf8_of(str argument, object value, int64_t *length) exc
     return data
 
 
+cdef inline const char *bytes_of(const Py_buffer *view) noexcept nogil:
+    """The bytes of a contiguous buffer: never NULL, which some exporters have where it is empty."""
+    if view.buf == NULL:
+        return b""
+    return <const char *>view.buf
+
+
 cdef int64_t int_argument(str argument, object value, int64_t low, int64_t high) except? -1:
     cdef int overflow = 0
     cdef int64_t number

@@ -183,7 +183,7 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
                          f"{message.properties_length}")
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     try:
-        message.body = <const char *>view.buf
+        message.body = bytes_of(&view)
         message.body_length = view.len
         if encoded_size(&message) > 0x7FFFFFFF:
             raise ValueError(

@@ -103,21 +103,25 @@ cdef struct ArrowRows:
 
 
 cdef bint arrow_span(const ArrowRows *array, int64_t row, Span *span) noexcept nogil:
-    """The bytes of one row; False if they are outside of their block, or nowhere."""
+    """The bytes of one row, never at NULL; False if they are outside of their block, or nowhere.
+
+    An array whose rows are all empty need not have a buffer of data.
+    """
     cdef const char *at
     cdef int32_t[4] view
     cdef int64_t start, stop, size
+    span.data = b""
     if array.rows == NULL:
-        span.data = array.data + row * array.width
+        if array.data != NULL:
+            span.data = array.data + row * array.width
         span.length = array.width
         return array.data != NULL or array.width == 0
     if array.offsets.width:
         at = array.rows + row * array.offsets.width
         start = native_int(at, &array.offsets)
         stop = native_int(at + array.offsets.width, &array.offsets)
-        span.data = array.data
         if array.data != NULL:
-            span.data += start
+            span.data = array.data + start
         span.length = stop - start
         return 0 <= start <= stop and (array.data != NULL or stop == start)
     at = array.rows + VIEW_BYTES * row

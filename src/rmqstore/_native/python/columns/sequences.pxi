@@ -62,7 +62,7 @@ cdef int take_buffer(ColumnInput column, int64_t row, object value, Span *span) 
     if not PyBuffer_IsContiguous(buffer, c'C'):
         return column.refuse_value(row, "a buffer that is not C-contiguous")
     column.owners.append(view)
-    span.data = <const char *>buffer.buf
+    span.data = bytes_of(buffer)
     span.length = buffer.len
     return 0
 

@@ -186,7 +186,7 @@ cdef PutResult put_message(
             # It may change concurrently, even under a read-only view.
             take_body(body, &view)
             viewed = True
-            row.body.data = <const char *>view.buf
+            row.body.data = bytes_of(&view)
             row.body.length = view.len
             row.volatile_body = not PLANTED("a3")
         if unlikely(store.settings.compress_above >= 0) and (
