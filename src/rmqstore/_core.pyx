@@ -37,8 +37,9 @@ from cpython.unicode cimport (
     PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_New,
 )
 from libc.errno cimport (
-    EACCES, EAGAIN, EBADF, EEXIST, EFAULT, EINVAL, EIO, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT,
-    ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, EXDEV, errno,
+    EACCES, EAGAIN, EBADF, EDEADLOCK, EEXIST, EFAULT, EINVAL, EIO, EISDIR, ELOOP, EMFILE, ENFILE,
+    ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, EXDEV,
+    errno,
 )
 from libc.math cimport INFINITY, NAN
 from libc.stdint cimport (

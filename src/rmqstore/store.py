@@ -29,6 +29,7 @@ from rmqstore.links import broken_files, broken_link, broken_links
 from rmqstore.logfiles import damaged_log_files
 from rmqstore.newer import find_newer, refuse_newer
 from rmqstore.recovery import describe_recovery, describe_verification
+from rmqstore.reentry import unheld
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
 from rmqstore.services.figures import FigureEngine
@@ -370,7 +371,7 @@ class MessageStore(
 
     def _remake_topic(self, topic: str, physical_offset: int) -> None:
         """Create a topic that was deleted before a message at a log offset; called by the core."""
-        with self._registry.lock:  # a deletion that has begun is finished
+        with unheld(self._registry.lock):  # a deletion that has begun is finished
             deleted = physical_offset < self._registry.deleted.get(topic, 0)
         if not deleted:
             self._make_topic(topic)
@@ -408,7 +409,7 @@ class MessageStore(
         topics = self.topics
         if name not in topics:
             raise self._no_topic(name, topics)
-        with self._registry.lock:
+        with unheld(self._registry.lock):
             log_end = self._flush_log()
             self._registry.remove(name)
             self._set_topic(name, 0)

@@ -19,6 +19,7 @@ from rmqstore.closing import Closing
 from rmqstore.consume.retry import send_back
 from rmqstore.consume.sharing import Member, Share, Sharing
 from rmqstore.errors import MessagesRemovedError, StoreClosedError
+from rmqstore.reentry import unheld
 from rmqstore.types import GetStatus
 from rmqstore.warn import log_warning
 
@@ -112,11 +113,10 @@ class Consumer(Closing):
         self._member = Member(pinned)
         self._sharing = store._sharing
         queue_ids = self._queue_ids()
-        with store._joining:  # of several at once all have the same retries
+        with unheld(store._joining):  # of several at once all have the same retries
             self._retries = store._retries_of(group)
             self._share = self._sharing.join(topic, group, queue_ids, self._member)
-        self._epoch = -1
-        self._generation = -1
+        self._epoch = self._generation = -1
         self._left = weakref.finalize(
             self, _left_behind, self._sharing, self._share, self._retries, self._member
         )

@@ -17,6 +17,7 @@ from rmqstore.consume.groups import GroupEngine, group_name
 from rmqstore.consume.retries import Retries
 from rmqstore.consume.sharing import Sharing
 from rmqstore.errors import ConsumeDisabledError
+from rmqstore.reentry import unheld
 from rmqstore.times import to_millis
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class ConsumingEngine(GroupEngine):
         super().__init__()
         self._sharing = Sharing()
         self._retries: WeakValueDictionary[str, Retries] = WeakValueDictionary()
-        self._joining = threading.Lock()
+        self._joining = threading.RLock()
 
     def _has_consumers(self, group: str) -> bool:
         """Tell whether consumers of a group are open."""
@@ -53,7 +54,7 @@ class ConsumingEngine(GroupEngine):
 
     def _forget_topic(self, topic: str) -> None:
         """Have the consumers of a topic that was deleted, and their groups, begin anew."""
-        with self._joining:
+        with unheld(self._joining):
             self._sharing.forget_topic(topic)
             for retries in list(self._retries.values()):
                 if retries.topic == topic:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from rmqstore import paths
 from rmqstore.consume.sharing import Member
 from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreError, StoreFailedError
+from rmqstore.reentry import unheld
 from rmqstore.services.stored import Place, put_again
 from rmqstore.types import GetStatus
 from rmqstore.warn import log_warning
@@ -106,7 +107,7 @@ class Retries:
         self.topic = paths.retry_topic(group)
         self._group = group
         self._is_read = is_read
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._gone: deque[Member] = deque()  # of consumers that nobody closed
         self._queues: dict[int, _RetryQueue] = {}
         self._waiting: defaultdict[str, deque[tuple[int, int, Message]]] = defaultdict(deque)
@@ -131,7 +132,7 @@ class Retries:
 
         ``heads``: where each queue ends for the caller.
         """
-        with self._lock:
+        with unheld(self._lock):
             while self._gone:
                 self._give_back(self._gone.popleft())
             waiting = self._waiting[topic]
@@ -151,7 +152,7 @@ class Retries:
 
     def has_waiting(self, topic: str) -> bool:
         """Tell whether messages of a topic were read and not taken."""
-        with self._lock:
+        with unheld(self._lock):
             return bool(self._waiting[topic])
 
     def _read(self, store: MessageStore, topic: str) -> None:
@@ -199,7 +200,7 @@ class Retries:
         self, store: MessageStore, member: Member, note: Callable[[int, int], object]
     ) -> None:
         """Count what a consumer has taken as done; ``note`` is called with new offsets."""
-        with self._lock:
+        with unheld(self._lock):
             for queue_id, queue in self._queues.items():
                 mine = [offset for offset, (_, by) in queue.out.items() if by is member]
                 for offset in mine:
@@ -244,7 +245,7 @@ class Retries:
 
     def forget(self) -> None:
         """Begin anew: the retry topic was deleted."""
-        with self._lock:
+        with unheld(self._lock):
             self._queues.clear()
             self._waiting.clear()
 
@@ -260,7 +261,7 @@ class Retries:
 
     def give_back(self, member: Member, topic: str) -> None:
         """Leave to others what a consumer has taken and not committed; it has left."""
-        with self._lock:
+        with unheld(self._lock):
             self._give_back(member)
             if not self._is_read(topic):
                 for queue_id, offset, _ in self._waiting.pop(topic, ()):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rmqstore.arguments import wrong_value
+from rmqstore.reentry import unheld
 
 __all__ = ["Member", "Share", "SharedQueue", "Sharing", "allocate"]
 
@@ -33,18 +34,18 @@ class Member:
 
     def __init__(self, pinned: frozenset[int] | None) -> None:
         self.pinned = pinned
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wakes: list[weakref.WeakMethod[Callable[[], object]]] = []
 
     def add_wake(self, wake: Callable[[], object]) -> None:
         """Call this method when the share of the consumer may have changed; it is held weakly."""
-        with self._lock:
+        with unheld(self._lock):
             self._wakes = [known for known in self._wakes if known() is not None]
             self._wakes.append(weakref.WeakMethod(wake))
 
     def wake(self) -> None:
         """Wake whoever waits for messages of the consumer."""
-        with self._lock:
+        with unheld(self._lock):
             wakes = [known() for known in self._wakes]
         for wake in wakes:
             if wake is not None:
@@ -94,13 +95,13 @@ class Sharing:
     """All shares of a store object."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._shares: dict[tuple[str, str], Share] = {}
         self._gone: deque[tuple[Share, Member]] = deque()  # of consumers that nobody closed
 
     def has_group(self, group: str) -> bool:
         """Tell whether a group has members."""
-        with self.lock:
+        with unheld(self.lock):
             self._clear()
             return any(share.group == group for share in self._shares.values())
 
@@ -116,7 +117,7 @@ class Sharing:
         ValueError
             Another member has pinned one of its queues.
         """
-        with self.lock:
+        with unheld(self.lock):
             self._clear()
             share = self._shares.get((topic, group)) or Share(topic, group)
             for other in share.members:
@@ -132,7 +133,7 @@ class Sharing:
 
     def leave(self, share: Share, member: Member) -> None:
         """Remove a member, and divide its queues among the others."""
-        with self.lock:
+        with unheld(self.lock):
             self._remove(share, member)
             self._clear()
 
@@ -142,7 +143,7 @@ class Sharing:
 
     def divide(self, share: Share, queue_ids: Iterable[int]) -> None:
         """Divide the queues anew where members have gone or queues have come."""
-        with self.lock:
+        with unheld(self.lock):
             self._clear()
             if not share.queues.keys() >= set(queue_ids):
                 self._divide(share, queue_ids)
@@ -150,12 +151,12 @@ class Sharing:
     def clear(self) -> None:
         """Remove the members whose consumers are gone."""
         if self._gone:
-            with self.lock:
+            with unheld(self.lock):
                 self._clear()
 
     def forget_topic(self, topic: str) -> None:
         """Have all queues of a topic begin anew, for whoever reads it: it was deleted."""
-        with self.lock:
+        with unheld(self.lock):
             for share in self._shares.values():
                 if share.topic == topic:
                     for queue in share.queues.values():
@@ -166,7 +167,7 @@ class Sharing:
 
     def owned(self, share: Share, member: Member) -> tuple[int, int, dict[int, int | None]]:
         """Return epoch and generation of the share, and where the member begins its queues."""
-        with self.lock:
+        with unheld(self.lock):
             queues = {
                 queue_id: queue.resume
                 for queue_id, queue in sorted(share.queues.items())
@@ -176,7 +177,7 @@ class Sharing:
 
     def begin(self, share: Share, generation: int, queue_id: int, offset: int) -> int:
         """Return where a queue begins: here, unless somebody has begun it meanwhile."""
-        with self.lock:
+        with unheld(self.lock):
             queue = share.queues[queue_id]
             if share.generation != generation:
                 return offset  # it is asked for again
@@ -186,13 +187,13 @@ class Sharing:
 
     def restart(self, share: Share, queue_id: int, offset: int) -> None:
         """Have a queue begin anew: it has no such offset any more as it had come to."""
-        with self.lock:
+        with unheld(self.lock):
             share.queues[queue_id].resume = offset
 
     def hold(self, share: Share, queue_id: int, member: Member) -> bool:
         """Take an orderly queue for the calling thread, unless another one has it."""
         me = (member, threading.get_ident())
-        with self.lock:
+        with unheld(self.lock):
             queue = share.queues[queue_id]
             if queue.owner is not member or queue.holder not in (None, me):
                 return False
@@ -213,7 +214,7 @@ class Sharing:
 
         An offset of another generation is that of a message which is in no queue any more.
         """
-        with self.lock:
+        with unheld(self.lock):
             if share.generation != generation:
                 return
             queue = share.queues[queue_id]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from rmqstore._core import Message, PutResult
 from rmqstore.errors import StoreError
+from rmqstore.reentry import unheld
 from rmqstore.services.half_queue import Half, checks_of
 from rmqstore.services.stored import real_message, real_place
 
@@ -44,7 +45,7 @@ class Transaction:
         self._store = store
         self._half = half
         self._ended = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def msg_id(self) -> str:
@@ -98,7 +99,7 @@ class Transaction:
         self._end(commit=False)
 
     def _end(self, *, commit: bool) -> PutResult | None:
-        with self._lock:
+        with unheld(self._lock):
             if self._ended:
                 raise StoreError(f"{self._store.path}: the transaction {self.msg_id} has ended")
             half = self._half

@@ -33,6 +33,8 @@ cdef extern from *:
     /* How many store calls this thread is inside: a close from there would wait for itself. */
     static __thread int64_t calls_of_thread;
     static inline int64_t calls_inside(int64_t change) { return calls_of_thread += change; }
+    /* Which thread this is; none is 0. */
+    static inline int64_t this_thread(void) { return (int64_t)&calls_of_thread; }
     static inline void cpu_pause(void) {
     #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -70,6 +72,7 @@ cdef extern from *:
     int64_t atomic_add(atomic_i64 *a, int64_t v) noexcept nogil
     bint atomic_swap_if(atomic_i64 *a, int64_t expected, int64_t desired) noexcept nogil
     int64_t calls_inside(int64_t change) noexcept nogil
+    int64_t this_thread() noexcept nogil
     void cpu_pause() noexcept nogil
     void prefetch(const void *at) noexcept nogil
     bint byte_is_set(const char *at) noexcept nogil

@@ -11,18 +11,33 @@ cdef enum:
     PASS_ENDED
 
 
+# One caller at a time.  A call may run Python code while it goes on: a decompressor, handlers of
+# signals, finalizers.  If that asks the same pass for more, it would wait for itself.
+cdef struct PassLock:
+    Lock lock
+    atomic_i64 holder            # the thread that goes on with the pass, 0: none
+
+
 cdef struct PassStream:
     Scan *scan
-    Lock *lock
+    PassLock *lock
     PyObject *owner              # the ScanPass, held
 
 
-cdef int64_t pass_lock(Scan *scan, Lock *lock) noexcept nogil:
-    """Lock the pass: 0, or E_FORKED if a thread of the parent may hold it forever."""
+cdef int64_t pass_lock(Scan *scan, PassLock *lock) noexcept nogil:
+    """Lock the pass: 0; E_FORKED if a thread of the parent may hold it forever; or -EDEADLOCK."""
     if scan.store.fork_generation != fork_generation:
         return E_FORKED
-    lock_take(lock)
+    if atomic_get(&lock.holder) == this_thread():
+        return -EDEADLOCK
+    lock_take(&lock.lock)
+    atomic_set(&lock.holder, this_thread())
     return 0
+
+
+cdef void pass_unlock(PassLock *lock) noexcept nogil:
+    atomic_set(&lock.holder, 0)
+    lock_give(&lock.lock)
 
 
 cdef int64_t pass_slice(Scan *scan) noexcept nogil:
@@ -49,7 +64,7 @@ cdef class ScanPass:
 
     cdef OpenStore engine
     cdef Scan scan
-    cdef Lock lock               # one caller at a time
+    cdef PassLock lock
     cdef list keep
     cdef bytes last_error
 
@@ -60,7 +75,8 @@ cdef class ScanPass:
         cdef Scan *scan = &self.scan
         cdef int64_t[SCAN_COUNT] fields
         cdef int64_t i
-        lock_init(&self.lock, LOCK_OBJECT)
+        lock_init(&self.lock.lock, LOCK_OBJECT)
+        atomic_set(&self.lock.holder, 0)
         memset(scan, 0, sizeof(Scan))
         self.engine = engine
         self.keep = []
@@ -95,7 +111,7 @@ cdef class ScanPass:
 
     def __dealloc__(self):
         scan_free(&self.scan)
-        lock_destroy(&self.lock)
+        lock_destroy(&self.lock.lock)
 
     cdef int64_t fill(self) except -1:
         """Fill the batch, checking for signals on the way: whether there are rows.
@@ -109,11 +125,12 @@ cdef class ScanPass:
                 if rc == 0:
                     rc = pass_slice(&self.scan)
                     if rc != PASS_ROWS:
-                        lock_give(&self.lock)
+                        pass_unlock(&self.lock)
             if rc == PASS_ROWS:
                 return True
             if rc < 0:
-                raise unreadable_error(self.scan.store, NULL, rc, self.engine._path)
+                raise (self.failure(rc) if rc == -EDEADLOCK else
+                       unreadable_error(self.scan.store, NULL, rc, self.engine._path))
             if rc == PASS_ENDED:
                 self.end()
                 return False
@@ -143,6 +160,9 @@ cdef class ScanPass:
                 scan.removed_queue.id, scan.removed_offset, scan.min_offset)
         if status == E_VERSION and scan.error != NULL:
             return <object>scan.error
+        if status == -EDEADLOCK:
+            return RuntimeError(f"{self.engine._path}: the scan was asked for more from within a "
+                                "call of this thread that reads it")
         return unreadable_error(scan.store, NULL, status, self.engine._path)
 
     def next_batch(self):
@@ -157,7 +177,7 @@ cdef class ScanPass:
             rc = batch_export(&self.scan.batch, &batch.array)
             if rc == 0:
                 rc = batch_type(&self.scan.batch, &batch.schema)
-            lock_give(&self.lock)
+            pass_unlock(&self.lock)
         if rc < 0:
             raise MemoryError()
         return batch
@@ -171,7 +191,7 @@ cdef class ScanPass:
         memset(self.scan.messages, 0, sizeof(Got))
         self.scan.batch.rows = 0
         self.scan.batch.bytes = 0
-        lock_give(&self.lock)
+        pass_unlock(&self.lock)
         return got_messages(self.engine, &got, None)
 
     def count(self):
@@ -181,7 +201,7 @@ cdef class ScanPass:
             found += self.scan.batch.rows
             self.scan.batch.rows = 0
             self.scan.batch.bytes = 0
-            lock_give(&self.lock)
+            pass_unlock(&self.lock)
         return found
 
     def extent(self, bint queued_too=True):
@@ -287,13 +307,15 @@ cdef int stream_get_schema(ArrowArrayStream *stream, ArrowSchema *into) noexcept
 
 cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept nogil:
     cdef PassStream *state = <PassStream *>stream.private_data
-    cdef int64_t rc = PASS_GOES_ON
+    cdef int64_t rc
     # Some readers call with the GIL held: release it for other threads.
     cdef void *saved = gil_release()
     memset(into, 0, sizeof(ArrowArray))
-    if pass_lock(state.scan, state.lock) < 0:
+    rc = pass_lock(state.scan, state.lock)
+    if rc < 0:
         gil_take(saved)
-        return pass_note_error(state.owner, E_FORKED)
+        return pass_note_error(state.owner, rc)
+    rc = PASS_GOES_ON
     while rc == PASS_GOES_ON:
         rc = pass_slice(state.scan)
         if rc == PASS_GOES_ON and pass_signals(state.scan) < 0:
@@ -305,7 +327,7 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
     elif rc == PASS_ENDED:
         rc = state.scan.status
         state.scan.status = 0
-    lock_give(state.lock)
+    pass_unlock(state.lock)
     gil_take(saved)
     return pass_note_error(state.owner, rc) if rc < 0 else 0
 
