@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
 
@@ -190,6 +191,26 @@ def test_a_length_is_not_believed():
     assert len(reader.get_buffer()) <= 1 << 17
     with pytest.raises(ValueError, match="room"):
         reader.received(1 << 20)
+
+
+def test_a_large_frame_is_copied_a_few_times_at_its_beginning():
+    """And no read takes all that a client has sent by then."""
+    reader = FrameReader(Request)
+    frame = memoryview(oracle.framed(b'{"code":1,"opaque":1}', bytes(15 << 20)))
+    sent, places = 0, {}
+    while sent < len(frame):
+        room = reader.get_buffer()
+        assert len(room) <= 256 << 10
+        place = ctypes.addressof(ctypes.c_char.from_buffer(room)) - sent
+        places.setdefault(place, sent)  # where the frame begins in memory
+        size = min(len(room), len(frame) - sent)
+        room[:size] = frame[sent : sent + size]
+        reader.received(size)
+        sent += size
+        request = reader.take()
+    assert max(places.values()) <= 3 << 20
+    assert request is not None
+    assert request.body == bytes(15 << 20)
 
 
 @given(

@@ -5,6 +5,8 @@
 cdef enum:
     READ_BYTES = 64 << 10        # room for one read
     READ_LEAST = 16 << 10        # less room than this is made larger
+    READ_MOST = 256 << 10        # of one read: many clients send large frames at a time
+    COPIED_MOST = 1 << 20        # of a frame: with so many bytes it has all its room
 
 cdef tuple LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER",
                         "HTTP", "GO", "PHP", "OMS")
@@ -83,16 +85,21 @@ cdef class FrameReader:
                 sched_yield()
         self.sent = 0
         if self.block is None or self.block.length - self.stop < READ_LEAST:
-            # A frame's length is believed only as its bytes come.
+            # A frame's length is believed only as its bytes come, and in full before copies of them
+            # take long: what is not touched is no memory yet, where pages are small.
             if self.frame.size > room:
-                room = min(self.frame.size, max(room, 2 * kept))
-            larger = memory_new(room)
+                room = max(room, 2 * kept) if kept < COPIED_MOST else self.frame.size
+                # With the least room of a read behind it: it is not made larger at its end.
+                room = min(room, self.frame.size) + READ_LEAST
+            larger = memory_of(malloc(<size_t>room), room)
+            if larger.data == NULL:
+                raise MemoryError()
             if kept:
                 memcpy(larger.data, self.block.data + self.start, <size_t>kept)
             self.block = larger
             self.start = 0
             self.stop = kept
-        return memoryview(self.block)[self.stop:]
+        return memoryview(self.block)[self.stop:self.stop + READ_MOST]
 
     def received(self, int64_t count):
         """So many bytes more are in the room that was given last."""
