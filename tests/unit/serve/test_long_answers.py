@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqstore.brokerfiles.groups import GroupConfig
@@ -11,7 +13,7 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.turns import SECONDS, Answers, Clock
 
-ROUTE, HEARTBEAT = 105, 34
+ROUTE, HEARTBEAT, LOCK = 105, 34, 41
 QUEUES = 4096
 
 
@@ -48,10 +50,14 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
     if code == HEARTBEAT:
         body = heartbeat("c", [consumer(f"g{n}", {"t": "*"}) for n in range(700)], ["p"])
         assert len(body) > 200_000
+    if code == LOCK:
+        one = {"topic": "big", "brokerName": stepped.gateway.settings.broker}
+        queues = [{**one, "queueId": queue_id} for queue_id in range(QUEUES)]
+        body = json.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": queues}).encode()
     return fields.get(code), body
 
 
-LONG = (21, HEARTBEAT, 43, 201, 202, 206, 208, 222, 303, 308, 314, 317, 321)
+LONG = (21, HEARTBEAT, LOCK, 43, 201, 202, 206, 208, 222, 303, 308, 314, 317, 321)
 
 
 @pytest.mark.parametrize("code", LONG)

@@ -8,12 +8,13 @@ Source: ``broker/client/rebalance/RebalanceLockManager.java``,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore import paths
 from rmqstore.arguments import shown
+from rmqstore.serve.network.turns import ended
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.topics.topictable import has_queue
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -24,6 +25,7 @@ from rmqstore.serve.wire.jsontext import MOST_BODY, dumps, loads
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 
@@ -139,8 +141,8 @@ def _refused(what: str, value: object) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")
 
 
-def _asked(request: Request) -> tuple[str, str, list[LockedQueue]]:
-    """Return group, client and queues of a body."""
+def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[LockedQueue]]]:
+    """Return group, client and queues of a body, each queue once, after a step for each."""
     if len(request.body) > MOST_BODY:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
@@ -160,7 +162,11 @@ def _asked(request: Request) -> tuple[str, str, list[LockedQueue]]:
     queues = body.get("mqSet", [])
     if not isinstance(queues, list):
         raise _refused("mqSet must be a list", queues)
-    return group, client_id, [_queue(entry) for entry in queues]
+    found: dict[LockedQueue, None] = {}
+    for entry in queues:
+        found[_queue(entry)] = None
+        yield
+    return group, client_id, list(found)
 
 
 def _queue(entry: Any) -> LockedQueue:
@@ -178,25 +184,26 @@ def _queue(entry: Any) -> LockedQueue:
     return LockedQueue(topic, broker, queue_id)
 
 
-def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer LOCK_BATCH_MQ; a queue that is not there is not locked."""
-    group, client_id, queues = _asked(request)
-    there = [
-        queue
-        for queue in queues
-        if queue.broker == gateway.settings.broker
-        and has_queue(gateway, queue.topic, queue.queue_id)
-    ]
-    locked = [
-        {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
-        for queue in gateway.locks.lock(group, there, client_id, connection.owner)
-    ]
+    group, client_id, queues = yield from _asked(request)
+    locked = []
+    for queue in queues:
+        if (
+            queue.broker == gateway.settings.broker
+            and has_queue(gateway, queue.topic, queue.queue_id)
+            and gateway.locks.lock(group, [queue], client_id, connection.owner)
+        ):
+            locked.append(
+                {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
+            )
+        yield
     return Answer(body=dumps({"lockOKMQSet": locked}))
 
 
 def unlock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer UNLOCK_BATCH_MQ."""
-    group, client_id, queues = _asked(request)
+    """Answer UNLOCK_BATCH_MQ, at once: who unlocks may be about to go."""
+    group, client_id, queues = ended(_asked(request))
     gateway.locks.unlock(group, queues, client_id)
     return Answer()
 
