@@ -364,3 +364,19 @@ def test_the_lock_is_given_back_though_a_child_still_has_its_descriptor(tmp_path
         rmqstore.open(root, "r+", config=CONFIG).close()
     finally:
         os.close(inherited)
+
+
+def test_a_store_that_another_process_closed_is_not_walked(tmp_path):
+    """What the watermark holds of the queues does not depend on the process."""
+    code = """
+        import sys, rmqstore
+        with rmqstore.open(sys.argv[1], "a", config=rmqstore.StoreConfig.small()) as store:
+            for n in range(40):
+                store.put(f"Topic{n % 7}", b"x", queue_id=n % 3)
+    """
+    root = tmp_path / "store"
+    done = run(code, root)
+    assert done.returncode == 0, done.stderr.decode()
+    for mode in ("r", "r+"):
+        with rmqstore.open(root, mode) as store:
+            assert (store.recovery.records_checked, store.recovery.notes) == (0, ())

@@ -164,7 +164,7 @@ def test_a_fifo_is_not_waited_for(root: Path, tmp_path: Path) -> None:
     for name in ("commitlog", "consumequeue/T/0", "index"):
         for path in (root / name).iterdir():
             put_in_place(path, "a FIFO")
-    assert sight.seen(str(root)).file == ""
+    assert sight.seen(str(root)).records == ()
     put_in_place(root / "fifo", "a FIFO")
     for call in (
         lambda: list(QueueFiles(root, "T", 0, CONFIG).read(0, 9)),
@@ -200,7 +200,7 @@ def test_another_store_at_its_place_is_not_seen(root: Path, tmp_path: Path) -> N
     shutil.copytree(root, tmp_path / "copy")
     planned.check()
     for kind in MAKERS:
-        path = root / planned.file
+        path = root / planned.records[0][0]
         if path.is_dir():
             path.rmdir()
         put_in_place(path, kind)

@@ -214,7 +214,7 @@ cdef int32_t queue_fronts(Store *store) noexcept nogil:
     cdef uint64_t hash
     while queue != NULL:
         if file_set_count(&queue.files):
-            hash = (queue.topic.hash ^ <uint64_t>queue.id) * 0x9E3779B97F4A7C15ULL
+            hash = (queue.topic.digest ^ <uint64_t>queue.id) * 0x9E3779B97F4A7C15ULL
             hash = (hash ^ (hash >> 29) ^ <uint64_t>file_set_start(&queue.files)) \
                 * 0xBF58476D1CE4E5B9ULL
             total += hash ^ (hash >> 32)
@@ -239,7 +239,7 @@ cdef int64_t queues_digest(
             if units < 0:
                 return units
         if units > 0:
-            hash = queue.topic.hash
+            hash = queue.topic.digest
             hash = (hash ^ <uint64_t>queue.id) * 0x9E3779B97F4A7C15ULL
             hash = (hash ^ (hash >> 29) ^ <uint64_t>units) * 0xBF58476D1CE4E5B9ULL
             digest[0] += hash ^ (hash >> 32)

@@ -94,6 +94,7 @@ cdef struct Topic:
     Topic *next                  # of the same hash slot
     Topic *next_made             # in the order in which they were entered
     uint32_t hash
+    uint32_t digest              # of the name, in the watermark
     int32_t key_hash             # Java's hash of "<topic>#", which index keys begin with
     atomic_i64 write_queue_nums  # 0: no entry in topics.json
     atomic_i64 round_robin

@@ -49,6 +49,15 @@ cdef extern from *:
     void store_room "store_pointer"(int64_t *at, int64_t value) noexcept nogil
 
 
+cdef inline uint32_t topic_digest(const char *name, int64_t length) noexcept nogil:
+    """Part of the watermark's digest: the same in every process and version."""
+    cdef uint32_t hash = 2166136261
+    cdef int64_t i
+    for i in range(length):
+        hash = (hash ^ <unsigned char>name[i]) * 16777619
+    return hash ^ (hash >> 15)
+
+
 cdef uint64_t topic_hash_seed = 0
 
 
@@ -166,6 +175,7 @@ cdef Topic *topic_enter(TopicTable *table, const char *name, int64_t length) noe
             memcpy(<char *>topic.name, name, <size_t>length)
             topic.length = <int32_t>length
             topic.hash = hash
+            topic.digest = topic_digest(name, length)
             topic.key_hash = java_hash_utf8(b"#", 1, java_hash_utf8(name, length, 0))
             topic.schedule = length == SCHEDULE_TOPIC_LENGTH \
                 and memcmp(name, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) == 0
