@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -109,6 +110,13 @@ def test_a_second_put_to_a_topic_waits_for_its_entry(
     assert sum(len(queue) for queue in store["t"].values()) == 2
 
 
+def is_held(lock: threading.RLock) -> bool:
+    if not lock.acquire(blocking=False):
+        return True
+    lock.release()
+    return False
+
+
 def test_deleted_while_another_is_written(
     store: rmqstore.MessageStore, gate: Gate, wait_until: Callable[..., None]
 ) -> None:
@@ -118,7 +126,7 @@ def test_deleted_while_another_is_written(
         made = threads.submit(store.put, "new", b"1")
         assert gate.reached.wait(60)
         gone = threads.submit(store.delete_topic, "old")
-        wait_until(store._registry.lock.locked)
+        wait_until(lambda: is_held(store._registry.lock))
         gate.open.set()
         made.result(60)
         gone.result(60)
