@@ -53,8 +53,8 @@ def reset(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
         for_c = yield from _for_c(offsets)
     for member in members:
         _check_version(member)
-        told = for_c if member.language == "CPP" else body
-        member.connection.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, told)
+        sent = for_c if member.language == "CPP" else body
+        member.connection.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, sent)
         yield
     return Answer(body=body)
 

@@ -81,7 +81,7 @@ class ConsumerGroup:
     size : int
         What these count for.
     owners : tuple
-        Whose shares they count in: those of who has sent them last.
+        Charged for its subscriptions: whoever sent the last heartbeat.
     """
 
     name: str
@@ -300,7 +300,7 @@ class Clients:
             self._gateway.turns.add(self._tell_all())
 
     def _tell_all(self) -> Steps:
-        """Tell the consumers of all groups that have changed, and of those that do meanwhile."""
+        """Notify the consumers of changed groups, also of groups that change meanwhile."""
         try:
             while self._changed:
                 name, _ = self._changed.popitem(last=False)

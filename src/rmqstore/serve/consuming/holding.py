@@ -194,7 +194,7 @@ class Holds:
             self._look_soon()
 
     def _look(self) -> Steps:
-        """Read the pulls whose queues have moved, and again those of queues that move meanwhile."""
+        """Read the pulls of moved queues, and again when queues move meanwhile."""
         try:
             while self._moved and not self._closed:
                 self._moved = False

@@ -85,7 +85,7 @@ class NewGroups:
         )
 
     def _take_back(self) -> None:
-        """Remove the groups of nobody, and count those that are left."""
+        """Remove unused groups, and count the rest anew."""
         groups = self._gateway.store._groups
         began = time.monotonic()
         if began >= self._look_from:
