@@ -135,6 +135,39 @@ def test_fields_of_requests_that_are_answered_later_are_bounded(
             one.close()
 
 
+def test_requests_that_came_while_others_had_the_room_are_answered() -> None:
+    with (
+        server_with(unanswered=1 << 20) as server,
+        RemotingClient(server.address) as client,
+        RemotingClient(server.address) as other,
+    ):
+        gates = {"first": asyncio.Event(), "other": asyncio.Event()}
+
+        async def later(gateway: Any, connection: Any, request: Any) -> Answer:
+            if request.fields["gate"] in gates:
+                await gates[request.fields["gate"]].wait()
+            return Answer()
+
+        server.in_loop(server.gateway.handlers.__setitem__, 7777, later)
+        first = client.send(7777, {"gate": "first"})
+        wait_until(lambda: server.in_loop(lambda: server.gateway.unanswered) > 0)
+        waits = other.send(7777, {"gate": "other"}, bytes(2 << 20))
+        wait_until(lambda: server.in_loop(lambda: server.gateway.unanswered) > 2 << 20)
+        second = client.send(7777, {"gate": "none"})
+        wait_until(
+            lambda: (
+                server.in_loop(
+                    lambda: sum(one.kept > one.unanswered for one in server.gateway.connections)
+                )
+                == 1
+            )
+        )
+        server.in_loop(gates["first"].set)
+        assert [client.answer(one).code for one in (first, second)] == [0, 0]
+        server.in_loop(gates["other"].set)
+        assert other.answer(waits).code == 0
+
+
 def test_a_request_of_all_that_may_wait_is_answered() -> None:
     with server_with(unanswered=1 << 20) as server, RemotingClient(server.address) as client:
         begun: list[int] = []

@@ -143,6 +143,8 @@ class Connection(asyncio.BufferedProtocol):
             if not self._was_short:
                 turns.spend(SHARE_SECONDS + deadline.since)
             if not left:
+                if self._reader.kept:
+                    self._pace()  # others may have taken the room that was left
                 return
         self._turn_awaited = True
         self._pace()
