@@ -50,6 +50,19 @@ cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
     return 0
 
 
+cdef int64_t got_reserve(Got *got, int64_t count) noexcept nogil:
+    """Make room for so many at once: each time that the array grows it may be moved."""
+    cdef Found *grown
+    if count <= got.room:
+        return 0
+    grown = <Found *>realloc(got.items, <size_t>count * sizeof(Found))
+    if grown == NULL:
+        return E_NO_MEMORY
+    got.items = grown
+    got.room = count
+    return 0
+
+
 cdef void got_clear(Got *got) noexcept nogil:
     cdef int64_t i
     for i in range(got.count):

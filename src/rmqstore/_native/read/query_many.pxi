@@ -82,9 +82,13 @@ cdef int64_t query_each(
     Offsets *hits, int64_t *starts,
 ) noexcept nogil:
     """The hits of many keys, one by one; the index file is asked for a chunk of them at once."""
-    cdef KeyChunk *chunk = <KeyChunk *>calloc(1, sizeof(KeyChunk))
+    cdef KeyChunk *chunk
     cdef int64_t i, at
     cdef int64_t rc = 0
+    # Most keys have one hit; of many keys not all may have one.
+    if query.records and got_reserve(got, min(count, <int64_t>KEY_CHUNK)) < 0:
+        return E_NO_MEMORY
+    chunk = <KeyChunk *>calloc(1, sizeof(KeyChunk))
     if chunk == NULL:
         return E_NO_MEMORY
     chunk.prefix = java_hash_utf8(b"#", 1, java_hash_utf8(query.topic, query.topic_length, 0))
