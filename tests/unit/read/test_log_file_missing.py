@@ -224,3 +224,44 @@ def test_two_files(tmp_path: Path) -> None:
             except StoreCorruptError as error:
                 told.add(error.path)
         assert told == {str(log[2]), str(log[5])}
+
+
+@pytest.mark.parametrize("spoil", [SPOILED["queues"], no_queues], ids=["queues", "no-queues"])
+def test_a_scan_that_begins_in_the_missing_file(tmp_path: Path, spoil: Spoil) -> None:
+    lacking = Lacking(tmp_path / "store", 3, closed=True, spoil=spoil)
+    start = int(lacking.file.name)
+    behind = [i for i in lacking.kept if lacking.puts[i].physical_offset > start]
+    with rmqstore.open(lacking.root) as store:
+        for inside in (0, 1, 100, 4095):
+            for topic in (None, "t"):
+                with pytest.raises(StoreCorruptError, match="the file is missing"):
+                    store.scan(topic, start=start + inside).to_table()
+                rest = store.scan(topic, start=start + inside, on_corruption="skip")
+                assert numbers(rest) == behind
+        assert numbers(store.scan(start=start + 4096)) == behind
+        assert numbers(store.scan(stop=start)) == [i for i in lacking.kept if i not in behind]
+
+
+@pytest.mark.parametrize("queues", [True, False])
+@pytest.mark.parametrize("listed", ["delayed", "in_doubt"])
+def test_messages_that_wait_are_listed_as_damaged(
+    tmp_path: Path, listed: str, *, queues: bool
+) -> None:
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for _ in range(COUNT):
+            if listed == "delayed":
+                store.put("t", b"x" * 200, delay_level=18, queue_id=0)
+            else:
+                store.begin("t", b"x" * 200)
+    file = sorted((root / "commitlog").iterdir())[3]
+    with rmqstore.open(root) as store:
+        lost = sum(m.physical_offset // 4096 == int(file.name) // 4096 for m in store.scan())
+    file.unlink()
+    if not queues:
+        no_queues(root)
+    with rmqstore.open(root) as store:
+        found = getattr(store, listed)()
+        wrong = [one.error for one in found if one.error is not None]
+        assert (len(found), len(wrong)) == (COUNT, lost)
+        assert all("the file is missing" in str(error) for error in wrong)
