@@ -93,7 +93,9 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     """
     body, is_whole = inflate_start(stored, sys_flag, limit)
     if not is_whole:
-        reason = f"the body inflates to more than max_body_size, {limit}"
+        reason = (
+            f"the body inflates to more than max_body_size, {limit}: raise it, or take raw_body"
+        )
         raise StoreCorruptError(NO_FILE, -1, reason)
     return body
 
@@ -135,9 +137,11 @@ def inflate_start(stored: bytes, sys_flag: int, most: int) -> tuple[bytes, bool]
             'missing: pip install "rmqstore[compression]"'
         ) from error
     except (zlib.error, RuntimeError, EOFError) as error:
-        reason = f"the compressed body cannot be inflated: {error}"
+        reason = f"the compressed body cannot be inflated: {error}; raw_body has it as stored"
         raise StoreCorruptError(NO_FILE, -1, reason) from None
-    raise StoreCorruptError(NO_FILE, -1, f"the body is compressed in the unknown way {kind}")
+    raise StoreCorruptError(
+        NO_FILE, -1, f"the body is compressed in the unknown way {kind}; raw_body has it as stored"
+    )
 
 
 def _inflate_zlib(stored: bytes, most: int) -> tuple[bytes, bool]:

@@ -220,9 +220,9 @@ class MessagesRemovedError(StoreError):
         if self.queue_id < 0:
             return (
                 f"commit log: offset {self.offset} has been removed, "
-                f"the log begins at {self.min_offset} now"
+                f"the log begins at {self.min_offset} now; go on from there"
             )
         return (
             f"{self.topic}/{self.queue_id}: offset {self.offset} has been removed, "
-            f"the queue begins at {self.min_offset} now"
+            f"the queue begins at {self.min_offset} now; go on from there"
         )

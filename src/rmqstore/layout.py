@@ -418,5 +418,6 @@ def _refuse_dledger(root: str) -> None:
         if name.startswith("dledger-") and Path(root, name, "data").is_dir():
             raise IncompatibleStoreError(
                 f"{Path(root, name)}: the log of a DLedger group, whose records lie in entries of "
-                "DLedger's own: neither read nor written here"
+                "DLedger's own: neither read nor written here; have its brokers run, and take the "
+                "messages from them"
             )

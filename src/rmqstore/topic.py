@@ -184,7 +184,9 @@ class Queue:
             raise IndexError(f"{self!r}: offset {offset} is not there; min is {low}, max is {high}")
         for message in self._messages(at, at + 1):
             return message
-        raise MessageNotFoundError(f"{self!r}: the message at {at} is gone")
+        raise MessageNotFoundError(
+            f"{self!r}: the message at {at} is gone; iteration and slices pass over it"
+        )
 
     def _slice(self, asked: slice, low: int, high: int) -> tuple[int, int, int]:
         step = 1 if asked.step is None else operator.index(asked.step)
@@ -207,7 +209,10 @@ class Queue:
             if got.status is GetStatus.OFFSET_FOUND_NULL:
                 place = Path(self._store.path, "consumequeue", self.topic, str(self.queue_id))
                 raise StoreCorruptError(
-                    place, start * _UNIT_BYTES, f"the file that has unit {start} is missing"
+                    place,
+                    start * _UNIT_BYTES,
+                    f"the file that has unit {start} is missing, of {got.min_offset} to "
+                    f"{got.max_offset}; open the store again to have it derived from the log",
                 )
             for message in got.messages:
                 if message.queue_offset < stop or message.topic != self.topic:

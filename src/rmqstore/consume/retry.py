@@ -61,7 +61,10 @@ def send_back(
     """
     name = group.group_name
     if group.retry_queue_nums <= 0:  # a broker loses the message
-        raise StoreError(f"{store.path}: the group {name!r} has no retry queue")
+        raise StoreError(
+            f"{store.path}: the group {name!r} has no retry queue: give it a retryQueueNums of 1 "
+            "or more in config/subscriptionGroup.json"
+        )
     properties = message.properties
     properties.setdefault("RETRY_TOPIC", message.topic)
     properties["WAIT"] = "false"

@@ -284,7 +284,8 @@ def copy_pieces(
             if wrote != piece.size:
                 raise StoreError(
                     f"{source.directory}: {wrote} bytes of records from offset {piece.start} on, "
-                    f"not {piece.size}: the log was changed meanwhile"
+                    f"not {piece.size}: the log was changed meanwhile; copy again while "
+                    "nothing writes to it"
                 )
             if piece.ends_file:
                 end = piece.position + piece.size - start

@@ -101,7 +101,10 @@ class Transaction:
     def _end(self, *, commit: bool) -> PutResult | None:
         with unheld(self._lock):
             if self._ended:
-                raise StoreError(f"{self._store.path}: the transaction {self.msg_id} has ended")
+                raise StoreError(
+                    f"{self._store.path}: the transaction {self.msg_id} has ended: each ends once; "
+                    "begin another"
+                )
             half = self._half
             result = self._store._end_half(half.queue_id, half.queue_offset, commit=commit)
             self._ended = True

@@ -153,7 +153,7 @@ StoreClosedError, ForkedStoreError
         group_name(producer_group, "producer_group")
         if isinstance(topic, str) and topic in _NO_REAL_TOPICS:
             raise MessageIllegalError(
-                f"topic of a transaction must not be that of messages that wait, got {topic!r}",
+                f"topic of a transaction must be that to commit to, no system topic, got {topic!r}",
                 status=PutStatus.MESSAGE_ILLEGAL,
             )
         self._keep_noting()
@@ -185,7 +185,7 @@ StoreClosedError, ForkedStoreError
         """
         if topic in _NO_REAL_TOPICS:
             raise MessageIllegalError(
-                f"topic of a transaction must not be that of messages that wait, got {topic!r}",
+                f"topic of a transaction must be that to commit to, no system topic, got {topic!r}",
                 status=PutStatus.MESSAGE_ILLEGAL,
             )
         self._keep_noting()
@@ -287,7 +287,9 @@ StoreClosedError, ForkedStoreError
     def _half_queue(self, queue_id: int) -> HalfQueue:
         made = self._half_queues
         if made is None or self._bounds(HALF_TOPIC, queue_id) is None:
-            raise StoreError(f"{self.path}: {HALF_TOPIC} has no queue {queue_id}")
+            raise StoreError(
+                f"{self.path}: {HALF_TOPIC} has no queue {queue_id}: in_doubt() lists what can end"
+            )
         return self._read_half_queue(made, queue_id)
 
     def _keep_noting(self) -> None:
@@ -395,8 +397,13 @@ StoreClosedError, ForkedStoreError
                     return None
                 at = f"{HALF_TOPIC}/{queue_id}@{newest}"
                 if newest < queue.first:
-                    raise StoreError(f"{self.path}: retention has removed the half message at {at}")
-                raise StoreError(f"{self.path}: the transaction at {at} has ended")
+                    raise StoreError(
+                        f"{self.path}: retention has removed the half message at {at}, the queue "
+                        f"begins at {queue.first} now: put the message anew"
+                    )
+                raise StoreError(
+                    f"{self.path}: the transaction at {at} has ended: in_doubt() lists what can end"
+                )
             fresh = (queue_id, newest) in self._fresh_halves
             self._fresh_halves.discard((queue_id, offset))
             self._fresh_halves.discard((queue_id, newest))
@@ -431,7 +438,7 @@ StoreClosedError, ForkedStoreError
             raise StoreError(
                 f"{self.path}: the half message at {half.physical_offset} is meant for "
                 f"{properties.get('REAL_TOPIC')!r}, queue {properties.get('REAL_QID')!r}: "
-                "it cannot be committed"
+                "it cannot be committed; roll it back"
             )
         known = None if fresh else self._committed(message, place)
         if known is None:

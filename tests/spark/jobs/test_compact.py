@@ -225,3 +225,14 @@ def test_arguments_that_cannot_be(spark: Any, tmp_path: Path) -> None:
     assert leftovers(target) == ["file"]
     shutil.rmtree(target)
     assert leftovers(tmp_path) == ["from"]
+
+
+def test_parts_with_a_gap_between_them(tmp_path: Path) -> None:
+    from rmqstore.offline import LogSource, Measured
+    from rmqstore.spark.jobs.compact import _check_gapless
+
+    log = LogSource(str(tmp_path), 4096)
+    parts = [Measured(0, 100, 0, 110, 1, 110, -1, 0), Measured(100, 300, 150, 300, 1, 150, -1, 0)]
+    text = "offset 110: no record begins where .* goes on to 300; .* and compact again"
+    with pytest.raises(rmqstore.StoreCorruptError, match=text):
+        _check_gapless(log, parts, 0, 300)

@@ -267,7 +267,7 @@ def test_open_store_is_not_rebuilt_in_place(spark: Any, small_store: Path) -> No
     store = rmqstore.open(small_store, "r+", config=SMALL)
     for folder in (paths.CONSUME_QUEUE, paths.INDEX):
         (small_store / folder).rename(small_store / f"{folder}.away")
-    with pytest.raises(rmqstore.StoreLockedError, match="open for writing elsewhere"):
+    with pytest.raises(rmqstore.StoreLockedError, match="elsewhere: close it there first"):
         rebuild(spark, small_store, small_store, config=SMALL)
     assert not (small_store / ".spark").exists()
     with pytest.raises(rmqstore.StoreFailedError, match="removed by somebody else"):

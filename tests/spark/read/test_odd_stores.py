@@ -1,8 +1,9 @@
-"""Stores with symbolic links in them, and topics with names that RocketMQ does not make."""
+"""Stores with symbolic links, without a log file, and with topic names that RocketMQ has not."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,21 @@ def test_odd_names_by_key_and_by_time(odd: Path) -> None:
         at = json.dumps({topic: {"0": FIRST_TIME + number + 4 * 50}})
         by_time = {"path": odd, "topics": topic, "consumeFromTimestamp": at}
         assert len(read_back(by_time, columns=COLUMNS)) == COUNT // 4 - 50
+
+
+@pytest.mark.parametrize("queues", [True, False])
+@pytest.mark.parametrize("options", [{}, {"scan": "commitlog"}, {"consumeFrom": "first"}])
+def test_a_log_file_missing_between_others(
+    tmp_path: Path, options: dict[str, str], *, queues: bool
+) -> None:
+    root = make(tmp_path / "store")
+    with rmqstore.open(root) as store:
+        there = [m.body for m in store.scan() if m.physical_offset // 16_384 != 1]
+    lost = root / "commitlog" / f"{16_384:020}"
+    lost.unlink()
+    if not queues:
+        shutil.rmtree(root / "consumequeue")
+    asked = {"path": root, "maxPartitionBytes": 4096, **options}
+    with pytest.raises(rmqstore.StoreCorruptError, match=f"{lost.name}.*the file is missing"):
+        read_back(asked, columns=COLUMNS)
+    assert len(read_back(asked | {"onCorrupt": "skip"}, columns=COLUMNS)) == len(there) < COUNT

@@ -447,7 +447,7 @@ def test_several_stores_and_globs(small: Path, tmp_path: Path) -> None:
     assert len(read_back({"paths": json.dumps(paths), "topics": "odd,b"})) == 207
     with pytest.raises(TopicNotFoundError, match="no topic 'odds'; nearest is 'odd'"):
         read_back({"paths": json.dumps(paths), "topics": "odds"})
-    with pytest.raises(StoreNotFoundError, match="no directory matches"):
+    with pytest.raises(StoreNotFoundError, match="matches: give the path of a store"):
         read_back({"path": f"{tmp_path}/none*"})
 
 
@@ -467,6 +467,6 @@ def test_globs_leave_out_what_is_being_made(tmp_path: Path) -> None:
         assert len(read_back({"path": f"{tmp_path}/st*"})) == 3
         assert len(read_back({"path": beside[0]})) == 3
         shutil.rmtree(path.with_name("store.making-of"))
-        with pytest.raises(StoreNotFoundError, match="no directory matches"):
+        with pytest.raises(StoreNotFoundError, match="matches: give the path of a store"):
             read_back({"path": f"{tmp_path}/st*"})
     assert len(read_back({"path": f"{tmp_path}/st*"})) == 3

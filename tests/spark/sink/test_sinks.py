@@ -134,7 +134,8 @@ def test_batches_of_a_query_come_once(tmp_path: Path) -> None:
     assert bodies(tmp_path) == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert Ledger(tmp_path / "store").staged_jobs() == []
     writer, messages = sink_driver.stage_stream(options, "q", 4, [rows("g")])
-    with pytest.raises(rmqstore.StoreError, match="batch 5 staged for batch 4 of the query q"):
+    wanted = "batch 5 staged for batch 4 of the query q: stop the query and start it again"
+    with pytest.raises(rmqstore.StoreError, match=wanted):
         writer.commit(messages, 5)
 
 

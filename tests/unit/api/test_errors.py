@@ -103,7 +103,7 @@ def test_put_error_without_extras() -> None:
 
 def test_removed_names_both_offsets() -> None:
     assert str(errors.MessagesRemovedError("orders", 2, 10, 300)) == (
-        "orders/2: offset 10 has been removed, the queue begins at 300 now"
+        "orders/2: offset 10 has been removed, the queue begins at 300 now; go on from there"
     )
 
 

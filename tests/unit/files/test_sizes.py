@@ -233,3 +233,28 @@ def test_a_new_store_has_the_sizes_of_a_broker(tmp_path):
         assert store.config.mapped_file_size_commit_log == 1 << 30
         assert store.config.mapped_file_size_consume_queue == 400
         assert store.config.max_index_num == 40
+
+
+@pytest.mark.parametrize(("slots", "entries"), [(10, 40), (15, 39), (30, 36)])
+@pytest.mark.parametrize("configured", [(10, 40), (15, 39), (30, 36)])
+def test_index_files_as_long_with_other_slots(
+    tmp_path: Path, slots: int, entries: int, configured: tuple[int, int]
+) -> None:
+    """The length is the same: the chains tell, and a broker would misread the file."""
+    config = CONFIG.replace(max_hash_slot_num=slots, max_index_num=entries)
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        for number in range(COUNT):
+            store.put("t", b"x", keys=f"k{number}")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    config = CONFIG.replace(max_hash_slot_num=configured[0], max_index_num=configured[1])
+    if configured != (slots, entries):
+        text = rf"index: .*max_hash_slot_num has \({slots}, not {configured[0]}\); name the right"
+        with pytest.raises(IncompatibleStoreError, match=text):
+            rmqstore.open(tmp_path, "r+", config=config)
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for mode in ("r", "r+"):
+        open_with = config if mode == "r" or configured == (slots, entries) else None
+        with rmqstore.open(tmp_path, mode, config=open_with) as store:
+            assert store.config.max_hash_slot_num == slots
+            for number in range(COUNT):
+                assert len(store.query("t", f"k{number}", index_only=True)) == 1

@@ -340,7 +340,7 @@ def test_missing_file(tmp_path: Path) -> None:
     walk = _core.LogUnits(str(tmp_path), config, {}, 0, 3 * 4096)
     while walk.next(MOST) is not None:
         pass
-    assert walk.damages[0][:2] == (4096, "the file is missing")
+    assert walk.damages[0][:2] == (4096, "the file is missing; put it back from a copy")
 
 
 def test_slices_are_bounded(tmp_path: Path) -> None:

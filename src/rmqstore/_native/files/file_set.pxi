@@ -149,6 +149,20 @@ cdef int64_t file_set_find(FileSet *files, int64_t offset) noexcept nogil:
     return E_NOT_FOUND
 
 
+cdef int64_t file_set_gap(FileSet *files, int64_t start, int64_t stop) noexcept nogil:
+    """First offset in [start, stop) whose file is missing between two others, or E_NOT_FOUND."""
+    cdef int64_t i, first
+    cdef int64_t found = E_NOT_FOUND
+    lock_take(&files.lock)
+    for i in range(1, files.count):
+        first = max(start, files.slots[i - 1].start + files.file_size)
+        if first < min(stop, files.slots[i].start):
+            found = first
+            break
+    lock_give(&files.lock)
+    return found
+
+
 cdef int64_t file_set_map(FileSet *files, MappedFile *file, const char *path) noexcept nogil:
     """Map a file that is written.
 

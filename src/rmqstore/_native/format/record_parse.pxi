@@ -74,7 +74,7 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
     if field == FIELD_UNIT:
         return "the unit does not lead to a record of its queue and queue offset"
     if field == FIELD_MISSING:
-        return "the file is missing"
+        return "the file is missing; put it back from a copy"
     if field == FIELD_BODY_STREAM:
         return "the compressed body cannot be inflated"
     if field == FIELD_TORN:

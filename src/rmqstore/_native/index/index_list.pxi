@@ -42,6 +42,7 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
     cdef int64_t i, fd, file
     cdef int64_t odd = 0
     cdef int64_t odd_size = 0
+    cdef bint configured                     # the length is
     cdef int64_t began = monotonic_ns()
     if began < indexes.size_up_at:
         return 0
@@ -60,11 +61,14 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
             return fail(failure, file, "index", "a file cannot be opened", -1, 0, 0)
         if file < 0:
             continue
-        if indexes.slot_num > 0 and status.st_size != index_file_bytes(
-                indexes.slot_num, indexes.entry_num):
+        configured = indexes.slot_num > 0 and status.st_size == index_file_bytes(
+            indexes.slot_num, indexes.entry_num)
+        if indexes.slot_num > 0 and not configured:
             odd += 1
             odd_size = status.st_size
-        if status.st_size > 0:
+        if configured and index_chains_fit(<int>file, indexes.slot_num, indexes.entry_num):
+            index_vote(choices, &count, indexes.slot_num, indexes.entry_num, SIZES_SOUND)
+        elif status.st_size > 0:
             if not (indexes.sizes_set and index_vote_length(
                     <int>file, status.st_size, &indexes.hint, choices, &count)):
                 index_ask_file(<int>file, status.st_size, &indexes.hint, choices, &count)
@@ -79,13 +83,18 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         # After a fruitless search, wait before the next.
         indexes.size_up_at = monotonic_ns() + 50 * (monotonic_ns() - began)
         return 0
-    if not indexes.writable or odd == 0:
+    if not indexes.writable:
         return 0
     for i in range(count):
         if choices[i].sound and choices[i].slot_num == indexes.slot_num \
                 and choices[i].entry_num == indexes.entry_num:
             return 0                         # the others are damaged
     for i in range(count):
+        if choices[i].sound and odd == 0:    # as long with more slots and fewer entries
+            return fail(failure, E_INCOMPATIBLE, "index",
+                        "the slots are not as many as max_hash_slot_num has; name the right "
+                        "sizes in config=, or none: then they are inferred",
+                        -1, choices[i].slot_num, indexes.slot_num)
         if choices[i].sound:
             return fail(failure, E_INCOMPATIBLE, "index",
                         "the size is not the configured one, of max_hash_slot_num and "

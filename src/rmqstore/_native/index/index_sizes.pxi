@@ -48,12 +48,14 @@ cdef bint index_chains_fit(int fd, int64_t slot_num, int64_t entry_num) noexcept
 cdef bint index_entry_fits(
     int fd, int64_t slot_num, int64_t entry_num, int64_t number,
 ) noexcept nogil:
-    """Whether an entry is the newest of its slot, or older than it."""
+    """Whether an entry is the newest of its slot, or older than that, which has the same slot."""
     cdef char entry[INDEX_ENTRY_BYTES]
     cdef char slot[INDEX_SLOT_BYTES]
+    cdef char hash[4]
     cdef int64_t key_hash, newest
-    if sys_read(fd, entry, INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES + slot_num * INDEX_SLOT_BYTES
-                + number * INDEX_ENTRY_BYTES) != INDEX_ENTRY_BYTES:
+    cdef int64_t entries = INDEX_HEADER_BYTES + slot_num * INDEX_SLOT_BYTES
+    if sys_read(fd, entry, INDEX_ENTRY_BYTES, entries + number * INDEX_ENTRY_BYTES) \
+            != INDEX_ENTRY_BYTES:
         return False
     key_hash = get_i32(entry + ENTRY_KEY_HASH)
     if key_hash < 0 or get_i64(entry + ENTRY_PHYSICAL_OFFSET) < 0 \
@@ -63,7 +65,10 @@ cdef bint index_entry_fits(
                 + (key_hash % slot_num) * INDEX_SLOT_BYTES) != INDEX_SLOT_BYTES:
         return False
     newest = get_i32(slot)
-    return number <= newest < entry_num
+    if not number < newest < entry_num:
+        return newest == number
+    return sys_read(fd, hash, 4, entries + newest * INDEX_ENTRY_BYTES + ENTRY_KEY_HASH) == 4 \
+        and get_i32(hash) % slot_num == key_hash % slot_num
 
 
 cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:

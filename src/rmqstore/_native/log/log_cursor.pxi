@@ -154,11 +154,8 @@ cdef int64_t cursor_at_gap(Cursor *cursor, int64_t rc) noexcept nogil:
         return E_REMOVED
     if next_start < 0:
         return 0
-    if cursor.at % cursor.store.log.file_size:   # the file is too short or gone
-        cursor.field = FIELD_CUT
-        return E_CORRUPT
-    if cursor.report_removed:
-        cursor.field = FIELD_MISSING
+    if cursor.report_removed or cursor.at % cursor.store.log.file_size:
+        cursor.field = FIELD_MISSING if cursor.report_removed else FIELD_CUT
         return E_CORRUPT
     cursor.at = next_start
     return 1

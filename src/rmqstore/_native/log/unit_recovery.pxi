@@ -7,6 +7,10 @@
 #
 # Source: store/ConsumeQueue.java putMessagePositionInfo, correctMinOffset
 
+cdef enum:
+    UNIT_LOST_SIZE = 1           # in memory only, and less than any record has
+
+
 cdef int64_t queue_floor(
     Store *store, Queue *queue, int64_t limit, int64_t *last_end,
 ) noexcept nogil:
@@ -120,7 +124,7 @@ cdef int64_t recover_unit_at(
         return min(goes, 0)
     if at + 1 == queue.life.next and queue.life.restart_next == 0:
         queue.life.newest_was_there = goes == UNIT_PRESENT
-    rc = recover_units_before(store, queue, at)
+    rc = recover_units_before(store, queue, at, unit)
     if rc == 0:
         rc = recover_write(store, queue, at, unit, goes)
     if rc < 0:
@@ -147,11 +151,22 @@ cdef int64_t recover_record(
     return rc
 
 
+cdef bint unit_names_gap(Store *store, const Unit *unit) noexcept nogil:
+    """Whether a unit names a record of a file that is missing between two others."""
+    return unit.size > 0 and file_set_gap(
+        &store.log, unit.physical_offset, unit.physical_offset + 1) >= 0
+
+
 cdef int64_t recover_units_before(
-    Store *store, Queue *queue, int64_t queue_offset,
+    Store *store, Queue *queue, int64_t queue_offset, const Unit *following,
 ) noexcept nogil:
-    """Fill every position between the queue's end, or its beginning, and ``queue_offset``."""
+    """Fill every position between the queue's end, or its beginning, and ``queue_offset``.
+
+    ``following``: the unit there.  A reader's units of messages that a missing file of the log may
+    have had name that file, so that reading them reports it; else they are blank.
+    """
     cdef Unit unit
+    cdef int64_t lost = E_NOT_FOUND
     cdef int64_t at = atomic_peek(&queue.max_offset)
     cdef int64_t stop = queue_offset
     cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
@@ -175,6 +190,8 @@ cdef int64_t recover_units_before(
         at = min(at, queue_offset)
     elif queue.files.count:                  # where a later life of the queue begins
         at = max(at, queue.files.slots[0].start // UNIT_BYTES)
+    if at < stop and not queue.files.writable:
+        lost = file_set_gap(&store.log, atomic_peek(&queue.last_end), following.physical_offset)
     while at < stop:
         rc = recovered_unit(queue, at, &unit)
         if rc < 0 and rc != E_NOT_FOUND:
@@ -182,13 +199,13 @@ cdef int64_t recover_units_before(
         if rc == 0 and not unit_is_blank(&unit):
             rc = unit_holds(store, queue, at, &unit)
             if rc == 0 and not queue.files.writable:
-                rc = unit_names_damage(&store.recovery, &unit)
+                rc = unit_names_damage(&store.recovery, &unit) or unit_names_gap(store, &unit)
             if rc < 0:
                 return rc
             rc = rc - 1
         if rc != 0:
-            unit.physical_offset = 0
-            unit.size = UNIT_BLANK_SIZE
+            unit.physical_offset = max(lost, 0)
+            unit.size = UNIT_BLANK_SIZE if lost < 0 else UNIT_LOST_SIZE
             unit.tags_code = 0
         rc = recover_write(store, queue, at, &unit,
                            UNIT_PRESENT if rc == 0 else UNIT_TO_WRITE)
@@ -333,7 +350,7 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
             if rc < 0:
                 return rc
             if rc:
-                rc = recover_units_before(store, queue, at)
+                rc = recover_units_before(store, queue, at, &unit)
                 if rc == 0:
                     rc = recover_write(store, queue, at, &unit, UNIT_PRESENT)
                 if rc < 0:

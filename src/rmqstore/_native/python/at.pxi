@@ -10,6 +10,9 @@ cdef object message_at(OpenStore engine, object physical_offset):
     with nogil:
         log_refresh(store)
         rc = log_record(store, offset, 0, &found, &field)
+        if (rc == E_REMOVED or rc == E_NOT_FOUND) and log_lacks(store, offset):
+            field = FIELD_MISSING
+            rc = E_CORRUPT
         if rc == E_CORRUPT and not_recovered(store, offset):
             rc = E_NOT_FOUND
         if rc > 0 and (record_is_filler(&found.record)

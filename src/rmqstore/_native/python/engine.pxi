@@ -387,7 +387,7 @@ cdef class Engine(ServiceEngine):
         Raises
         ------
         StoreCorruptError
-            A record does not check.
+            A record does not check, or the log file that had it is missing between others.
         TypeError, ValueError, FilterError
             An argument has a wrong type or value.
         StoreClosedError, ForkedStoreError
@@ -418,7 +418,7 @@ cdef class Engine(ServiceEngine):
         MessageNotFoundError
             The log does not reach there, or has a filler there.
         StoreCorruptError
-            No valid record begins there.
+            No valid record begins there, or its file is missing between others.
         TypeError, ValueError
             ``physical_offset`` is not an int, or negative.
         StoreClosedError, ForkedStoreError
@@ -452,7 +452,7 @@ cdef class Engine(ServiceEngine):
         Raises
         ------
         StoreCorruptError
-            A record or an index chain on the way is damaged.
+            A record or an index chain on the way is damaged, or in a file that is missing.
         TypeError, ValueError
             An argument has a wrong type or value.
         StoreClosedError, ForkedStoreError

@@ -60,7 +60,7 @@ cdef object status_error(int64_t status, Failure *failure, str root):
         failed.__cause__ = cause
         return failed
     if status == E_READ_ONLY:
-        return errors.ReadOnlyStoreError(f"{root}: opened with mode 'r'")
+        return errors.ReadOnlyStoreError(f"{root}: opened with mode 'r'; 'r+' writes")
     if status == E_NOT_FOUND:
         return errors.StoreNotFoundError(f"{path}: {what or 'not found'}")
     if status == E_INCOMPATIBLE or status == E_VERSION:
@@ -190,11 +190,12 @@ cdef object write_error(Store *store, str path, int64_t status):
         return errors.PutError(
             f"{os_path.join(path, fsdecode(dispatch_refused(store)))}: consume queues and index "
             "cannot be written: "
-            f"{strerror(-stalled) if stalled > -4096 else 'no memory'}",
+            f"{strerror(-stalled) if stalled > -4096 else 'no memory'}: puts go on once they can",
             status=types.PutStatus.DISK_FULL, errno=-stalled if stalled > -4096 else None)
     if lacks_space(status):
         return errors.PutError(
-            f"{log_path(path, &store.log, 0)}: the commit log cannot grow: {strerror(-status)}",
+            f"{log_path(path, &store.log, 0)}: the commit log cannot grow: {strerror(-status)}: "
+            "free room and put again",
             status=types.PutStatus.DISK_FULL, errno=-status)
     if status == E_FAILED:
         return status_error(status, &store.failure, path)
@@ -205,7 +206,7 @@ cdef object write_error(Store *store, str path, int64_t status):
     if status == E_LIGHT_LIMIT:
         return errors.PutError(
             f"{path}: there are {atomic_get(&store.table.light_queues)} light queues, of at most "
-            f"{store.settings.max_light_queues} (max_lmq_consume_queue_num)",
+            f"{store.settings.max_light_queues}: raise max_lmq_consume_queue_num",
             status=types.PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
     if status == E_PROPERTIES:
         return errors.MessageIllegalError(
@@ -245,7 +246,7 @@ cdef inline int store_writable(Store *store, str path) except -1:
         raise status_error(rc, NULL, path)
     if not store.writable:
         store_leave(store)
-        raise errors.ReadOnlyStoreError(f"{path}: opened with mode 'r'")
+        raise errors.ReadOnlyStoreError(f"{path}: opened with mode 'r'; 'r+' writes")
     if unlikely(atomic_get(&store.failed) != 0):
         store_leave(store)
         raise write_error(store, path, E_FAILED)

@@ -79,7 +79,7 @@ cdef class IndexPart:
         if self.fork_generation != fork_generation:
             raise status_error(E_FORKED, NULL, self.path)
         if access == READ_WRITE and not self.writable:
-            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
         atomic_add(&index.holds, 1)
         if not self.writable:
             index_load_header(index)

@@ -102,7 +102,7 @@ cdef class LogPart:
         if self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN:
             raise errors.StoreClosedError(f"{self.path}: the commit log is closed")
         if access == READ_WRITE and not self.writable:
-            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
         if self.store.fork_generation != fork_generation:
             raise status_error(E_FORKED, NULL, self.path)
         atomic_add(&self.store.in_use, 1)

@@ -87,7 +87,7 @@ cdef class QueuePart:
         cdef Unit unit
         cdef int64_t rc
         if not self.writable:
-            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
         if not 0 <= physical_offset or not 1 <= size <= 0x7FFFFFFF:
             raise ValueError("physical_offset must be 0 or more and size 1 to 2147483647, got "
                              f"{physical_offset} and {size}")
@@ -117,7 +117,7 @@ cdef class QueuePart:
         cdef int64_t skipped = 0
         cdef int64_t rc
         if not self.writable:
-            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
         PyObject_GetBuffer(units, &view, PyBUF_SIMPLE)
         try:
             if view.len % UNIT_BYTES or not (
@@ -179,7 +179,7 @@ cdef class QueuePart:
         cdef Queue *queue
         cdef int64_t rc
         if not self.writable:
-            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'")
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
         queue = self.opened()
         with nogil:
             lock_take(&self.lock)

@@ -163,6 +163,10 @@ cdef int64_t get_each(
                     return 0
                 got.removed = True           # or its file was created just now
                 rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
+            if (rc == E_REMOVED or rc == E_NOT_FOUND) and not unit_is_blank(&unit) \
+                    and log_lacks(store, unit.physical_offset):
+                got.field = FIELD_MISSING
+                rc = E_CORRUPT
             if rc == E_NOT_FOUND and not unit_is_inside(store, &unit):
                 got.field = FIELD_UNIT
                 rc = E_CORRUPT

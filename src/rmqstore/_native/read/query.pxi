@@ -195,6 +195,9 @@ cdef int64_t query_index(
                 continue
         rc = log_record_near(store, &near, offsets[i], 0, &found, &field)
         i += 1
+        if (rc == E_REMOVED or rc == E_NOT_FOUND) and log_lacks(store, offsets[i - 1]):
+            field = FIELD_MISSING
+            rc = E_CORRUPT
         if rc == E_CORRUPT:
             got.field = field
             got.bad_offset = offsets[i - 1]
@@ -282,6 +285,7 @@ cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
     cdef int64_t at
     cursor_init(&cursor, store, log_boundary(store, offset, 0), offset)
     cursor.check_crc = False
+    cursor.report_removed = True             # no record goes on behind a missing file
     while cursor_next(&cursor, &record, &data) > 0:
         pass
     at = cursor.at

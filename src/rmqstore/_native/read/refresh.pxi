@@ -323,6 +323,17 @@ cdef int64_t log_refresh_now(Store *store) noexcept nogil:
     return log_refresh(store)
 
 
+cdef bint log_lacks(Store *store, int64_t offset) noexcept nogil:
+    """Whether the file that had an offset is missing, not removed by retention.
+
+    Retention removes files from the first one on, so it is one between two others.
+    """
+    if offset < log_first(store):
+        return False
+    log_refresh_now(store)
+    return file_set_gap(&store.log, offset, offset + 1) >= 0
+
+
 cdef void log_refresh_for(Store *store, int64_t offset) noexcept nogil:
     """Find new files of the log if the index has an offset beyond the known ones."""
     if not store.writable and offset >= file_set_stop(&store.log):

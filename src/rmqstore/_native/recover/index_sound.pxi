@@ -78,7 +78,7 @@ cdef bint index_header_fits(Store *store, IndexFile *index) noexcept nogil:
 cdef bint record_time_is(
     Store *store, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
-    """Whether a record has that time; true if it expired or is damaged."""
+    """Whether a record has that time; true if it expired, is damaged, or its file is missing."""
     cdef Found found
     cdef int64_t field
     cdef bint same
@@ -86,7 +86,7 @@ cdef bint record_time_is(
     if rc == E_REMOVED or rc == E_CORRUPT:
         return True
     if rc <= 0:
-        return False
+        return file_set_gap(&store.log, physical_offset, physical_offset + 1) >= 0
     same = found.record.store_timestamp == store_timestamp or record_is_rolled_back(&found.record)
     slice_release(&found.slice)
     return same
@@ -199,12 +199,13 @@ cdef int64_t index_compare(
         number += 1
     cursor_init(&cursor, store, max(start, begin), end + 1)
     cursor.check_crc = False
+    cursor.report_removed = True
     rc = 1
     at = -1
     while number < count and rc > 0:
         rc = cursor_next(&cursor, &record, &data)
-        if rc == E_CORRUPT and at < 0:       # no record where the first entry points
-            break
+        if rc == E_CORRUPT and at < 0 and cursor.field != FIELD_MISSING:
+            break                            # no record where the first entry points
         if rc == E_CORRUPT:                  # unreadable records are not compared
             rc = cursor_resync(&cursor)
             while number < count and (rc == 0 or entry_offset(&reader, number) < cursor.at):

@@ -136,6 +136,9 @@ cdef int64_t scan_find_record(Scan *scan, int64_t start) noexcept nogil:
     cursor.check_crc = False                 # these are not requested
     while True:
         rc = cursor_next(cursor, &record, &data)
+        if rc == E_CORRUPT and file_set_gap(&scan.store.log, start, start + 1) >= 0:
+            rc = 0                           # the scan begins in a missing file, and reports it
+            break
         if rc == E_CORRUPT:
             cursor.stop = scan.end           # a bad record before may reach into the range
             rc = cursor_resync(cursor)

@@ -233,7 +233,10 @@ def _check_gapless(log: LogSource, measured: Sequence[Measured], start: int, sto
             return
     name = paths.offset_file_name(expected - expected % log.file_size)
     raise StoreCorruptError(
-        Path(log.directory, name), expected, "no record begins where the one before it ends"
+        Path(log.directory, name),
+        expected,
+        f"no record begins where the one before it ends, of a log that goes on to {stop}; have "
+        'open(path, "r+", verify="full") say what is wrong, and compact again',
     )
 
 

@@ -205,7 +205,9 @@ def _lock(path: str, held: contextlib.ExitStack) -> None:
     try:
         held.enter_context(locked(path, 0))
     except StoreLockedError:
-        raise StoreLockedError(f"{path}: the store is open for writing elsewhere") from None
+        raise StoreLockedError(
+            f"{path}: the store is open for writing elsewhere: close it there first"
+        ) from None
 
 
 @contextlib.contextmanager

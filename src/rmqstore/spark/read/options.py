@@ -285,7 +285,7 @@ def _stores(given: Iterable[str]) -> tuple[str, ...]:
         if glob.has_magic(path) and not Path(path).exists():
             matches = sorted(match for match in glob.glob(path) if _is_whole(Path(match)))  # noqa: PTH207
             if not matches:
-                raise StoreNotFoundError(f"{path}: no directory matches")
+                raise StoreNotFoundError(f"{path}: no directory matches: give the path of a store")
         for match in matches:
             _check_store(match)
             found[match] = None
@@ -299,6 +299,12 @@ def _is_whole(match: Path) -> bool:
 
 def _check_store(path: str) -> None:
     if not Path(path).is_dir():
-        raise StoreNotFoundError(f"{path}: no store: there is no such directory")
+        raise StoreNotFoundError(
+            f"{path}: no store: there is no such directory: give the path of a store, which must "
+            "be there on each host"
+        )
     if not Path(path, paths.COMMIT_LOG).is_dir():
-        raise StoreNotFoundError(f"{path}: no store: there is no {paths.COMMIT_LOG}/ in it")
+        raise StoreNotFoundError(
+            f"{path}: no store: there is no {paths.COMMIT_LOG}/ in it: give the directory that "
+            "has it"
+        )

@@ -344,7 +344,8 @@ def _rows_in_log(store: MessageStore, intent: Intent) -> int:
             store.path,
             intent.start,
             f"the log has {count} rows of {intent.job.text} from here on, the last with the key "
-            f"{last}, which is that of row {expected}",
+            f"{last}, which is that of row {expected}; compare them with what was written, and "
+            f"remove {Ledger(store.path).intent_path}: writes go on then",
         )
     return expected
 

@@ -34,6 +34,7 @@ __all__ = [
 
 _VERSION = 1
 _STALE_SECONDS = 86400.0
+_WAY_ON = "put a copy back: without it, a batch that was written may come once more"
 _T = TypeVar("_T")
 
 
@@ -315,14 +316,14 @@ def _load(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise StoreCorruptError(path, error.start, "no UTF-8") from None
+        raise StoreCorruptError(path, error.start, f"no UTF-8; {_WAY_ON}") from None
     try:
         found = json.loads(text)
         if found["version"] != _VERSION:
             raise ValueError(f"version {found['version']!r}, this one reads {_VERSION}")
         return parse(found)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise StoreCorruptError(path, 0, f"not what the sink wrote: {error!r}") from None
+        raise StoreCorruptError(path, 0, f"not what the sink wrote: {error!r}; {_WAY_ON}") from None
 
 
 def _entry_of(found: dict[str, Any], job: Job) -> LedgerEntry:

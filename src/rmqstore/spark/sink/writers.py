@@ -268,7 +268,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = task.getLocalProperty(_QUERY_ID)
         batch = task.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
-            raise StoreError(f"the task has no query and batch: {query!r}, {batch!r}")
+            raise StoreError(
+                f"the task has no query and batch: {query!r}, {batch!r}; write a stream with "
+                "df.writeStream"
+            )
         number = int(batch)
         job = Job("stream", query, number, stream_directory(query, number, self._known_by), True)
         return self._plan.stage(iterator, job, task)
@@ -280,7 +283,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         jobs = {message.job for message in staged}
         if len(jobs) > 1 or any(job.batch != batchId for job in jobs):
             named = ", ".join(sorted(job.text for job in jobs))
-            raise StoreError(f"the tasks of batch {batchId} staged for {named}")
+            raise StoreError(
+                f"the tasks of batch {batchId} staged for {named}: stop the query and start it "
+                "again"
+            )
         for job in jobs:
             self._plan.commit(job, staged)
 
@@ -301,7 +307,7 @@ def _task() -> TaskContext:
     """Return the task that this is."""
     found = TaskContext.get()
     if found is None:
-        raise StoreError("rows are staged in tasks only")
+        raise StoreError("rows are staged in tasks only: write with df.write or df.writeStream")
     return found
 
 

@@ -280,7 +280,10 @@ class _WatchedStore:
             try:
                 files = [each.name for each in Path(self._path, paths.COMMIT_LOG).iterdir()]
             except FileNotFoundError:
-                raise StoreNotFoundError(f"{self._path}: no store") from None
+                raise StoreNotFoundError(
+                    f"{self._path}: no store: there is no {paths.COMMIT_LOG}/ in it any more; put "
+                    "it back, or begin with another checkpointLocation"
+                ) from None
             offsets = [paths.parse_offset_file_name(name) for name in files]
             first = min((offset for offset in offsets if offset is not None), default=-1)
             if first < 0:
