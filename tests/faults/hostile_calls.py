@@ -26,7 +26,7 @@ import pyarrow as pa
 import rmqstore
 from faults.hostile import Evil, Garbage, Mood
 
-LIMIT = 60  # seconds after which it hangs
+LIMIT = 120  # seconds after which it hangs
 LONGEST = 30  # seconds of one call
 CONFIG = {
     "mapped_file_size_commit_log": 256 << 10,
