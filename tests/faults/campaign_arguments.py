@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def arguments(run: Run) -> None:
     """A program a case, under the sanitizers where there is a build with them."""
     if not run.slice and "RMQSTORE_ASAN_PATH" not in os.environ:
         run.not_run("the sanitizers: RMQSTORE_ASAN_PATH names no build with them")
-    run.fork(one_program, range(run.cases), seconds=3 * LIMIT)
+    unlimited = resource.RLIM_INFINITY  # the sanitizer's own memory is terabytes of addresses
+    run.fork(one_program, range(run.cases), seconds=3 * LIMIT, memory=unlimited)
 
 
 def one_program(case: Case, number: int) -> None:
