@@ -97,6 +97,7 @@ cdef struct Pending
 
 # base: status codes, bytes, atomics, system calls, threads. Uses nothing.
 include "_native/base/worker.pxi"
+include "_native/base/turn.pxi"
 
 # format: the bytes on the disk: records, properties, hosts, unique keys. Uses base.
 include "_native/format/properties.pxi"
@@ -251,6 +252,7 @@ include "_native/python/columns/exchange.pxi"
 include "_native/python/columns/arguments.pxi"
 include "_native/python/bitmap_filters.pxi"
 include "_native/python/open_store.pxi"
+include "_native/python/call_lock.pxi"
 include "_native/python/log_places.pxi"
 include "_native/python/opening.pxi"
 include "_native/python/put/rows.pxi"

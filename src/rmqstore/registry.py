@@ -6,17 +6,16 @@ Source: ``broker/topic/TopicConfigManager.java``.
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Never
 
 from rmqstore import paths
+from rmqstore._core import CallLock
 from rmqstore.brokerfiles.configfile import ConfigFile, ReplacedError
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import PutError, StoreCorruptError
-from rmqstore.reentry import unheld
 from rmqstore.syncing import SyncError
 from rmqstore.types import PutStatus
 from rmqstore.warn import log_warning
@@ -54,7 +53,7 @@ class TopicRegistry:
     deleted : dict of str to int
         Deleted topics, and the log's end at that time. Records below it do not bring the queues
         back when a recovery completes them from the log.
-    lock : threading.RLock, taken by ``unheld``
+    lock : CallLock
         Held while an entry of either file is changed.
     watchers : list of callable
         Called under the lock with a topic's name and its entry once it is there or has changed,
@@ -68,9 +67,9 @@ class TopicRegistry:
         self._sync_failed = sync_failed
         self._lenient = lenient
         self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS))
-        self.lock = threading.RLock()
+        self.lock = CallLock()
         self.watchers: list[Callable[[str, TopicConfig | None], object]] = []
-        self._writing = threading.RLock()  # held while a batch is written; the lock comes after it
+        self._writing = CallLock()  # held while a batch is written; the lock comes after it
         self._next = _Batch()
         # Entries of the table that are not on the disk yet: what is visible until then, and who
         # writes them.
@@ -93,7 +92,7 @@ class TopicRegistry:
 
     def reload(self) -> None:
         """Read both files again, as their owner may have changed them."""
-        with unheld(self.lock):
+        with self.lock:
             if not self._table.file.is_current():
                 self._read(self._table.reload)
             if not self._deleted_file.is_current():
@@ -125,7 +124,7 @@ class TopicRegistry:
 
     def json_of(self, table: object) -> dict[str, Any]:
         """Return the JSON of ``topics.json`` around the entries in whichever form."""
-        with unheld(self.lock):
+        with self.lock:
             return self._table.json_of(table)
 
     def put(self, entry: TopicConfig) -> None:
@@ -169,7 +168,7 @@ class TopicRegistry:
             The file cannot be written: nothing has changed.
         """
         batches: list[_Batch] = []
-        with unheld(self.lock):
+        with self.lock:
             for name, change in changes.items():
                 there = self._table.get(name)
                 entry = change(there)
@@ -190,10 +189,10 @@ class TopicRegistry:
 
     def _write(self, batch: _Batch) -> None:
         """Write the file with a batch's entries, unless another thread did meanwhile."""
-        with unheld(self._writing):
+        with self._writing:
             if batch.settled:
                 return
-            with unheld(self.lock):
+            with self.lock:
                 if self._next is batch:
                     self._next = _Batch()
             try:
@@ -206,7 +205,7 @@ class TopicRegistry:
     def _settle(self, batch: _Batch, error: Exception | None) -> None:
         """Make a batch's entries visible; if they could not be written, restore those before."""
         written = error is None or isinstance(error, ReplacedError)
-        with unheld(self.lock):
+        with self.lock:
             batch.settled, batch.error = True, error
             for name, entry in batch.entries.items():
                 if name not in self._pending:
@@ -246,7 +245,7 @@ class TopicRegistry:
 
     def leave(self, names: Iterable[str]) -> None:
         """Take topics without messages out that may not be there; :meth:`save` is called later."""
-        with unheld(self.lock):
+        with self.lock:
             for name in names:
                 if self._table.remove(name):
                     self._forget_pending(name)

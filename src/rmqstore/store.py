@@ -29,7 +29,6 @@ from rmqstore.links import broken_files, broken_link, broken_links
 from rmqstore.logfiles import damaged_log_files
 from rmqstore.newer import find_newer, refuse_newer
 from rmqstore.recovery import describe_recovery, describe_verification
-from rmqstore.reentry import unheld
 from rmqstore.registry import TopicRegistry
 from rmqstore.scan import ScanningEngine
 from rmqstore.services.figures import FigureEngine
@@ -346,6 +345,7 @@ class MessageStore(
         """
         self._check_writable()
         entry = topic_entry(name, queue_nums, order=order, perm=perm)
+        name = entry.topic_name
         self._registry.change({name: lambda _there: entry})
         return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
 
@@ -371,7 +371,7 @@ class MessageStore(
 
     def _remake_topic(self, topic: str, physical_offset: int) -> None:
         """Create a topic that was deleted before a message at a log offset; called by the core."""
-        with unheld(self._registry.lock):  # a deletion that has begun is finished
+        with self._registry.lock:  # a deletion that has begun is finished
             deleted = physical_offset < self._registry.deleted.get(topic, 0)
         if not deleted:
             self._make_topic(topic)
@@ -402,14 +402,16 @@ class MessageStore(
         ``broker/processor/AdminBrokerProcessor.java deleteTopic``.
         """
         self._check_writable()
-        if isinstance(name, str) and is_system_topic(name):
-            raise wrong_value(
-                "name", "no topic of the broker itself, in which messages of others wait", name
-            )
+        if isinstance(name, str):
+            name = str.__str__(name)
+            if is_system_topic(name):
+                raise wrong_value(
+                    "name", "no topic of the broker itself, in which messages of others wait", name
+                )
         topics = self.topics
         if name not in topics:
             raise self._no_topic(name, topics)
-        with unheld(self._registry.lock):
+        with self._registry.lock:
             log_end = self._flush_log()
             self._registry.remove(name)
             self._set_topic(name, 0)
@@ -431,6 +433,7 @@ def topic_entry(name: str, queue_nums: int, *, order: bool = False, perm: int = 
     perm = integer_within("perm", perm, 0, 15)
     if not isinstance(name, str):
         raise wrong_type("name", "str", name)
+    name = str.__str__(name)  # what is kept runs no code of a subclass
     if not paths.is_topic_name(name):
         raise MessageIllegalError(
             f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",

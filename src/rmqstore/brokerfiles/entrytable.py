@@ -7,16 +7,15 @@ Source: ``common/ConfigManager.java``, ``broker/topic/TopicConfigManager.java``,
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from rmqstore._core import CallLock
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.fields import DataVersion, take_version
 from rmqstore.paths import CONFIG
-from rmqstore.reentry import unheld
 
 __all__ = ["EntryTable"]
 
@@ -69,8 +68,8 @@ class EntryTable(Generic[_EntryT]):
         self._texts: dict[str, str] = {}
         self._textless: set[str] = set()  # read from the file, and not written yet
         self._other: dict[str, Any] = {}
-        self._saving = threading.RLock()
-        self._changing = threading.RLock()
+        self._saving = CallLock()
+        self._changing = CallLock()
 
     @classmethod
     def load(cls, root: str | os.PathLike[str]) -> Self:
@@ -107,7 +106,7 @@ class EntryTable(Generic[_EntryT]):
         OSError
             It cannot be written; the file is unchanged.
         """
-        with unheld(self._saving):
+        with self._saving:
             self.file.path.parent.mkdir(exist_ok=True)
             self.file.save(self.json_of(fastjson.Written(self._text(), _DEPTH - 1)))
 
@@ -116,11 +115,11 @@ class EntryTable(Generic[_EntryT]):
         for name in list(self._textless):
             entry = self._entries.get(name)
             text = fastjson.member(name, entry.to_json(), _DEPTH) if entry is not None else ""
-            with unheld(self._changing):
+            with self._changing:
                 if name in self._textless:  # it is what it was
                     self._textless.remove(name)
                     self._texts[name] = text
-        with unheld(self._changing):
+        with self._changing:
             return list(self._texts.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +133,7 @@ class EntryTable(Generic[_EntryT]):
     def put(self, entry: _EntryT) -> None:
         """Add or replace an entry; the file is not written yet."""
         text = fastjson.member(entry.name, entry.to_json(), _DEPTH)
-        with unheld(self._changing):
+        with self._changing:
             self._textless.discard(entry.name)
             self._texts[entry.name] = text
             self._entries[entry.name] = entry
@@ -142,7 +141,7 @@ class EntryTable(Generic[_EntryT]):
 
     def remove(self, name: str) -> bool:
         """Remove an entry, and tell whether it was there; the file is not written yet."""
-        with unheld(self._changing):
+        with self._changing:
             if self._entries.pop(name, None) is None:
                 return False
             self._textless.discard(name)

@@ -6,7 +6,6 @@ Source: ``client/impl/consumer/DefaultLitePullConsumerImpl.java``, ``AssignedMes
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import deque
@@ -14,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
+from rmqstore._core import CallLock
 from rmqstore.arguments import wrong_type
 from rmqstore.closing import Closing
 from rmqstore.consume.retry import send_back
 from rmqstore.consume.sharing import Member, Share, Sharing
 from rmqstore.errors import MessagesRemovedError, StoreClosedError
-from rmqstore.reentry import unheld
 from rmqstore.types import GetStatus
 from rmqstore.warn import log_warning
 
@@ -101,7 +100,7 @@ class Consumer(Closing):
         self._filters = dict(filters)
         self._start = start
         self._raises = raises
-        self._lock = threading.RLock()
+        self._lock = CallLock(again=True)
         self._reading: dict[int, _Reading] = {}
         self._order: list[int] = []  # queues and retries, which take turns
         self._turn = 0
@@ -113,7 +112,7 @@ class Consumer(Closing):
         self._member = Member(pinned)
         self._sharing = store._sharing
         queue_ids = self._queue_ids()
-        with unheld(store._joining):  # of several at once all have the same retries
+        with store._joining:  # of several at once all have the same retries
             self._retries = store._retries_of(group)
             self._share = self._sharing.join(topic, group, queue_ids, self._member)
         self._epoch = self._generation = -1

@@ -5,19 +5,18 @@ Source: ``client/consumer/DefaultMQPushConsumer.java``, ``DefaultLitePullConsume
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 from rmqstore import paths
+from rmqstore._core import CallLock
 from rmqstore.arguments import one_of, shown, wrong_type, wrong_value
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.consume.groups import GroupEngine, group_name
 from rmqstore.consume.retries import Retries
 from rmqstore.consume.sharing import Sharing
 from rmqstore.errors import ConsumeDisabledError
-from rmqstore.reentry import unheld
 from rmqstore.times import to_millis
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class ConsumingEngine(GroupEngine):
         super().__init__()
         self._sharing = Sharing()
         self._retries: WeakValueDictionary[str, Retries] = WeakValueDictionary()
-        self._joining = threading.RLock()
+        self._joining = CallLock()
 
     def _has_consumers(self, group: str) -> bool:
         """Tell whether consumers of a group are open."""
@@ -54,7 +53,7 @@ class ConsumingEngine(GroupEngine):
 
     def _forget_topic(self, topic: str) -> None:
         """Have the consumers of a topic that was deleted, and their groups, begin anew."""
-        with unheld(self._joining):
+        with self._joining:
             self._sharing.forget_topic(topic)
             for retries in list(self._retries.values()):
                 if retries.topic == topic:

@@ -14,6 +14,8 @@ import select
 import threading
 from typing import TYPE_CHECKING
 
+from rmqstore._core import CallLock
+
 if TYPE_CHECKING:
     from rmqstore._core import LogWakeup, Message
     from rmqstore.consume.consumer import Consumer
@@ -32,7 +34,7 @@ class Follower:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._polls = consumer._store.mode == "r"
-        self._lock = threading.Lock()  # guards the descriptor from a ring after its close
+        self._lock = CallLock()  # guards the descriptor from a ring after its close
         self._wakeup: LogWakeup | None = None
         self._rung = threading.Event()
         self._in_row = 0

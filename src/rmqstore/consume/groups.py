@@ -8,13 +8,13 @@ Source: ``broker/subscription/SubscriptionGroupManager.java``,
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never
 
 from rmqstore import paths
+from rmqstore._core import CallLock
 from rmqstore.arguments import shown, wrong_type, wrong_value
 from rmqstore.brokerfiles.configfile import ReplacedError
 from rmqstore.brokerfiles.groups import RETRY_MAX, GroupConfig, GroupTable
@@ -42,6 +42,7 @@ def group_name(name: object, argument: str = "group") -> str:
     """
     if not isinstance(name, str):
         raise wrong_type(argument, "str", name)
+    name = str.__str__(name)  # what is kept runs no code of a subclass
     if not paths.is_group_name(name):
         raise wrong_value(argument, "1 to 120 of [%|a-zA-Z0-9_-]", name)
     return name
@@ -101,7 +102,7 @@ class GroupRegistry:
     ) -> None:
         self._reading = reading
         self._sync_failed = sync_failed
-        self.lock = threading.RLock()
+        self.lock = CallLock(again=True)
         self._table = GroupTable(root)
         self._was_read = False
         self._reload()
@@ -306,7 +307,7 @@ class GroupEngine(ProgressEngine):
         Source: ``broker/subscription/SubscriptionGroupManager.java updateSubscriptionGroupConfig``.
         """
         self._check_writable()
-        group_name(name, "name")
+        name = group_name(name, "name")
         if isinstance(retry_max, bool) or not isinstance(retry_max, int):
             raise wrong_type("retry_max", "int", retry_max)
         if not 0 <= retry_max <= _RETRIES_MOST:

@@ -11,17 +11,16 @@ Source: ``broker/offset/ConsumerOffsetManager.java``, ``LmqConsumerOffsetManager
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Never
 
 from rmqstore import paths
+from rmqstore._core import CallLock
 from rmqstore.brokerfiles.configfile import ReplacedError
 from rmqstore.brokerfiles.offsets import Offsets, OffsetTable
 from rmqstore.errors import StoreCorruptError, StoreFailedError
-from rmqstore.reentry import unheld
 from rmqstore.services.base import ServicedEngine
 from rmqstore.syncing import SyncError
 from rmqstore.types import Recovery
@@ -73,8 +72,8 @@ class GroupProgress:
         self._light_queues = light_queues
         self._flush_log = flush_log
         self._sync_failed = sync_failed
-        self._lock = threading.RLock()
-        self._saving = threading.RLock()  # taken before the other one
+        self._lock = CallLock()
+        self._saving = CallLock()  # taken before the other one
         self._changes = 0  # made, and how many of them are in the file
         self._saved = 0
         self._at_once = False
@@ -146,27 +145,27 @@ class GroupProgress:
         dict of int to int
             Queue id to the queue offset that comes next; a copy.
         """
-        with unheld(self._lock):
+        with self._lock:
             return dict(self._offsets().get((topic, group), _NO_OFFSETS))
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics that a group has offsets for, in order."""
-        with unheld(self._lock):
+        with self._lock:
             return sorted(topic for topic, name in self._offsets() if name == group)
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets for a topic, in order."""
-        with unheld(self._lock):
+        with self._lock:
             return sorted(group for name, group in self._offsets() if name == topic)
 
     def names(self) -> list[tuple[str, str]]:
         """Return topic and group of all that have offsets, in no order."""
-        with unheld(self._lock):
+        with self._lock:
             return list(self._offsets())
 
     def all(self) -> Offsets:
         """Return ``(topic, group)`` to ``{queue id: offset}``, of all groups; a copy."""
-        with unheld(self._lock):
+        with self._lock:
             return {names: dict(queues) for names, queues in self._offsets().items()}
 
     @property
@@ -181,7 +180,7 @@ class GroupProgress:
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many offsets there are by ``(topic, group)``."""
-        with unheld(self._lock):
+        with self._lock:
             return {names: len(queues) for names, queues in self._table.offsets.items()}
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -195,7 +194,7 @@ class GroupProgress:
         offset : int
             The queue offset that comes next.
         """
-        with unheld(self._lock):
+        with self._lock:
             queues = self._table.offsets.setdefault((topic, group), {})
             if queues.get(queue_id) != offset:
                 self._count += queue_id not in queues
@@ -212,7 +211,7 @@ class GroupProgress:
         bool
             Whether there were any; the file is not written yet.
         """
-        with unheld(self._lock):
+        with self._lock:
             gone = [
                 names
                 for names in self._table.offsets
@@ -225,7 +224,7 @@ class GroupProgress:
 
     def forget_queues(self, is_gone: Callable[[str, int], bool]) -> None:
         """Remove the offsets of queues, by topic and queue id, that are gone."""
-        with unheld(self._lock):
+        with self._lock:
             before = self._count
             for (topic, _), queues in self._table.offsets.items():
                 for queue_id in [one for one in queues if is_gone(topic, one)]:
@@ -240,7 +239,7 @@ class GroupProgress:
 
         ``end_of`` returns the end of a queue.
         """
-        with unheld(self._lock):
+        with self._lock:
             for (topic, group), queues in self._table.offsets.items():
                 if not paths.is_stored_topic_name(topic):
                     continue
@@ -269,8 +268,8 @@ class GroupProgress:
         OSError
             It cannot be written, and is unchanged; the next call tries again.
         """
-        with unheld(self._saving):
-            with unheld(self._lock):
+        with self._saving:
+            with self._lock:
                 made = self._changes
                 if self._saved == made:
                     return False

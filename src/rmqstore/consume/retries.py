@@ -11,16 +11,15 @@ resetRetryAndNamespace``.
 from __future__ import annotations
 
 import bisect
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqstore import paths
+from rmqstore._core import CallLock
 from rmqstore.consume.sharing import Member
 from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreError, StoreFailedError
-from rmqstore.reentry import unheld
 from rmqstore.services.stored import Place, put_again
 from rmqstore.types import GetStatus
 from rmqstore.warn import log_warning
@@ -107,7 +106,7 @@ class Retries:
         self.topic = paths.retry_topic(group)
         self._group = group
         self._is_read = is_read
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._gone: deque[Member] = deque()  # of consumers that nobody closed
         self._queues: dict[int, _RetryQueue] = {}
         self._waiting: defaultdict[str, deque[tuple[int, int, Message]]] = defaultdict(deque)
@@ -132,7 +131,7 @@ class Retries:
 
         ``heads``: where each queue ends for the caller.
         """
-        with unheld(self._lock):
+        with self._lock:
             while self._gone:
                 self._give_back(self._gone.popleft())
             waiting = self._waiting[topic]
@@ -152,7 +151,7 @@ class Retries:
 
     def has_waiting(self, topic: str) -> bool:
         """Tell whether messages of a topic were read and not taken."""
-        with unheld(self._lock):
+        with self._lock:
             return bool(self._waiting[topic])
 
     def _read(self, store: MessageStore, topic: str) -> None:
@@ -200,7 +199,7 @@ class Retries:
         self, store: MessageStore, member: Member, note: Callable[[int, int], object]
     ) -> None:
         """Count what a consumer has taken as done; ``note`` is called with new offsets."""
-        with unheld(self._lock):
+        with self._lock:
             for queue_id, queue in self._queues.items():
                 mine = [offset for offset, (_, by) in queue.out.items() if by is member]
                 for offset in mine:
@@ -245,7 +244,7 @@ class Retries:
 
     def forget(self) -> None:
         """Begin anew: the retry topic was deleted."""
-        with unheld(self._lock):
+        with self._lock:
             self._queues.clear()
             self._waiting.clear()
 
@@ -261,7 +260,7 @@ class Retries:
 
     def give_back(self, member: Member, topic: str) -> None:
         """Leave to others what a consumer has taken and not committed; it has left."""
-        with unheld(self._lock):
+        with self._lock:
             self._give_back(member)
             if not self._is_read(topic):
                 for queue_id, offset, _ in self._waiting.pop(topic, ()):

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from rmqstore._core import CallLock
 from rmqstore.arguments import wrong_value
-from rmqstore.reentry import unheld
 
 __all__ = ["Member", "Share", "SharedQueue", "Sharing", "allocate"]
 
@@ -34,18 +34,18 @@ class Member:
 
     def __init__(self, pinned: frozenset[int] | None) -> None:
         self.pinned = pinned
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._wakes: list[weakref.WeakMethod[Callable[[], object]]] = []
 
     def add_wake(self, wake: Callable[[], object]) -> None:
         """Call this method when the share of the consumer may have changed; it is held weakly."""
-        with unheld(self._lock):
+        with self._lock:
             self._wakes = [known for known in self._wakes if known() is not None]
             self._wakes.append(weakref.WeakMethod(wake))
 
     def wake(self) -> None:
         """Wake whoever waits for messages of the consumer."""
-        with unheld(self._lock):
+        with self._lock:
             wakes = [known() for known in self._wakes]
         for wake in wakes:
             if wake is not None:
@@ -95,13 +95,13 @@ class Sharing:
     """All shares of a store object."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = CallLock()
         self._shares: dict[tuple[str, str], Share] = {}
         self._gone: deque[tuple[Share, Member]] = deque()  # of consumers that nobody closed
 
     def has_group(self, group: str) -> bool:
         """Tell whether a group has members."""
-        with unheld(self.lock):
+        with self.lock:
             self._clear()
             return any(share.group == group for share in self._shares.values())
 
@@ -117,7 +117,7 @@ class Sharing:
         ValueError
             Another member has pinned one of its queues.
         """
-        with unheld(self.lock):
+        with self.lock:
             self._clear()
             share = self._shares.get((topic, group)) or Share(topic, group)
             for other in share.members:
@@ -133,7 +133,7 @@ class Sharing:
 
     def leave(self, share: Share, member: Member) -> None:
         """Remove a member, and divide its queues among the others."""
-        with unheld(self.lock):
+        with self.lock:
             self._remove(share, member)
             self._clear()
 
@@ -143,7 +143,7 @@ class Sharing:
 
     def divide(self, share: Share, queue_ids: Iterable[int]) -> None:
         """Divide the queues anew where members have gone or queues have come."""
-        with unheld(self.lock):
+        with self.lock:
             self._clear()
             if not share.queues.keys() >= set(queue_ids):
                 self._divide(share, queue_ids)
@@ -151,12 +151,12 @@ class Sharing:
     def clear(self) -> None:
         """Remove the members whose consumers are gone."""
         if self._gone:
-            with unheld(self.lock):
+            with self.lock:
                 self._clear()
 
     def forget_topic(self, topic: str) -> None:
         """Have all queues of a topic begin anew, for whoever reads it: it was deleted."""
-        with unheld(self.lock):
+        with self.lock:
             for share in self._shares.values():
                 if share.topic == topic:
                     for queue in share.queues.values():
@@ -167,7 +167,7 @@ class Sharing:
 
     def owned(self, share: Share, member: Member) -> tuple[int, int, dict[int, int | None]]:
         """Return epoch and generation of the share, and where the member begins its queues."""
-        with unheld(self.lock):
+        with self.lock:
             queues = {
                 queue_id: queue.resume
                 for queue_id, queue in sorted(share.queues.items())
@@ -177,7 +177,7 @@ class Sharing:
 
     def begin(self, share: Share, generation: int, queue_id: int, offset: int) -> int:
         """Return where a queue begins: here, unless somebody has begun it meanwhile."""
-        with unheld(self.lock):
+        with self.lock:
             queue = share.queues[queue_id]
             if share.generation != generation:
                 return offset  # it is asked for again
@@ -187,13 +187,13 @@ class Sharing:
 
     def restart(self, share: Share, queue_id: int, offset: int) -> None:
         """Have a queue begin anew: it has no such offset any more as it had come to."""
-        with unheld(self.lock):
+        with self.lock:
             share.queues[queue_id].resume = offset
 
     def hold(self, share: Share, queue_id: int, member: Member) -> bool:
         """Take an orderly queue for the calling thread, unless another one has it."""
         me = (member, threading.get_ident())
-        with unheld(self.lock):
+        with self.lock:
             queue = share.queues[queue_id]
             if queue.owner is not member or queue.holder not in (None, me):
                 return False
@@ -214,7 +214,7 @@ class Sharing:
 
         An offset of another generation is that of a message which is in no queue any more.
         """
-        with unheld(self.lock):
+        with self.lock:
             if share.generation != generation:
                 return
             queue = share.queues[queue_id]

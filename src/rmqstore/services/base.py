@@ -95,11 +95,15 @@ class ServicedEngine(_core.Engine):
             recovers.
         ForkedStoreError
             The store belongs to the parent process.
+        RuntimeError
+            A handler, a finalizer or an argument closes it within another call of its thread: the
+            store goes on.
 
         Notes
         -----
         Source: ``store/DefaultMessageStore.java shutdown``.
         """
         if not self.closed and self._is_here():
+            self._refuse_inner_close()  # before anything is stopped
             self._stop_services()
         super().close()

@@ -9,13 +9,12 @@ Source: ``store/DefaultMessageStore.java CleanCommitLogService``, ``CleanConsume
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rmqstore._core import CallLock
 from rmqstore.config import StoreConfig
-from rmqstore.reentry import unheld
 from rmqstore.services.base import ServicedEngine
 from rmqstore.times import TimeLike, to_millis
 from rmqstore.types import Deleted
@@ -100,7 +99,7 @@ class RetainingStore(ServicedEngine):
 
     def _start_services(self) -> None:
         super()._start_services()
-        self._deleting = threading.RLock()
+        self._deleting = CallLock()
         # By the first byte of a file: when its newest message was stored, and how many it has.
         self._log_contents: dict[int, tuple[int, int]] = {}
         config = self._in_force
@@ -166,7 +165,7 @@ class RetainingStore(ServicedEngine):
             )
         if dry_run:  # it may read for long: retention goes on meanwhile
             return self._delete(self._expired(limit), dry_run=True)
-        with unheld(self._deleting):
+        with self._deleting:
             return self._delete(self._expired(limit), dry_run=False)
 
     def clean_unused_topics(self, *, dry_run: bool = False) -> list[str]:
@@ -203,7 +202,7 @@ class RetainingStore(ServicedEngine):
             self._check_open()
         else:
             self._check_writable()
-        with unheld(self._deleting):
+        with self._deleting:
             return self._unused_topics(not dry_run)
 
     def _clean_expired(self) -> None:
@@ -216,7 +215,7 @@ class RetainingStore(ServicedEngine):
         due = hour in {int(each) for each in config.delete_when.split(";") if each.strip()}
         if reserved is None or not (due or forced or use > config.disk_max_used_space_ratio):
             return
-        with unheld(self._deleting):
+        with self._deleting:
             limit = self._steady_clock.now() - reserved * _HOUR + 1
             chosen = self._expired(limit, most=_FILES_A_ROUND)
             expired = len(chosen)

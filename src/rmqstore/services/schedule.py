@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Never
 
+from rmqstore._core import CallLock
 from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.errors import PutError, StoreError
 from rmqstore.services.base import STORE_ENDED, ServicedEngine
@@ -58,7 +59,7 @@ _EXIT_SECONDS = 5.0  # how long closing, or the interpreter's exit, waits for a 
 class _Sleep:
     """What the thread of the service and those who wake or stop it share; no store."""
 
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    changed: threading.Condition
     stopping: bool = False
     woken: bool = False
     thread: threading.Thread | None = None
@@ -108,18 +109,17 @@ class ScheduleEngine(ServicedEngine):
     def _start_services(self) -> None:
         """Go on delivering from where it had come to."""
         super()._start_services()
-        self._delay_lock = threading.RLock()
+        self._delay_lock = CallLock(again=True)
         if self.mode == "r":
             return
-        self._delay_sleep = _Sleep()
+        self._delay_sleep = _Sleep(threading.Condition(CallLock()))  # type: ignore[arg-type]
         weakref.finalize(self, self._delay_sleep.stop)
         table = self._delay_table
         assert table is not None
-        levels = {
+        levels = self._delay_levels = {
             number: DelayLevel(number, millis)
             for number, millis in enumerate(level_millis(self._config), 1)
         }
-        self._delay_levels = levels
         queues = self._schedule_queues()
         self._correct_times(levels, queues)
         pending = False

@@ -27,7 +27,6 @@ from rmqstore.arguments import wrong_value
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
 from rmqstore.layout import LogPath, log_directories, surroundings, without_paths
 from rmqstore.links import files_below
-from rmqstore.reentry import unheld
 from rmqstore.regular import open_regular
 from rmqstore.services.base import ServicedEngine
 from rmqstore.syncing import make_directories, sync_file, sync_path
@@ -164,7 +163,7 @@ class SnapshotEngine(ServicedEngine):
             until: int = self._recovery()["log_end"]
             copy.tree(root, paths.CONFIG, only=paths.TOPICS_JSON)  # with the log's newest topics
         else:
-            with unheld(self._registry.lock):  # no topic is made whose messages come before the cut
+            with self._registry.lock:  # no topic is made whose messages come before the cut
                 copy.tree(root, paths.CONFIG)
                 self.flush()
                 page, until = _watermark(root)

@@ -6,14 +6,12 @@ Source: ``client/impl/producer/DefaultMQProducerImpl.java sendMessageInTransacti
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rmqstore._core import Message, PutResult
+from rmqstore._core import CallLock, Message, PutResult
 from rmqstore.errors import StoreError
-from rmqstore.reentry import unheld
 from rmqstore.services.half_queue import Half, checks_of
 from rmqstore.services.stored import real_message, real_place
 
@@ -45,7 +43,7 @@ class Transaction:
         self._store = store
         self._half = half
         self._ended = False
-        self._lock = threading.RLock()
+        self._lock = CallLock()
 
     @property
     def msg_id(self) -> str:
@@ -99,7 +97,7 @@ class Transaction:
         self._end(commit=False)
 
     def _end(self, *, commit: bool) -> PutResult | None:
-        with unheld(self._lock):
+        with self._lock:
             if self._ended:
                 raise StoreError(
                     f"{self._store.path}: the transaction {self.msg_id} has ended: each ends once; "

@@ -8,12 +8,11 @@ Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java``,
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, SupportsIndex
 
 from rmqstore import _core
-from rmqstore._core import Message, PutResult
+from rmqstore._core import CallLock, Message, PutResult
 from rmqstore.arguments import wrong_value
 from rmqstore.consume.groups import group_name
 from rmqstore.consume.progress import SAVE_SECONDS, ProgressEngine
@@ -71,7 +70,7 @@ class TransactionEngine(ProgressEngine, ServicedEngine):
     def _start_services(self) -> None:
         """Begin with no half queue read."""
         super()._start_services()
-        self._half_lock = threading.RLock()
+        self._half_lock = CallLock(again=True)
         self._half_queues = {}
         self._unreadable_halves: set[int] = set()
         self._fresh_halves: set[tuple[int, int]] = set()

@@ -49,6 +49,18 @@ def test_put_key_names_what_is_wrong(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "named"),
+    [((["k"], None, 0), "physical_offsets"), (("k", 0, None), "store_timestamps")],
+)
+def test_put_keys_without_numbers(tmp_path: Path, arguments: Any, named: str) -> None:
+    path = tmp_path / "20260131080000000"
+    with rmqstore.IndexFile(path, hash_slot_num=10, index_num=40, mode="a") as index:
+        with pytest.raises(TypeError, match=f"^{named} must be an int"):
+            index.put_keys(*arguments)
+        assert index.index_count == 1
+
+
+@pytest.mark.parametrize(
     ("arguments", "error", "named"),
     [
         ((None, 1, 0, 0), TypeError, "physical_offset"),

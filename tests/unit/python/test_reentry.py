@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import rmqstore
 from rmqstore import bodies
+from rmqstore._core import CallLock
 from support.forked_child import in_child
 
 CONFIG = rmqstore.StoreConfig.small()
@@ -107,3 +109,197 @@ def test_a_scan_that_is_asked_while_it_inflates(
             return raised[0]
 
     assert "within a call of this thread" in in_child(work)
+
+
+def test_scans_that_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each inflates, and asks the other for more: one of them is refused, and both go on."""
+
+    def work() -> str:
+        with opened(tmp_path) as store:
+            scan = store.scan("t", batch_rows=9)
+            readers = [pa.RecordBatchReader.from_stream(scan) for _ in "ab"]
+            both = threading.Barrier(2)
+            inflate, asked = bodies.inflate, threading.local()
+            refused: list[str] = []
+
+            def ask(*arguments: Any) -> bytes:
+                if not hasattr(asked, "other"):
+                    return inflate(*arguments)
+                other = asked.__dict__.pop("other")
+                both.wait()
+                try:
+                    other.read_next_batch()
+                except OSError as error:
+                    refused.append(str(error))
+                return inflate(*arguments)
+
+            def read(own: Any, other: Any) -> None:
+                asked.other = other
+                own.read_next_batch()
+
+            monkeypatch.setattr(bodies, "inflate", ask)
+            threads = [
+                threading.Thread(target=read, args=(own, other))
+                for own, other in (readers, readers[::-1])
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return "\n".join(refused)
+
+    assert in_child(work).count("within a call of this thread") == 1
+
+
+def test_locks_that_wait_for_each_other() -> None:
+    def work() -> str:
+        locks = [CallLock() for _ in range(3)]
+        all_held = threading.Barrier(len(locks))
+        refused: list[str] = []
+
+        def take(at: int) -> None:
+            with locks[at]:
+                all_held.wait()
+                try:
+                    with locks[(at + 1) % len(locks)]:
+                        pass
+                except RuntimeError as error:
+                    refused.append(str(error))
+
+        threads = [threading.Thread(target=take, args=(at,)) for at in range(len(locks))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return "\n".join(refused)
+
+    assert in_child(work).count("within a call of this thread") == 1
+
+
+def test_a_lock_that_may_be_taken_again() -> None:
+    lock = CallLock(again=True)
+    with lock, lock:
+        pass
+    taken = []
+
+    def take() -> None:
+        with lock:
+            taken.append(True)
+
+    with lock:
+        with lock:
+            pass
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join(0.05)
+        assert not taken  # it is held once still
+    thread.join()
+    assert taken
+
+
+def test_a_wait_for_a_lock_handles_signals() -> None:
+    def work() -> str:
+        lock, held, done = CallLock(), threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with lock:
+                held.set()
+                done.wait()
+
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        signal.signal(signal.SIGALRM, lambda *_: done.set())
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with lock:
+            return "held"
+
+    assert in_child(work) == "held"
+
+
+def test_a_child_of_a_thread_that_waits() -> None:
+    """Who waits in the parent is nobody whom the child has to wake, or knows."""
+
+    def work() -> str:
+        lock, other = CallLock(), CallLock()
+        with lock:
+            thread = threading.Thread(target=lock.__enter__, daemon=True)
+            thread.start()
+            thread.join(0.05)
+
+            def in_the_child() -> str:
+                with other:
+                    return "held"
+
+            return in_child(in_the_child)
+
+    assert in_child(work) == "held"
+
+
+@pytest.mark.parametrize("held", ["the lock of topics", "a put", "a scan"])
+def test_a_close_within_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
+    """Others in the store may wait for what this thread holds: it is refused at once."""
+
+    class Closes:
+        def __init__(self, store: Any) -> None:
+            self.store = store
+
+        def __index__(self) -> int:
+            self.store.close()
+            return 0
+
+    def work() -> str:
+        with opened(tmp_path) as store:
+            store._housekeeper.every(3600, store.flush, "a task")
+            try:
+                if held == "a put":
+                    store.put("t", b"", queue_id=Closes(store))
+                elif held == "a scan":
+                    inflate = bodies.inflate
+                    monkeypatch.setattr(
+                        bodies, "inflate", lambda *rest: (store.close(), inflate(*rest))[1]
+                    )
+                    store.scan("t", columns=["body"], on_corruption="raise").to_table()
+                else:
+                    with store._registry.lock:
+                        store.close()
+            except RuntimeError as error:
+                said = str(error)
+            monkeypatch.undo()
+            assert not store._housekeeper._stopping  # nothing was stopped
+            assert store.put("t", b"after").queue_offset == 9
+            return said
+
+    assert "closed from within a call of this thread" in in_child(work)
+
+
+def test_a_close_beside_a_put_that_waits_for_a_lock(tmp_path: Path) -> None:
+    """The put is in the store and waits for the lock of topics, whose holder wants to close it."""
+
+    def work() -> str:
+        with opened(tmp_path) as store:
+            thread = threading.Thread(target=store.put, args=("new", b""))
+            with store._registry.lock:
+                thread.start()
+                thread.join(0.05)
+                with pytest.raises(RuntimeError, match="closed from within"):
+                    store.close()
+            thread.join()
+        return "closed" if store.closed else "open"
+
+    assert in_child(work) == "closed"
+
+
+def test_a_name_that_runs_code(tmp_path: Path) -> None:
+    """A topic's name is kept as a plain str, which nobody's code is asked about later."""
+
+    class Name(str):
+        pass
+
+    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
+        store.create_topic(Name("t"))
+        store.create_group(Name("g"))
+        assert type(store._registry.get("t").topic_name) is str
+        assert type(store._groups.get("g").group_name) is str
+        store.put("t", b"")
+        store.delete_topic(Name("t"))
+        assert "t" not in store

@@ -61,14 +61,6 @@ def client(server: Server) -> Iterator[RemotingClient]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[RemotingClient]:
-    """A client of a server that several tests use, each with groups of its own."""
-    with Server(None, Settings(), SMALL) as server, RemotingClient(server.address) as made:
-        made.store = server.store  # type: ignore[attr-defined]
-        yield made
-
-
 def test_records_are_those_of_the_real_broker(
     tmp_path: Path, broker_copy: Callable[[str, Path], object]
 ) -> None:
@@ -121,12 +113,12 @@ def test_group_and_topics_are_made(server: Server, client: RemotingClient) -> No
     [(0, 0, 3), (1, 0, 4), (15, 0, 18), (0, 7, 7), (9, 40, 18), (0, "1", 1)],
 )
 def test_the_level_grows_with_the_tries(
-    shared: RemotingClient, tried: int, asked: object, level: int
+    server: Server, client: RemotingClient, tried: int, asked: object, level: int
 ) -> None:
-    store = shared.store
+    store = server.store
     store.create_topic("orders", 1)
     done = store._put_stored("orders", 0, b"1", "KEYS\x01k", reconsume_times=tried)
-    assert is_done(give_back(shared, done.physical_offset, asked))
+    assert is_done(give_back(client, done.physical_offset, asked))
     back = newest(store)
     assert (back.topic, back.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)
     assert back.reconsume_times == tried + 1
@@ -145,7 +137,8 @@ def test_the_level_grows_with_the_tries(
     ],
 )  # fmt: skip
 def test_how_often(
-    shared: RemotingClient,
+    server: Server,
+    client: RemotingClient,
     of_group: int,
     of_request: int | None,
     version: int,
@@ -153,13 +146,13 @@ def test_how_often(
     dead: bool,
 ) -> None:
     """The request's times count from V3_4_9 on, else the group's."""
-    store = shared.store
+    store = server.store
     store.create_topic("orders", 1)
     group = f"often{next(NUMBERS)}"
     store.create_group(group, retry_max=of_group)
     done = store._put_stored("orders", 0, b"1", "", reconsume_times=tried)
     more = {} if of_request is None else {"maxReconsumeTimes": of_request}
-    assert is_done(give_back(shared, done.physical_offset, group=group, version=version, **more))
+    assert is_done(give_back(client, done.physical_offset, group=group, version=version, **more))
     back = newest(store)
     assert (back.topic == f"%DLQ%{group}") == dead
     if dead:
@@ -215,10 +208,10 @@ def test_offsets_that_are_no_message(server: Server, client: RemotingClient) -> 
 @pytest.mark.parametrize(
     "group", ["", "../../x", "sub/../../../x1", "a@b", "g" * 121, "a b", "\xe4"]
 )
-def test_groups_that_are_none(shared: RemotingClient, group: str) -> None:
-    store = shared.store
+def test_groups_that_are_none(server: Server, client: RemotingClient, group: str) -> None:
+    store = server.store
     offset = store.put("orders", b"1").physical_offset
-    answer = give_back(shared, offset, -1, group)
+    answer = give_back(client, offset, -1, group)
     assert answer.code == 1
     assert (answer.remark or "").startswith("group must be 1 to 120 of [%|a-zA-Z0-9_-], got ")
     assert not [topic for topic in store.topics if topic.endswith((group, "x1")) and group]
@@ -242,13 +235,15 @@ def test_groups_that_are_none(shared: RemotingClient, group: str) -> None:
         (None, "the custom field <offset> is null"),
     ],
 )
-def test_fields(shared: RemotingClient, fields: dict[str, object] | None, says: str) -> None:
-    before = (sorted(shared.store.topics), len(list(shared.store.scan())))
-    answer = shared.ask(BACK, fields)
+def test_fields(
+    server: Server, client: RemotingClient, fields: dict[str, object] | None, says: str
+) -> None:
+    before = (sorted(server.store.topics), len(list(server.store.scan())))
+    answer = client.ask(BACK, fields)
     assert answer.code == 1
     assert says in (answer.remark or "")
     assert len(answer.remark or "") < 400
-    assert (sorted(shared.store.topics), len(list(shared.store.scan()))) == before
+    assert (sorted(server.store.topics), len(list(server.store.scan()))) == before
 
 
 def test_groups_that_are_not_made() -> None:

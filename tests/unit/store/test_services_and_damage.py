@@ -150,13 +150,13 @@ def test_damage_of_old_messages_keeps_no_owner_out(
         for number in range(1500):
             store.put("t", b"%03d" % number * BODY, queue_id=number % 2)
         for number in range(3):
-            store.put("t", b"late%d" % number, queue_id=0, delay_level=1)
+            store.put("t", b"late%d" % number, queue_id=0, delay_level=18)
     how(root)
     if end == "killed":
         (root / "abort").touch()
     with rmqstore.open(root, "r+", **options) as store:
         assert [one.message.body for one in store.delayed()] == [b"late0", b"late1", b"late2"]
-        store.clock.advance(2)
+        store.clock.advance(7201)
         wait_until(lambda: not store.delayed())
         assert store["t"][0][-1].body == b"late2"
     with rmqstore.open(root, "r+", **options) as store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqstore
+from rmqstore._core import CallLock
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig, GroupTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
@@ -110,7 +110,7 @@ def test_a_second_put_to_a_topic_waits_for_its_entry(
     assert sum(len(queue) for queue in store["t"].values()) == 2
 
 
-def is_held(lock: threading.RLock) -> bool:
+def is_held(lock: CallLock) -> bool:
     if not lock.acquire(blocking=False):
         return True
     lock.release()

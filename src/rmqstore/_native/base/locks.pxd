@@ -14,7 +14,7 @@ cdef extern from *:
 
     enum {
         LOCK_OPEN_STORES,    /* the list of open stores; held over a fork */
-        LOCK_OBJECT,         /* a ScanPass, IndexFile or ConsumeQueue: one caller at a time */
+        LOCK_OBJECT,         /* an IndexFile or ConsumeQueue: one caller at a time */
         LOCK_DERIVE,         /* "r": complete the queues from the log, once */
         LOCK_INDEX_CHECK,    /* "r": check index files that are new */
         LOCK_QUEUED,         /* up to where every record is known to be in a queue */
@@ -33,6 +33,7 @@ cdef extern from *:
         LOCK_OPEN_FILES,     /* which files of all sets are open */
         LOCK_FAILURE,        /* the note of what failed the store */
         LOCK_GATE,           /* callers that wait for a position */
+        LOCK_TURNS,          /* which threads wait for a turn */
         LOCK_WAKEUPS,        /* event loops that wait for a position */
         LOCK_WORKER,         /* sleep and wake-up of a thread */
         LOCKS
@@ -83,7 +84,7 @@ cdef extern from *:
     int LOCK_OPEN_STORES, LOCK_OBJECT, LOCK_DERIVE, LOCK_INDEX_CHECK, LOCK_QUEUED, LOCK_TIMES
     int LOCK_REFRESH, LOCK_FLUSH_QUEUES, LOCK_FLUSH_LOG, LOCK_PUT, LOCK_REPUT, LOCK_DISPATCH
     int LOCK_PREPARE, LOCK_INDEXES, LOCK_TOPICS, LOCK_KEYLESS, LOCK_FILES, LOCK_OPEN_FILES
-    int LOCK_FAILURE, LOCK_GATE, LOCK_WAKEUPS, LOCK_WORKER
+    int LOCK_FAILURE, LOCK_GATE, LOCK_TURNS, LOCK_WAKEUPS, LOCK_WORKER
     ctypedef struct Lock "rmq_lock":
         pthread_mutex_t mutex
     void lock_init(Lock *lock, int rank) noexcept nogil

@@ -299,6 +299,7 @@ cdef void after_fork_in_child() noexcept nogil:
     cdef Store *store = open_stores
     cdef int64_t i
     fork_generation += 1
+    turns_init()
     unique_keys_init(&unique_keys, unique_keys.address, <uint32_t>monotonic_ns())
     while store != NULL:
         if store.lock >= 0:

@@ -7,26 +7,30 @@ cdef object message_at(OpenStore engine, object physical_offset):
     cdef Store *store = engine.entered()
     cdef Found found
     cdef int64_t rc, field
-    with nogil:
-        log_refresh(store)
-        rc = log_record(store, offset, 0, &found, &field)
-        if (rc == E_REMOVED or rc == E_NOT_FOUND) and log_lacks(store, offset):
-            field = FIELD_MISSING
-            rc = E_CORRUPT
-        if rc == E_CORRUPT and not_recovered(store, offset):
-            rc = E_NOT_FOUND
-        if rc > 0 and (record_is_filler(&found.record)
-                       or is_left_out(store, found.slice.data, &found.record)):
-            slice_release(&found.slice)
-            rc = E_NOT_FOUND
+    cdef bint lacks
+    try:                                     # an error names files, which a close frees
+        with nogil:
+            log_refresh(store)
+            rc = log_record(store, offset, 0, &found, &field)
+            if rc == E_CORRUPT and not_recovered(store, offset):
+                rc = E_NOT_FOUND
+            if rc > 0 and (record_is_filler(&found.record)
+                           or is_left_out(store, found.slice.data, &found.record)):
+                slice_release(&found.slice)
+                rc = E_NOT_FOUND
+            lacks = rc <= 0 and log_lacks(store, offset)
+        if rc == E_CORRUPT:
+            raise corrupt_record(engine._path, &store.log, offset, field)
+        if rc == 0 or rc == E_NOT_FOUND or rc == E_REMOVED:
+            raise errors.MessageNotFoundError(
+                f"{engine._path}: no message at {offset}"
+                + (": its log file is missing between others; put it back from a copy"
+                   if lacks else ""))
+        if rc < 0:
+            raise unreadable_error(store, NULL, rc, engine._path)
+    finally:
         store_leave(store)
-    if rc > 0:
-        return message_of(&found, engine.max_body, engine.log_paths)
-    if rc == E_CORRUPT:
-        raise corrupt_record(engine._path, &store.log, offset, field)
-    if rc == 0 or rc == E_NOT_FOUND or rc == E_REMOVED:
-        raise errors.MessageNotFoundError(f"{engine._path}: no message at {offset}")
-    raise unreadable_error(store, NULL, rc, engine._path)
+    return message_of(&found, engine.max_body, engine.log_paths)
 
 
 cdef bytes record_at(OpenStore engine, object physical_offset):

@@ -13,6 +13,13 @@ cdef int wait_for_dispatch(Store *store, int64_t *status) except -1:
     return 0
 
 
+cdef int refuse_inner_close(OpenStore engine) except -1:
+    """Raise where a close would wait for a call of its own thread."""
+    if calls_inside(0) > 0:
+        raise RuntimeError(f"{engine._path}: closed from within a call of this thread")
+    return 0
+
+
 cdef int close_store(OpenStore engine) except -1:
     """See :meth:`Engine.close`."""
     cdef Store *store = engine.store
@@ -24,8 +31,7 @@ cdef int close_store(OpenStore engine) except -1:
         return 0
     if store.fork_generation != fork_generation:
         raise status_error(E_FORKED, NULL, engine._path)
-    if calls_inside(0) > 0:
-        raise RuntimeError(f"{engine._path}: closed from within a call of this thread")
+    refuse_inner_close(engine)
     if store_enter(store) == 0:
         try:
             if store.writable and not store.settings.log_only:

@@ -418,7 +418,7 @@ cdef class Engine(ServiceEngine):
         MessageNotFoundError
             The log does not reach there, or has a filler there.
         StoreCorruptError
-            No valid record begins there, or its file is missing between others.
+            No valid record begins there.
         TypeError, ValueError
             ``physical_offset`` is not an int, or negative.
         StoreClosedError, ForkedStoreError

@@ -29,6 +29,7 @@ rmq_load_plans()
 if FAULTS:
     addaudithook(_take_over_plan)
 lock_init(&open_stores_lock, LOCK_OPEN_STORES)
+turns_init()
 pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)
 
 

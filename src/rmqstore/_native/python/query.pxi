@@ -36,13 +36,15 @@ cdef list query_key(
     set_query(&query, topic, key, max_num, begin, end, index_only)
     query.records = True
     store = engine.entered()
-    with nogil:
-        rc = query_run(store, &query, &got, &hits)
+    try:                                     # an error names files, which a close frees
+        with nogil:
+            rc = query_run(store, &query, &got, &hits)
+        if rc < 0:
+            got_clear(&got)
+            raise read_error(engine, store, rc, &got)
+        note_passed_over(engine, store, &got)
+    finally:
         store_leave(store)
-    if rc < 0:
-        got_clear(&got)
-        raise read_error(engine, store, rc, &got)
-    note_passed_over(engine, store, &got)
     return got_messages(engine, &got, topic)
 
 

@@ -11,33 +11,17 @@ cdef enum:
     PASS_ENDED
 
 
-# One caller at a time.  A call may run Python code while it goes on: a decompressor, handlers of
-# signals, finalizers.  If that asks the same pass for more, it would wait for itself.
-cdef struct PassLock:
-    Lock lock
-    atomic_i64 holder            # the thread that goes on with the pass, 0: none
-
-
 cdef struct PassStream:
     Scan *scan
-    PassLock *lock
+    Turn *turn
     PyObject *owner              # the ScanPass, held
 
 
-cdef int64_t pass_lock(Scan *scan, PassLock *lock) noexcept nogil:
-    """Lock the pass: 0; E_FORKED if a thread of the parent may hold it forever; or -EDEADLOCK."""
+cdef int64_t pass_begin(Scan *scan, Turn *turn) noexcept nogil:
+    """Take the turn: 0; E_FORKED if a thread of the parent may have it forever; or -EDEADLOCK."""
     if scan.store.fork_generation != fork_generation:
         return E_FORKED
-    if atomic_get(&lock.holder) == this_thread():
-        return -EDEADLOCK
-    lock_take(&lock.lock)
-    atomic_set(&lock.holder, this_thread())
-    return 0
-
-
-cdef void pass_unlock(PassLock *lock) noexcept nogil:
-    atomic_set(&lock.holder, 0)
-    lock_give(&lock.lock)
+    return turn_wait(turn, INT64_MAX)
 
 
 cdef int64_t pass_slice(Scan *scan) noexcept nogil:
@@ -64,7 +48,7 @@ cdef class ScanPass:
 
     cdef OpenStore engine
     cdef Scan scan
-    cdef PassLock lock
+    cdef Turn turn               # one caller at a time
     cdef list keep
     cdef bytes last_error
 
@@ -75,8 +59,7 @@ cdef class ScanPass:
         cdef Scan *scan = &self.scan
         cdef int64_t[SCAN_COUNT] fields
         cdef int64_t i
-        lock_init(&self.lock.lock, LOCK_OBJECT)
-        atomic_set(&self.lock.holder, 0)
+        atomic_set(&self.turn.holder, 0)
         memset(scan, 0, sizeof(Scan))
         self.engine = engine
         self.keep = []
@@ -111,21 +94,20 @@ cdef class ScanPass:
 
     def __dealloc__(self):
         scan_free(&self.scan)
-        lock_destroy(&self.lock.lock)
 
     cdef int64_t fill(self) except -1:
         """Fill the batch, checking for signals on the way: whether there are rows.
 
-        Then the lock is held, for the caller to take the rows and to unlock.
+        Then the caller has the turn, takes the rows, and ends it.
         """
         cdef int64_t rc = PASS_GOES_ON
         while True:
             with nogil:
-                rc = pass_lock(&self.scan, &self.lock)
+                rc = pass_begin(&self.scan, &self.turn)
                 if rc == 0:
                     rc = pass_slice(&self.scan)
                     if rc != PASS_ROWS:
-                        pass_unlock(&self.lock)
+                        turn_end(&self.turn)
             if rc == PASS_ROWS:
                 return True
             if rc < 0:
@@ -162,7 +144,7 @@ cdef class ScanPass:
             return <object>scan.error
         if status == -EDEADLOCK:
             return RuntimeError(f"{self.engine._path}: the scan was asked for more from within a "
-                                "call of this thread that reads it")
+                                "call of this thread that it waits for")
         return unreadable_error(scan.store, NULL, status, self.engine._path)
 
     def next_batch(self):
@@ -177,7 +159,7 @@ cdef class ScanPass:
             rc = batch_export(&self.scan.batch, &batch.array)
             if rc == 0:
                 rc = batch_type(&self.scan.batch, &batch.schema)
-            pass_unlock(&self.lock)
+            turn_end(&self.turn)
         if rc < 0:
             raise MemoryError()
         return batch
@@ -191,7 +173,7 @@ cdef class ScanPass:
         memset(self.scan.messages, 0, sizeof(Got))
         self.scan.batch.rows = 0
         self.scan.batch.bytes = 0
-        pass_unlock(&self.lock)
+        turn_end(&self.turn)
         return got_messages(self.engine, &got, None)
 
     def count(self):
@@ -201,7 +183,7 @@ cdef class ScanPass:
             found += self.scan.batch.rows
             self.scan.batch.rows = 0
             self.scan.batch.bytes = 0
-            pass_unlock(&self.lock)
+            turn_end(&self.turn)
         return found
 
     def extent(self, bint queued_too=True):
@@ -264,7 +246,7 @@ cdef class ScanPass:
         Py_INCREF(self)
         state.owner = <PyObject *>self
         state.scan = &self.scan
-        state.lock = &self.lock
+        state.turn = &self.turn
         stream.get_schema = stream_get_schema
         stream.get_next = stream_get_next
         stream.get_last_error = stream_get_last_error
@@ -311,7 +293,7 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
     # Some readers call with the GIL held: release it for other threads.
     cdef void *saved = gil_release()
     memset(into, 0, sizeof(ArrowArray))
-    rc = pass_lock(state.scan, state.lock)
+    rc = pass_begin(state.scan, state.turn)
     if rc < 0:
         gil_take(saved)
         return pass_note_error(state.owner, rc)
@@ -327,7 +309,7 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
     elif rc == PASS_ENDED:
         rc = state.scan.status
         state.scan.status = 0
-    pass_unlock(state.lock)
+    turn_end(state.turn)
     gil_take(saved)
     return pass_note_error(state.owner, rc) if rc < 0 else 0
 

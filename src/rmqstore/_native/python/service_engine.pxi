@@ -32,6 +32,10 @@ cdef class ServiceEngine(OpenStore):
         """Remove ext files that end before ``address``; how many."""
         return truncate_ext(self, topic, queue_id, address)
 
+    def _refuse_inner_close(self):
+        """Raise where a close would wait for a call of its own thread."""
+        refuse_inner_close(self)
+
     def _undo_opening(self):
         """Close a store whose start failed, without marking it as closed in good order."""
         give_up_store(self)

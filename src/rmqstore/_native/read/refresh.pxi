@@ -330,7 +330,10 @@ cdef bint log_lacks(Store *store, int64_t offset) noexcept nogil:
     """
     if offset < log_first(store):
         return False
-    log_refresh_now(store)
+    if file_set_gap(&store.log, offset, offset + 1) >= 0:
+        log_refresh(store)                   # the same for each message of the file
+    else:
+        log_refresh_now(store)
     return file_set_gap(&store.log, offset, offset + 1) >= 0
 
 

@@ -17,7 +17,6 @@ from rmqstore import paths
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import StoreError
-from rmqstore.reentry import unheld
 from rmqstore.serve.shares import Shares
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
@@ -133,7 +132,7 @@ class NewGroups:
             return
         queues = min(group.retry_queue_nums, self._gateway.settings.most_queues)
         flag = _UNIT_SUB if unit_mode else 0
-        with unheld(store._registry.lock):
+        with store._registry.lock:
             store._registry.enter(TopicConfig(topic, queues, queues, topic_sys_flag=flag))
         self._save_soon()
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rmqstore import paths
 from rmqstore._core import ClientSends
-from rmqstore.reentry import unheld
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def client_sends(gateway: Gateway) -> ClientSends:
                 sends.set_topic(name, client_queues(registry.get(name)))
 
     gateway.new_topics.made = changed
-    with unheld(registry.lock):
+    with registry.lock:
         registry.watchers.append(changed)
         for entry in registry:
             changed(entry.topic_name, entry)

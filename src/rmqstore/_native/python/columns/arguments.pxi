@@ -70,14 +70,14 @@ cdef ColumnInput keys_column(object value):
 
 
 cdef ColumnInput int_column(str argument, object value, int64_t low, int64_t high):
-    """An integer from ``low`` to ``high``, None for absent, or a column of such integers."""
+    """An integer from ``low`` to ``high``, or a column of such integers."""
     cdef ColumnInput column = ColumnInput(
         argument, f"an int from {low} to {high}, or a sequence, a NumPy array or an Arrow array "
         "of them", NOT_NULL
     )
     column.low = low
     column.high = high
-    if value is not None and not take_arrow(column, value, CONTENT_INTEGERS):
+    if not take_arrow(column, value, CONTENT_INTEGERS):
         take_numbers(column, value)
     return column
 

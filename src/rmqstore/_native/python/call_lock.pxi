@@ -1,0 +1,51 @@
+# A lock for Python code of the store, which a handler of a signal or a finalizer may interrupt.
+
+@cython.final
+cdef class CallLock:
+    """A lock for ``with``; its holder is in a call, and may not close a store.
+
+    Nothing can interrupt a thread between its call and the lock.  A thread that would wait for
+    itself gets a ``RuntimeError``; ``again``: it may take the lock once more.
+    """
+
+    cdef Turn turn
+    cdef bint again
+    cdef int64_t depth           # how many times more its holder has taken it
+
+    def __cinit__(self, *, bint again=False):
+        atomic_set(&self.turn.holder, 0)
+        self.again = again
+        self.depth = 0
+
+    def acquire(self, bint blocking=True):
+        """Take it, and tell whether that was done; without ``blocking`` it may not be."""
+        cdef int64_t rc = turn_try(&self.turn)
+        if rc == -EDEADLOCK and self.again:
+            self.depth += 1
+            return True
+        while blocking and (rc == E_BUSY or rc == E_TIMEOUT):
+            with nogil:
+                rc = turn_wait(&self.turn, monotonic_ns() + WAIT_SLICE_NS)
+            if rc == E_TIMEOUT:
+                PyErr_CheckSignals()
+        if rc == 0:
+            calls_inside(1)
+        elif blocking:
+            raise RuntimeError(
+                "the store was called from within a call of this thread that changes the same, by "
+                "a signal handler or a finalizer: have it leave a note, and call the store later")
+        return rc == 0
+
+    def release(self):
+        """Give it back, once for each time that it was taken."""
+        if self.depth > 0:
+            self.depth -= 1
+            return
+        calls_inside(-1)
+        turn_end(&self.turn)
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
