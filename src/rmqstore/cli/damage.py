@@ -59,31 +59,39 @@ def zeroed_units(opened: MessageStore) -> list[str]:
 def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
     """Return in what the queues and the log disagree: what is damage, and what need not be.
 
-    The queues of multi-dispatch name a record more than once.  An entry that names none stands
-    for a message that was lost, also where damage was filled since.
+    The queues of multi-dispatch name a record more than once.  An entry that names none, or one
+    of a file that is missing, stands for a message that was lost, also where damage was filled
+    since.
     """
     parts = []
     blank = 0
+    file_size = opened.config.mapped_file_size_commit_log
+    missing = [
+        int(each.removeprefix("missing "))
+        for each in opened.recovery.damaged_files
+        if each.startswith("missing ")
+    ]
     for topic in opened.topics.values():
         for queue in topic.values():
             try:
                 units = queue.units()
             except (StoreError, OSError):  # reading it tells
                 continue
-            sizes = units["size"]
-            blank += int((sizes == _BLANK_SIZE).sum())
-            parts.append(units["physical_offset"][(sizes > 0) & (sizes != _BLANK_SIZE)])
+            sizes, offsets = units["size"], units["physical_offset"]
+            lost = (sizes == _BLANK_SIZE) | np.isin(offsets - offsets % file_size, missing)
+            blank += int(lost.sum())
+            parts.append(offsets[(sizes > 0) & ~lost])
     named = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
     every = opened.scan(on_corruption="skip", on_removed="skip")
     there = np.unique(np.fromiter((one.physical_offset for one in every), np.int64))
-    lost = np.setdiff1d(named, there, assume_unique=True)
+    bad = np.setdiff1d(named, there, assume_unique=True)
     unqueued = np.setdiff1d(there, named, assume_unique=True)
     damage, notes = [], []
-    if len(lost):
-        one = len(lost) == 1
-        where = f"at {lost[0]:,}" if one else f"the first at {lost[0]:,}, the last at {lost[-1]:,}"
+    if len(bad):
+        one = len(bad) == 1
+        where = f"at {bad[0]:,}" if one else f"the first at {bad[0]:,}, the last at {bad[-1]:,}"
         damage.append(
-            f"{_entries(len(lost))} of the queues name{'s' if one else ''} no good record of the "
+            f"{_entries(len(bad))} of the queues name{'s' if one else ''} no good record of the "
             f"log, {where}"
         )
     if blank:
