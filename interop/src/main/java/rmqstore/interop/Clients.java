@@ -22,6 +22,7 @@ import org.apache.rocketmq.common.message.*;
 final class Clients {
     static final String BROKER = "broker-a";
     private static final int SEND_TIMEOUT_MS = 20_000;
+    private static final int AWAIT_MS = 20_000;
     private static final int PULL_BATCH = 32;
 
     private final String namesrv;
@@ -250,6 +251,8 @@ final class Clients {
             consumer.setInstanceName(request.getString("group"));
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
             consumer.setMaxReconsumeTimes(1);
+            // A message that was taken is committed by the end, however slow its thread is.
+            consumer.setAwaitTerminationMillisWhenShutdown(AWAIT_MS);
             for (Map.Entry<String, Object> topic : request.getJSONObject("tags").entrySet()) {
                 consumer.subscribe(topic.getKey(), (String) topic.getValue());
             }
