@@ -124,7 +124,11 @@ cdef int64_t recover_unit_at(
         return min(goes, 0)
     if at + 1 == queue.life.next and queue.life.restart_next == 0:
         queue.life.newest_was_there = goes == UNIT_PRESENT
-    rc = recover_units_before(store, queue, at, unit)
+    rc = 0
+    # Nearly always it follows the last unit, and nothing is to be filled.
+    if at != atomic_peek(&queue.max_offset) or queue.files.count == 0 \
+            or at * UNIT_BYTES < queue.files.slots[0].start:
+        rc = recover_units_before(store, queue, at, unit)
     if rc == 0:
         rc = recover_write(store, queue, at, unit, goes)
     if rc < 0:
