@@ -116,6 +116,19 @@ WAYS: dict[str, Callable[[MessageStore], object]] = {
 }
 
 
+def check_rest(store: MessageStore, kept: list[int]) -> None:
+    """Each way of reading has exactly these messages."""
+    assert numbers(store.scan()) == kept
+    assert numbers(store.scan("t")) == kept
+    assert numbers(store["t"].messages()) == kept
+    assert sorted(numbers(store.consumer("t", group="g", start="first"))) == kept
+    for queue_id in range(QUEUES):
+        of_queue = [i for i in kept if i % QUEUES == queue_id]
+        assert numbers(store["t"][queue_id]) == of_queue
+        assert numbers(pages(store, queue_id)) == of_queue
+        assert numbers(store.scan("t", queue_id)) == of_queue
+
+
 def test_a_file_in_the_middle(tmp_path: Path, spoil: Spoil, *, closed: bool) -> None:
     lacking = Lacking(tmp_path / "store", 3, closed=closed, spoil=spoil)
     with rmqstore.open(lacking.root) as store:
@@ -169,15 +182,7 @@ def test_the_first_file_is_as_after_retention(
     for mode in ("r", "r+"):
         with rmqstore.open(lacking.root, mode) as store:
             assert store.recovery.damaged_files == ()
-            assert numbers(store.scan()) == lacking.kept
-            assert numbers(store.scan("t")) == lacking.kept
-            assert numbers(store["t"].messages()) == lacking.kept
-            assert sorted(numbers(store.consumer("t", group="g", start="first"))) == lacking.kept
-            for queue_id in range(QUEUES):
-                of_queue = [i for i in lacking.kept if i % QUEUES == queue_id]
-                assert numbers(store["t"][queue_id]) == of_queue
-                assert numbers(pages(store, queue_id)) == of_queue
-                assert numbers(store.scan("t", queue_id)) == of_queue
+            check_rest(store, lacking.kept)
             for i in lacking.lost:
                 assert store.query("t", f"k{i}") == []
                 with pytest.raises(rmqstore.MessageNotFoundError):
@@ -189,15 +194,7 @@ def test_the_last_file(tmp_path: Path, spoil: Spoil, *, closed: bool) -> None:
     lacking = Lacking(tmp_path / "store", -1, closed=closed, spoil=spoil)
     with rmqstore.open(lacking.root) as store:
         assert bool(store.recovery.ranges) == closed
-        assert numbers(store.scan()) == lacking.kept
-        assert numbers(store.scan("t")) == lacking.kept
-        assert numbers(store["t"].messages()) == lacking.kept
-        assert sorted(numbers(store.consumer("t", group="g", start="first"))) == lacking.kept
-        for queue_id in range(QUEUES):
-            of_queue = [i for i in lacking.kept if i % QUEUES == queue_id]
-            assert numbers(store["t"][queue_id]) == of_queue
-            assert numbers(pages(store, queue_id)) == of_queue
-            assert numbers(store.scan("t", queue_id)) == of_queue
+        check_rest(store, lacking.kept)
 
 
 def test_two_files(tmp_path: Path) -> None:
