@@ -18,7 +18,7 @@ cdef object message_at(OpenStore engine, object physical_offset):
                            or is_left_out(store, found.slice.data, &found.record)):
                 slice_release(&found.slice)
                 rc = E_NOT_FOUND
-            lacks = rc <= 0 and log_lacks(store, offset)
+            lacks = (rc == E_NOT_FOUND or rc == E_REMOVED) and log_lacks(store, offset)
         if rc == E_CORRUPT:
             raise corrupt_record(engine._path, &store.log, offset, field)
         if rc == 0 or rc == E_NOT_FOUND or rc == E_REMOVED:
