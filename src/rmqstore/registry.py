@@ -5,7 +5,9 @@ Source: ``broker/topic/TopicConfigManager.java``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.entries: dict[str, TopicConfig] = {}
+        self.before: dict[str, TopicConfig | None] = {}  # visible while it is written
         self.settled = False
         self.error: Exception | None = None
 
@@ -70,10 +73,8 @@ class TopicRegistry:
         self.lock = CallLock()
         self.watchers: list[Callable[[str, TopicConfig | None], object]] = []
         self._writing = CallLock()  # held while a batch is written; the lock comes after it
-        self._next = _Batch()
-        # Entries of the table that are not on the disk yet: what is visible until then, and who
-        # writes them.
-        self._pending: dict[str, tuple[TopicConfig | None, _Batch]] = {}
+        self._next = _Batch()  # entered in the table when its own write begins, no write sooner
+        self._written = _Batch()  # its entries are in the table, and not visible yet
         self.deleted: dict[str, int] = {}
         self._read(self._load_deleted)
         self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
@@ -100,15 +101,15 @@ class TopicRegistry:
 
     def __iter__(self) -> Iterator[TopicConfig]:
         """Iterate over the entries whose names are valid for topics."""
-        for written in self._table:
-            pending = self._pending.get(written.topic_name)
-            entry = written if pending is None else pending[0]
+        before = self._written.before
+        for there in self._table:
+            entry = before.get(there.topic_name, there)
             if entry is not None and paths.is_stored_topic_name(entry.topic_name):
                 yield entry
 
     def __len__(self) -> int:
-        """Return the number of entries."""
-        return len(self._table)
+        """Return the number of entries, with those that are about to be written."""
+        return len(self._table) + sum(name not in self._table for name in list(self._next.entries))
 
     def listed(self) -> list[str] | None:
         """Return the names in ``topics.json``; ``None`` if it is missing or was torn."""
@@ -118,9 +119,8 @@ class TopicRegistry:
 
     def get(self, name: str) -> TopicConfig | None:
         """Return a topic's entry."""
-        entry = self._table.get(name)
-        pending = self._pending.get(name)
-        return entry if pending is None else pending[0]
+        there = self._table.get(name)
+        return self._written.before.get(name, there)
 
     def json_of(self, table: object) -> dict[str, Any]:
         """Return the JSON of ``topics.json`` around the entries in whichever form."""
@@ -167,25 +167,28 @@ class TopicRegistry:
         PutError
             The file cannot be written: nothing has changed.
         """
-        batches: list[_Batch] = []
         with self.lock:
-            for name, change in changes.items():
-                there = self._table.get(name)
-                entry = change(there)
+            entries = {}
+            for name, change in changes.items():  # one that raises has changed nothing
+                entry = change(self._next.entries.get(name) or self._table.get(name))
                 if entry is not None:
-                    visible = self._pending[name][0] if name in self._pending else there
-                    self._pending[name] = (visible, self._next)
-                    self._next.entries[name] = entry
-                    self._table.put(entry)
-                pending = self._pending.get(name)
-                if pending is None:
+                    entries[name] = entry
+            self._next.entries.update(entries)
+            waited = {name: self._batch_of(name) for name in changes}
+            for name, batch in waited.items():
+                if batch is None:
                     self._changed(name)
-                elif pending[1] not in batches:
-                    batches.append(pending[1])
-        for batch in batches:
-            self._write(batch)
-            if batch.error is not None:
-                self._refuse(next(iter(changes)), batch.error)
+        for name, batch in waited.items():
+            if batch is not None:
+                self._write(batch)
+                if batch.error is not None:
+                    self._refuse(name, batch.error)
+
+    def _batch_of(self, name: str) -> _Batch | None:
+        """Return the batch that makes a topic's newest entry durable; the lock is held."""
+        if name in self._next.entries:
+            return self._next
+        return self._written if name in self._written.before else None
 
     def _write(self, batch: _Batch) -> None:
         """Write the file with a batch's entries, unless another thread did meanwhile."""
@@ -193,35 +196,28 @@ class TopicRegistry:
             if batch.settled:
                 return
             with self.lock:
-                if self._next is batch:
-                    self._next = _Batch()
+                self._next, self._written = _Batch(), batch
+                for name, entry in batch.entries.items():
+                    batch.before[name] = self._table.get(name)
+                    self._table.put(entry)
+            error: Exception | None = InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
             try:
                 self._table.save()
-            except Exception as error:
+                error = None
+            except Exception as failed:
+                error = failed
+            finally:
                 self._settle(batch, error)
-            else:
-                self._settle(batch, None)
 
     def _settle(self, batch: _Batch, error: Exception | None) -> None:
         """Make a batch's entries visible; if they could not be written, restore those before."""
         written = error is None or isinstance(error, ReplacedError)
         with self.lock:
             batch.settled, batch.error = True, error
-            for name, entry in batch.entries.items():
-                if name not in self._pending:
-                    continue  # it changed in another way
-                visible, last = self._pending[name]
-                if last is not batch:  # changed once more since
-                    self._pending[name] = (entry if written else visible, last)
-                    continue
-                del self._pending[name]
-                if written:
-                    pass
-                elif visible is None:
-                    self._table.remove(name)
-                else:
-                    self._table.put(visible)
-            for name in batch.entries:
+            before, batch.before = batch.before, {}
+            for name, entry in before.items():
+                if not written:
+                    self._enter(name, entry)
                 self._changed(name)
 
     def _refuse(self, name: str, error: Exception) -> Never:
@@ -247,21 +243,28 @@ class TopicRegistry:
         """Take topics without messages out that may not be there; :meth:`save` is called later."""
         with self.lock:
             for name in names:
+                self._forget_pending(name)
                 if self._table.remove(name):
-                    self._forget_pending(name)
                     self._changed(name)
 
     def save(self) -> None:
         """Write ``topics.json`` without the lock; if that fails, the entries stay."""
         self._save(self._table.save, lambda: None)
 
-    def remove(self, name: str) -> None:
-        """Remove a topic's entry and save; if that fails, the entry is restored."""
+    def remove(self, name: str, log_end: int) -> None:
+        """Remove a topic's entry, and note its deletion; if either fails, the entry is restored."""
         before = self.get(name)
+        self._forget_pending(name)
         if self._table.remove(name):
-            self._forget_pending(name)
             self._changed(name)
             self._save(self._table.save, lambda: self._restore(name, before))
+        try:
+            self.note_deleted(name, log_end)
+        except BaseException:
+            self._restore(name, before)
+            with contextlib.suppress(OSError):
+                self._table.save()
+            raise
 
     def note_deleted(self, name: str, log_end: int) -> None:
         """Note that a topic's records below a log offset are no longer in its queues."""
@@ -286,17 +289,20 @@ class TopicRegistry:
             self.deleted.update(settled)
 
     def _forget_pending(self, name: str) -> None:
-        """Leave a topic out of the batch that would enter it: it changes in another way."""
-        pending = self._pending.pop(name, None)
-        if pending is not None:
-            del pending[1].entries[name]
+        """Leave a topic out of the batches: it changes in another way, at once."""
+        self._next.entries.pop(name, None)
+        self._written.before.pop(name, None)
 
     def _restore(self, name: str, before: TopicConfig | None) -> None:
-        if before is None:
+        self._enter(name, before)
+        self._changed(name)
+
+    def _enter(self, name: str, entry: TopicConfig | None) -> None:
+        """Set a topic's entry in the table, or remove it."""
+        if entry is None:
             self._table.remove(name)
         else:
-            self._table.put(before)
-        self._changed(name)
+            self._table.put(entry)
 
     def _changed(self, name: str) -> None:
         entry = self.get(name)

@@ -35,11 +35,12 @@ from rmqstore.services.figures import FigureEngine
 from rmqstore.services.retention import RetainingStore
 from rmqstore.services.schedule import ScheduleEngine
 from rmqstore.services.snapshot import SnapshotEngine
-from rmqstore.services.stored import has_one_queue, is_system_topic
+from rmqstore.services.stored import is_system_topic, made_queue_nums
 from rmqstore.services.transaction_checks import CheckingEngine
 from rmqstore.syncing import SyncError
 from rmqstore.topic import Topic
 from rmqstore.types import PutStatus, Recovery
+from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     pass
@@ -360,8 +361,7 @@ class MessageStore(
 
     def _make_topic(self, topic: str) -> None:
         """Create a topic that a message was put to; called by the core."""
-        one = has_one_queue(topic)
-        queue_nums = 1 if one else self._in_force.default_topic_queue_nums
+        queue_nums = made_queue_nums(topic, self._in_force.default_topic_queue_nums)
         self._registry.make(
             TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
         )
@@ -393,7 +393,10 @@ class MessageStore(
         ValueError
             It is a topic of the broker itself, such as ``SCHEDULE_TOPIC_XXXX``: messages of other
             topics wait in some of them.
-        ReadOnlyStoreError, StoreClosedError, ForkedStoreError
+        OSError
+            A file cannot be written, and the topic stays; or one of its queues' files cannot be
+            removed.
+        ReadOnlyStoreError, StoreClosedError, StoreFailedError, ForkedStoreError
             The store is not open for writing here.
 
         Notes
@@ -413,14 +416,18 @@ class MessageStore(
             raise self._no_topic(name, topics)
         with self._registry.lock:
             log_end = self._flush_log()
-            self._registry.remove(name)
+            # The note is on the disk before the first file goes: otherwise a recovery from the log
+            # would bring the queues back. And never beyond the log's durable end: messages put
+            # after a power cut would lie below the note.
+            self._registry.remove(name, log_end)
             self._set_topic(name, 0)
-            # On the disk before the first file goes: otherwise a recovery from the log would bring
-            # the queues back. And never beyond the log's durable end: messages put after a power
-            # cut would lie below the note.
-            self._registry.note_deleted(name, log_end)
             self._progress.forget(topic=name)
-            self._progress.save()
+            try:
+                self._progress.save()
+            except SyncError:
+                raise
+            except OSError as error:  # an offset behind its queue's end is taken back by opening
+                log_warning("%s: offsets of groups will be written later: %s", self.path, error)
             log_end = self._delete_queues(name)
             self._forget_topic(name)
             self._flush_log()

@@ -22,6 +22,7 @@ __all__ = [
     "has_one_queue",
     "identity",
     "is_system_topic",
+    "made_queue_nums",
     "properties_text",
     "put_again",
     "real_message",
@@ -49,6 +50,7 @@ SYSTEM_TOPICS = (
 _SYSTEM_PREFIX = "rmq_sys_"
 
 _CHECKSUM = "__CRC32#"  # of the record, made anew for each
+_SCHEDULE_QUEUES = 18  # of 4.9.3, however many delay levels are configured
 _ONE_QUEUE = frozenset((HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
 _ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
 # What the store itself changes as it writes a record.
@@ -71,6 +73,13 @@ def is_system_topic(name: str) -> bool:
 def has_one_queue(topic: str) -> bool:
     """Tell whether a broker makes a topic of this name with a single queue."""
     return topic in _ONE_QUEUE or topic.startswith(_ONE_QUEUE_PREFIXES)
+
+
+def made_queue_nums(topic: str, default: int) -> int:
+    """Return the number of queues that a broker makes a topic with, ``default`` for a user's."""
+    if topic == SCHEDULE_TOPIC:
+        return _SCHEDULE_QUEUES
+    return 1 if has_one_queue(topic) else default
 
 
 def real_place(properties: dict[str, str]) -> Place | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import rmqstore
 from rmqstore._core import CallLock
 from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.groups import GroupConfig, GroupTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from support.gates import Gate
@@ -82,7 +84,7 @@ def test_a_write_that_fails_fails_all_and_leaves_nothing(
         assert gate.reached.wait(60)
         futures += [threads.submit(WAYS[way], store, f"t{n % 4}") for n in range(1, 8)]
         futures.append(threads.submit(store.create_topic, "there", 8))
-        wait_until(lambda: store._registry._table.get("there").write_queue_nums == 8)
+        wait_until(lambda: "there" in store._registry._next.entries)
         gate.open.set()
         for future in futures:
             with pytest.raises(rmqstore.PutError, match="cannot be entered: Permission denied"):
@@ -93,6 +95,89 @@ def test_a_write_that_fails_fails_all_and_leaves_nothing(
     gate.error = None
     WAYS[way](store, "t1")
     assert names(store) == {"there", "t1"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_write_before_has_nothing_of_one_that_fails(
+    store: rmqstore.MessageStore, gate: Gate, way: str, wait_until: Callable[..., None]
+) -> None:
+    """What its caller hears of as refused is not on the disk either."""
+    store.create_topic("there", 2)
+    gate.close()
+    gate.error = OSError(errno.ENOSPC, "No space left on device", "topics.json")
+    gate.fails_from = gate.writes + 2
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(WAYS[way], store, "first")
+        assert gate.reached.wait(60)
+        second = threads.submit(WAYS[way], store, "second")
+        changed = threads.submit(store.create_topic, "there", 8)
+        wait_until(lambda: {"second", "there"} <= store._registry._next.entries.keys())
+        gate.open.set()
+        first.result(60)
+        for name, one in (("second", second), ("there", changed)):
+            with pytest.raises(rmqstore.PutError, match=f"'{name}' cannot be entered: No space"):
+                one.result(60)
+    assert names(store) == set(store) == {"first", "there"}
+    gate.error = None
+    store.close()
+    with rmqstore.open(store.path, "r+") as again:
+        assert set(again) == {"first", "there"}
+        assert again["there"].write_queue_nums == 2
+
+
+def test_a_change_that_raises_changes_nothing(store: rmqstore.MessageStore) -> None:
+    def fail(_there: TopicConfig | None) -> TopicConfig:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store._registry.change({"n1": lambda _there: TopicConfig("n1"), "n2": fail})
+    store.create_topic("n3")
+    assert set(store) == names(store) == {"n3"}
+
+
+def test_an_interrupt_leaves_nothing_half_entered(store: rmqstore.MessageStore, gate: Gate) -> None:
+    gate.error = KeyboardInterrupt()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        store.create_topic("t")
+    assert set(store) == names(store) == set()
+    gate.error = None
+    store.create_topic("u")
+    assert set(store) == names(store) == {"u"}
+
+
+@pytest.mark.parametrize("fails", ["rmqstore-deleted.json", "consumerOffset.json", "topics.json"])
+def test_a_deletion_that_fails_keeps_the_topic(
+    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Or, where only offsets of groups cannot be written, goes on: they are written later."""
+    store.put_many("old", [b"x"] * 20, queue_id=0)
+    with store.consumer("old", group="g") as consumer:
+        next(iter(consumer))
+        consumer.commit(sync=True)
+    save = ConfigFile.save
+
+    def failing(file: ConfigFile, value: object) -> None:
+        if file.path.name == fails:
+            raise OSError(errno.ENOSPC, "No space left on device", str(file.path))
+        save(file, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConfigFile, "save", failing)
+        if fails == "consumerOffset.json":
+            store.delete_topic("old")
+        else:
+            with pytest.raises(OSError, match="No space left"):
+                store.delete_topic("old")
+    left = set() if fails == "consumerOffset.json" else {"old"}
+    assert set(store) == names(store) == left
+    assert store.deleted_topics.keys() == {"old"} - left
+    store.close()
+    with rmqstore.open(store.path, "r+") as again:
+        assert set(again) == left
+        assert again.scan("old").count() == 20
+        assert {name: len(topic[0]) for name, topic in again.topics.items()} == dict.fromkeys(
+            left, 20
+        )
 
 
 def test_a_second_put_to_a_topic_waits_for_its_entry(
