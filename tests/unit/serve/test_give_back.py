@@ -121,6 +121,8 @@ def test_the_level_grows_with_the_tries(
     assert is_done(give_back(client, done.physical_offset, asked))
     back = newest(store)
     assert (back.topic, back.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)
+    [data] = json.loads(client.ask(105, {"topic": back.topic}).body)["queueDatas"]
+    assert data["readQueueNums"] == 18
     assert back.reconsume_times == tried + 1
     assert back.properties == {
         "KEYS": "k", "RETRY_TOPIC": "orders", "WAIT": "false", "DELAY": str(level),

@@ -5,7 +5,9 @@ Each test runs both ways: through the handlers, and from the frame in the core w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +67,18 @@ def test_delayed(server: Server, client: RemotingClient, level: str, stored: int
         "CLUSTER": "DefaultCluster", "REAL_TOPIC": "orders", "REAL_QID": "2",
     }  # fmt: skip
     assert len(server.store["orders"][2]) == 0
+
+
+def test_the_first_delayed_message_makes_a_queue_for_each_level(
+    server: Server, client: RemotingClient
+) -> None:
+    """As with a broker, which makes the topic when it starts: admins look through its queues."""
+    for _ in range(2):
+        route = json.loads(client.ask(105, {"topic": "SCHEDULE_TOPIC_XXXX"}).body)
+        assert [data["readQueueNums"] for data in route["queueDatas"]] == [18]
+        assert send(client, "orders", b"later", properties="DELAY\x0118").code == 0
+    written = json.loads(Path(server.store.path, "config", "topics.json").read_bytes())
+    assert written["topicConfigTable"]["SCHEDULE_TOPIC_XXXX"]["writeQueueNums"] == 18
 
 
 def test_delayed_messages_come_at_their_time(server: Server, client: RemotingClient) -> None:

@@ -25,7 +25,13 @@ from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import checked_group, checked_topic
-from rmqstore.services.stored import HALF_TOPIC, SCHEDULE_TOPIC, Place, properties_text
+from rmqstore.services.stored import (
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    Place,
+    made_queue_nums,
+    properties_text,
+)
 from rmqstore.types import PutStatus
 
 if TYPE_CHECKING:
@@ -367,7 +373,7 @@ def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: 
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
     if not gateway.store._knows_topic(SCHEDULE_TOPIC):
         gateway.new_topics.check(SCHEDULE_TOPIC)
-        queue_nums = gateway.store.config.default_topic_queue_nums
+        queue_nums = made_queue_nums(SCHEDULE_TOPIC, 0)
         raise TopicAwaited(TopicConfig(SCHEDULE_TOPIC, queue_nums, queue_nums))
     properties = sent.properties | {
         "DELAY": str(level),

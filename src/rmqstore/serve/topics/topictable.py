@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.services import stored
-from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
+from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS, made_queue_nums
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
@@ -35,7 +35,7 @@ def built_in_topics(settings: Settings) -> dict[str, TopicConfig]:
         _topic(settings.cluster, 16, _INHERITED),
         _topic(settings.broker, 1, _INHERITED),
         _topic("OFFSET_MOVED_EVENT", 1),
-        _topic(SCHEDULE_TOPIC, 18),
+        _topic(SCHEDULE_TOPIC, made_queue_nums(SCHEDULE_TOPIC, 0)),
         _topic(f"{settings.cluster}_REPLY_TOPIC", 1),
     ]
     if settings.auto_create:
