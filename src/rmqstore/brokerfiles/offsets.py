@@ -16,7 +16,7 @@ from typing import Any
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON, LMQ_CONSUMER_OFFSET_JSON
 
-__all__ = ["LIGHT_PREFIX", "OffsetTable", "Offsets"]
+__all__ = ["LIGHT_PREFIX", "OffsetTable", "Offsets", "check_names"]
 
 Offsets = dict[tuple[str, str], dict[int, int]]
 
@@ -97,9 +97,7 @@ class OffsetTable:
         table: dict[str, Any] = {}
         light: dict[str, Any] = {}
         for (topic, group), queues in self.offsets.items():
-            for kind, name in (("topic", topic), ("group", group)):
-                if _SEPARATOR in name or not name:
-                    raise ValueError(f"{kind} is {name!r}, must not be empty nor hold '@'")
+            check_names(topic, group)
             key = topic + _SEPARATOR + group
             if self._light and group.startswith(LIGHT_PREFIX):
                 light[key] = next(iter(queues.values()), None)
@@ -107,6 +105,16 @@ class OffsetTable:
                 table[key] = dict(queues)
         written = {_TABLE: {**table, **self._unknown}, **self._other}
         return {_LIGHT_TABLE: light, **written} if self._light else written
+
+
+def check_names(topic: str, group: str) -> None:
+    """Raise ``ValueError`` unless a topic and a group can stand in the file together."""
+    for kind, name in (("topic", topic), ("group", group)):
+        if _SEPARATOR in name or not name:
+            raise ValueError(
+                f"{kind} must not be empty or contain '@', which separates topic and group in "
+                f"{CONSUMER_OFFSET_JSON}; got {name!r}"
+            )
 
 
 def _decode_light(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:

@@ -13,6 +13,7 @@ from rmqstore import paths
 from rmqstore._core import CallLock
 from rmqstore.arguments import one_of, shown, wrong_type, wrong_value
 from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.brokerfiles.offsets import check_names
 from rmqstore.consume.groups import GroupEngine, group_name
 from rmqstore.consume.retries import Retries
 from rmqstore.consume.sharing import Sharing
@@ -125,7 +126,8 @@ class ConsumingEngine(GroupEngine):
         FilterError
             ``tags`` or ``sql`` is no such expression.
         TypeError, ValueError
-            An argument has a wrong type or value, or a queue is pinned by another consumer.
+            An argument has a wrong type or value, or a queue is pinned by another consumer; the
+            topic's name contains ``@``, so that no offset of it can be written.
         StoreCorruptError
             In mode ``"r"``: a file of the groups and its ``.bak`` are torn.
         StoreClosedError, ForkedStoreError
@@ -160,6 +162,8 @@ class ConsumingEngine(GroupEngine):
             raise wrong_value("queues", "at least one queue id", [])
         if not _has_topic(self, topic):
             raise self._no_topic(topic, self.topics)
+        if self.mode != "r":
+            check_names(topic, group)  # refused now, not with the first commit
         given: dict[str, Any] = {"tags": tags, "sql": sql}
         filters = {name: text for name, text in given.items() if text is not None}
         if filters:

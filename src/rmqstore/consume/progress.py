@@ -19,7 +19,7 @@ from typing import Never
 from rmqstore import paths
 from rmqstore._core import CallLock
 from rmqstore.brokerfiles.configfile import ReplacedError
-from rmqstore.brokerfiles.offsets import Offsets, OffsetTable
+from rmqstore.brokerfiles.offsets import Offsets, OffsetTable, check_names
 from rmqstore.errors import StoreCorruptError, StoreFailedError
 from rmqstore.services.base import ServicedEngine
 from rmqstore.syncing import SyncError
@@ -193,9 +193,17 @@ class GroupProgress:
         queue_id : int
         offset : int
             The queue offset that comes next.
+
+        Raises
+        ------
+        ValueError
+            A name contains ``@``: the file could not be written.
         """
         with self._lock:
-            queues = self._table.offsets.setdefault((topic, group), {})
+            queues = self._table.offsets.get((topic, group))
+            if queues is None:
+                check_names(topic, group)
+                queues = self._table.offsets[topic, group] = {}
             if queues.get(queue_id) != offset:
                 self._count += queue_id not in queues
                 queues[queue_id] = offset

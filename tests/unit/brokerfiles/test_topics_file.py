@@ -345,6 +345,6 @@ def test_bad_offsets_are_refused(root: Path, table: str) -> None:
 def test_names_that_cannot_be_told_apart(tmp_path: Path, key: tuple[str, str]) -> None:
     table = OffsetTable(tmp_path)
     table.offsets[key] = {0: 1}
-    with pytest.raises(ValueError, match="must not be empty nor hold '@'"):
+    with pytest.raises(ValueError, match="must not be empty or contain '@'"):
         table.save()
     assert not (tmp_path / "config").exists()

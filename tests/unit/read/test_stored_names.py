@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,27 @@ def test_entries_of_topics_json(tmp_path: Path) -> None:
         with rmqstore.open(tmp_path, mode, config=CONFIG) as store:  # type: ignore[arg-type]
             assert sorted(store) == ["a.b", "other", "plain"]
     assert '"../x"' in file.read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "@" in name])
+def test_no_group_comes_on_in_a_topic_whose_offsets_cannot_be_written(
+    made: Path, tmp_path: Path, name: str
+) -> None:
+    """``@`` separates topic and group in the file of all groups."""
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        store.put("other", b"x", queue_id=0)
+        with store.consumer("other", group="g") as other:
+            assert [message.body for message in other] == [b"x"]
+            other.commit()
+        for refused in (
+            lambda: store.consumer(name, group="g"),
+            lambda: store._progress.commit(name, "g", 0, 1),
+        ):
+            with pytest.raises(ValueError, match="topic must not be empty or contain '@'"):
+                refused()
+    with rmqstore.open(root) as reader:
+        assert reader.offsets == {("other", "g"): {0: 1}}
+        with reader.consumer(name, group="g") as read:
+            assert len(list(read)) == COUNT
