@@ -103,7 +103,11 @@ class ServicedEngine(_core.Engine):
         -----
         Source: ``store/DefaultMessageStore.java shutdown``.
         """
-        if not self.closed and self._is_here():
-            self._refuse_inner_close()  # before anything is stopped
+        if self.closed or not self._is_here():
+            super().close()
+            return
+        self._refuse_inner_close()  # before anything is stopped
+        try:
             self._stop_services()
-        super().close()
+        finally:
+            super().close()

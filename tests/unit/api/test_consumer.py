@@ -375,3 +375,17 @@ class Faked:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
+
+
+def test_a_service_that_fails_keeps_no_store_open(
+    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("t", b"x")
+    monkeypatch.setattr(type(store._progress), "save", lambda self: 1 // 0)
+    _ = store.offsets
+    with pytest.raises(ZeroDivisionError):
+        store.close()
+    assert store.closed
+    monkeypatch.undo()
+    with rmqstore.open(store.path, "r+") as again:
+        assert again.recovery.clean
