@@ -77,14 +77,14 @@ class HalfQueue:
         start = max(self._half_next, first)
         for unit in waiting(self._store, HALF_TOPIC, self.queue_id, start, stop):
             offset = unit.queue_offset
-            if offset in self._known:
-                self._known.discard(offset)
-                continue
-            message = read_record(self._store, unit.physical_offset)
-            if isinstance(message, Exception):
-                self._add_damaged(offset, unit.physical_offset, message)
-            elif message is not None:
-                self._add(offset, message)
+            if offset not in self._known:
+                message = read_record(self._store, unit.physical_offset)
+                if isinstance(message, Exception):
+                    self._add_damaged(offset, unit.physical_offset, message)
+                elif message is not None:
+                    self._add(offset, message)
+            self._known.discard(offset)
+            self._half_next = offset + 1  # an error further on enters none twice
         self._half_next = max(self._half_next, stop)
         start = max(self._op_next, ops_first)
         for unit in waiting(self._store, OP_TOPIC, self.queue_id, start, ops_stop):
@@ -99,6 +99,7 @@ class HalfQueue:
                 else:
                     self.end(self._prepared(offset))
             self._ops.append((unit.queue_offset, max(named, default=-1)))
+            self._op_next = unit.queue_offset + 1
         self._op_next = max(self._op_next, ops_stop)
 
     def _pass_removed(self, first: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreCorruptError
+from rmqstore.services import half_queue
 from rmqstore.services.half_queue import HalfQueue
 from rmqstore.services.stored import OP_TOPIC
 from support.damaged_store import flip
@@ -288,6 +290,36 @@ def test_a_queue_of_half_messages_that_cannot_be_read_keeps_no_other_from_its_ch
         assert bodies(store) == []
         monkeypatch.undo()
         assert real.message is not None
+
+
+def test_half_messages_that_cannot_be_read_for_a_moment_are_entered_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "s"
+    with rmqstore.open(root, "a", config=SMALL) as store:
+        for number in range(5):
+            store.begin("t", b"%d" % number, queue_id=0)
+    with rmqstore.open(root, "r+", config=SMALL) as store:
+        fourth = store["RMQ_SYS_TRANS_HALF_TOPIC"][0][3].physical_offset
+        read = half_queue.read_record
+
+        def fail(engine: object, offset: int) -> object:
+            if offset == fourth:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return read(engine, offset)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(half_queue, "read_record", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            store.in_doubt()
+        monkeypatch.undo()
+        found = store.in_doubt()
+        assert [one.message.body for one in found] == [b"%d" % number for number in range(5)]
+        [queue] = store._half_queues.values()
+        assert [len(copies) for copies in queue._copies.values()] == [1] * 5
+        for one in found:
+            one.commit()
+        assert store.in_doubt() == []
+        assert not queue._copies
 
 
 # ---- the command line
