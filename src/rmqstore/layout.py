@@ -301,26 +301,38 @@ def surroundings(path: str | os.PathLike[str]) -> str | None:
     """
     if (around := store_around(path)) is not None:
         return f"the store {around}"
-    above = next((one for one in _ways_up(path, itself=False) if _has_files(one)), None)
-    return None if above is None else f"{above}, which holds files of a log or a queue"
+    for one in _spellings(path):  # the directory in which it, or the first missing one, is made
+        above = next((up for up in one.parents if up.is_dir()), one)
+        if (file := _offset_file(above)) is not None:
+            return f"{above}, which holds files of a log or a queue, as {file}"
+    return None
 
 
-def _ways_up(path: str | os.PathLike[str], *, itself: bool = True) -> Iterator[Path]:
-    """Go from a path to the root, as it is written and as its links lead."""
-    for one in (Path(os.path.abspath(path)), Path(os.path.realpath(path))):  # noqa: PTH100
-        yield from ((one, *one.parents) if itself else one.parents)
+def _spellings(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Return a path as it is written, and as its links lead."""
+    return Path(os.path.abspath(path)), Path(os.path.realpath(path))  # noqa: PTH100
 
 
-def _has_files(directory: Path) -> bool:
-    """Whether a directory has a file that is named like one of a log or a queue."""
+def _ways_up(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Go from a path to the root, in both spellings."""
+    for one in _spellings(path):
+        yield from (one, *one.parents)
+
+
+def _offset_file(directory: Path) -> str | None:
+    """Return the name of a file that is named like one of a log or a queue, if there is one."""
     try:
         with os.scandir(directory) as entries:
-            return any(
-                paths.parse_offset_file_name(one.name) is not None and one.is_file()
-                for one in entries
+            return next(
+                (
+                    one.name
+                    for one in entries
+                    if paths.parse_offset_file_name(one.name) is not None and one.is_file()
+                ),
+                None,
             )
     except OSError:
-        return False
+        return None
 
 
 def refuse_inside(path: str) -> None:

@@ -179,3 +179,17 @@ def test_beside_directories_named_like_files_of_a_log(tmp_path: Path):
     (tmp_path / "00000000000000000007").mkdir()
     with rmqstore.open(tmp_path / "new", "a", config=CONFIG) as store:
         store.put("orders", b"x", queue_id=0)
+
+
+def test_a_file_put_aside_forbids_only_its_own_directory(root: Path, tmp_path: Path):
+    (tmp_path / "home" / "there").mkdir(parents=True)
+    (tmp_path / "home" / f"{0:020}").write_bytes(b"a part of a log")
+    rmqstore.open(tmp_path / "home" / "there" / "store", "a", config=CONFIG).close()
+    with rmqstore.open(root) as store:
+        store.snapshot(tmp_path / "home" / "there" / "copy")
+    for name in ("store", "new/store"):
+        with pytest.raises(
+            rmqstore.IncompatibleStoreError, match=f"files of a log or a queue, as {0:020}: name"
+        ):
+            rmqstore.open(tmp_path / "home" / name, "a", config=CONFIG)
+    assert sorted(path.name for path in (tmp_path / "home").iterdir()) == [f"{0:020}", "there"]
