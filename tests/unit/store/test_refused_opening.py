@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from crash.checks import output_of
 from rmqstore import lock_owner
 from rmqstore.consume.progress import GroupProgress
 from rmqstore.serve.gateway import Gateway
@@ -284,3 +285,32 @@ def test_random_damage(root: Path, number: int):
         after = tree(root)
         changed = [one for one in sorted({*before, *after}) if before.get(one) != after.get(one)]
         assert changed == [], (SEED, arguments, serving, refused)
+
+
+FULL_DISK = """
+    import resource, signal, sys, rmqstore
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    try:
+        rmqstore.open(sys.argv[1], sys.argv[2])
+    except OSError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("lock", ["missing", "empty", "whole"])
+def test_nothing_can_be_written(stores: dict[str, Path], tmp_path: Path, lock: str):
+    """Not the text of `lock`, say, which a copy of a store may lack."""
+    root = tmp_path / "store"
+    shutil.copytree(stores["closed"], root)
+    if lock == "missing":
+        (root / "lock").unlink()
+    elif lock == "empty":
+        (root / "lock").write_bytes(b"")
+    before = without_times(tree(root))
+    for mode in ("r+", "a"):
+        assert output_of(FULL_DISK, root, mode) or lock == "whole"
+        if lock != "whole":
+            assert without_times(tree(root)) == before
+    with rmqstore.open(root, "r") as store:
+        assert store.recovery.clean == (lock != "whole")

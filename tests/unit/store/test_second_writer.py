@@ -37,6 +37,15 @@ OWNER = """
     print("has it", flush=True)
     sys.stdin.readline()
 """
+SHARING_OPENER = """
+    import sys, rmqstore
+    elsewhere = {"store_path_commit_log": sys.argv[2]} if sys.argv[2] else {}
+    config = rmqstore.StoreConfig(mapped_file_size_commit_log=64 << 10, **elsewhere)
+    try:
+        rmqstore.open(sys.argv[1], "a", config=config).close()
+    except rmqstore.StoreLockedError as error:
+        print(error)
+"""
 OPENER = """
     import sys, rmqstore
     try:
@@ -427,3 +436,44 @@ def test_a_child_keeps_no_directory_of_the_log(tmp_path: Path):
     with waiting_child():
         store.close()
         rmqstore.open(tmp_path / "one", "r+", config=config).close()
+
+
+def linked(root: Path, other: Path) -> rmqstore.StoreConfig:
+    (other / "commitlog").symlink_to(root / "commitlog")
+    return CONFIG
+
+
+def configured(root: Path, other: Path) -> rmqstore.StoreConfig:
+    return CONFIG.replace(store_path_commit_log=str(root / "commitlog"))
+
+
+@pytest.mark.parametrize("share", [linked, configured])
+@pytest.mark.parametrize("begins", ["the store", "the other"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_two_stores_whose_log_is_one(
+    tmp_path: Path, root: Path, share: Callable[[Path, Path], rmqstore.StoreConfig], begins: str,
+    fresh: bool,
+):  # fmt: skip
+    """Whichever way they lead there, in this process and in another one, one of them writes."""
+    if fresh:  # the directory is made by the first opening, and locked then
+        root = tmp_path / "fresh"
+        root.mkdir()
+        if begins == "the other":
+            (root / "commitlog").mkdir()
+    other = tmp_path / "other"
+    other.mkdir()
+    config = share(root, other)
+    first, second = (root, CONFIG), (other, config)
+    if begins == "the other":
+        first, second = second, first
+    with rmqstore.open(first[0], "a", config=first[1]) as store:
+        before = contents(root / "commitlog")
+        with pytest.raises(rmqstore.StoreLockedError):
+            rmqstore.open(second[0], "a", config=second[1])
+        assert "another store that is open" in output_of(
+            SHARING_OPENER, second[0], second[1].store_path_commit_log or ""
+        )
+        assert contents(root / "commitlog") == before
+        store.put("Topic1", b"goes on", queue_id=0)
+    for path, config in (second, first):
+        rmqstore.open(path, "r", config=config).close()

@@ -31,6 +31,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     store.root = root
     store.lock = -1
     store.root_lock = -1
+    store.log_lock = -1
     store.dispatch.last_record = -1
     store.writable = writable
     lock_init(&store.writer.put_lock, LOCK_PUT)

@@ -93,16 +93,18 @@ cdef int64_t lock_root(Store *store) noexcept nogil:
 
 
 cdef int64_t lock_log(Store *store, Failure *failure) noexcept nogil:
-    """Lock the log's directories that lie elsewhere, so that no two stores share one.
+    """Lock the log's directories, which links may lead several stores to: one writes.
 
-    Of a log in the store's own directory, only look whether another store has it.
+    Without places, a `commitlog` that is not there yet is locked once it is made.
     """
     cdef Places *places = store.log.places
-    cdef int64_t i, fd, parent, rc
+    cdef int64_t i, parent, rc
     for i in range(places.count if places != NULL else 1):
-        if places != NULL and places.items[i].read_only:
+        if places == NULL:
+            rc = lock_own_log(store)
+        elif places.items[i].read_only:
             continue
-        if places != NULL:
+        else:
             rc = sys_lock_directory(places.items[i].fd)
             parent = openat(places.items[i].fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
             if rc == 0 and parent >= 0 and not is_root(store, <int>parent) \
@@ -110,17 +112,24 @@ cdef int64_t lock_log(Store *store, Failure *failure) noexcept nogil:
                 rc = -EAGAIN                 # the log of the store in there
             if parent >= 0:
                 close(<int>parent)
-        else:
-            fd = openat(store.root, "commitlog", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-            rc = -EAGAIN if fd >= 0 and sys_lock_owner(<int>fd) > 0 else 0
-            if fd >= 0:
-                close(<int>fd)
         if rc == -EAGAIN:
             return fail(failure, E_LOCKED, set_directory(&store.log, i),
                         "this directory of the log has another store that is open", -1, 0, 0)
         if rc < 0:
             return rc
     return 0
+
+
+cdef int64_t lock_own_log(Store *store) noexcept nogil:
+    """Lock `commitlog`, if it is there: 0 or -errno; as in lock_root, no fork may come between."""
+    cdef int64_t fd
+    lock_take(&open_stores_lock)
+    if store.log_lock < 0:
+        fd = sys_open_directory(store.root, "commitlog")
+        if fd >= 0:                          # else opening says what is wrong with it
+            store.log_lock = <int>fd
+    lock_give(&open_stores_lock)
+    return sys_lock_directory(store.log_lock) if store.log_lock >= 0 else 0
 
 
 cdef bint is_root(const Store *store, int fd) noexcept nogil:
@@ -198,6 +207,10 @@ cdef void release_locks(Store *store) noexcept nogil:
         sys_unlock_directory(store.root_lock)
         close(store.root_lock)
         store.root_lock = -1
+    if store.log_lock >= 0:
+        sys_unlock_directory(store.log_lock)
+        close(store.log_lock)
+        store.log_lock = -1
     store.claimed = False
     lock_give(&open_stores_lock)
 

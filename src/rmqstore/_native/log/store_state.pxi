@@ -202,6 +202,7 @@ cdef struct Store:
     int lock
     int root_lock                # the directory once more, locked itself
     bint claimed                 # by the table of this process: guarded by open_stores_lock
+    int log_lock                 # its `commitlog`, locked too; -1 where places are locked instead
     char *root_path              # of the directory; NULL: of a part by itself
     uint64_t root_device
     uint64_t root_inode
@@ -309,6 +310,9 @@ cdef void after_fork_in_child() noexcept nogil:
             close(store.root_lock)
             store.root_lock = -1
         for i in range(store.log.places.count if store.claimed and store.log.places != NULL else 0):
+        if store.log_lock >= 0:
+            close(store.log_lock)
+            store.log_lock = -1
             close(store.log.places.items[i].fd)
             store.log.places.items[i].fd = -1
         store = store.next_open

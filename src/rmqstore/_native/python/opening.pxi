@@ -79,6 +79,11 @@ cdef int64_t store_open_writing(Store *store, Failure *failure) noexcept nogil:
     """Recover and start a locked store; on failure no thread is left running."""
     cdef int64_t rc
     cdef stat_t status
+    if store.recovery.made_lock:
+        rc = lock_write_text(store, failure)
+        if rc < 0:
+            lock_unmake(store)
+            return rc
     store.recovery.made_abort = fstatat(store.root, "abort", &status, AT_SYMLINK_NOFOLLOW) != 0
     rc = recover_store(store, failure)
     if rc < 0:
@@ -86,7 +91,11 @@ cdef int64_t store_open_writing(Store *store, Failure *failure) noexcept nogil:
             opening_undo(store)              # refused: repairs made so far stay
         return rc
     rc = lock_write_text(store, failure)
-    return store_start(store, failure) if rc == 0 else rc
+    if rc == 0:
+        rc = store_start(store, failure)
+    if rc < 0 and store.recovery.idle and atomic_get(&store.log.wrote) == store.recovery.end:
+        opening_undo(store)
+    return rc
 
 
 cdef int open_store(
