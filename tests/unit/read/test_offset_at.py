@@ -3,6 +3,7 @@
 import random
 import struct
 from bisect import bisect_left, bisect_right
+from time import process_time
 
 import pytest
 
@@ -100,3 +101,44 @@ def test_a_queue_that_grows(tmp_path):
             times.append(queue[-1].store_timestamp)
             for time in (times[0], times[n // 2], times[-1], times[-1] + 1) * (n % 4):
                 assert queue.offset_at(time) == bisect_left(times, time)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("back", [1, 40, 5_000])
+def test_a_clock_that_went_back(written, mode, back):
+    chance = random.Random(back)
+    times = [BEGAN + back + n * 20 for n in range(COUNT)]
+    for at in (5, COUNT // 2, *chance.choices(range(COUNT), k=20)):
+        times[at] -= chance.randrange(back) + 1
+    set_times(written, times)
+    with rmqstore.open(written, mode) as store:
+        queue = store["t"][0]
+        for wanted in (*chance.choices(times, k=150), *asked(times, 150)):
+            first = next((at for at, one in enumerate(times) if one >= wanted), COUNT)
+            last = max((at for at, one in enumerate(times) if one <= wanted), default=-1)
+            assert (queue.offset_at(wanted), queue.offset_at(wanted, "upper")) == (first, last)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_step_back_costs_no_walk_through_the_queue(tmp_path, mode):
+    count = 200_000
+    path = tmp_path / "store"
+    with rmqstore.open(path, "a") as store:
+        store.create_topic("t", 1)
+        store.put_many("t", [b"x"] * count)
+        [first, second] = [message.physical_offset for message in store["t"][0][:2]]
+    took = []
+    for back in (0, 1):
+        with min((path / "commitlog").iterdir()).open("r+b") as file:
+            for at in range(count):
+                file.seek(first + at * (second - first) + TIME_AT)
+                file.write(struct.pack(">q", BEGAN + at - back * (at == 1000) * 2))
+        with rmqstore.open(path, mode) as store:
+            queue = store["t"][0]
+            assert queue.offset_at(BEGAN + 7) == 7
+            began = process_time()
+            assert [queue.offset_at(BEGAN + at) for at in range(5000, count, 1000)] == list(
+                range(5000, count, 1000)
+            )
+            took.append(process_time() - began)
+    assert took[1] < 50 * took[0]  # hundreds of times as long, one message after the other

@@ -9,15 +9,13 @@
 #   CLOCK_STEP_MS of margin.  Where a file begins before the one in front of it a clock leapt, and
 #   nothing is skipped.
 #
+# How far the clock went back, over all records, is the margin of a search for a time.
+#
 # Appends of a store open for writing are never older than its records.
 
 cdef enum:
     CLOCK_STEP_MS = 3600000      # the margin: the greatest leap of a clock that firsts allow for
     TIMES_WALKED = 1 << 30
-
-    TIMES_ASCEND                 # below the offset asked about
-    TIMES_MAY_ASCEND             # as far as first records show
-    TIMES_LEAPT
 
 
 cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
@@ -57,7 +55,6 @@ cdef FileTimes *times_entry(Store *store, int64_t start) noexcept nogil:
     entry = &grown[at]
     memset(entry, 0, sizeof(FileTimes))
     entry.start = entry.until = start
-    entry.ascend = True
     entry.first = entry.last = INT64_LEAST    # unknown
     entry.oldest = INT64_MOST
     entry.newest = INT64_LEAST
@@ -97,15 +94,14 @@ cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogi
             rc = cursor_resync(&cursor)
         elif rc > 0 and not cursor_changed(&cursor, &record, data):
             time = record.store_timestamp
-            if time < entry.last:
-                entry.ascend = False
             entry.last = time
             entry.oldest = min(entry.oldest, time)
             entry.newest = max(entry.newest, time)
+            entry.back = max(entry.back, entry.newest - time)
     if rc < 0:                               # unreadable: it may have any time
         entry.oldest = INT64_LEAST
         entry.newest = INT64_MOST
-        entry.ascend = False
+        entry.back = INT64_MOST
     cursor_close(&cursor)
     entry.until = stop
 
@@ -137,12 +133,12 @@ cdef inline bint times_are_whole(
     return entry.until >= min(head, entry.start + store.log.file_size)
 
 
-cdef int64_t margin_below(int64_t time) noexcept nogil:
-    return time - CLOCK_STEP_MS if time > INT64_LEAST + CLOCK_STEP_MS else INT64_LEAST
+cdef int64_t margin_below(int64_t time, int64_t margin) noexcept nogil:
+    return time - margin if time > INT64_LEAST + margin else INT64_LEAST
 
 
-cdef int64_t margin_above(int64_t time) noexcept nogil:
-    return time + CLOCK_STEP_MS if time < INT64_MOST - CLOCK_STEP_MS else INT64_MOST
+cdef int64_t margin_above(int64_t time, int64_t margin) noexcept nogil:
+    return time + margin if time < INT64_MOST - margin else INT64_MOST
 
 
 cdef void times_bounds(
@@ -170,22 +166,24 @@ cdef void times_bounds(
     if time == INT64_LEAST:
         return
     if index == 0 or before > INT64_LEAST:
-        oldest[0] = margin_below(min(time, before if index else time))
+        oldest[0] = margin_below(min(time, before if index else time), CLOCK_STEP_MS)
         if after > INT64_LEAST:
-            oldest[0] = min(oldest[0], margin_below(after))
+            oldest[0] = min(oldest[0], margin_below(after, CLOCK_STEP_MS))
     if after > INT64_LEAST:
-        newest[0] = margin_above(max(time, after))
+        newest[0] = margin_above(max(time, after), CLOCK_STEP_MS)
 
 
-cdef int64_t files_ascend(Store *store, int64_t head, int64_t *leapt) noexcept nogil:
-    """Whether times ascend below ``head``: TIMES_...; in or after which file not.
+cdef int64_t files_back(Store *store, int64_t head, int64_t *leapt) noexcept nogil:
+    """How many ms records below ``head`` may be older than ones before them: INT64_MOST, any.
 
-    Under the lock.
+    ``leapt``: in or after which file that is so.  Under the lock.
     """
     cdef FileTimes *entry
     cdef int64_t i, begins, ends
-    cdef int64_t before = INT64_LEAST        # the last time known of the files before
+    cdef bint walked = log_is_walked(store, head)
+    cdef int64_t before = INT64_LEAST        # the newest time known of the files before
     cdef int64_t start = -1
+    cdef int64_t back = 0 if walked else CLOCK_STEP_MS
     for i in range(file_set_count(&store.log)):
         entry = times_of(store, i, head)
         if entry == NULL:
@@ -196,31 +194,40 @@ cdef int64_t files_ascend(Store *store, int64_t head, int64_t *leapt) noexcept n
             ends = entry.newest
         if begins > INT64_LEAST and begins < before:
             leapt[0] = start
-            return TIMES_LEAPT
+            if not walked:
+                return INT64_MOST
+            back = max(back, before - begins)
         start = entry.start
-        if not entry.ascend:
+        if entry.back == INT64_MOST:
             leapt[0] = start
-            return TIMES_LEAPT
+            return INT64_MOST
+        back = max(back, entry.back)
         before = max(before, ends)
-    return TIMES_ASCEND if log_is_walked(store, head) else TIMES_MAY_ASCEND
+    return back
 
 
-cdef int64_t times_ascend(Store *store, int64_t stop) noexcept nogil:
-    """Whether store times ascend in the log below ``stop``: TIMES_..."""
+cdef int64_t times_back(Store *store, int64_t stop) noexcept nogil:
+    """How many ms a record of the log below ``stop`` may be older than one before it.
+
+    0: store times ascend; INT64_MOST: nothing is known.
+    """
     cdef LogTimes *times = &store.times
     cdef int64_t first = log_first(store)
-    cdef int64_t found = TIMES_LEAPT
-    if atomic_get(&times.ascend_until) >= stop:
-        return TIMES_ASCEND
+    cdef int64_t back = INT64_MOST
+    if atomic_get(&times.known_until) >= stop:
+        return atomic_get(&times.back)
     lock_take(&times.lock)
     if times.leapt < first:
         times_forget(times, first)
         times.leapt = -1
-        found = files_ascend(store, stop, &times.leapt)
-        if found == TIMES_ASCEND:
-            atomic_set(&times.ascend_until, INT64_MOST if store.writable else stop)
+        back = files_back(store, stop, &times.leapt)
+        if back < INT64_MOST:
+            times.leapt = -1
+            if log_is_walked(store, stop):   # first, as it holds for less as well
+                atomic_set(&times.back, back)
+                atomic_set(&times.known_until, INT64_MOST if store.writable else stop)
     lock_give(&times.lock)
-    return found
+    return back
 
 
 cdef void times_narrow(
@@ -235,7 +242,7 @@ cdef void times_narrow(
         return
     lock_take(&store.times.lock)
     times_forget(&store.times, log_first(store))
-    if not log_is_walked(store, head) and files_ascend(store, head, &leapt) == TIMES_LEAPT:
+    if not log_is_walked(store, head) and files_back(store, head, &leapt) == INT64_MOST:
         lock_give(&store.times.lock)
         return
     while since > INT64_LEAST and i < count:

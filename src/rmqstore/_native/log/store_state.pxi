@@ -166,7 +166,7 @@ cdef struct FileTimes:
     int64_t last
     int64_t oldest
     int64_t newest
-    bint ascend                  # no record is older than the one before it
+    int64_t back                 # ms that a record is older than one before it, at most
 
 
 # Store times of the files that were asked about.
@@ -175,7 +175,8 @@ cdef struct LogTimes:
     FileTimes *files             # ascending
     int64_t count
     int64_t room
-    atomic_i64 ascend_until      # log offset below which times ascend; 0: unknown
+    atomic_i64 known_until       # log offset below which ``back`` holds; 0: unknown
+    atomic_i64 back              # ms that a record may be older than one before it
     int64_t leapt                # start of a file with or before a leap; -1: none known
 
 
@@ -201,8 +202,8 @@ cdef struct Store:
     int root
     int lock
     int root_lock                # the directory once more, locked itself
-    bint claimed                 # by the table of this process: guarded by open_stores_lock
     int log_lock                 # its `commitlog`, locked too; -1 where places are locked instead
+    bint claimed                 # by the table of this process: guarded by open_stores_lock
     char *root_path              # of the directory; NULL: of a part by itself
     uint64_t root_device
     uint64_t root_inode
@@ -309,10 +310,10 @@ cdef void after_fork_in_child() noexcept nogil:
         if store.root_lock >= 0:
             close(store.root_lock)
             store.root_lock = -1
-        for i in range(store.log.places.count if store.claimed and store.log.places != NULL else 0):
         if store.log_lock >= 0:
             close(store.log_lock)
             store.log_lock = -1
+        for i in range(store.log.places.count if store.claimed and store.log.places != NULL else 0):
             close(store.log.places.items[i].fd)
             store.log.places.items[i].fd = -1
         store = store.next_open

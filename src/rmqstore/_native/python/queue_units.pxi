@@ -123,13 +123,20 @@ cdef object first_after(
                 time_search_begin(&search, store, queue)
                 found = offset_by_time(
                     &search, millis, low, high, TIME_AFTER_LAST if last else TIME_FIRST_LATER)
-                time_search_end(&search)
+        while found == E_BUSY:
+            PyErr_CheckSignals()
+            store_leave(engine.entered())    # raises once it is being closed
+            with nogil:
+                found = each_by_time(&search)
         if rc < 0:
             raise unreadable_error(store, queue, rc, engine._path)
         if found < 0:
             raise time_error(engine, &search, found)
         return found
     finally:
+        if queue != NULL and rc >= 0:
+            with nogil:
+                time_search_end(&search)
         store_leave(store)
 
 

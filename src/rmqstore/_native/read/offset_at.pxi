@@ -1,5 +1,5 @@
-# A queue offset by store time: bisection over the units and the heads of their records where store
-# times ascend, and one after the other where a clock leapt.
+# A queue offset by store time: bisection over the units and the heads of their records, and one
+# after the other through as much time as the clock went back by.
 #
 # Every search between the same ends begins with the same records, and each costs misses of the
 # processor's caches.  So their times are remembered for a moment; the two records that decide are
@@ -16,6 +16,8 @@ cdef enum:
     TIME_FIRST_LATER             # of the messages stored later
     TIME_AFTER_LAST              # of those stored until then
 
+    TIMES_A_SLICE = 1 << 17      # messages that are read without a look at signals
+
 
 # The files that a search has used last.
 cdef struct TimeSearch:
@@ -25,6 +27,10 @@ cdef struct TimeSearch:
     MappedFile *log
     int64_t bad_offset           # log offset of a record that did not check
     int64_t field                # FIELD_UNIT: bad_offset is the unit's byte in the queue
+    int64_t millis               # the time searched for, in messages [low, high)
+    int64_t low
+    int64_t high
+    int which                    # TIME_...
 
 
 cdef void time_search_begin(TimeSearch *search, Store *store, Queue *queue) noexcept nogil:
@@ -127,23 +133,28 @@ cdef int64_t offset_by_time(
 
     Where times do not ascend, it is that of the first stored later, or the one after the last
     stored until then: nothing that was stored later lies before it, or nothing earlier behind.
+    E_BUSY: to be continued by each_by_time.
     """
     cdef TimeMemo *memo = &search.queue.time_memo
-    cdef int64_t stop, known, at
+    cdef int64_t back, at
     if low >= high or atomic_get(&memo.ascend_high) == high:
         return first_stored_after(search, millis, low, high)
-    stop = time_stop(search, low, high)
-    known = times_ascend(search.store, stop)
-    if known == TIMES_ASCEND:
+    back = times_back(search.store, time_stop(search, low, high))
+    if back == 0:
         atomic_set(&memo.ascend_high, high)
         return first_stored_after(search, millis, low, high)
-    if known == TIMES_LEAPT:
-        return each_by_time(search, millis, low, high, which)
-    if which == TIME_FIRST_LATER:
-        at = first_stored_after(search, margin_below(millis), low, high)
-        return at if at < 0 else each_by_time(search, millis, at, high, which)
-    at = first_stored_after(search, margin_above(millis), low, high)
-    return at if at < 0 else each_by_time(search, millis, low, at, which)
+    search.millis = millis
+    search.low = low
+    search.high = high
+    search.which = which
+    if back < INT64_MOST:
+        if which == TIME_FIRST_LATER:
+            at = search.low = first_stored_after(search, margin_below(millis, back), low, high)
+        else:
+            at = search.high = first_stored_after(search, margin_above(millis, back), low, high)
+        if at < 0:
+            return at
+    return each_by_time(search)
 
 
 cdef int64_t time_stop(TimeSearch *search, int64_t low, int64_t high) noexcept nogil:
@@ -159,24 +170,30 @@ cdef int64_t time_stop(TimeSearch *search, int64_t low, int64_t high) noexcept n
     return 0
 
 
-cdef int64_t each_by_time(
-    TimeSearch *search, int64_t millis, int64_t low, int64_t high, int which,
-) noexcept nogil:
-    """As offset_by_time, of times in any order: one message after the other."""
+cdef int64_t each_by_time(TimeSearch *search) noexcept nogil:
+    """As offset_by_time, of times in any order: one message after the other.
+
+    E_BUSY after TIMES_A_SLICE of them: to be called again.
+    """
+    cdef bint upward = search.which == TIME_FIRST_LATER
     cdef int64_t time
-    while low < high:
-        time = search_time(search, low if which == TIME_FIRST_LATER else high - 1)
+    for _ in range(TIMES_A_SLICE):
+        if search.low >= search.high:
+            break
+        time = search_time(search, search.low if upward else search.high - 1)
         if time < 0 and time != E_NOT_FOUND:
             return time
-        if which == TIME_FIRST_LATER:
-            if time > millis and time >= 0:
-                break
-            low += 1
+        if upward:
+            if time > search.millis and time >= 0:
+                return search.low
+            search.low += 1
         else:
-            if 0 <= time <= millis:
-                break
-            high -= 1
-    return low if which == TIME_FIRST_LATER else high
+            if 0 <= time <= search.millis:
+                return search.high
+            search.high -= 1
+    if search.low < search.high:
+        return E_BUSY
+    return search.low if upward else search.high
 
 
 cdef int64_t first_stored_after(
@@ -184,7 +201,8 @@ cdef int64_t first_stored_after(
 ) noexcept nogil:
     """The first queue offset in [low, high) stored later than ``millis``, or ``high``.
 
-    REQUIRES: times ascend.
+    REQUIRES: times ascend; else every message before it was stored until ``millis`` and as much
+    as the clock went back by, and those from it on no more than that before it.
     """
     cdef int64_t *times = memo_take(search.queue, low, high) if low < high else NULL
     cdef int64_t rc
