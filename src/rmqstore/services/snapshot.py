@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SnapshotEngine"]
 
+_NONE_MADE = "no snapshot is made of such a store"
 _UNFINISHED = ".unfinished"
 _MAKING_LOG = f"{paths.COMMIT_LOG}{_UNFINISHED}"
 _FICLONE = 0x40049409
@@ -119,10 +120,12 @@ class SnapshotEngine(ServicedEngine):
             try:
                 self._complete(making)
             except IncompatibleStoreError as error:
-                why = str(error).replace(str(making), self.path)
-                raise IncompatibleStoreError(
-                    f"{why}; no snapshot is made of such a store"
-                ) from None
+                why = self._of_original(str(error), making)
+                raise IncompatibleStoreError(f"{why}; {_NONE_MADE}") from None
+            except StoreCorruptError as error:
+                path = self._of_original(error.path, making)
+                why = f"{error.reason}; {_NONE_MADE}"
+                raise StoreCorruptError(path, error.offset, why) from None
             copy.name(target)
         except OSError as error:
             shutil.rmtree(making, ignore_errors=True)
@@ -137,6 +140,13 @@ class SnapshotEngine(ServicedEngine):
             shutil.rmtree(making, ignore_errors=True)
             raise
         return Snapshot(str(target), copy.done, until)
+
+    def _of_original(self, text: str, making: Path) -> str:
+        """Return a text about the copy with the store's own paths in it."""
+        log = str(log_directories(self.path, self.config)[0])
+        for name in (_MAKING_LOG, paths.COMMIT_LOG):
+            text = text.replace(str(making / name), log)
+        return text.replace(str(making), self.path).replace(_MAKING_LOG, paths.COMMIT_LOG)
 
     def _check_target(self, target: Path) -> None:
         """Raise unless a snapshot can be put there."""
@@ -155,19 +165,24 @@ class SnapshotEngine(ServicedEngine):
         self._save_services()
         root = Path(self.path)
         directories = log_directories(self.path, self.config)
+        file_size = self._sizes()[0]
         copy.expect([*directories, root / paths.CONSUME_QUEUE, root / paths.INDEX])
         # First of all the progress of consumers: it must not be ahead of the log.
         if self.mode == "r":
             copy.tree(root, paths.CONFIG)
             page = _read_page(root)
-            until: int = self._recovery()["log_end"]
+            found = self._recovery()
+            until: int = found["log_end"]
+            for kind, start, _, _, reason, *_ in found["ranges"]:
+                if kind == "damaged" and start >= until:  # the copy would not show it
+                    path = directories[0] / paths.offset_file_name(start - start % file_size)
+                    raise StoreCorruptError(path, start, f"{reason}; {_NONE_MADE}")
             copy.tree(root, paths.CONFIG, only=paths.TOPICS_JSON)  # with the log's newest topics
         else:
             with self._registry.lock:  # no topic is made whose messages come before the cut
                 copy.tree(root, paths.CONFIG)
                 self.flush()
                 page, until = _watermark(root)
-        file_size = self._sizes()[0]
         # Held open: whatever retention removes meanwhile, the copy has a log.
         with contextlib.closing(_LastFile(directories, until, file_size)) as last:
             copy.file(root / paths.DELETED_TOPICS, copy.making / paths.DELETED_TOPICS)

@@ -197,6 +197,59 @@ def test_the_last_file(tmp_path: Path, spoil: Spoil, *, closed: bool) -> None:
         check_rest(store, lacking.kept)
 
 
+def test_queues_that_end_in_the_missing_file(tmp_path: Path, *, closed: bool) -> None:
+    """Their units name it: no message of theirs behind it shows that they go on."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for i in range(60):
+            store.put("early" if i < 20 else "late", b"%03d" % i + b"x" * 200, queue_id=0)
+    log = sorted((root / "commitlog").iterdir())
+    log[1].unlink()
+    if not closed:
+        (root / "abort").touch()
+    with rmqstore.open(root) as store:
+        assert [store.queue_bounds(name, 0) for name in ("early", "late")] == [(0, 20), (0, 40)]
+        queue = store["early"][0]
+        with pytest.raises(StoreCorruptError, match="the file is missing; put it back") as told:
+            list(queue)
+        assert told.value.path == str(log[1])
+        lost = [i for i in range(20) if queue.units()["physical_offset"][i] >= int(log[1].name)]
+        assert lost
+        assert lost[-1] == 19
+        for i in range(20):
+            if i in lost:
+                with pytest.raises(StoreCorruptError, match="the file is missing"):
+                    queue[i]
+            else:
+                assert queue[i].body.startswith(b"%03d" % i)
+        assert numbers(store.scan("early", on_corruption="skip")) == list(range(lost[0]))
+
+
+@pytest.mark.parametrize("how", ["removed", "short"])
+def test_no_snapshot_of_a_log_that_lost_its_end(tmp_path: Path, how: str) -> None:
+    """The copy would open clean, and give offsets to other messages."""
+    lacking = Lacking(tmp_path / "store", -1, closed=True, spoil=lambda _: None)
+    if how == "short":
+        lacking.file.touch()
+        lacking.file.write_bytes(b"")
+    with rmqstore.open(lacking.root) as store:
+        with pytest.raises(StoreCorruptError, match="no snapshot is made of such") as told:
+            store.snapshot(tmp_path / "copy")
+        assert told.value.path == str(lacking.file)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_errors_of_a_snapshot_name_the_store(tmp_path: Path) -> None:
+    lacking = Lacking(tmp_path / "store", 3, closed=True, spoil=lambda _: None)
+    with (
+        rmqstore.open(lacking.root) as store,
+        pytest.raises(rmqstore.StoreError, match="no snapshot is made of such") as told,
+    ):
+        store.snapshot(tmp_path / "copy")
+    assert str(lacking.root / "commitlog") in str(told.value)
+    assert "unfinished" not in str(told.value)
+
+
 def test_two_files(tmp_path: Path) -> None:
     """Each derived place names the file that may have had its message."""
     root = tmp_path / "store"
