@@ -29,6 +29,9 @@ _INT_BITS, _LONG_BITS = 32, 64
 _LENGTH_LINE = "{}\t{} length not matched message store config value, please check it manually"
 _MOVE = "move it out of the directory"
 _EXT_BYTES = StoreConfig.mapped_file_size_consume_queue_ext  # where no file shows its size
+_COMPLETED = "opening the store to write here completes it"
+_LAST_COMPLETED = f"{_COMPLETED}, unless queues or index name more of it: then put a copy back"
+_COPY_BACK = "put a whole copy of it back; what is there can be read without it"
 _NOWHERE = "a link that leads nowhere: mount its disk, or put back a copy"
 
 
@@ -133,7 +136,8 @@ def load_findings(
     """
     yield from _store_findings(root)
     for directory in directories:
-        yield from _mapped(root, directory, sizes.log, sizes.named("mapped_file_size_commit_log"))
+        field = sizes.named("mapped_file_size_commit_log")
+        yield from _mapped(root, directory, sizes.log, field, of_log=True)
     yield from _queue_findings(root, sizes, ext=ext)
     yield from _index_findings(root, sizes)
 
@@ -166,7 +170,9 @@ def _to_nothing(directory: str) -> Finding:
     return Finding("lost", "link", directory, None, _NOWHERE, by_start=True)
 
 
-def _mapped(root: Path, directory: str | Path, size: int, field: str) -> Iterator[Finding]:
+def _mapped(
+    root: Path, directory: str | Path, size: int, field: str, *, of_log: bool = False
+) -> Iterator[Finding]:
     """Return what stops the load of a directory of mapped files.
 
     ``field`` names the size if it is configured.
@@ -174,8 +180,12 @@ def _mapped(root: Path, directory: str | Path, size: int, field: str) -> Iterato
     entries = listed(directory) or []
     lengths = Counter(one.size for one in entries)
     usual = lengths.most_common(1)[0][0] if lengths else size
-    for one in entries:
-        finding = _mapped_file(root, one, size)
+    for at, one in enumerate(entries):
+        cure = _COMPLETED
+        if of_log:
+            is_last = all(later.size <= 0 for later in entries[at + 1 :])
+            cure = _LAST_COMPLETED if is_last else _COPY_BACK
+        finding = _mapped_file(root, one, size, cure)
         if finding is None:
             continue
         if field and one.size == usual and finding.kind in ("size", "short-file") and usual > 0:
@@ -190,8 +200,8 @@ def _mapped(root: Path, directory: str | Path, size: int, field: str) -> Iterato
             return  # the broker looks no further
 
 
-def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
-    """Return what stops the load of one file, if anything."""
+def _mapped_file(root: Path, one: _ListedFile, size: int, cure: str) -> Finding | None:
+    """Return what stops the load of one file, if anything; ``cure`` of one that is too short."""
     line: str | None = _LENGTH_LINE.format(one.path, max(one.size, 0))
     regular = stat.S_ISREG(one.mode)
     severity: Literal["stop", "warn"] = "stop"
@@ -216,13 +226,10 @@ def _mapped_file(root: Path, one: _ListedFile, size: int) -> Finding | None:
             line = f"load file {one.path} error"
     elif one.size == 0:
         kind = "empty-file"
-        message = f"empty, not of {size} bytes: opening the store to write here completes it"
+        message = f"empty, not of {size} bytes: {cure}"
     elif one.size < size:
         kind = "short-file"
-        message = (
-            f"{one.size} bytes, not {size}: a last file is completed by opening the store to "
-            "write here, another one comes from a copy"
-        )
+        message = f"{one.size} bytes, not {size}: {cure}"
     else:
         kind = "size"
         message = f"{one.size} bytes, not {size}: save and cut what is behind (truncate -s {size})"
