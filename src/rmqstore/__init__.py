@@ -187,7 +187,7 @@ __all__ = [
 ]
 
 
-# ``serve`` is one that is called, so that no import of a part of it takes the function away.
+# ``serve`` is a callable module, so that importing a part of it does not hide the function.
 _SUBMODULES = ("metrics", "serve", "testing")
 
 

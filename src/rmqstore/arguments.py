@@ -1,4 +1,4 @@
-"""How errors name a wrong argument, for the core and for Python alike."""
+"""Argument checks and their error texts, for the core and for Python."""
 
 from __future__ import annotations
 
@@ -40,15 +40,7 @@ def wrong_value(argument: str, allowed: str, value: object) -> ValueError:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the question for a name that there is not, empty if none is near.
-
-    Parameters
-    ----------
-    name : str
-        As it was given.
-    names : iterable of str
-        All that there are.
-    """
+    """Return a question naming the nearest of ``names``, empty if none is near."""
     import difflib  # a tenth of what importing this package takes
 
     folded = {one.casefold(): one for one in sorted(names)}
@@ -57,26 +49,14 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
-    """Return the value if it is one of those allowed.
-
-    Raises
-    ------
-    ValueError
-        It is none of them.
-    """
+    """Return the value if it is one of those allowed, else raise ``ValueError``."""
     if value not in allowed:
         raise wrong_value(argument, f"one of {', '.join(map(repr, allowed))}", value)
     return value
 
 
 def integer_within(argument: str, value: SupportsIndex, low: int, high: int) -> int:
-    """Return an integer that is within bounds.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is none, or outside of them.
-    """
+    """Return an integer within its bounds, else raise ``TypeError`` or ``ValueError``."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise wrong_type(argument, f"int from {low} to {high}", value)
     number = operator.index(value)
@@ -86,13 +66,7 @@ def integer_within(argument: str, value: SupportsIndex, low: int, high: int) -> 
 
 
 def buffer_of(argument: str, value: Buffer) -> bytes | memoryview:
-    """Return the bytes of one of many records, without a copy.
-
-    Raises
-    ------
-    TypeError
-        It has none.
-    """
+    """Return the bytes of one of many records, without a copy; ``TypeError`` if it has none."""
     if isinstance(value, bytes):
         return value
     try:

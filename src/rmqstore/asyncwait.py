@@ -1,4 +1,4 @@
-"""How asyncio waits for the disk: one eventfd per store and loop, for any number of waiters.
+"""Waiting for the disk in asyncio: one eventfd per store and loop, for any number of waiters.
 
 The core's flush thread writes to the eventfd, without the GIL, when the log is on the disk as
 far as the first waiter needs it, or never will be.
@@ -27,17 +27,11 @@ _Put = Callable[[], _core.PutResult]
 
 
 class DurableWaits:
-    """The puts of one loop that wait for one store's disk; used only in the loop's thread.
+    """Puts of one loop that wait for one store's disk; used only in the loop's thread.
 
     It exists, with its descriptor in the loop's selector, from the first put's :meth:`enter`
     to the last one's :meth:`leave`, so that neither loop nor store is kept alive without waiters.
-
-    Parameters
-    ----------
-    store : Engine
-    loop : asyncio.AbstractEventLoop
-    timeout : float
-        Seconds that a message may wait for the disk.
+    A message may wait ``timeout`` seconds for the disk.
     """
 
     def __init__(
@@ -183,9 +177,9 @@ async def put_durable(store: _core.Engine, topic: str, put: _Put) -> _core.PutRe
 
 
 async def deflated(above: int, most: int, body: Buffer) -> Buffer:
-    """Return a body, deflated in a thread of the loop's executor if it is that long.
+    """Return a body, deflated in a thread of the loop's executor if it is long enough.
 
-    One of more than ``most`` bytes, or none at all, is left for the put to refuse.
+    A body of more than ``most`` bytes, or none at all, is left for the put to refuse.
     """
     try:
         if not above <= memoryview(body).nbytes <= most:

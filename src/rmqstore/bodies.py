@@ -1,4 +1,4 @@
-"""Bodies deflated, and inflated within a limit.
+"""Compression of bodies, and decompression within a limit.
 
 A decompressor gives its output in pieces, so that a body too large is refused before it takes
 memory: no more than a piece beyond the limit is ever made, of ZSTD a quarter of the limit.
@@ -36,31 +36,21 @@ _LEVEL = 5  # as a Java client's
 
 
 class Deflated(bytes):
-    """A body that :func:`deflate` made already, in another thread."""
+    """A body that :func:`deflate` has compressed, in another thread."""
 
     __slots__ = ()
 
 
 def deflate(body: Buffer) -> Deflated:
-    """Return a body as a Java client stores it: as a zlib stream, also where that is longer.
+    """Return the zlib stream that a Java client stores for a body, even where it is longer.
 
-    Parameters
-    ----------
-    body : bytes-like
-
-    Returns
-    -------
-    Deflated
-
-    Notes
-    -----
     Source: ``common/UtilAll.java compress``.
     """
     return Deflated(zlib.compress(body, _LEVEL))
 
 
 class _Frame(Protocol):
-    """What decompresses one frame: an object of lz4.frame, of compression.zstd, or ours."""
+    """Decompressor of one frame: an object of lz4.frame, of compression.zstd, or ours."""
 
     @property
     def eof(self) -> bool: ...
@@ -72,24 +62,11 @@ class _Frame(Protocol):
 
 
 def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
-    """Return the body of a record whose SYSFLAG says that it is compressed.
+    """Return the body of a record whose SYSFLAG marks it as compressed, of ``limit`` bytes at most.
 
-    Parameters
-    ----------
-    stored : bytes
-        The body as stored. An empty one is no stream, as in RocketMQ.
-    sys_flag : int
-        SYSFLAG of the record; bits 8 to 10 are RocketMQ 5's kind of compression.
-    limit : int
-        Bytes that the body may take.
-
-    Raises
-    ------
-    StoreCorruptError
-        The bytes are not a valid stream, inflate to more than ``limit``, or are compressed in an
-        unknown way.
-    StoreError
-        The kind of compression needs a package that is not installed.
+    An empty one is no stream, as in RocketMQ; bits 8 to 10 of SYSFLAG are RocketMQ 5's kind of
+    compression. Invalid or longer streams and unknown kinds raise ``StoreCorruptError``, a kind
+    whose package is not installed ``StoreError``.
     """
     body, is_whole = inflate_start(stored, sys_flag, limit)
     if not is_whole:
@@ -101,19 +78,10 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
 
 
 def inflate_start(stored: bytes, sys_flag: int, most: int) -> tuple[bytes, bool]:
-    """Return the begin of a compressed body, and whether that is all of it.
+    """Return the start of a compressed body, and whether that is all of it.
 
-    Parameters
-    ----------
-    stored, sys_flag
-        As :func:`inflate` has them.
-    most : int
-        Bytes wanted; no more than a piece beyond them is made.
-
-    Raises
-    ------
-    StoreCorruptError, StoreError
-        As :func:`inflate` raises them; what follows the begin is not looked at.
+    No more than a piece beyond ``most`` bytes is made. Errors are those of :func:`inflate`; bytes
+    behind the start are not examined.
     """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if not stored:
@@ -154,7 +122,7 @@ def _inflate_zlib(stored: bytes, most: int) -> tuple[bytes, bool]:
 
 
 def _inflate_frames(frame_type: Any, stored: bytes, most: int) -> tuple[bytes, bool]:
-    """Return the begin of what one or more frames hold, one after the other."""
+    """Return the start of the contents of one or more consecutive frames."""
     pieces: list[bytes] = []
     length = at = 0
     data: bytes | None = b""
@@ -177,7 +145,7 @@ def _inflate_frames(frame_type: Any, stored: bytes, most: int) -> tuple[bytes, b
 
 
 def _zstd(limit: int) -> tuple[Any, type[Exception]]:
-    """Return what makes a decompressor of one frame, and its error."""
+    """Return the factory of single-frame decompressors, and their error."""
     if sys.version_info >= (3, 14):  # has its own, unless it was built without
         try:
             from compression import zstd
@@ -191,7 +159,7 @@ def _zstd(limit: int) -> tuple[Any, type[Exception]]:
     together = max(_ZSTD_INPUT_BYTES, min(limit >> 17, _ZSTD_INPUT_MOST))
 
     class InSmallParts:
-        """A decompressor of the package, which cannot limit its output, fed a little at a time."""
+        """A package's decompressor that cannot limit its output, fed a little at a time."""
 
         def __init__(self) -> None:
             self._frame = zstandard.ZstdDecompressor().decompressobj()

@@ -1,6 +1,6 @@
-"""What a message must have to pass a filter, as far as an expression tells it.
+"""Bounds that a filter expression sets for the columns of a message.
 
-The filter itself is Arrow's to apply; what is not understood allows every message.
+Arrow applies the filter itself; a part that is not understood allows every message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Bounds", "Range", "Texts", "bounds_of", "is_never", "range_of", "tex
 
 Texts = frozenset[str]
 Range = tuple[int, int]  # both inclusive
-Bounds = Mapping[str, Texts | Range]  # by column: what a message that passes must have
+Bounds = Mapping[str, Texts | Range]  # by column, of a message that passes
 
 _NEVER: Bounds = {"topic": frozenset()}
 _TEXTS = ("topic", "tags", "uniq_key")
@@ -42,17 +42,10 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 def bounds_of(expression: Any) -> Bounds:
-    """Return what each message that passes a filter must have.
+    """Return the bounds that each message passing a filter is within.
 
-    Parameters
-    ----------
-    expression : pyarrow.compute.Expression
-
-    Returns
-    -------
-    mapping of str to frozenset of str, or to (int, int)
-        By column the texts it may have, or the least and the greatest number; times are in ms. A
-        column that is not named may have anything. An empty set or range: no message passes.
+    By column the texts it may have, or the least and the greatest number; times are in ms. A
+    column that is not named may have anything. An empty set or range: no message passes.
     """
     try:
         node = tree_of(expression)
@@ -113,7 +106,7 @@ def _either(left: Bounds, right: Bounds) -> Bounds:
 
 
 def is_never(bounds: Bounds) -> bool:
-    """Whether nothing can have all of it."""
+    """Whether no message is within the bounds."""
     return any(
         not bound if isinstance(bound, frozenset) else bound[0] > bound[1]
         for bound in bounds.values()
@@ -169,9 +162,9 @@ def _is_in(column: Field, options: Any) -> Bounds:
 
 
 def _text(scalar: Any) -> str | None:
-    """Return a text that is stored just so, if it is one.
+    """Return a scalar's text if only that text is stored so; an empty one is not searched for.
 
-    U+FFFD may stand for bytes that are not UTF-8, and nothing is looked for by no text.
+    U+FFFD may stand for bytes that are not UTF-8.
     """
     if not scalar.is_valid:
         return None
@@ -180,7 +173,7 @@ def _text(scalar: Any) -> str | None:
 
 
 def _number(scalar: Any, *, is_time: bool) -> Range | None:
-    """Return the greatest integer at or below and the least at or above, in ms if it is a time."""
+    """Return the greatest integer at or below and the least at or above, in ms for a time."""
     kind = scalar.type
     if not scalar.is_valid:
         return None

@@ -1,4 +1,4 @@
-"""What is closed at the end of ``with``."""
+"""Base of classes that ``with`` closes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Closing"]
 
 
 class Closing:
-    """Gives a class that has ``close`` the methods of ``with``."""
+    """The methods of ``with`` for a class that has ``close``."""
 
     def close(self) -> None:
         """Close it; closing again does nothing."""

@@ -37,12 +37,12 @@ __all__ = ["RmqStoreWarning", "StoreConfig"]
 _HOURS = r"\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?"
 _LEVELS = r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd])*"
 _INDEX_HEADER_BYTES, _SLOT_BYTES, _ENTRY_BYTES = 40, 4, 20
-# What a broker does, and a program of its own only where it is told to.
+# Defaults of a broker; for an embedded store they are opt-in.
 _BROKER_DEFAULTS = {"file_reserved_time": 72}
 
 
 class RmqStoreWarning(UserWarning):
-    """Something that is very likely a mistake, but that can be worked with."""
+    """A very likely mistake that can be worked with."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     ``DefaultSize(...)``, which reads as the number, and makes another
     configuration.  ``max_hash_slot_num`` and ``max_index_num`` do so together.
 
-    Nothing is deleted unless told: ``file_reserved_time`` is ``None`` by
+    Nothing is deleted by default: ``file_reserved_time`` is ``None`` by
     default, which means forever, and ``clean_file_forcibly_enable``, which
     deletes messages that are not as old, is off, where 4.9.3 has 72 hours and
     on.  :meth:`from_file` has the 72 hours of 4.9.3.

@@ -43,7 +43,7 @@ _HOST = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
 class DefaultSize(int):
-    """A file size that nobody set: 4.9.3's default, which gives way to that of a store's files.
+    """A file size that is not set: 4.9.3's default, which gives way to that of a store's files.
 
     Equal to the same number, but makes a configuration unequal to one with that number.
     """
@@ -105,7 +105,7 @@ class Spec:
     refused: str = ""
 
     def __post_init__(self) -> None:
-        """Check that at most one of the three says what becomes of the field."""
+        """Check that the field has at most one of ``acts``, ``no_meaning`` and ``refused``."""
         if self.acts + bool(self.no_meaning) + bool(self.refused) > 1:
             raise ValueError(f"{self.java} acts, has no meaning or is refused: only one of them")
 
@@ -131,7 +131,7 @@ def integer(java: str, default: int | None, low: int, high: int = INT_MAX, **mor
 
 
 def file_size(java: str, default: int, low: int, high: int = INT_MAX, *, unit: str) -> Any:
-    """Return a dataclass field for a size that the files of a store decide where nobody set it."""
+    """Return a dataclass field for a file size, by default that of a store's files."""
     return _field(DefaultSize(default), Spec(java, int, low=low, high=high, acts=True, unit=unit))
 
 
@@ -146,7 +146,7 @@ def choice(java: str, *choices: str, **more: Any) -> Any:
 
 
 def function(form_name: str) -> Any:
-    """Return a dataclass field for a function of the program's own, by default ``None``."""
+    """Return a dataclass field for a function of the program, by default ``None``."""
     spec = Spec("", FunctionType, form_name=form_name, optional=True, acts=True, ours=True)
     return _field(None, spec)
 
@@ -170,8 +170,8 @@ def specs_of(cls: type) -> Mapping[str, Spec]:
 def describe(cls: type, specs: Mapping[str, Spec]) -> None:
     """Write the fields of a dataclass into its docstring, and give it a short signature.
 
-    ``{fields}`` is replaced by those that act, ``{meaningless}`` by those that have no meaning and
-    ``{refused}`` by those that are refused, both with the reason, ``{others}`` by the others.
+    ``{fields}`` is replaced by the fields that act, ``{meaningless}`` and ``{refused}`` by those
+    without a meaning and those refused, with the reason, ``{others}`` by the others.
     """
     acting: list[str] = []
     meaningless: list[str] = []
@@ -197,7 +197,7 @@ def describe(cls: type, specs: Mapping[str, Spec]) -> None:
 
 
 def _described(name: str, default: object, spec: Spec) -> list[str]:
-    """Return the lines that a docstring has of a field: its values, then RocketMQ's name."""
+    """Return a field's lines of the docstring: its values, then RocketMQ's name."""
     kind = spec.kind.__name__ + (" or None" if spec.optional else "")
     about = f"{spec.java or 'no key'}, not of RocketMQ's store" if spec.ours else spec.java
     values = repr(default)
@@ -222,15 +222,7 @@ def _described(name: str, default: object, spec: Spec) -> list[str]:
 
 
 def check_value(name: str, value: object, spec: Spec, default: object = None) -> None:
-    """Raise unless ``value`` is valid for the field, whose default is ``default``.
-
-    Raises
-    ------
-    TypeError
-        It has the wrong type.
-    ValueError
-        It is out of range, or refused; the message names field, value and range, or the reason.
-    """
+    """Raise ``TypeError`` or ``ValueError`` unless ``value`` is valid for the field."""
     if value is None and spec.optional:
         return
     if spec.kind is FunctionType and callable(value):
@@ -255,14 +247,14 @@ def check_value(name: str, value: object, spec: Spec, default: object = None) ->
 
 
 def _form_fails(value: str, form: str) -> bool:
-    """Tell whether ``value`` breaks its form, or has characters that no path or name may have."""
+    """Whether ``value`` breaks its form, or has characters that no path or name may have."""
     if form == "host":
         return not is_host(value)
     return "\0" in value or (bool(form) and re.fullmatch(form, value) is None)
 
 
 def is_host(value: str) -> bool:
-    """Tell whether ``value`` is ``ip:port`` or ``[v6]:port`` with a valid address and port."""
+    """Whether ``value`` is ``ip:port`` or ``[v6]:port`` with a valid address and port."""
     if _HOST.fullmatch(value) is None:
         return False
     import ipaddress
@@ -276,13 +268,7 @@ def is_host(value: str) -> bool:
 
 
 def parse_value(name: str, written: str, spec: Spec, default: object = None) -> int | bool | str:
-    """Return the value that ``written`` stands for in a properties file.
-
-    Raises
-    ------
-    ValueError
-        It is not a number, not a boolean, out of range, or refused.
-    """
+    """Return the value of ``written`` in a properties file; ``ValueError`` if it is not valid."""
     value: int | bool | str = written
     if spec.kind is int:
         if re.fullmatch(r"[+-]?[0-9]{1,19}", written) is None:

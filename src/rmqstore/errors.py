@@ -1,6 +1,6 @@
-"""Every exception of the package.
+"""Exceptions of the package.
 
-A message says what is wrong, where (path and offset) and which values disagree.  All of them
+A message names the fault, its place (path and offset) and the values that disagree.  All of them
 pickle.
 
 RocketMQ's store returns ``null`` or ``false``, or writes a log line.
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class StoreError(Exception):
-    """Root of everything that this package raises on its own."""
+    """Root of the package's own exceptions."""
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
@@ -189,7 +189,7 @@ class MessageNotFoundError(StoreError, LookupError):
 
 
 class MessagesRemovedError(StoreError):
-    """Messages that were yet to be read have been deleted by retention.
+    """Retention deleted messages before they were read.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
-"""A filter expression of pyarrow as a tree that can be looked at.
+"""Syntax tree of a pyarrow filter expression.
 
 pyarrow has no interface for that.  Its Substrait form is none: each level of ``and`` and ``or``
 doubles its size (10 comparisons in a row are 193 KB, 25 would be GBs), and it refuses implicit
 casts, which a comparison with a number of another width or a time of another unit has.  So an
 expression is pickled, which is public and which Arrow keeps readable: the pickle has an Arrow file
-with the calls and the names of fields as metadata, in order, and the literals as columns.  What is
-not as it should be there gives None, and no message is left out then.
+with the calls and the names of fields as metadata, in order, and the literals as columns.
+Anything unexpected there gives None, and no message is left out then.
 
 Source: Apache Arrow, ``cpp/src/arrow/compute/expression.cc`` Serialize.
 """
@@ -24,7 +24,7 @@ __all__ = ["Call", "Field", "Literal", "Node", "fields_of", "tree_of"]
 
 @dataclass
 class Call:
-    """A function and what it is called with."""
+    """A function call: name and arguments."""
 
     name: str
     arguments: list[Node] = field(default_factory=list)
@@ -50,7 +50,7 @@ Node = Call | Field | Literal
 
 
 def _steps(expression: Any) -> tuple[list[tuple[str, str]], pa.RecordBatch] | None:
-    """Return the calls and names in order, and the literals; None where it is not to be read."""
+    """Return the calls and names in order, and the literals; None where it cannot be read."""
     try:
         _, (buffer,) = expression.__reduce__()
         with pa.ipc.open_file(buffer) as reader:
@@ -61,17 +61,7 @@ def _steps(expression: Any) -> tuple[list[tuple[str, str]], pa.RecordBatch] | No
 
 
 def fields_of(expression: Any) -> frozenset[str] | None:
-    """Return the names of the columns that an expression refers to.
-
-    Parameters
-    ----------
-    expression : pyarrow.compute.Expression
-
-    Returns
-    -------
-    frozenset of str, or None
-        None where the expression cannot be read.
-    """
+    """Return the names of the columns in an expression; None where it cannot be read."""
     steps = _steps(expression)
     if steps is None:
         return None
@@ -79,17 +69,7 @@ def fields_of(expression: Any) -> frozenset[str] | None:
 
 
 def tree_of(expression: Any) -> Node | None:
-    """Return an expression as a tree.
-
-    Parameters
-    ----------
-    expression : pyarrow.compute.Expression
-
-    Returns
-    -------
-    Call, Field or Literal, or None
-        None where it is not to be read.
-    """
+    """Return an expression as a tree; None where it cannot be read."""
     steps = _steps(expression)
     try:
         return None if steps is None else _tree(*steps)

@@ -25,13 +25,13 @@ _JAVA = _KEYS | {name: specs_of(StoreConfig)[name].java for name in _PATHS}
 
 
 def sizes_left_open(config: StoreConfig) -> frozenset[str]:
-    """Return the fields of sizes that a configuration leaves to the files of a store."""
+    """Return the size fields that a configuration leaves to the files of a store."""
     unset = {name for name in _KEYS if isinstance(getattr(config, name), DefaultSize)}
     return frozenset(unset if unset.issuperset(_INDEX) else unset.difference(_INDEX))
 
 
 def with_sizes_of(config: StoreConfig, in_force: StoreConfig) -> StoreConfig:
-    """Return a configuration with the sizes that it leaves open as another has them."""
+    """Return a configuration with its open sizes set as in another."""
     return config.replace(**{name: getattr(in_force, name) for name in sizes_left_open(config)})
 
 
@@ -40,14 +40,7 @@ def size_notes(
 ) -> list[str]:
     """Return notes on sizes that the files contradict, and on sizes that no file shows.
 
-    Parameters
-    ----------
-    config, in_force : StoreConfig
-        As the store was opened, and with the sizes in force.
-    found : mapping
-        Of ``Engine._recovery``.
-    left_open : collection of str
-        Fields of sizes that the configuration leaves to the files.
+    ``in_force`` has the sizes of the opened store, ``found`` is ``Engine._recovery``'s.
     """
     notes = [
         f"{name} is {getattr(config, name)}, and the files have {getattr(in_force, name)}: "
@@ -72,5 +65,5 @@ def size_notes(
 
 
 def java_keys(text: str) -> str:
-    """Return a text with the names of file sizes and log paths as a ``broker.conf`` has them."""
+    """Return a text with file sizes and log paths named as in a ``broker.conf``."""
     return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: _JAVA.get(found[0], found[0]), text)

@@ -1,7 +1,7 @@
 """Filters of messages: tag expressions, and RocketMQ's SQL92 over properties.
 
 ``get``, ``scan`` and what stands on them take both by the names ``tags`` and ``sql``; a message
-has to pass both. Here they are checked, and asked of one message.
+has to pass both. Here they are checked, and applied to one message.
 
 Source: ``common/filter/FilterAPI.java``, ``broker/filter/ExpressionMessageFilter.java``.
 """

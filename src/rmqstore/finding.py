@@ -23,7 +23,7 @@ __all__ = ["FindingEngine"]
 
 
 class FindingEngine(_core.Engine):
-    """A store whose messages are found by id and by key; a base of ``MessageStore``."""
+    """Lookups by id and by key; a base of ``MessageStore``."""
 
     def _queues_of_topics(self) -> dict[str, list[int]]:
         """Return the ids of the queues that have files by topic, in the order of the names."""

@@ -1,7 +1,7 @@
-"""Text that others wrote, as lines of a log, errors and terminals may have it.
+"""Foreign text, made printable for logs, errors and terminals.
 
-Names, ids, remarks and paths come from clients, messages and whoever types a command. Whatever is
-in them, a line stays one line, a terminal obeys nothing, and it has an end.
+Names, ids, remarks and paths come from clients, messages and users. A line stays one line of
+bounded length, and a terminal obeys nothing in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def foreign(text: str, most: int = MOST) -> str:
 
 
 def cut(text: str, most: int = MOST) -> str:
-    """Return the text; of a long one begin and end, with its length between them."""
+    """Return the text; a long one as its start and end, with its length between them."""
     if len(text) <= most:
         return text
     head = most - most // 3
@@ -26,14 +26,14 @@ def cut(text: str, most: int = MOST) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with escapes for controls, marks of direction, halves of surrogate pairs."""
+    """Return the text with controls, direction marks and lone surrogates escaped."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else _escape(one) for one in text)
 
 
 def _escape(char: str) -> str:
-    """Return an escape for a character that cannot be shown."""
+    """Return an escape for an unprintable character."""
     if char in _MARKS:
         return _MARKS[char]
     code = ord(char)

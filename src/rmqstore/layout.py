@@ -1,4 +1,4 @@
-"""Where the files of a store's log lie: in its own directory, or where the configuration says.
+"""Directories of a store's log: its own, or the configuration's.
 
 Source: ``store/MultiPathMappedFileQueue.java``, ``store/CommitLog.java``,
 ``store/config/MessageStoreConfig.java``, ``store/dledger/DLedgerCommitLog.java``.
@@ -37,7 +37,7 @@ __all__ = [
 _SPLITTER = ","
 _OTHER_SPLITTERS = (":", ";")  # of other programs
 _MOST_PATHS = 64
-# Where a store is looked for that may have been meant.
+# Subdirectories to search for the store that may be meant.
 _LEVELS = 3
 _DIRECTORIES_LOOKED_AT = 256
 _STORES_SHOWN = 3
@@ -70,21 +70,8 @@ class LogPath(NamedTuple):
 def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
     """Return the directories of a store's log, in the order in which they take new files.
 
-    Parameters
-    ----------
-    root : str
-        The store's directory, absolute.
-    config : StoreConfig or None
-
-    Returns
-    -------
-    list of LogPath or None
-        ``None``: ``commitlog`` in the store's directory, and nothing else.
-
-    Raises
-    ------
-    LogPathsError
-        The configuration contradicts itself, or is of a store in another directory.
+    ``None``: ``commitlog`` in the store's directory alone. Raises ``LogPathsError`` where the
+    configuration contradicts itself, or is of a store in another directory.
     """
     if config is None or (
         config.store_path_commit_log is None and config.read_only_commit_log_store_paths is None
@@ -133,9 +120,9 @@ def _split(name: str, value: str | None, default: str) -> list[str]:
 
 
 def _moved(root: str, config: StoreConfig, path: str) -> str:
-    """Return a path of the configuration as it is for this store.
+    """Return a path of the configuration, moved to this store.
 
-    What lies in the store's directory moves with it, as a copy of a store is opened with the
+    Paths in the store's directory move with it, as a copy of a store is opened with the
     configuration that it was written with.
     """
     if config.store_path_root_dir is None:
@@ -165,32 +152,21 @@ def elsewhere(root: str, config: StoreConfig | None) -> str | None:
 
 
 def log_directories(root: str, config: StoreConfig | None) -> list[Path]:
-    """Return the directories that a store's log lies in."""
+    """Return the directories of a store's log."""
     found = log_paths(root, config)
     return [Path(root, paths.COMMIT_LOG)] if found is None else [Path(one.path) for one in found]
 
 
 def log_file(root: str, config: StoreConfig | None, start: int) -> Path:
-    """Return the path of the log's file that begins at ``start``.
-
-    If no directory has it, where it would be first.
-    """
+    """Return the path of the log file that begins at ``start``, or where it would be first."""
     every = [one / paths.offset_file_name(start) for one in log_directories(root, config)]
     return next((one for one in every if one.exists()), every[0])
 
 
 def find_log(root: str, config: StoreConfig | None) -> None:
-    """Raise unless there is a log to open.
+    """Raise ``StoreNotFoundError`` without a log to open; refuse a store of DLedger.
 
     Queues without a log are left to the core, which refuses to write to them.
-
-    Raises
-    ------
-    StoreNotFoundError
-        Its directory is missing, or there is no file of it and no queue; also a
-        ``FileNotFoundError``.
-    IncompatibleStoreError
-        The store is one of DLedger.
     """
     _refuse_dledger(root)
     directories = log_directories(root, config)
@@ -212,7 +188,7 @@ def find_log(root: str, config: StoreConfig | None) -> None:
 
 
 def _why_none(root: str) -> str:
-    """Return why a path is that of no store, and what may be meant."""
+    """Return why there is no store at a path, and which may be meant."""
     try:
         is_directory = stat.S_ISDIR(os.stat(root).st_mode)  # noqa: PTH116 - not False on any error
     except (FileNotFoundError, NotADirectoryError):
@@ -229,18 +205,7 @@ def _why_none(root: str) -> str:
 
 
 def stores_near(path: str) -> list[str]:
-    """Return the store that a path lies in, else the first few below it.
-
-    Parameters
-    ----------
-    path : str
-        A directory or a file; neither is a store itself.
-
-    Returns
-    -------
-    list of str
-        Absolute paths, as near as possible; empty where a short search finds none.
-    """
+    """Return the absolute path of the store around a path, else of the first few below it."""
     path = os.path.abspath(path)  # noqa: PTH100
     for parent in list(Path(path).parents)[:_LEVELS]:
         if _is_store(parent):
@@ -257,17 +222,9 @@ def stores_near(path: str) -> list[str]:
 
 
 def store_around(path: str | os.PathLike[str]) -> str | None:
-    """Return the store that a path lies in, in one of the store's own directories.
+    """Return the store in one of whose own directories a path lies, if any.
 
-    Parameters
-    ----------
-    path : path-like
-        It need not be there.
-
-    Returns
-    -------
-    str or None
-        The store's directory; ``None`` for other directories, also those beside a store's own.
+    The path need not exist. ``None`` for other directories, also those beside a store's own.
     """
     for inner in _ways_up(path):
         if inner.name in paths.STORE_ENTRIES and _belongs(inner):
@@ -286,18 +243,10 @@ def _belongs(entry: Path) -> bool:
 
 
 def surroundings(path: str | os.PathLike[str]) -> str | None:
-    """Return what a new store must not lie in and would, as a text for errors.
+    """Return the store or log directory that a new store would lie in, as a text for errors.
 
-    Parameters
-    ----------
-    path : path-like
-        It need not be there.
-
-    Returns
-    -------
-    str or None
-        The store of :func:`store_around`, or else the directory of a log or a queue, whose store
-        may be anywhere: the log of one with ``store_path_commit_log``, or the target of a link.
+    The store of :func:`store_around`, or else the directory of a log or a queue, whose store
+    may be anywhere: the log of one with ``store_path_commit_log``, or the target of a link.
     """
     if (around := store_around(path)) is not None:
         return f"the store {around}"
@@ -336,14 +285,9 @@ def _offset_file(directory: Path) -> str | None:
 
 
 def refuse_inside(path: str) -> None:
-    """Raise if a new store, or log, would be made inside a store, or among files of a log.
+    """Raise if a new store, or log, would lie inside a store, or among files of a log.
 
     Neither its owner nor a broker would open that one any more.
-
-    Raises
-    ------
-    IncompatibleStoreError
-        With the store's own directory.
     """
     if not _is_store(Path(path)) and (around := surroundings(path)) is not None:
         way = "open that one, or name" if around.startswith("the store ") else "name"
@@ -359,7 +303,7 @@ def refuse_inside(path: str) -> None:
 
 
 def _is_store(path: Path) -> bool:
-    """Tell whether a directory has a log that can be read."""
+    """Whether a directory has a log that can be read."""
     try:
         return _has_begun([path / paths.COMMIT_LOG])
     except OSError:
@@ -367,7 +311,7 @@ def _is_store(path: Path) -> bool:
 
 
 def _directories(path: Path) -> list[Path]:
-    """Return the directories in one, links left out; none if it cannot be read."""
+    """Return the subdirectories without links; none if they cannot be read."""
     try:
         with os.scandir(path) as entries:
             return [Path(one) for one in entries if one.is_dir(follow_symlinks=False)]
@@ -378,17 +322,8 @@ def _directories(path: Path) -> list[Path]:
 def prepare_log(root: str, config: StoreConfig | None) -> None:
     """Make the directories of a new store's log, and their names durable.
 
-    A directory that is missing while another one has files of the log is not made: it may be on a
-    disk that is not mounted, and the log would lack its files.
-
-    Raises
-    ------
-    StoreNotFoundError
-        A directory of a log that has files is missing.
-    IncompatibleStoreError
-        The store is one of DLedger; the log would lie in another store.
-    OSError
-        A directory cannot be made.
+    A directory that is missing while another one has files of the log is not made, and raises
+    ``StoreNotFoundError``: its disk may not be mounted, and the log would lack its files.
     """
     _refuse_dledger(root)
     found = log_paths(root, config)
@@ -411,7 +346,7 @@ def prepare_log(root: str, config: StoreConfig | None) -> None:
 
 
 def _has_begun(directories: Iterable[Path]) -> bool:
-    """Tell whether one of the directories has a file of the log."""
+    """Whether one of the directories has a file of the log."""
     return any(
         paths.parse_offset_file_name(name) is not None
         for one in directories

@@ -1,4 +1,4 @@
-"""Symbolic links in a store: followed everywhere, and named where they lead nowhere."""
+"""Symbolic links in a store: followed everywhere, reported where broken."""
 
 from __future__ import annotations
 
@@ -15,18 +15,7 @@ _NOWHERE = (errno.ENOENT, errno.ENOTDIR)
 
 
 def broken_link(path: str | os.PathLike[str]) -> str | None:
-    """Return which symbolic link on the way to ``path`` leads nowhere, as a text for errors.
-
-    Parameters
-    ----------
-    path : path-like
-        Absolute.
-
-    Returns
-    -------
-    str or None
-        ``None`` if there is no such link.
-    """
+    """Return the broken symbolic link on the way to ``path``, as a text for errors, if any."""
     whole = Path(path)
     for at in (*reversed(whole.parents), whole):
         try:
@@ -47,17 +36,8 @@ def broken_link(path: str | os.PathLike[str]) -> str | None:
 
 
 def broken_links(root: str, log: Iterable[Path]) -> list[str]:
-    """Return the links of a store that lead nowhere, a text for each.
+    """Return the broken links of a store and its log, a text for each.
 
-    Parameters
-    ----------
-    root : str
-        The store's directory.
-    log : iterable of Path
-        The directories of its log.
-
-    Notes
-    -----
     Links of queues come from the core, which lists them.
     """
     found = [*_within(Path(root), paths.STORE_ENTRIES.__contains__)]
@@ -69,12 +49,12 @@ def broken_links(root: str, log: Iterable[Path]) -> list[str]:
 
 
 def broken_files(directory: Path) -> Iterator[str]:
-    """Go through the broken links in place of files of a log or queue, as texts."""
+    """Iterate over the broken links in place of files of a log or queue, as texts."""
     return _within(directory, _is_log)
 
 
 def files_below(directory: Path) -> Iterator[Path]:
-    """Go through the regular files below a directory in the order of their names.
+    """Iterate over the regular files below a directory in the order of their names.
 
     Links to files and directories count as their targets; a link back above itself is left out. A
     directory that is not there, or goes meanwhile, has no files.
@@ -101,13 +81,7 @@ def _files_below(directory: Path, above: frozenset[tuple[int, int]]) -> Iterator
 
 
 def target_of(path: Path) -> Path:
-    """Return the target of a link, or the path itself if it is none.
-
-    Raises
-    ------
-    FileNotFoundError
-        It is a link that leads nowhere.
-    """
+    """Return the target of a link, else the path; ``FileNotFoundError`` for a broken link."""
     if not path.is_symlink():
         return path
     broken = broken_link(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
@@ -129,7 +103,7 @@ def _is_log(name: str) -> bool:
 
 
 def _within(directory: Path, matches: Callable[[str], bool]) -> Iterator[str]:
-    """Go through the broken links in a directory, of the names that match."""
+    """Iterate over the broken links in a directory whose names match."""
     try:
         with os.scandir(directory) as entries:
             links = sorted(entry.name for entry in entries if entry.is_symlink())

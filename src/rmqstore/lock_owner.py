@@ -1,7 +1,7 @@
-"""Which process has a store open for writing, as far as Linux tells; takes no lock.
+"""The process that has a store open for writing, found without taking a lock.
 
 An owner has two locks: on the first byte of ``lock``, as a broker has it, and on the directory,
-which stays where somebody removes ``lock``.
+which stays if ``lock`` is removed.
 
 Source: ``store/DefaultMessageStore.java start``, which locks the first byte of ``lock``.
 """
@@ -35,7 +35,7 @@ class LockOwner:
     Attributes
     ----------
     pid : int or None
-        ``None`` if the system does not tell: another user's, or in another container.
+        ``None`` if unknown: another user's, or in another container.
     command : str or None
         Its program and what that runs, such as ``java org.apache.rocketmq.broker.BrokerStartup``.
     """
@@ -51,23 +51,10 @@ class LockOwner:
 
 
 def lock_owner(path: str | os.PathLike[str]) -> LockOwner | None:
-    """Return which process has a store open for writing, ``None`` if there is none.
+    """Return the process that has a store open for writing, ``None`` if there is none.
 
-    Parameters
-    ----------
-    path : path-like
-        The store's directory.
-
-    Raises
-    ------
-    PermissionError
-        The lock file is not readable for this user, and the system lists no locks.
-    OSError
-        It cannot be read for another reason.
-
-    Notes
-    -----
-    If the lock file is not readable, the system's list of locks is searched for it.
+    If the lock file is not readable, the system's list of locks is searched for it;
+    ``PermissionError`` if there is none.
     """
     lock = Path(path, paths.LOCK)
     pid = _holder(lock, readable=False)

@@ -29,26 +29,7 @@ _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOP
 
 
 def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> MessageStore:
-    """Open a store with ``"a"``; an error names the process that has it open.
-
-    Parameters
-    ----------
-    path : str
-    config : StoreConfig or None
-    timeout : float
-        Seconds to wait for the lock.
-
-    Returns
-    -------
-    MessageStore
-
-    Raises
-    ------
-    StoreLockedError
-        It was open for writing elsewhere until the timeout.
-    StoreError, OSError
-        As :func:`rmqstore.open`.
-    """
+    """Open a store with ``"a"`` within ``timeout`` seconds; an error names its owner."""
     while True:
         before = _identity(path)
         try:
@@ -61,7 +42,7 @@ def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> M
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return the identity of a directory, whatever its name; None if there is none."""
+    """Return the identity of a directory, independent of its name; None if there is none."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -70,38 +51,15 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def is_owned(path: str) -> bool:
-    """Tell whether another process has a store open for writing.
+    """Whether another process has a store open for writing; takes no lock.
 
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    bool
-
-    Notes
-    -----
-    Queries the owner of the lock, without taking it.
     Source: ``store/DefaultMessageStore.java start``.
     """
     return lock_owner(path) is not None
 
 
 def wait_until_free(path: str, timeout: float) -> None:
-    """Return once no process has a store open for writing; takes no lock.
-
-    Parameters
-    ----------
-    path : str
-    timeout : float
-        Seconds to wait.
-
-    Raises
-    ------
-    StoreLockedError
-        It was open for writing elsewhere until the timeout.
-    """
+    """Wait up to ``timeout`` seconds until a store has no owner; takes no lock."""
     until = time.monotonic() + timeout
     while is_owned(path):
         _wait(path, timeout, until)
@@ -111,20 +69,7 @@ def wait_until_free(path: str, timeout: float) -> None:
 def locked(path: str, timeout: float) -> Iterator[None]:
     """Hold the locks of a store that is not opened; does nothing where there is no directory.
 
-    Parameters
-    ----------
-    path : str
-    timeout : float
-        Seconds to wait.
-
-    Yields
-    ------
-    None
-
-    Raises
-    ------
-    StoreLockedError
-        The store was open for writing elsewhere until the timeout.
+    ``StoreLockedError`` if the store is open for writing elsewhere for ``timeout`` seconds.
     """
     until = time.monotonic() + timeout
     with contextlib.ExitStack() as held:
@@ -174,7 +119,7 @@ def _unlock_directory(fd: int) -> None:
 
 @contextlib.contextmanager
 def _where_supported() -> Iterator[None]:
-    """Pass over the errors of a file system without locks on directories."""
+    """Ignore the errors of a file system without locks on directories."""
     try:
         yield
     except OSError as error:
@@ -193,7 +138,7 @@ def _wait(path: str, timeout: float, until: float) -> None:
 
 
 def _held(path: str, timeout: float) -> StoreLockedError:
-    """Return the error that a store is open elsewhere, naming the process if Linux does."""
+    """Return the error for a store that is open elsewhere, naming its owner if known."""
     found = [*lock_openers(Path(path, paths.LOCK)), *lock_openers(Path(path))]
     holders = [f"{pid} ({name})" for pid, name in dict.fromkeys(found)]
     by = f" by process {', '.join(holders)}" if holders else ""

@@ -18,15 +18,7 @@ NO_FILE = "<record>"
 
 
 def log_file(directories: tuple[str, ...] | None, offset: int) -> str:
-    """Return the path of the file that has a physical offset, by the names of the files.
-
-    Parameters
-    ----------
-    directories : tuple of str, or None
-        Directories of the log; None: there is no log.
-    offset : int
-        Physical offset in bytes.
-    """
+    """Return the path of the log file with a physical offset, by the names of the files."""
     if directories is None:
         return NO_FILE
     starts = {start: place for place in directories for start in _starts(Path(place))}
@@ -43,20 +35,10 @@ def _starts(directory: Path) -> list[int]:
 
 
 def damaged_log_files(directories: Iterable[Path], size: int, end: int) -> list[str]:
-    """Return what is wrong with the files of a log, a text for each, in the order of the log.
+    """Return the faults of a log's files, a text for each, in the order of the log.
 
-    Parameters
-    ----------
-    directories : iterable of Path
-        Those that the log lies in.
-    size : int
-        Of each of its files.
-    end : int
-        Where its records end: what lies behind may be missing, or not finished.
-
-    Notes
-    -----
-    Files in front of the first one have been removed, as far as anybody can tell.
+    ``size`` is each file's, ``end`` that of the records: files behind it may be missing, or not
+    finished. Files in front of the first one have been removed, as far as anybody can tell.
     """
     places = list(directories)
     if not (found := _damaged(places, size, end)):
@@ -94,7 +76,7 @@ def _damaged(directories: list[Path], size: int, end: int) -> list[str]:
 
 
 def _statuses(directories: list[Path]) -> Iterable[tuple[int, os.stat_result]]:
-    """Go through what has a file's name: where each begins, and what it is."""
+    """Iterate over entries named like log files: physical offset and status."""
     for directory in directories:
         try:
             paths = list(directory.iterdir())

@@ -1,4 +1,4 @@
-"""The figures of a store for Prometheus, under rocketmq-exporter's names where they mean the same.
+"""Prometheus metrics of a store, under rocketmq-exporter's names where they mean the same.
 
 It needs the extra ``metrics`` (prometheus-client).
 
@@ -49,7 +49,7 @@ _RATES = {
     "getTotalTps": "gettotal_tps",
     "getTransferedTps": "gettransfered_tps",
 }
-# The exporter's name of a figure: ours in stats(), what it is.
+# The exporter's name of a metric: ours in stats(), description.
 _RUNTIME_FIGURES = {
     "dispatch_behind_bytes": ("dispatch_behind_bytes", "bytes that dispatch is behind the log"),
     "put_message_size_total": ("putMessageSizeTotal", "bytes of the records put"),
@@ -101,7 +101,7 @@ def collector(
 
 
 def need_client() -> None:
-    """Raise ``ImportError``, which says what to do, where prometheus-client is not installed."""
+    """Raise ``ImportError``, with the remedy, where prometheus-client is not installed."""
     try:
         import prometheus_client  # noqa: F401
     except ImportError as error:
@@ -118,7 +118,7 @@ def runtime_labels(store: MessageStore, cluster: str, broker: str, boot: int) ->
 
 
 class StoreCollector:
-    """What prometheus-client asks for a store's figures; made by :func:`collector`."""
+    """Prometheus collector of a store; made by :func:`collector`."""
 
     def __init__(self, store: MessageStore, cluster: str, broker: str) -> None:
         self._store = weakref.ref(store)
@@ -126,11 +126,11 @@ class StoreCollector:
         self._broker = broker
 
     def describe(self) -> list[Metric]:
-        """Return nothing: that a collector is registered does not read the store."""
+        """Return nothing: registering a collector does not read the store."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures as they are now; nothing of a store that is closed.
+        """Yield the current metrics; none of a closed store.
 
         Yields
         ------
@@ -186,7 +186,7 @@ class StoreCollector:
             yield own
 
     def _topics(self, store: MessageStore) -> Iterator[Metric]:
-        """Yield the end of each topic, the sum of its queues', and of retries and dead letters."""
+        """Yield each topic's end, the sum of its queues', and those of retries and dead letters."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ("cluster", "broker", "topic")
@@ -208,11 +208,11 @@ class StoreCollector:
         yield from (plain, retry, dead)
 
     def _offsets(self, store: MessageStore) -> Offsets:
-        """Return where each group is in each queue that is counted."""
+        """Return the offset of each group in each queue that is counted."""
         return {names: dict(queues) for names, queues in store.offsets.items()}
 
     def _groups(self, store: MessageStore) -> Iterator[Metric]:
-        """Yield the progress of each group in each topic, and how far it is behind."""
+        """Yield the progress and the lag of each group in each topic."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ("cluster", "broker", "topic", "group")

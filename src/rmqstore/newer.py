@@ -1,10 +1,10 @@
-"""What RocketMQ 5 keeps in a store that 4.9.3 does not know: recognized, and named.
+"""Remains of RocketMQ 5 in a store, unknown to 4.9.3: recognized, and named.
 
-Nothing of it is read. A reader says so, as messages or queues may be missing from what it shows;
+Nothing of it is read. A reader reports it, as messages or queues may be missing from what it shows;
 a writer refuses the store, as it would leave these files behind what it writes.
 
-What a 5.x store leaves that is of no consequence is not named: ``abort.bak``, an empty
-``timerwheel``, ``compaction/position-checkpoint``.
+Harmless ones are not named: ``abort.bak``, an empty ``timerwheel``,
+``compaction/position-checkpoint``.
 
 Source: RocketMQ 5.3.3's ``store/config/StorePathConfigHelper.java``,
 ``store/queue/BatchConsumeQueue.java``, ``store/queue/RocksDBConsumeQueueStore.java``,
@@ -38,14 +38,14 @@ _NAMES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Newer:
-    """One thing of RocketMQ 5.
+    """A file or directory of RocketMQ 5.
 
     Attributes
     ----------
     place : str
-        File or directory below the store's root.
+        Below the store's root.
     what : str
-        What it is.
+        Its purpose.
     reading : str
         What a reader has without it; empty if it lacks nothing.
     has_topics : bool
@@ -64,18 +64,9 @@ class Newer:
 
 
 def find_newer(root: str) -> list[Newer]:
-    """Return what a store has of RocketMQ 5, in a fixed order; nothing is changed.
+    """Return the remains of RocketMQ 5 in a store, in a fixed order.
 
-    Parameters
-    ----------
-    root : str
-        The store's directory.
-
-    Returns
-    -------
-    list of Newer
-        Empty for a store of 4.9.3. What cannot be looked at counts as not there: reading it
-        fails where it is needed.
+    Unreadable ones count as missing: reading them fails where they are needed.
     """
     try:
         names = set(os.listdir(root))  # noqa: PTH208 - names alone
@@ -118,20 +109,7 @@ def find_newer(root: str) -> list[Newer]:
 
 
 def refuse_newer(root: str, found: list[Newer]) -> None:
-    """Refuse to write to a store that has anything of RocketMQ 5.
-
-    Parameters
-    ----------
-    root : str
-        The store's directory.
-    found : list of Newer
-        Of :func:`find_newer`.
-
-    Raises
-    ------
-    IncompatibleStoreError
-        What was found, and where.
-    """
+    """Raise ``IncompatibleStoreError`` for a store with any remains of RocketMQ 5."""
     if found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         raise IncompatibleStoreError(
@@ -172,7 +150,7 @@ def _shown(topics: list[str]) -> str:
 
 
 def _has_timer_unit(path: Path) -> bool:
-    """Tell whether a message was ever entered in a file of the timer's log."""
+    """Whether a message was ever entered in a file of the timer's log."""
     try:
         with open_regular(path) as file:
             return any(file.read(_TIMER_UNIT_BYTES))

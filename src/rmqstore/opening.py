@@ -46,8 +46,7 @@ def open(
     Parameters
     ----------
     path : path-like
-        Its directory: the one that holds ``commitlog``, or of which the configuration says where
-        its log lies.
+        Its directory, which holds ``commitlog`` unless the configuration names another one.
     mode : str, optional
         ``"r"`` reads only: it takes no lock, changes nothing on disk, and works on a copy, on a
         dead disk, or beside a live owner, whose new messages it sees. ``"r+"`` reads and writes
@@ -137,19 +136,11 @@ def open_store(
     infer_sizes: bool = False,
     from_file: bool = False,
 ) -> MessageStore:
-    """Open a store, with arguments that were checked.
+    """Open a store with checked arguments, as :func:`open` has them.
 
-    Parameters
-    ----------
-    root : str
-        Its directory, absolute.
-    mode, config, on_corruption, verify, timeout
-        As :func:`open` has them.
-    infer_sizes : bool, optional
-        Infer the file sizes from the files in spite of the configuration, whose other fields
-        hold; without a configuration they always are, and those that a broker.conf leaves out.
-    from_file : bool, optional
-        The configuration is a ``broker.conf``: errors name its keys.
+    ``root`` is absolute. ``infer_sizes``: infer the file sizes from the files in spite of the
+    configuration, whose other fields hold; without a configuration they always are, and those that
+    a broker.conf leaves out. ``from_file``: errors name the keys of a ``broker.conf``.
     """
     if config is not None and config.unsupported():
         log_warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
@@ -186,7 +177,7 @@ def open_store(
 
 
 def _with_owner(message: str, root: str) -> str:
-    """Return the message that a store is open elsewhere, with who has it, as far as Linux tells.
+    """Return the error text for a store that is open elsewhere, with its owner if known.
 
     A lock of an open file names no process; who has the file open and locked is seen in /proc.
     """

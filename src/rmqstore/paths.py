@@ -108,7 +108,7 @@ def is_stored_topic_name(name: str) -> bool:
 
 
 def is_group_name(name: str) -> bool:
-    """Tell whether ``name`` is that of a group: its retry topic has to be a topic's.
+    """Whether ``name`` is valid for a group: its retry topic has to be a topic's.
 
     So it is 1 to 120 of ``[%|a-zA-Z0-9_-]``.  The client takes up to 255, and a broker then stores
     records whose length of the topic does not fit.
@@ -117,12 +117,12 @@ def is_group_name(name: str) -> bool:
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic of the messages that a group is to try again."""
+    """Return the retry topic of a group."""
     return f"%RETRY%{group}"
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic of the messages that a group has given up."""
+    """Return the topic of a group's dead letters."""
     return f"%DLQ%{group}"
 
 
@@ -140,7 +140,7 @@ def parse_offset_file_name(name: str) -> int | None:
 
 
 def parse_queue_id(name: str) -> int | None:
-    """Return the queue id that a directory under a topic names, ``None`` if it names none."""
+    """Return the queue id of a directory under a topic, ``None`` if its name is none."""
     if _QUEUE_ID.fullmatch(name) is None:
         return None
     queue_id = int(name)

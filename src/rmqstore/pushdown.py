@@ -1,4 +1,4 @@
-"""Which messages a scan has to read for a filter: others cannot pass it."""
+"""Filter push-down: scans narrowed to the messages that may pass a filter."""
 
 from __future__ import annotations
 
@@ -26,23 +26,14 @@ __all__ = [
 
 _POSITIONS = {"topic", "queue_id", "queue_offset", "physical_offset", "uniq_key"}
 _LOOKUPS = 4096  # of keys by the index, at most
-_NO_TAG = re.compile(r"[ |]|&&")  # what no tag of a tag expression has
+_NO_TAG = re.compile(r"[ |]|&&")  # never in a tag of a tag expression
 _QUEUE_ID_MOST = 0x7FFFFFFF
 
 
 def narrowed(scan: Scan, bounds: Bounds) -> tuple[Scan, ...]:
     """Return scans that together give each message of ``scan`` within the bounds, once.
 
-    Parameters
-    ----------
-    scan : Scan
-    bounds : mapping
-        As :func:`bounds_of` returns them.
-
-    Returns
-    -------
-    tuple of Scan
-        In log order one after the other; they may give others as well.
+    In log order one after the other; they may give others as well.
     """
     topics = _wanted_topics(scan, bounds)
     low, high = range_of(bounds, "queue_id")
@@ -66,7 +57,7 @@ def narrowed(scan: Scan, bounds: Bounds) -> tuple[Scan, ...]:
 def _along_log(
     scan: Scan, topics: tuple[str, ...] | None, bounds: Bounds, extent: ScanExtent
 ) -> Scan:
-    """Along one queue if no record is outside of the queues, else along the log, or queues."""
+    """Narrow to one queue if no record is outside of the queues, else within the log or queues."""
     low, high = range_of(bounds, "queue_id")
     changes: dict[str, Any] = {}
     if low == high and 0 <= low <= _QUEUE_ID_MOST:
@@ -93,19 +84,7 @@ def _wanted_topics(scan: Scan, bounds: Bounds) -> tuple[str, ...] | None:
 
 
 def with_tags_and_times(scan: Scan, bounds: Bounds) -> Scan:
-    """Return a scan with the tags and store times that a message must have.
-
-    Parameters
-    ----------
-    scan : Scan
-    bounds : mapping
-        As :func:`bounds_of` returns them.
-
-    Returns
-    -------
-    Scan
-        The same one where the bounds leave nothing out.
-    """
+    """Return a scan narrowed by tags and store times, the same one if they exclude nothing."""
     changes: dict[str, Any] = {}
     low, high = range_of(bounds, "store_timestamp")
     if low > (INT64_MIN if scan.since is None else scan.since):
@@ -121,7 +100,7 @@ def with_tags_and_times(scan: Scan, bounds: Bounds) -> Scan:
 
 
 def _between(scan: Scan, low: int, high: int, first: int) -> Scan:
-    """With ``start`` and ``stop``; what is not asked for before the first is not missed."""
+    """Narrow to ``[low, high]``; a ``low`` up to ``first`` sets no start, so nothing is missed."""
     changes: dict[str, Any] = {}
     if low > max(scan.start or 0, first):
         changes["start"] = low
@@ -142,7 +121,7 @@ def _queue_range(scan: Scan, topic: str, queue_id: int, bounds: Bounds) -> Scan:
 def _by_keys(
     scan: Scan, topics: Iterable[str] | None, bounds: Bounds, extent: ScanExtent
 ) -> tuple[Scan, ...]:
-    """By the index as far as the log is in queues: what was rolled back is in neither."""
+    """Use the index as far as the log is in queues: rolled back records are in neither."""
     keys = texts_of(bounds, "uniq_key")
     first, queued, end = extent
     if keys is None or scan.keys or scan.queue_id is not None or queued <= first:

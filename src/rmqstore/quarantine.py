@@ -1,4 +1,4 @@
-"""What opening took out of the log, and how to restore it.
+"""Quarantine: bytes that recovery took out of the log, and their restoration.
 
 Each file in ``rmqstore-quarantine/`` holds bytes of one commit log file, named by their log offset
 and by the time in ms. They can be restored where a filler replaces them, or where the log ends
@@ -51,8 +51,8 @@ class SavedRange:
     records : int
         Good records in it.
     place : str
-        What the log has there now: ``"filler"``; ``"empty"``, where the log ends before or there;
-        ``"same"``, the same bytes; ``"written"``, other records; ``"gone"``, no file.
+        Contents of the log there now: ``"filler"``; ``"empty"``, where the log ends before or
+        there; ``"same"``, the same bytes; ``"written"``, other records; ``"gone"``, no file.
     restorable : bool
         It has good records, and they can be restored.
     """
@@ -68,7 +68,7 @@ class SavedRange:
 
 @dataclass
 class _Log:
-    """The commit log that saved bytes are compared with."""
+    """The commit log, to compare saved bytes with."""
 
     root: Path
     config: StoreConfig | None
@@ -97,47 +97,15 @@ class _Log:
 def saved_ranges(
     path: str | os.PathLike[str], *, config: StoreConfig | None = None
 ) -> list[SavedRange]:
-    """Return what a store's quarantine holds; nothing is changed.
-
-    Parameters
-    ----------
-    path : path-like
-        The store's directory.
-    config : StoreConfig, optional
-        As for :func:`rmqstore.open`.
-
-    Returns
-    -------
-    list of SavedRange
-        In the order of the log.
-
-    Raises
-    ------
-    StoreNotFoundError, OSError
-        As :func:`rmqstore.open`.
-    """
+    """Return the contents of a store's quarantine, in the order of the log."""
     return [found for found, _ in _walk(_log_of(path, config))]
 
 
 def restore(path: str | os.PathLike[str], *, config: StoreConfig | None = None) -> list[SavedRange]:
-    """Restore what can be into the log; queues and index are completed from it.
+    """Restore what the log has room for; queues and index are completed from it.
 
-    Parameters
-    ----------
-    path : path-like
-        The store's directory; no process may have it open for writing.
-    config : StoreConfig, optional
-        As for :func:`rmqstore.open`.
-
-    Returns
-    -------
-    list of SavedRange
-        Their state before; those with ``restorable`` are in the log now.
-
-    Raises
-    ------
-    StoreError, OSError
-        As :func:`rmqstore.open` with ``"r+"``.
+    No process may have the store open for writing. Returns the state before: ranges with
+    ``restorable`` are in the log now.
     """
     with opening.open(path, "r+", config=config):
         pass  # recovered and closed: the log now ends with its last record
@@ -192,7 +160,7 @@ def _walk(log: _Log) -> Iterator[tuple[SavedRange, list[Piece]]]:
 
 
 def _place(log: _Log, offset: int, data: bytes | mmap) -> str:
-    """Return what the log has at the offset that ``data`` comes from."""
+    """Return the ``place`` of ``data``: the log's present contents at its offset."""
     size = min(len(data), log.file_stop(offset) - offset)
     try:
         now = log.read(offset, size)
@@ -222,7 +190,7 @@ def _stop_of(log: _Log, offset: int, size: int, place: str, pieces: list[Piece])
 
 
 def _gaps_can_be_filled(log: _Log, offset: int, size: int, pieces: list[Piece]) -> bool:
-    """Tell whether each gap between good records has room for a filler."""
+    """Whether each gap between good records has room for a filler."""
     try:
         for start, stop in _gaps(offset, offset + size, pieces):
             if stop < log.file_stop(offset):

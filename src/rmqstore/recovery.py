@@ -1,4 +1,4 @@
-"""What opening found and did, from the core's figures to a :class:`Recovery` and log lines."""
+"""Results of opening: the core's figures as a :class:`Recovery` and log lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmqstore.warn import log_warning
 __all__ = ["describe_recovery", "describe_verification"]
 
 _UNITS_SHOWN = 8
-_FILES_SHOWN = 4  # of queues that lack some
+_FILES_SHOWN = 4  # of queues with missing files
 
 
 def describe_recovery(
@@ -30,25 +30,9 @@ def describe_recovery(
     broken_links: Sequence[str] = (),
     sizes: Sequence[str] = (),
 ) -> Recovery:
-    """Return what the core found as a ``Recovery``, and log what was damaged.
+    """Return the core's findings as a ``Recovery``, and log any damage.
 
-    Parameters
-    ----------
-    path : str
-        Directory of the store.
-    mode : {"r", "r+", "a"}
-    found : dict
-        Of ``Engine._recovery``.
-    was_closed : bool
-        Whether there was no ``abort`` before the store was opened.
-    newer : list of Newer
-        What the store has of RocketMQ 5.
-    damaged_files : sequence of str
-        What is wrong with files of the log.
-    broken_links : sequence of str
-        Symbolic links that lead nowhere.
-    sizes : sequence of str
-        Notes on file sizes.
+    ``found`` is ``Engine._recovery``'s; ``was_closed``: there was no ``abort`` before.
     """
     notes = [str(one) for one in newer if one.reading]
     for note in notes:
@@ -60,7 +44,7 @@ def describe_recovery(
         notes.append("a short last commit log file was given its full length")
     ranges = tuple(_range(path, mended) for mended in found["ranges"])
     for mended in ranges:
-        # Of the rest reading tells, or nothing is lost.
+        # Reading reports the others, or nothing is lost.
         if mended.kind in ("cut", "filled") or (mended.kind == "damaged" and not mended.named):
             log_warning("%s: %s", path, mended)
     for one in damaged_files:
@@ -117,16 +101,10 @@ def describe_verification(
     recovery: Recovery,
     verified: tuple[int, int, list[tuple[int, int]], list[tuple[str, list[int], int]]],
 ) -> Recovery:
-    """Return ``recovery`` with what ``verify="full"`` found, and log it.
+    """Return ``recovery`` with the findings of ``verify="full"``, and log them.
 
-    Parameters
-    ----------
-    path : str
-        Directory of the store.
-    recovery : Recovery
-    verified : tuple
-        Of ``Engine._verify``: records and units that were checked, ranges of the log that are no
-        good record, and by queue directory its wrong queue offsets and -errno or 0.
+    ``verified`` is ``Engine._verify``'s: records and units that were checked, ranges of the log
+    that are no good record, and by queue directory its wrong queue offsets and -errno or 0.
     """
     records, units, ranges, queues = verified
     notes = [f"bytes {start} to {stop} of the log are no good record" for start, stop in ranges]

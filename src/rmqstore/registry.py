@@ -1,4 +1,4 @@
-"""The topics of an open store from its files: ``topics.json``, and those deleted.
+"""Topics of an open store from its files: ``topics.json``, and deleted ones.
 
 Source: ``broker/topic/TopicConfigManager.java``.
 """
@@ -29,7 +29,7 @@ Change = Callable[[TopicConfig | None], TopicConfig | None]
 
 
 class _Batch:
-    """Entries that one write of ``topics.json`` makes durable together."""
+    """Entries made durable by one write of ``topics.json``."""
 
     def __init__(self) -> None:
         self.entries: dict[str, TopicConfig] = {}
@@ -41,15 +41,8 @@ class _Batch:
 class TopicRegistry:
     """``topics.json`` and our ``rmqstore-deleted.json``, each on the disk once it has changed.
 
-    Parameters
-    ----------
-    root : str
-        Directory of the store.
-    lenient : bool
-        Ignore a torn file: for read-only stores.
-    sync_failed : callable, optional
-        Called with the error of a failed sync; raises the caller's exception.  Without it, as for
-        read-only stores, the error itself is raised.
+    ``lenient``, for read-only stores: ignore a torn file. ``sync_failed`` is called with the error
+    of a failed sync, and raises the caller's exception; without it the error itself is raised.
 
     Attributes
     ----------
@@ -59,8 +52,7 @@ class TopicRegistry:
     lock : CallLock
         Held while an entry of either file is changed.
     watchers : list of callable
-        Called under the lock with a topic's name and its entry once it is there or has changed,
-        ``None`` for one that is gone.
+        Called under the lock with a topic's name and its new entry, ``None`` for a removed one.
     """
 
     def __init__(
@@ -130,10 +122,7 @@ class TopicRegistry:
     def put(self, entry: TopicConfig) -> None:
         """Enter a topic, or change its entry, at once; called with the lock held.
 
-        Raises
-        ------
-        PutError
-            The file cannot be written: nothing has changed.
+        ``PutError`` if the file cannot be written: nothing has changed.
         """
         name = entry.topic_name
         before = self.get(name)
@@ -146,7 +135,7 @@ class TopicRegistry:
         self._changed(name)
 
     def make(self, *entries: TopicConfig) -> None:
-        """Enter the topics that are not there; all are on the disk when this returns."""
+        """Enter missing topics; all are on the disk when this returns."""
         self.change({entry.topic_name: partial(_unless_there, entry) for entry in entries})
 
     def change(self, changes: Mapping[str, Change]) -> None:
@@ -156,16 +145,9 @@ class TopicRegistry:
         Until it is written an entry is not visible; if that fails it never is. Called without
         the lock.
 
-        Parameters
-        ----------
-        changes : dict of str to callable
-            By name of the topic: called under the lock with the entry that is there, or ``None``;
-            returns the new one, or ``None`` where nothing changes.
-
-        Raises
-        ------
-        PutError
-            The file cannot be written: nothing has changed.
+        ``changes``, by topic: called under the lock with the present entry, or ``None``; returns
+        the new one, or ``None`` for no change. ``PutError`` if the file cannot be written:
+        nothing has changed.
         """
         with self.lock:
             entries = {}
@@ -234,13 +216,13 @@ class TopicRegistry:
         ) from error
 
     def enter(self, entry: TopicConfig) -> None:
-        """Enter a topic that is not there; :meth:`save` is called later."""
+        """Enter a missing topic; :meth:`save` is called later."""
         if self._table.get(entry.topic_name) is None:
             self._table.put(entry)
             self._changed(entry.topic_name)
 
     def leave(self, names: Iterable[str]) -> None:
-        """Take topics without messages out that may not be there; :meth:`save` is called later."""
+        """Remove topics without messages, if present; :meth:`save` is called later."""
         with self.lock:
             for name in names:
                 self._forget_pending(name)
@@ -322,18 +304,12 @@ class TopicRegistry:
 
 
 def _unless_there(entry: TopicConfig, there: TopicConfig | None) -> TopicConfig | None:
-    """Return the entry for a topic that there is not."""
+    """Return the entry for a missing topic."""
     return entry if there is None else None
 
 
 def check_deleted_topics(root: str) -> None:
-    """Raise if the file of a store's deleted topics cannot be read.
-
-    Raises
-    ------
-    StoreCorruptError
-        What is wrong with it, and the way on.
-    """
+    """Raise ``StoreCorruptError`` if the file of deleted topics cannot be read."""
     ConfigFile(Path(root, paths.DELETED_TOPICS)).load(_deleted_topics)
 
 

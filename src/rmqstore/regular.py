@@ -25,16 +25,9 @@ def kind_of(mode: int) -> str:
 
 
 def not_regular(path: str | os.PathLike[str]) -> str | None:
-    """Return what stands where a file belongs, for errors; links are followed.
+    """Return the kind of a non-regular file, as ``"a FIFO, not a regular file"``, for errors.
 
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    str or None
-        ``"a FIFO, not a regular file"``; ``None`` for a regular file, or nothing.
+    Links are followed; ``None`` for a regular file, or nothing.
     """
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116
@@ -46,16 +39,7 @@ def not_regular(path: str | os.PathLike[str]) -> str | None:
 def open_regular(path: str | os.PathLike[str], *, write: bool = False) -> BinaryIO:
     """Open a regular file to read it, with ``write`` also to change it.
 
-    Parameters
-    ----------
-    path : path-like
-        Links are followed.
-    write : bool
-
-    Raises
-    ------
-    OSError
-        With the path; ``EINVAL`` for what is no regular file.
+    Links are followed; other kinds raise an ``OSError`` with ``EINVAL``.
     """
     flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags)

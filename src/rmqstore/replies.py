@@ -1,4 +1,4 @@
-"""Requests and their replies: what a client's request-reply writes beside a message's body.
+"""Request-reply properties, which clients write beside a message's body.
 
 A request is a message of any topic; its reply goes to ``<cluster>_REPLY_TOPIC``, from where the
 broker pushes it to the client that asked.
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a message says of the request that it is, or that it answers.
+    """A message's part in a request and its reply.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Exchange:
 
 
 def is_reply_topic(topic: str) -> bool:
-    """Tell whether replies go to a topic."""
+    """Whether replies go to a topic."""
     return topic.endswith(_REPLY_TOPIC) and topic != _REPLY_TOPIC
 
 
@@ -68,7 +68,7 @@ def exchange_of(message: Message) -> Exchange | None:
     Returns
     -------
     Exchange or None
-        None if it has no ``CORRELATION_ID``. A number that is none is None.
+        None if it has no ``CORRELATION_ID``. An invalid number is None.
 
     Raises
     ------

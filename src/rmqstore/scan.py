@@ -355,7 +355,7 @@ class Scan:
 
 
 class ScanningEngine(_core.Engine):
-    """A store that can be scanned; the base of ``MessageStore``."""
+    """Scans of a store; a base of ``MessageStore``."""
 
     def _scan_pass_end(self) -> int:
         """Return where the log ends now."""
@@ -439,7 +439,7 @@ class ScanningEngine(_core.Engine):
 
 
 def _pyarrow() -> Any:
-    """Return pyarrow, or raise an error that says how to install it."""
+    """Return pyarrow, or raise an error with the remedy."""
     try:
         import pyarrow
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The store as a user has it: open, topics and queues as mappings, find.
+"""``MessageStore``: opening, topics and queues as mappings, lookups.
 
 The writing methods, ``get``, ``at`` and ``query`` are the core's own, inherited.
 
@@ -89,7 +89,7 @@ class MessageStore(
     recovery : Recovery
         What opening found and did.
     topics : mapping of str to Topic
-        Those of ``topics.json``, and those that have queue directories.
+        Of ``topics.json``, and of queue directories.
 
     Notes
     -----
@@ -165,7 +165,7 @@ class MessageStore(
         raise error  # not reached: _check_writable raises
 
     def _finish_opening(self, chosen: StoreConfig, left_open: Collection[str]) -> None:
-        """Set the Python side of the store: topics, sizes, what recovery did."""
+        """Set up the Python side of the store: topics, sizes, results of recovery."""
         if self.mode != "r" and not _core.planted("a4"):
             self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
@@ -192,7 +192,7 @@ class MessageStore(
         )
 
     def _broken_queues(self, found: list[str]) -> Iterator[str]:
-        """Go through the links that lead nowhere and stand for a topic, a queue or its files."""
+        """Iterate over the broken links in place of a topic, a queue or its files."""
         for one in found:
             path = Path(self.path, one)
             if path.is_dir():
@@ -201,7 +201,7 @@ class MessageStore(
                 yield broken_link(path) or f"{one} was a link that led nowhere"
 
     def _damaged_files(self, chosen: StoreConfig, end: int) -> list[str]:
-        """Return what is wrong with files of the log; a writing mode refuses or mends them."""
+        """Return the faults of log files; a writing mode refuses or mends them."""
         if self.mode != "r":
             return []
         size = self._in_force.mapped_file_size_commit_log
@@ -249,13 +249,13 @@ class MessageStore(
             raise self._no_topic(topic, topics) from None
 
     def _no_topic(self, name: str, topics: Iterable[str]) -> TopicNotFoundError:
-        """Return the error for a topic that there is not; it names those that may be meant."""
+        """Return the error for a missing topic; it names the nearest."""
         near = did_you_mean(name, topics) if isinstance(name, str) else ""
         hint = f"; {near}" if near else ""
         return TopicNotFoundError(f"{self.path}: no topic {name!r}{hint}")
 
     def __contains__(self, topic: object) -> bool:
-        """Tell whether the topic exists."""
+        """Whether the topic exists."""
         return topic in self.topics
 
     def __iter__(self) -> Iterator[str]:
@@ -353,8 +353,8 @@ class MessageStore(
     def _topic_changed(self, name: str, entry: TopicConfig | None) -> None:
         """Pass a topic's new or changed entry to the core.
 
-        A put to a known topic does not check its name, so that a topic which no client may name
-        gets no queues to write.
+        A put to a known topic does not check its name: one that no client may name gets no queues
+        to write.
         """
         if entry is not None and not self.closed and paths.is_stored_topic_name(name):
             self._set_topic(name, entry.write_queue_nums if paths.is_topic_name(name) else 0)
@@ -440,7 +440,7 @@ def topic_entry(name: str, queue_nums: int, *, order: bool = False, perm: int = 
     perm = integer_within("perm", perm, 0, 15)
     if not isinstance(name, str):
         raise wrong_type("name", "str", name)
-    name = str.__str__(name)  # what is kept runs no code of a subclass
+    name = str.__str__(name)  # the kept name runs no code of a subclass
     if not paths.is_topic_name(name):
         raise MessageIllegalError(
             f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",

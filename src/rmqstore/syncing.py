@@ -14,13 +14,7 @@ class SyncError(OSError):
 
 
 def sync_file(descriptor: int, path: str | os.PathLike[str]) -> None:
-    """Force an open file's bytes, or the names in a directory, to the disk.
-
-    Raises
-    ------
-    SyncError
-        With the path.
-    """
+    """Force an open file's bytes, or a directory's names, to the disk; ``SyncError`` if not."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -28,14 +22,9 @@ def sync_file(descriptor: int, path: str | os.PathLike[str]) -> None:
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file's bytes, or the names in a directory, to the disk.
+    """Force a file's bytes, or a directory's names, to the disk; ``SyncError`` if not.
 
-    Raises
-    ------
-    SyncError
-        With the path.
-    OSError
-        It cannot be opened: no sync was attempted.
+    Any other ``OSError``: it cannot be opened, and no sync was attempted.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -47,17 +36,8 @@ def sync_path(path: str | os.PathLike[str]) -> None:
 def make_directories(path: str | os.PathLike[str], *, sync_parent: bool) -> None:
     """Create a directory and its missing parents, and make their names durable.
 
-    Parameters
-    ----------
-    path : path-like
-    sync_parent : bool
-        Sync the parent even if the directory exists: its creator may have been killed before its
-        sync.
-
-    Raises
-    ------
-    OSError
-        With the path; directories created so far stay.
+    ``sync_parent``: sync the parent even if the directory exists, as its creator may have been
+    killed before its sync. On an error, directories created so far stay.
     """
     missing = []
     at = Path(path)

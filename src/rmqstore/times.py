@@ -1,4 +1,4 @@
-"""Points in time: the forms that callers may use, and how times are shown.
+"""Points in time: the forms that callers may use, and their display.
 
 Internally every time is an integer: milliseconds since the Unix epoch.
 """
@@ -33,26 +33,9 @@ _NUMBER = re.compile(r"@?(\d{1,18})")
 
 
 def to_millis(value: TimeLike, *, name: str) -> int:
-    """Return a point in time in milliseconds.
+    """Return a point in time in milliseconds since the epoch, rounded down.
 
-    Parameters
-    ----------
-    value : int, datetime or str
-        Milliseconds since the epoch, an aware ``datetime``, or ISO-8601 text with a zone.
-    name : str
-        The argument, for the error.
-
-    Returns
-    -------
-    int
-        Milliseconds since the epoch, rounded down.
-
-    Raises
-    ------
-    TypeError
-        It is none of the three.
-    ValueError
-        It has no zone, is not ISO-8601 text, or does not fit 64 bits.
+    An int, an aware ``datetime``, or ISO-8601 text with a zone; errors call it ``name``.
     """
     if isinstance(value, str):
         return _aware_millis(_parse_iso(value, name), value, name)
@@ -71,29 +54,11 @@ def to_millis(value: TimeLike, *, name: str) -> int:
 
 
 def parse_time(text: str, *, name: str, local: bool = False, now: int | None = None) -> int:
-    """Return a point in time typed on the command line.
+    """Return a point in time typed on the command line, in milliseconds since the epoch.
 
-    Parameters
-    ----------
-    text : str
-        ISO-8601, milliseconds since the epoch (optionally after an ``@``), ``now``, or how long
-        ago: ``-90s``, ``-30m``, ``-2h``, ``-1d``, ``-1w``.
-    name : str
-        The option, for the error.
-    local : bool, optional
-        A time without a zone is this machine's local time instead of UTC.
-    now : int, optional
-        Milliseconds since the epoch; the clock by default.
-
-    Returns
-    -------
-    int
-        Milliseconds since the epoch.
-
-    Raises
-    ------
-    ValueError
-        It is none of these.
+    ISO-8601, milliseconds since the epoch (optionally after an ``@``), ``now``, or how long ago:
+    ``-90s``, ``-30m``, ``-2h``, ``-1d``, ``-1w``. A time without a zone is in UTC, with ``local``
+    in this machine's. Anything else is a ``ValueError`` with the option's ``name``.
     """
     written = text.strip()
     here = time.time_ns() // 1_000_000 if now is None else now
@@ -112,18 +77,8 @@ def parse_time(text: str, *, name: str, local: bool = False, now: int | None = N
 def format_millis(millis: int, *, local: bool = False) -> str:
     """Return a point in time as ISO-8601 with milliseconds and its zone.
 
-    Parameters
-    ----------
-    millis : int
-        Milliseconds since the epoch; any 64-bit number.
-    local : bool, optional
-        In this machine's zone, such as ``+01:00``, instead of UTC, ``Z``.
-
-    Returns
-    -------
-    str
-        Such as ``2026-01-31T23:59:59.123Z``; a year outside 0 to 9999 has a sign and at least
-        four digits.  It is in UTC if the zone's rules do not cover it.
+    In UTC, ``Z``, or with ``local`` in this machine's zone, such as ``+01:00``, where the zone's
+    rules cover it. A year outside 0 to 9999 has a sign and at least four digits.
     """
     # Years outside datetime's range are shown through a year with the same calendar.
     cycles = 0

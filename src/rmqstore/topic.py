@@ -272,7 +272,7 @@ class Queue:
     def _range(
         self, start: int | None, stop: int | None, bounds: tuple[int, int] | None
     ) -> tuple[int, int]:
-        """Return the queue offsets that are meant; ``IndexError`` unless all are there."""
+        """Return a range of queue offsets; ``IndexError`` unless all exist."""
         low, high = self._limits() if bounds is None else bounds
         start = low if start is None else operator.index(start)
         stop = high if stop is None else operator.index(stop)
@@ -289,7 +289,7 @@ class Queue:
         *,
         bounds: tuple[int, int] | None = None,
     ) -> NDArray[Any]:
-        """Return what ``consumequeue_ext`` has of units: tags codes, store times and bit maps.
+        """Return units of ``consumequeue_ext``: tags codes, store times and bit maps.
 
         Parameters
         ----------
@@ -383,7 +383,7 @@ class Queue:
         return self._store._store_time(self.topic, self.queue_id, offset)
 
     def _nearest(self, millis: int, low: int, high: int) -> int:
-        """Return what 4.9.3 does: a bisection within the one file chosen by its file time."""
+        """Bisect within the one file chosen by its file time, as 4.9.3 does."""
         if high == 0:
             return 0
         start, stop = self._file_by_time(millis, high)

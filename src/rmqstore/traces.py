@@ -1,4 +1,4 @@
-"""What clients write into trace messages, as values.
+"""Trace messages of clients, decoded.
 
 A client with tracing on sends, for each message that it sends or consumes, what happened to it to
 ``RMQ_SYS_TRACE_TOPIC``, several at a time.
@@ -187,12 +187,12 @@ Trace = Pub | SubBefore | SubAfter | EndTransaction | UnknownTrace
 
 
 def is_trace_topic(topic: str) -> bool:
-    """Tell whether messages of a topic are traces: of the usual topic, or one of a region."""
+    """Whether messages of a topic are traces: of the usual topic, or one of a region."""
     return topic == "RMQ_SYS_TRACE_TOPIC" or topic.startswith("rmq_sys_TRACE_DATA_")
 
 
 def decode_traces(body: bytes) -> list[Trace]:
-    """Return what a trace message says, in its order.
+    """Return the events of a trace message, in its order.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def decode_traces(body: bytes) -> list[Trace]:
     Returns
     -------
     list of Pub, SubBefore, SubAfter, EndTransaction or UnknownTrace
-        A part that cannot be read is an :class:`UnknownTrace` that says why, and hides no other.
+        A part that cannot be read is an :class:`UnknownTrace` with the reason, and hides no other.
         A text that Java wrote as ``null`` is None, or no key.
 
     Raises

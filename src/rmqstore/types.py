@@ -120,7 +120,7 @@ class GetResult:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What ``delete_expired`` deleted, or would delete.
+    """Result of ``delete_expired``: deleted, or to be deleted.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class RecoveredRange:
     saved_to : str or None
         The file that holds the bytes; ``None`` where there were only zeros, or with mode ``"r"``.
     named : bool
-        Whether queues have places for all that was in it, whose reading tells of the damage. Else
+        Whether queues have places for all that was in it, whose reading reports the damage. Else
         reading queues and searching for keys may pass it over.
     """
 
@@ -195,7 +195,7 @@ class RecoveredRange:
     named: bool = True
 
     def __str__(self) -> str:
-        """Return what was done, where, why, and where the bytes are saved."""
+        """Return the range's fate, place and reason, and the file with the saved bytes."""
         count = "an unknown number of" if self.records is None else f"{self.records}"
         noun = "record" if self.records == 1 else "records"
         if self.kind in ("damaged", "torn"):
@@ -212,7 +212,7 @@ class RecoveredRange:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What opening a store found and did.
+    """Result of opening a store: findings and repairs.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ class Recovery:
         Ranges that were cut or filled, in the order of the log; with mode ``"r"`` those that
         opening came upon.
     damaged_files : tuple of str
-        With mode ``"r"``, what is wrong with files of the log: ``"missing NAME"``,
+        With mode ``"r"``, faults of files of the log: ``"missing NAME"``,
         ``"short NAME: 5 of 9 bytes"``, ``"NAME is a FIFO, not a regular file: ..."``.
     queues_rebuilt, index_files_rebuilt : int
         Consume queues and index files that were rebuilt or completed from the log.

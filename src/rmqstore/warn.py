@@ -19,26 +19,13 @@ _CALLER = 3  # frames up from where the line is made
 
 
 class Log:
-    """What writes lines of a log.
-
-    Parameters
-    ----------
-    name : str
-        Of the logger.
-    """
+    """Writer of log lines; ``name`` is the logger's."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def info(self, text: str, *arguments: object) -> None:
-        """Log what was done as the caller's, for whoever asks for it.
-
-        Parameters
-        ----------
-        text : str
-            With a ``%s`` for each argument.
-        *arguments : object
-        """
+        """Log an event as the caller's; ``text`` has a ``%s`` for each argument."""
         self._write(_INFO, text, arguments, None)
 
     def warning(self, text: str, *arguments: object) -> None:
@@ -50,7 +37,7 @@ class Log:
         self._write(_ERROR, text, arguments, error)
 
     def critical(self, text: str, *arguments: object, error: BaseException | None = None) -> None:
-        """Log what ends the service as the caller's, with a traceback if there is an error."""
+        """Log the end of the service as the caller's, with a traceback if there is an error."""
         self._write(_CRITICAL, text, arguments, error)
 
     def _write(
