@@ -1,1 +1,1 @@
-"""What an open store does besides storing: delays, transactions, retention, snapshots, figures."""
+"""Background services: delays, transactions, retention, snapshots, statistics."""

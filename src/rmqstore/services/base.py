@@ -1,4 +1,4 @@
-"""What every service of a store builds on: its clock, its housekeeping, its start and end.
+"""Base of a store's services: clock, housekeeping, start and stop.
 
 Source: ``store/DefaultMessageStore.java start``, ``shutdown``.
 """
@@ -20,7 +20,7 @@ STORE_ENDED = (StoreClosedError, StoreFailedError, ForkedStoreError)
 
 
 class ServicedEngine(_core.Engine):
-    """A store with services: each is a class of its own that derives from this one.
+    """Base of the services of a store, each of which is a class of its own.
 
     A service overrides :meth:`_start_services` and :meth:`_stop_services`, and calls the next
     class's; ``MessageStore`` derives from all of them.
@@ -31,29 +31,29 @@ class ServicedEngine(_core.Engine):
 
     @property
     def clock(self) -> Clock:
-        """The clock that the store and its services go by."""
+        """Clock of the store and its services."""
         return Clock(self)
 
     @property
     def _housekeeper(self) -> Housekeeper:
-        """What is done every few seconds; its thread starts with the first task."""
+        """Runner of the periodic tasks; its thread starts with the first one."""
         if self._housekeeper_made is None:
             self._housekeeper_made = Housekeeper(self._now)
             weakref.finalize(self, self._housekeeper_made.stop)
         return self._housekeeper_made
 
     def _read_files(self) -> None:
-        """Read the files that services go by, so that a torn one is refused before any change.
+        """Read the services' files, so that a torn one is refused before any change.
 
         Called for a store that is about to be opened for writing: its lock is held.
         """
 
     def _start_services(self) -> None:
-        """Start what runs while the store is open; called in each mode, once it is."""
+        """Start the services; called in each mode, once the store is open."""
         self._served_by = os.getpid()
 
     def _stop_services(self) -> None:
-        """End it, while the store still takes messages."""
+        """Stop the services, while the store still takes messages."""
         if self._housekeeper_made is not None:
             self._housekeeper_made.stop()
 
@@ -67,10 +67,10 @@ class ServicedEngine(_core.Engine):
         self._undo_opening()
 
     def _save_services(self) -> None:
-        """Write to the disk what services hold in memory; called before a snapshot."""
+        """Write to the disk the services' state in memory; called before a snapshot."""
 
     def _is_here(self) -> bool:
-        """Tell whether it was opened in this process; if not, locks may be held for ever."""
+        """Whether the store was opened in this process; if not, locks may be held for ever."""
         return self._served_by == os.getpid()
 
     def _check_here(self) -> None:
@@ -79,7 +79,7 @@ class ServicedEngine(_core.Engine):
             self._check_open()
 
     def _clock_moved(self) -> None:
-        """Look again at what is due."""
+        """Check again for due tasks."""
         if self._housekeeper_made is not None:
             self._housekeeper_made.wake()
 

@@ -1,4 +1,4 @@
-"""The clock of an open store: what it stores as the time, and what its services go by.
+"""Clock of an open store, for store times and services.
 
 Source: ``store/DefaultMessageStore.java now``.
 """

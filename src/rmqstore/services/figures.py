@@ -1,4 +1,4 @@
-"""The figures of an open store, under RocketMQ's names and ours.
+"""Runtime statistics of an open store, under RocketMQ's names and ours.
 
 Source: ``store/StoreStatsService.java getRuntimeInfo``, ``store/DefaultMessageStore.java
 getRuntimeInfo``, ``broker/processor/AdminBrokerProcessor.java prepareRuntimeInfo``.
@@ -39,7 +39,7 @@ _BEHIND = ("flush_behind_bytes", "dispatch_behind_bytes", "dispatch_behind_ms", 
 
 
 class FigureEngine(ServicedEngine):
-    """A store that tells its figures; a base of ``MessageStore``."""
+    """Runtime statistics of a store; a base of ``MessageStore``."""
 
     def stats(self) -> dict[str, Any]:
         """Return positions, counters, times and rates.
@@ -66,7 +66,7 @@ class FigureEngine(ServicedEngine):
             ``getMissTps``, ``getTotalTps``, ``getTransferedTps`` (a second, over the last 10, 60
             and 600 seconds; fewer while the store is open for less), ``commitLogMinOffset``,
             ``commitLogMaxOffset``, ``commitLogDiskRatio``, ``consumeQueueDiskRatio`` (of the
-            file system, 0 to 1; -1 where it cannot be told), ``earliestMessageTimeStamp`` (-1:
+            file system, 0 to 1; -1 where unknown), ``earliestMessageTimeStamp`` (-1:
             none), ``remainHowManyDataToFlush`` (bytes), ``commitLogDirCapacity`` (bytes:
             ``total``, ``free``).
 
@@ -141,20 +141,10 @@ class FigureEngine(ServicedEngine):
 
 
 def disk_used_ratio(path: str | os.PathLike[str]) -> float:
-    """Return how full the file system of a path is, as RocketMQ computes it.
+    """Return how full the file system of a path is, 0 to 1, as RocketMQ computes it.
 
-    Parameters
-    ----------
-    path : path-like
+    Rounded up to a hundredth, of what a user without privileges may use; -1.0 if unknown.
 
-    Returns
-    -------
-    float
-        0 to 1, rounded up to a hundredth, of what a user without privileges may use; -1.0 if it
-        cannot be told.
-
-    Notes
-    -----
     Source: ``common/UtilAll.java getDiskPartitionSpaceUsedPercent``.
     """
     try:

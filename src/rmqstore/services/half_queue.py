@@ -1,4 +1,4 @@
-"""One queue of half messages: which of them have no end.
+"""Queue of half messages, and which of them have no end.
 
 Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java fillOpRemoveMap``,
 ``calculateOpOffset``.
@@ -32,23 +32,17 @@ class Half:
 
 
 class HalfQueue:
-    """The half messages of a queue from the committed offset on, and what ended them.
+    """Half messages of a queue from the committed offset on, and their ends.
 
     An op message of the same queue names the half messages that have ended.  A half message that
-    is put back for a check has a new place, and its older copy counts no more.
-
-    Parameters
-    ----------
-    store : ServicedEngine
-    queue_id : int
-    half_offset, op_offset : int or None
-        Where to begin, ``None`` for the first.
+    is put back for a check has a new place, and its older copy counts no more. Reading begins at
+    ``half_offset`` and ``op_offset``, ``None`` for the first.
 
     Attributes
     ----------
     pending : dict of int to Half
-        Those without an end, by queue offset and in its order.  One whose record is damaged is
-        among them unless an op message names it: nobody knows whether a copy of it follows.
+        Half messages without an end, by queue offset and in its order.  A damaged one is among
+        them unless an op message names it: nobody knows whether a copy of it follows.
     first : int
         The first queue offset that retention has left.
     """
@@ -70,7 +64,7 @@ class HalfQueue:
         self._ops: deque[tuple[int, int]] = deque()  # queue offset, the last half it names
 
     def read(self) -> None:
-        """Read what was stored since the last time."""
+        """Read the messages stored since the last call."""
         first, stop = self._store._bounds(HALF_TOPIC, self.queue_id) or (0, 0)
         self._pass_removed(first)
         ops_first, ops_stop = self._store._bounds(OP_TOPIC, self.queue_id) or (0, 0)
@@ -103,7 +97,7 @@ class HalfQueue:
         self._op_next = max(self._op_next, ops_stop)
 
     def _pass_removed(self, first: int) -> None:
-        """End what retention has removed: it is before the queue's first offset."""
+        """End the half messages before the queue's first offset: retention removed them."""
         self.first = max(self.first, first)
         gone = [offset for offset in self.pending if offset < first]
         for offset in gone:
@@ -131,7 +125,7 @@ class HalfQueue:
         self._enter(Half(offset, message.physical_offset, key), older)
 
     def _add_damaged(self, offset: int, physical_offset: int, error: Exception) -> None:
-        """Enter a half message of which only the place is known."""
+        """Enter a damaged half message, of which only the place is known."""
         if offset in self._ended_ahead:
             self._ended_ahead.discard(offset)
             return
@@ -169,18 +163,18 @@ class HalfQueue:
         return newest if prepared == str(offset) else offset
 
     def renew(self, offset: int, newer: int, physical_offset: int) -> None:
-        """Note that a half message was put back at a new place."""
+        """Note the new place of a half message that was put back."""
         half = self.pending[offset]
         if newer >= self._half_next:
             self._known.add(newer)
         self._enter(Half(newer, physical_offset, half.key), offset)
 
     def newest(self, offset: int) -> int:
-        """Return where the newest copy of a half message is."""
+        """Return the place of the newest copy of a half message."""
         return self._renewed.get(offset, offset)
 
     def copies(self, key: tuple[object, ...]) -> list[int]:
-        """Return the half messages without an end that have this key, the oldest first."""
+        """Return the half messages without an end with this key, the oldest first."""
         return list(self._copies.get(key, ()))
 
     def end(self, offset: int) -> None:
@@ -196,7 +190,7 @@ class HalfQueue:
             del self._renewed[old]
 
     def unread(self, stop: int) -> int:
-        """Return how many half messages were stored since the last time, if they end there."""
+        """Return the number of half messages stored since the last read, up to ``stop``."""
         return max(0, stop - self._half_next)
 
     def progress(self) -> tuple[int, int]:
@@ -208,7 +202,7 @@ class HalfQueue:
 
 
 def copy_key(message: Message, properties: dict[str, str]) -> tuple[object, ...]:
-    """Return what the copies of a half message have in common."""
+    """Return the key that all copies of a half message share."""
     return (
         message.uniq_key or (message.body_crc, len(message.raw_body)),
         message.born_timestamp,
@@ -228,7 +222,7 @@ def named_halves(message: Message | None) -> list[int]:
 
 
 def number_of(text: str | None, default: int) -> int:
-    """Return a whole number, the default if there is none; -1 for a text that is none."""
+    """Return a text's whole number: the default for no text, -1 for an invalid one."""
     if text is None:
         return default
     digits = text[1:] if text[:1] in ("+", "-") else text
@@ -236,5 +230,5 @@ def number_of(text: str | None, default: int) -> int:
 
 
 def checks_of(properties: dict[str, str]) -> int:
-    """Return how often somebody was asked for the end of a half message."""
+    """Return the number of checks of a half message."""
     return number_of(properties.get("TRANSACTION_CHECK_TIMES"), 0)

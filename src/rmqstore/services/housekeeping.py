@@ -1,4 +1,4 @@
-"""One thread a store for what is done every few seconds: retention, progress of groups, checks.
+"""Housekeeping thread of a store: retention, progress of groups, checks, every few seconds.
 
 Source: ``store/DefaultMessageStore.java addScheduleTask``, ``broker/BrokerController.java``.
 """
@@ -24,27 +24,20 @@ _EXIT_SECONDS = 5.0  # how long the interpreter's exit waits for a task
 
 @dataclass
 class _Task:
-    """What is done every so often, and when it is due next by the store's clock."""
+    """A periodic task, and when it is due next by the store's clock."""
 
     name: str
     method: weakref.WeakMethod[Callable[[], object]]
     interval: int  # ms
     due: int  # ms since the epoch
-    failed: str = ""  # why, the last time
+    failed: str = ""  # reason of the last failure
 
 
 class Housekeeper:
-    """Runs methods of a store every so often, one after the other, in a thread of its own.
+    """Runs the periodic tasks of a store, one after the other, in a thread of its own.
 
-    The thread starts with the first task, and keeps the store from nothing: it holds no reference
-    to it while no task runs, and ends with it.
-
-    Parameters
-    ----------
-    now : callable
-        The store's clock, a method of it: milliseconds since the epoch.
-    name : str
-        Of the thread.
+    The thread starts with the first task. It holds no reference to the store while no task runs,
+    and ends with it. ``now`` is a method of the store's clock: milliseconds since the epoch.
     """
 
     def __init__(self, now: Callable[[], int], name: str = "rmq-housekeeping") -> None:
@@ -60,14 +53,7 @@ class Housekeeper:
     def every(self, seconds: float, method: Callable[[], object], name: str) -> None:
         """Run a method every so many seconds of the store's clock, first after that time.
 
-        Parameters
-        ----------
-        seconds : float
-            Above 0.
-        method : bound method
-            Of the store, or of an object that the store keeps; it is held weakly.
-        name : str
-            For the log, if it fails: that is logged, and the next time it is tried again.
+        The method is held weakly. A failure is logged under ``name``, and the next run tries again.
         """
         interval = max(1, round(seconds * 1000))
         with self._changed:
@@ -80,18 +66,12 @@ class Housekeeper:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Look again at what is due: the clock was moved."""
+        """Check again for due tasks: the clock was moved."""
         with self._changed:
             self._changed.notify_all()
 
     def run_due(self) -> int:
-        """Run what is due, in the calling thread.
-
-        Returns
-        -------
-        int
-            How many tasks were run.
-        """
+        """Run what is due, in the calling thread; return the number of tasks."""
         with self._running:
             done = 0
             for task in self._due():
@@ -118,7 +98,7 @@ class Housekeeper:
         return int(now()) if now is not None else 0
 
     def _due(self) -> list[_Task]:
-        """Return the tasks that are due, each with its next time set."""
+        """Return the due tasks, each with its next time set."""
         with self._changed:
             now = self._time()
             due = []
@@ -134,7 +114,7 @@ class Housekeeper:
         try:
             method()
         except (StoreClosedError, StoreFailedError, ForkedStoreError):
-            pass  # the store's own calls say so
+            pass  # the store's own calls report it
         except Exception as error:
             if task.failed != repr(error):
                 log_warning("%s failed, and will be tried again: %s", task.name, error)

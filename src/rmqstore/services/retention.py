@@ -1,6 +1,6 @@
-"""Retention: which files of the log are deleted, and when; topics that nothing uses any more.
+"""Retention: deletion of the log's oldest files, and of unused topics.
 
-Nothing is deleted unless told: by hand with ``delete_expired``, or all the time with
+Nothing is deleted by default: only by hand with ``delete_expired``, or all the time with
 ``StoreConfig.file_reserved_time``.
 
 Source: ``store/DefaultMessageStore.java CleanCommitLogService``, ``CleanConsumeQueueService``,
@@ -28,18 +28,12 @@ _STEP = 60_000  # ms: a clock that moves by more within a moment was set
 
 
 class SteadyClock:
-    """The time that ages are reckoned by: the wall clock's, but not where that was set forward.
+    """Clock of ages: the wall clock, but not where that was set forward.
 
     Where it was set back, messages are only deleted later.  Where it was set forward, those stored
-    before would be deleted too early: so the step counts only once ``patience`` has passed, as by
-    then every message stored before it is as old as that.
-
-    Parameters
-    ----------
-    patience : int
-        In ms.
-    wall, elapsed : callable
-        ms since the epoch, and ms that pass steadily, also while the machine sleeps.
+    before would be deleted too early: so the step counts only once ``patience`` (ms) has passed, as
+    by then every message stored before it is as old as that.  ``wall`` returns ms since the epoch,
+    ``elapsed`` ms that pass steadily, also while the machine sleeps.
     """
 
     def __init__(
@@ -78,14 +72,14 @@ class SteadyClock:
 
 
 class _LogFile(NamedTuple):
-    """A file of the log that may be removed, and what removing it takes away."""
+    """A file of the log that may be removed, and the figures of its removal."""
 
     start: int
     messages: int
 
 
 def deleted_text(deleted: Deleted) -> str:
-    """Return what was deleted, or would be, for a line of a log."""
+    """Return the deletions, done or due, for a line of a log."""
     files = "1 file" if deleted.files == 1 else f"{deleted.files:,} files"
     messages = "1 message" if deleted.messages == 1 else f"{deleted.messages:,} messages"
     begin = deleted.until - deleted.bytes
@@ -93,14 +87,14 @@ def deleted_text(deleted: Deleted) -> str:
 
 
 class RetainingStore(ServicedEngine):
-    """The deletion of what is old."""
+    """Retention of a store; a base of ``MessageStore``."""
 
     _in_force: StoreConfig
 
     def _start_services(self) -> None:
         super()._start_services()
         self._deleting = CallLock()
-        # By the first byte of a file: when its newest message was stored, and how many it has.
+        # By the first byte of a file: newest store time, and number of messages.
         self._log_contents: dict[int, tuple[int, int]] = {}
         config = self._in_force
         self._steady_clock = SteadyClock((config.file_reserved_time or 0) * _HOUR)
@@ -129,7 +123,7 @@ class RetainingStore(ServicedEngine):
             By default now less ``file_reserved_time``.  With ``retention_clock="mtime"`` it is
             compared with the times of the files.
         dry_run : bool, optional
-            Only say what would be deleted; works in mode ``"r"`` too.
+            Only report what would be deleted; works in mode ``"r"`` too.
 
         Returns
         -------
@@ -169,16 +163,16 @@ class RetainingStore(ServicedEngine):
             return self._delete(self._expired(limit), dry_run=False)
 
     def clean_unused_topics(self, *, dry_run: bool = False) -> list[str]:
-        """Remove the queues of topics that nothing uses any more.
+        """Remove the queues of unused topics.
 
-        Those are topics that ``topics.json`` does not name, that brokers do not make for
+        Unused are topics that ``topics.json`` does not name, that brokers do not make for
         themselves, and all of whose messages were deleted.  Queues of any other topic stay where
         they are empty, and go on counting.
 
         Parameters
         ----------
         dry_run : bool, optional
-            Only say which.
+            Only list them.
 
         Returns
         -------
@@ -206,7 +200,7 @@ class RetainingStore(ServicedEngine):
             return self._unused_topics(not dry_run)
 
     def _clean_expired(self) -> None:
-        """Delete what is due to be deleted now; called every few seconds."""
+        """Delete what has expired; called every few seconds."""
         config = self._in_force
         reserved = config.file_reserved_time
         use = max(self._disk_use())
@@ -224,7 +218,7 @@ class RetainingStore(ServicedEngine):
             self._delete_slowly(chosen, expired)
 
     def _deletion_is_forced(self, use: int) -> bool:
-        """Tell whether messages that are not yet old have to go, as the disk is that full."""
+        """Whether the disk is so full that messages which are not yet old have to go."""
         config = self._in_force
         return config.clean_file_forcibly_enable and use > config.disk_space_clean_forcibly_ratio
 
@@ -316,7 +310,7 @@ class RetainingStore(ServicedEngine):
         return found
 
     def _content(self, start: int) -> tuple[int, int]:
-        """Return when the newest message of a log file was stored, and how many it has.
+        """Return the newest store time in a log file, and the number of its messages.
 
         Where that cannot be read, the file is as old as its last change.
         """

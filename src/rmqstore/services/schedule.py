@@ -57,7 +57,7 @@ _EXIT_SECONDS = 5.0  # how long closing, or the interpreter's exit, waits for a 
 
 @dataclass
 class _Sleep:
-    """What the thread of the service and those who wake or stop it share; no store."""
+    """State shared by the service's thread and its callers; holds no store."""
 
     changed: threading.Condition
     stopping: bool = False
@@ -84,7 +84,7 @@ class _Sleep:
 
 
 class ScheduleEngine(ServicedEngine):
-    """A store that delivers what is delayed.
+    """Delivery of delayed messages; a base of ``MessageStore``.
 
     The service has a thread from the first delayed message on, or from an opening that finds some
     waiting; a store without delays has none.
@@ -107,7 +107,7 @@ class ScheduleEngine(ServicedEngine):
         self._delay_table = DelayTable.load(self.path)
 
     def _start_services(self) -> None:
-        """Go on delivering from where it had come to."""
+        """Resume delivery."""
         super()._start_services()
         self._delay_lock = CallLock(again=True)
         if self.mode == "r":
@@ -138,9 +138,9 @@ class ScheduleEngine(ServicedEngine):
             self._begin_schedule()
 
     def _skip_delivered(self, levels: dict[int, DelayLevel]) -> None:
-        """Find what was delivered already, and say so."""
+        """Find messages that were delivered already, and log them."""
         starts = {level.number: level.offset for level in levels.values()}
-        # What was delivered was due by the time of a record, though the clock may be behind it.
+        # Delivered messages were due by the time of a record, though the clock may be behind it.
         now = max(self._now(), self._newest_store_time())
         found = find_delivered(self, level_millis(self._config), starts, now)
         for number, offsets in found.items():
@@ -170,7 +170,7 @@ class ScheduleEngine(ServicedEngine):
             sleep.thread.start()
 
     def _stop_services(self) -> None:
-        """Stop delivering, and write how far it has come."""
+        """Stop delivering, and write the progress."""
         if self._delay_sleep is not None:
             self._delay_sleep.stop()
             with contextlib.suppress(*STORE_ENDED):
@@ -187,12 +187,12 @@ class ScheduleEngine(ServicedEngine):
         super()._undo_start()
 
     def _save_services(self) -> None:
-        """Write how far delivery has come."""
+        """Write the progress of delivery."""
         self._save_delays()
         super()._save_services()
 
     def _advance_clock(self, millis: int) -> None:
-        """Put the clock forward or back; what waits is looked at before and after."""
+        """Put the clock forward or back; waiting messages are checked before and after."""
         self._note_clock()
         super()._advance_clock(millis)
         self._note_clock()
@@ -245,7 +245,7 @@ class ScheduleEngine(ServicedEngine):
     # Deliver
 
     def _deliver_due(self) -> float:
-        """Deliver what is due; the seconds until something may be due again."""
+        """Deliver what is due; return the seconds until something may be due again."""
         levels = self._delay_levels
         assert levels is not None
         assert self._delay_sleep is not None
@@ -269,7 +269,7 @@ class ScheduleEngine(ServicedEngine):
         return min(sleep, _AGAIN_SECONDS) if failing else sleep
 
     def _deliver_level_safely(self, level: DelayLevel) -> int | None:
-        """As :meth:`_deliver_level`; ``None`` if it fails, of which other levels hear nothing."""
+        """Run :meth:`_deliver_level`; ``None`` if it fails, which other levels do not notice."""
         try:
             due = self._deliver_level(level)
         except STORE_ENDED:
@@ -286,7 +286,7 @@ class ScheduleEngine(ServicedEngine):
         return due
 
     def _deliver_level(self, level: DelayLevel) -> int | None:
-        """Deliver a batch of a level; when the next is due, 0 for now, ``None`` if none waits.
+        """Deliver a batch of a level; return when the next is due: 0 for now, ``None`` for never.
 
         A message that cannot be delivered is left and tried again; delivery goes on behind it.
         """
@@ -340,7 +340,7 @@ class ScheduleEngine(ServicedEngine):
             level.failed.pop(unit.queue_offset, None)
 
     def _retry_failed(self, level: DelayLevel, first: int) -> None:
-        """Try again what could not be delivered, every second; retention may have removed some."""
+        """Retry failed deliveries every second; retention may have removed some."""
         if not level.failed or time.monotonic() < level.retry_at:
             return
         for unit, _ in list(islice(level.failed.values(), _BATCH)):
@@ -372,7 +372,7 @@ class ScheduleEngine(ServicedEngine):
     # Progress
 
     def _save_delays_in_time(self) -> None:
-        """Write delayOffset.json if it is time to."""
+        """Write delayOffset.json if it is due."""
         now = self._now()
         since = now - self._delays_saved_at
         stepped = any(level.steps for level in (self._delay_levels or {}).values())
@@ -406,7 +406,7 @@ class ScheduleEngine(ServicedEngine):
                 raise
 
     def _delay_progress(self) -> dict[int, tuple[int, int]]:
-        """Return for each level what is delivered next, and its queue's end."""
+        """Return for each level the next offset to deliver, and its queue's end."""
         if self._delay_levels is None:
             offsets = DelayTable.load(self.path).offsets
         else:
@@ -488,7 +488,7 @@ def _deliver_until_stopped(reference: weakref.ref[ScheduleEngine], sleep: _Sleep
         try:
             seconds = store._deliver_due()
         except STORE_ENDED:
-            return  # the store's own calls say so
+            return  # the store's own calls report it
         except Exception as error:
             log_warning("delivery of delayed messages failed, and will be tried again: %s", error)
             seconds = _AGAIN_SECONDS

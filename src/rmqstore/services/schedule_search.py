@@ -1,7 +1,7 @@
-"""Delayed messages that wait, and those of them that were delivered without a note of it.
+"""Waiting delayed messages, and those delivered without a note of it.
 
-A broker's ``delayOffset.json`` is behind what it delivered, and so is ours after a kill.  What was
-delivered is known by its record in the real topic: it has the same properties, among them
+A broker's ``delayOffset.json`` is behind its deliveries, and so is ours after a kill.  A delivered
+message is known by its record in the real topic: it has the same properties, among them
 ``DELAY`` and ``REAL_TOPIC``.
 
 Source: ``store/schedule/ScheduleMessageService.java``.
@@ -44,7 +44,7 @@ _CHUNK = 1024  # units read at a time
 _TRIES = 3  # while another process removes files
 _LISTED_SECONDS = 0.1  # as often a reader lists them
 _MOST = 100_000  # messages of a level that are looked for at a time
-_BACK = 4096  # units that are looked at whatever their time: the clock may have stepped
+_BACK = 4096  # units examined at any time of theirs: the clock may have stepped
 _NEVER = (1 << 63) - 1
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -170,32 +170,18 @@ def first_behind(
 def find_delivered(
     store: ServicedEngine, levels: Sequence[int], offsets: Mapping[int, int], now: int
 ) -> dict[int, set[int]]:
-    """Find which messages that wait behind the given offsets were delivered all the same.
+    """Find the messages behind the given offsets that were delivered all the same.
 
-    Parameters
-    ----------
-    store : ServicedEngine
-    levels : sequence of int
-        The delay of each level in ms.
-    offsets : mapping of int to int
-        Level to the queue offset from which on messages wait.
-    now : int
-        The time, in ms since the epoch.
+    ``levels`` are delays in ms, ``offsets`` by level where waiting messages begin, ``now`` is in
+    ms. Returns queue offsets by level; levels without any are left out.
 
-    Returns
-    -------
-    dict of int to set of int
-        Level to queue offsets; levels without any are left out.
-
-    Notes
-    -----
-    What is due is looked for in the real queues, among the messages stored since the earliest of
-    it was due.  A broker whose clock is behind a message's store time delivers it at once, with a
+    Due messages are looked for in the real queues, among the messages stored since the earliest of
+    them was due.  A broker whose clock is behind a message's store time delivers it at once, with a
     store time before that of the message: so the first ones behind it in the log are looked at
     too, or from where the index knows it, and the last ones of the queue.
 
-    Of those that are not due, this is done for one message a level, the first; for more only if it
-    was delivered.
+    Of the others this is done for one message a level, the first; for more only if it was
+    delivered.
     """
     found: dict[int, set[int]] = {}
     starts = dict(offsets)
@@ -242,7 +228,7 @@ def _gather(
     times: tuple[int, int],
     sought: dict[Place, _Sought],
 ) -> tuple[int, bool]:
-    """Note the messages of a level that are due; where it ended, and whether more follow.
+    """Note the due messages of a level; return where it ended, and whether more follow.
 
     ``times``: the level's delay, and now.
     """
@@ -288,7 +274,7 @@ def _gather(
 def _indexed_at(
     store: ServicedEngine, message: Message, properties: dict[str, str], place: Place
 ) -> int | None:
-    """Return where the index knows the first record that was made of a delayed message."""
+    """Return where the index has the first record made of a delayed message."""
     key = message.uniq_key
     if key is None:
         return None
@@ -310,7 +296,7 @@ def _indexed_at(
 
 
 def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tuple[int, int]]:
-    """Go through a real queue, and yield level and queue offset of what was delivered to it."""
+    """Go through a real queue, and yield level and queue offset of its delivered messages."""
     bounds = store._bounds(*place)
     if bounds is None or bounds[0] >= bounds[1]:
         return

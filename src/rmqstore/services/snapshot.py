@@ -1,4 +1,4 @@
-"""A copy of a store in use, which opens clean.
+"""Snapshot: a copy of a store in use, which opens clean.
 
 The log is copied up to an offset at which it, the queues and the index are on the disk, and the
 rest as it lies. Then the copy is opened as after a crash, which takes back what was written behind
@@ -58,7 +58,7 @@ Progressed = Callable[[int, int], None]  # bytes so far, bytes in all
 
 
 class SnapshotEngine(ServicedEngine):
-    """The part of a store that copies it."""
+    """Snapshots of a store; a base of ``MessageStore``."""
 
     _registry: TopicRegistry
 
@@ -71,8 +71,8 @@ class SnapshotEngine(ServicedEngine):
         where the file system can do that (reflinks), else copied.
 
         With mode ``"r"`` the copy has what a reader sees: of a store that a crash left, what
-        opening it would recover; beside a live owner, all that has come into the log by then. What
-        the owner holds in memory, as the progress of consumers, it has as far as the owner has
+        opening it would recover; beside a live owner, all that has come into the log by then. The
+        owner's state in memory, as the progress of consumers, is copied as far as the owner has
         written it.
 
         Parameters
@@ -149,7 +149,7 @@ class SnapshotEngine(ServicedEngine):
         return text.replace(str(making), self.path).replace(_MAKING_LOG, paths.COMMIT_LOG)
 
     def _check_target(self, target: Path) -> None:
-        """Raise unless a snapshot can be put there."""
+        """Raise unless a snapshot can be made there."""
         if target.is_relative_to(self.path):
             raise wrong_value("directory", "outside the store", str(target))
         if (around := surroundings(target)) is not None:
@@ -188,7 +188,7 @@ class SnapshotEngine(ServicedEngine):
             copy.file(root / paths.DELETED_TOPICS, copy.making / paths.DELETED_TOPICS)
             copy.write(paths.CHECKPOINT, page)
             copy.write(paths.ABORT, b"")
-            # What is ahead of the log is taken back: the less, the sooner it is copied.
+            # Anything ahead of the log is taken back: the less, the sooner it is copied.
             for name in (paths.INDEX, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT):
                 copy.tree(root, name)
             copy.drop_index_from(until)
@@ -196,7 +196,7 @@ class SnapshotEngine(ServicedEngine):
         return until
 
     def _complete(self, making: Path) -> None:
-        """Open the copy, which takes back what it has behind the log's end, and close it."""
+        """Open the copy, which takes back what lies behind the log's end, and close it."""
         from rmqstore.store import MessageStore
 
         has_index = next((making / paths.INDEX).glob("*"), None) is not None
@@ -223,7 +223,7 @@ class SnapshotEngine(ServicedEngine):
 
 
 class _LastFile:
-    """The file of the log that ends at ``until`` or has it, open for as long as it is needed."""
+    """The last file of the log below ``until``, held open as long as it is needed."""
 
     def __init__(self, directories: list[Path], until: int, file_size: int) -> None:
         self.start = max(0, until - 1) // file_size * file_size
@@ -234,7 +234,7 @@ class _LastFile:
                 return
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         if self.fd >= 0:
             os.close(self.fd)
 
@@ -251,7 +251,7 @@ class _Copy:
         self._clones = True
 
     def expect(self, directories: list[Path]) -> None:
-        """Add up what there is to be copied."""
+        """Add up the bytes to be copied."""
         for directory in directories:
             for path in files_below(directory):
                 with contextlib.suppress(OSError):
@@ -389,7 +389,7 @@ class _Copy:
 
 
 def _data(fd: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield where data begins and ends below ``end``; all of it where holes are not told."""
+    """Yield where data begins and ends below ``end``; all of it where holes are unknown."""
     at = 0
     while at < end:
         try:
@@ -425,7 +425,7 @@ def _read_page(root: Path) -> bytes:
 
 
 def _watermark(root: Path) -> tuple[bytes, int]:
-    """Return the checkpoint, and the offset below which it has everything on the disk.
+    """Return the checkpoint, and the offset below which everything is durable.
 
     It may be read while it is written.
     """

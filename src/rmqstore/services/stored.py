@@ -35,7 +35,7 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-# Topics of any broker itself, of which some have messages of all others in them.
+# Built-in topics of any broker, of which some hold messages of all others.
 SYSTEM_TOPICS = (
     SCHEDULE_TOPIC,
     HALF_TOPIC,
@@ -53,7 +53,7 @@ _CHECKSUM = "__CRC32#"  # of the record, made anew for each
 _SCHEDULE_QUEUES = 18  # of 4.9.3, however many delay levels are configured
 _ONE_QUEUE = frozenset((HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
 _ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
-# What the store itself changes as it writes a record.
+# Changed by the store itself as it writes a record.
 _CHANGING = frozenset((_CHECKSUM, "WAIT", "INNER_MULTI_QUEUE_OFFSET"))
 _INT_MAX = (1 << 31) - 1
 
@@ -66,12 +66,12 @@ class Place(NamedTuple):
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether it is a built-in topic of any broker, which nobody may make, change or delete."""
+    """Whether the topic is a broker's built-in one, which nobody may make, change or delete."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
 
 def has_one_queue(topic: str) -> bool:
-    """Tell whether a broker makes a topic of this name with a single queue."""
+    """Whether a broker makes a topic of this name with a single queue."""
     return topic in _ONE_QUEUE or topic.startswith(_ONE_QUEUE_PREFIXES)
 
 
@@ -167,7 +167,7 @@ def real_record(message: Message, place: Place | None, properties: dict[str, str
 
 
 def identity(message: Message, properties: dict[str, str]) -> tuple[object, ...]:
-    """Return what a record has in common with the records that are made of it.
+    """Return the key that a record shares with the records made of it.
 
     Topic, queue, times and offsets of storing are left out.
     """

@@ -1,4 +1,4 @@
-"""What a program holds of a transaction: one that it began, or one in doubt.
+"""Transactions in a program's hands: begun by it, or in doubt.
 
 Source: ``client/impl/producer/DefaultMQProducerImpl.java sendMessageInTransaction``,
 ``endTransaction``.
@@ -22,7 +22,7 @@ __all__ = ["InDoubt", "Transaction"]
 
 
 class Transaction:
-    """A message that is stored, and that nobody reads until it is committed.
+    """A stored message that is invisible until it is committed.
 
     Made by :meth:`MessageStore.begin`.  As a context manager it commits, or rolls back if the
     block raises.

@@ -1,4 +1,4 @@
-"""Checks of transactions that nobody ended: who knows their end is asked for it.
+"""Checks of transactions in doubt: whoever knows their end is asked for it.
 
 Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java check``,
 ``DefaultTransactionalMessageCheckListener.java``,
@@ -27,21 +27,21 @@ _HOUR_MILLIS = 3_600_000
 
 
 class CheckingEngine(TransactionEngine):
-    """A store that asks for the ends of transactions."""
+    """Checks of transactions in doubt; a base of ``MessageStore``."""
 
     _checks_stopping = False
     _checks_begun = False
     _ask_producer: Callable[[InDoubt], object] | None = None
 
     def _start_services(self) -> None:
-        """Have somebody asked for transactions without an end, if there is somebody."""
+        """Start the checks if there is somebody to ask."""
         super()._start_services()
         self._half_errors: dict[tuple[int, int], str] = {}
         if self._config.transaction_check is not None:
             self._begin_checks()
 
     def _stop_services(self) -> None:
-        """Ask no more."""
+        """Stop the checks."""
         self._checks_stopping = True
         super()._stop_services()
 
@@ -52,10 +52,10 @@ class CheckingEngine(TransactionEngine):
             self._housekeeper.every(seconds, self._check_transactions, "checks of transactions")
 
     def _ask_producers_by(self, ask: Callable[[InDoubt], object] | None) -> None:
-        """Have the ends of transactions asked for from outside, or no longer.
+        """Set, or clear, an outside party to ask for the ends of transactions.
 
-        ``ask`` is called in the thread of the housekeeping with one in doubt, of which the half
-        message was put back; the end is told by :meth:`_end_half`, at any time.
+        ``ask`` is called in the thread of the housekeeping with a transaction in doubt, of which
+        the half message was put back; the end comes by :meth:`_end_half`, at any time.
         """
         self._ask_producer = ask
         if ask is not None:
@@ -80,7 +80,7 @@ class CheckingEngine(TransactionEngine):
         self._save_progress()
 
     def _check_half_safely(self, queue: HalfQueue, offset: int) -> None:
-        """As :meth:`_check_half`; a check that fails is logged once, and made again later."""
+        """Run :meth:`_check_half`; a check that fails is logged once, and made again later."""
         failed: Exception | None
         try:
             failed = self._check_half(queue, offset)
@@ -101,9 +101,9 @@ class CheckingEngine(TransactionEngine):
         self._half_errors[place] = str(failed)
 
     def _check_half(self, queue: HalfQueue, offset: int) -> MessageIllegalError | None:
-        """Put a half message back, and ask for its end; or give it up.
+        """Put a half message back and ask for its end, or give it up.
 
-        One too large to be put back is asked for where it is, and the error returned.
+        A message too large to be put back is asked for where it is, and the error returned.
         """
         failed = None
         with self._half_lock:
@@ -140,7 +140,7 @@ class CheckingEngine(TransactionEngine):
     def _put_back(
         self, queue: HalfQueue, half: Half, message: Message, properties: dict[str, str]
     ) -> Half:
-        """Store a half message once more, with another number of checks; its newest copy."""
+        """Store a half message again with another number of checks; return its newest copy."""
         done = put_again(self, Place(HALF_TOPIC, queue.queue_id), message, properties)
         queue.renew(half.queue_offset, done.queue_offset, done.physical_offset)
         known = self._half_errors.pop((queue.queue_id, half.queue_offset), None)
@@ -153,19 +153,19 @@ class CheckingEngine(TransactionEngine):
         return queue.pending[done.queue_offset]
 
     def _immunity(self, properties: dict[str, str]) -> int:
-        """Return how long nobody is asked, in milliseconds since the message was born."""
+        """Return how long after its birth a message is not checked, in milliseconds."""
         seconds = number_of(properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS"), -1)
         return self._config.transaction_timeout if seconds == -1 else seconds * 1000
 
     def _is_expired(self, age: int) -> bool:
-        """Tell whether a half message is older than what the store retains."""
+        """Whether a half message is older than what the store retains."""
         hours: int | None = self._config.file_reserved_time
         return hours is not None and age > hours * _HOUR_MILLIS
 
     def _ask(self, one: InDoubt) -> str | None:
-        """Return what the callback says: commit, rollback, or ``None`` to be asked again.
+        """Return the callback's answer: commit, rollback, or ``None`` to be asked again.
 
-        Where it does not know, a producer that is a client is asked, and tells the end later.
+        Where it does not know, a producer that is a client is asked, and answers later.
         """
         answer = self._ask_callback(one)
         if answer is None and self._ask_producer is not None:

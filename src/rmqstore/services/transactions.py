@@ -61,7 +61,7 @@ _READ_AT_ONCE = 64  # half messages
 
 
 class TransactionEngine(ProgressEngine, ServicedEngine):
-    """A store with transactions."""
+    """Transactions of a store; a base of ``MessageStore``."""
 
     _half_queues: dict[int, HalfQueue] | None = None
     _ends_noted = False
@@ -81,7 +81,7 @@ class TransactionEngine(ProgressEngine, ServicedEngine):
             try:
                 self._note_ended()
             except STORE_ENDED:
-                pass  # as the close itself says
+                pass  # the close itself reports it
             except (StoreError, OSError) as error:
                 log_warning("%s: progress of transactions is not noted: %s", self.path, error)
         super()._stop_services()
@@ -111,7 +111,7 @@ class TransactionEngine(ProgressEngine, ServicedEngine):
         lite_topics: None = None,
         wait: bool = True,
     ) -> Transaction:
-        """Store a message that nobody reads until its transaction is committed.
+        """Store a message that is invisible until its transaction is committed.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ StoreClosedError, ForkedStoreError
         store_host: str | None = None,
         reconsume_times: int = 0,
     ) -> PutResult:
-        """Store the half message of a producer that is a client, which will tell its end.
+        """Store the half message of a client's producer, which will end it.
 
         The result is that of the half message.  The disk is not waited for.  ``DELAY`` is left
         out, as the Java producer does itself: a broker would throw the message away.
@@ -292,7 +292,7 @@ StoreClosedError, ForkedStoreError
         return self._read_half_queue(made, queue_id)
 
     def _keep_noting(self) -> None:
-        """Note every few seconds how far transactions have ended, from the first one on.
+        """Note every few seconds how far transactions have ended, once there is one.
 
         What is noted need not be kept, nor read again after a crash.
         """
@@ -316,7 +316,7 @@ StoreClosedError, ForkedStoreError
     def _halves_with_state(
         self, *, in_doubt: bool
     ) -> Iterator[tuple[Message, str] | tuple[StoreError | OSError, Waiting]]:
-        """Yield the half messages in the order of their queue, each with what became of it.
+        """Yield the half messages in the order of their queue, each with its state.
 
         An unreadable one comes as its error and its unit.
         """
@@ -412,7 +412,7 @@ StoreClosedError, ForkedStoreError
             return result
 
     def _ends_at_once(self, queue_id: int, offset: int) -> bool:
-        """Tell whether :meth:`_end_half` takes microseconds, if called while the lock is held.
+        """Whether :meth:`_end_half` takes microseconds, if called while the lock is held.
 
         It does for a half message that was stored since the opening, as nothing is searched for
         then, where not many were stored since the queue was read last.
