@@ -1,1 +1,1 @@
-"""Consumers of groups: what they take, commit, share and give back."""
+"""Consumers of groups: shares of queues, commits, retries."""

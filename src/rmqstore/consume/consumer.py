@@ -1,4 +1,4 @@
-"""A consumer of a group: takes messages of a topic, and commits how far it has come.
+"""Consumer of a group: takes messages of a topic, and commits their offsets.
 
 Source: ``client/impl/consumer/DefaultLitePullConsumerImpl.java``, ``AssignedMessageQueue.java``,
 ``ConsumeMessageOrderlyService.java``.
@@ -36,7 +36,7 @@ _LOOK_SECONDS = 1.0  # how often an idle consumer looks for new queues
 
 
 class _Reading:
-    """A queue as a consumer reads it: the next offset, and what was read and not taken."""
+    """A queue as a consumer reads it: the next offset, and messages read and not taken."""
 
     __slots__ = ("buffer", "next")
 
@@ -46,7 +46,7 @@ class _Reading:
 
 
 def _left_behind(sharing: Sharing, share: Share, retries: Retries, member: Member) -> None:
-    """Let a consumer leave that nobody closed, as soon as another one looks."""
+    """Remove an unclosed consumer's membership as soon as another one looks."""
     retries.left_behind(member)
     sharing.left_behind(share, member)
 
@@ -236,7 +236,7 @@ class Consumer(Closing):
             raise StoreClosedError(f"{self!r}: it is closed")
 
     def _is_used_up(self, place: int) -> bool:
-        """Tell whether a place has had its turn: what was read of it at once is taken."""
+        """Whether a place has had its turn: the messages read of it at once are taken."""
         if place == _RETRIES:
             return not self._retries.has_waiting(self.topic)
         if self._one_by_one:
@@ -282,7 +282,7 @@ class Consumer(Closing):
 
     @staticmethod
     def _catch_up(reading: _Reading, resume: int | None) -> None:
-        """Drop what another consumer has committed meanwhile."""
+        """Drop messages that another consumer has committed meanwhile."""
         if resume is None:
             return
         while reading.buffer and reading.buffer[0][0] <= resume:
@@ -346,14 +346,14 @@ class Consumer(Closing):
             self._look_for_queues()
 
     def _look_for_queues(self) -> None:
-        """Share queues that have come since."""
+        """Share new queues."""
         self._looked = time.monotonic()
         if self._store.mode == "r":
             self._store._registry.reload()
         self._sharing.divide(self._share, self._queue_ids())
 
     def _rebalance(self) -> None:
-        """Take up the queues that are its own now, let go of the others."""
+        """Take up the queues that are now its own, release the others."""
         epoch, generation, owned = self._sharing.owned(self._share, self._member)
         if generation != self._generation:  # all of it is of a topic that was deleted
             self._reading.clear()
@@ -377,7 +377,7 @@ class Consumer(Closing):
         return self._store._bounds(self.topic, queue_id) or (0, 0)
 
     def _restart(self, queue_id: int, reading: _Reading, low: int, high: int) -> None:
-        """Begin a queue anew that ends below where it was read.
+        """Restart a queue that ends below where it was read.
 
         Its topic was deleted; or, of a reader, its owner has lost the end with the power.
         """
@@ -391,7 +391,7 @@ class Consumer(Closing):
         if self._start == "first":
             return low
         if self._start == "last":
-            return low if self._epoch >= 0 else high  # a queue that has come since is new
+            return low if self._epoch >= 0 else high  # a queue made since is new
         if isinstance(self._start, int):
             return self._store._first_after(self.topic, queue_id, self._start - 1, None)
         offset = self._store._progress.get(self.topic, self.group).get(queue_id)
@@ -400,7 +400,7 @@ class Consumer(Closing):
     # Give back
 
     def commit(self, *, sync: bool = False) -> None:
-        """Note that the group has come as far as the last message taken of each queue.
+        """Commit, for each queue, the offset after the last message taken.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""``store.consumer``: messages of a topic for a group that remembers how far it has come.
+"""``store.consumer``: messages of a topic for a group, from its committed offsets on.
 
 Source: ``client/consumer/DefaultMQPushConsumer.java``, ``DefaultLitePullConsumer.java``.
 """
@@ -31,7 +31,7 @@ _QUEUE_ID_MOST = (1 << 31) - 1
 
 
 class ConsumingEngine(GroupEngine):
-    """A store that has consumers; a base of ``MessageStore``."""
+    """Consumers of a store; a base of ``MessageStore``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,11 +40,11 @@ class ConsumingEngine(GroupEngine):
         self._joining = CallLock()
 
     def _has_consumers(self, group: str) -> bool:
-        """Tell whether consumers of a group are open."""
+        """Whether the group has open consumers."""
         return self._sharing.has_group(group)
 
     def _retries_of(self, group: str) -> Retries:
-        """Return what the consumers of a group share of its retry topic; new for the first one."""
+        """Retry-topic state shared by a group's consumers; created on first use."""
         found = self._retries.get(group)
         if found is None or not self._sharing.has_group(group):
             sharing = self._sharing
@@ -53,7 +53,7 @@ class ConsumingEngine(GroupEngine):
         return found
 
     def _forget_topic(self, topic: str) -> None:
-        """Have the consumers of a topic that was deleted, and their groups, begin anew."""
+        """Reset consumers and groups of a deleted topic."""
         with self._joining:
             self._sharing.forget_topic(topic)
             for retries in list(self._retries.values()):
@@ -62,7 +62,7 @@ class ConsumingEngine(GroupEngine):
         self._progress.forget(topic=topic)
 
     def _enter_group(self, group: str) -> GroupConfig:
-        """Return the entry of a group; one that is not there is made, as a broker does."""
+        """Return the entry of a group, created if missing, as a broker does."""
         with self._groups.lock:
             entry = self._groups.get(group)
             if entry is None:
@@ -186,7 +186,7 @@ class ConsumingEngine(GroupEngine):
 
 
 def _has_topic(store: MessageStore, topic: str) -> bool:
-    """Tell whether a topic has an entry or queues."""
+    """Whether a topic has an entry or queues."""
     if store.mode == "r":
         store._registry.reload()
     known = store._registry.get(topic) is not None and paths.is_stored_topic_name(topic)

@@ -1,4 +1,4 @@
-"""Waiting for messages, in a thread or in asyncio, which is imported when that is used.
+"""Waiting for messages, in a thread or in asyncio, which is imported on first use.
 
 In a store opened for writing the dispatch writes to an eventfd once it has come further than what
 was looked at, without the GIL; so do the group's other consumers when queues change hands.
@@ -68,7 +68,7 @@ class Follower:
         raise StopAsyncIteration
 
     def _ring(self) -> None:
-        """Wake it; called by other threads, under their locks."""
+        """Wake the waiter; called by other threads, under their locks."""
         with self._lock:
             if self._wakeup is not None and self._wakeup.ours():
                 os.eventfd_write(self._wakeup.fileno(), 1)

@@ -1,4 +1,4 @@
-"""Consumer groups: which there are, how far each has come, and how far it is behind.
+"""Consumer groups: entries, offsets and lag.
 
 Source: ``broker/subscription/SubscriptionGroupManager.java``,
 ``broker/offset/ConsumerOffsetManager.java``,
@@ -33,16 +33,10 @@ _RETRIES_MOST = (1 << 31) - 1
 
 
 def group_name(name: object, argument: str = "group") -> str:
-    """Return the name of a group if it may be one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It may not; the message names the argument.
-    """
+    """Return a valid group name; the ``TypeError`` or ``ValueError`` names the argument."""
     if not isinstance(name, str):
         raise wrong_type(argument, "str", name)
-    name = str.__str__(name)  # what is kept runs no code of a subclass
+    name = str.__str__(name)  # the kept name runs no code of a subclass
     if not paths.is_group_name(name):
         raise wrong_value(argument, "1 to 120 of [%|a-zA-Z0-9_-]", name)
     return name
@@ -56,7 +50,7 @@ class Group:
     ----------
     name : str
     topics : tuple of str
-        Those that it has offsets for, in order; its retry topic is among them once it was read.
+        Topics that it has offsets for, in order; its retry topic is among them once it was read.
     retry_max : int
         How often a message is tried again before it is a dead letter.
     consume_enable : bool
@@ -79,22 +73,10 @@ class Group:
 class GroupRegistry:
     """``subscriptionGroup.json``, saved at once when it changes.
 
-    Parameters
-    ----------
-    root : str
-        Directory of the store.
-    reading : bool
-        The file is another's, and read again when it has changed; one that is torn then is no
-        error.
-    sync_failed : callable, optional
-        Called with the error of a failed sync; raises the caller's exception.
-
-    Raises
-    ------
-    StoreCorruptError
-        Neither the file nor its ``.bak`` can be used; both are named, and stay as they are.
-    OSError
-        The file cannot be read.
+    With ``reading`` the file is another's, and read again when it has changed; a torn one is then
+    no error. ``sync_failed`` is called with the error of a failed sync; it raises the caller's
+    exception. If neither the file nor its ``.bak`` can be used, ``StoreCorruptError`` names both,
+    and they stay as they are.
     """
 
     def __init__(
@@ -114,11 +96,11 @@ class GroupRegistry:
             self._was_read = True
         except StoreCorruptError as error:
             if not self._reading or not self._was_read:
-                raise  # that nothing can be read does not mean that there is nothing
+                raise  # an unreadable file is no empty one
             log_warning("%s", error)
 
     def _current(self) -> GroupTable:
-        """Return the table; its owner reads it without the lock, which is held by who saves."""
+        """Return the table; its owner reads it without the lock, which a save holds."""
         if self._reading:
             with self.lock:
                 self._reload()
@@ -141,7 +123,7 @@ class GroupRegistry:
         return len(self._table)
 
     def enter(self, entry: GroupConfig) -> GroupConfig:
-        """Enter a group that is not there, and return its entry; :meth:`save` is called later."""
+        """Enter a missing group, and return its entry; :meth:`save` is called later."""
         with self.lock:
             there = self._table.get(entry.group_name)
             if there is None:
@@ -149,7 +131,7 @@ class GroupRegistry:
             return there or entry
 
     def leave(self, names: Iterable[str]) -> None:
-        """Take groups out that may not be there; :meth:`save` is called later."""
+        """Remove groups, if present; :meth:`save` is called later."""
         with self.lock:
             for name in names:
                 self._table.remove(name)
@@ -171,7 +153,7 @@ class GroupRegistry:
             self._save(entry.group_name, before)
 
     def remove(self, name: str) -> bool:
-        """Remove a group and save, and tell whether it was there."""
+        """Remove a group and save; return whether it was there."""
         with self.lock:
             before = self._table.get(name)
             if before is None:
@@ -195,7 +177,7 @@ class GroupRegistry:
 
 
 class GroupEngine(ProgressEngine):
-    """The groups of a store; a base of ``MessageStore``."""
+    """Groups of a store; a base of ``MessageStore``."""
 
     _groups_made: GroupRegistry | None = None
 
@@ -217,7 +199,7 @@ class GroupEngine(ProgressEngine):
         _ = self._groups
 
     def _has_consumers(self, group: str) -> bool:
-        """Tell whether consumers of a group are open."""
+        """Whether the group has open consumers."""
         return False
 
     @property
@@ -258,7 +240,7 @@ class GroupEngine(ProgressEngine):
 
     @property
     def offsets(self) -> Mapping[tuple[str, str], dict[int, int]]:
-        """How far the groups have come: ``(topic, group)`` to ``{queue id: next queue offset}``.
+        """Offsets of the groups: ``(topic, group)`` to ``{queue id: next queue offset}``.
 
         Raises
         ------
@@ -360,9 +342,9 @@ class GroupEngine(ProgressEngine):
             self._progress.save()
 
     def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
-        """Return how far groups are behind, in each queue of the topics that they consume.
+        """Return the lag of groups, in each queue of the topics that they consume.
 
-        Those are the topics that a group has committed an offset in: of their other queues that
+        A group consumes the topics that it has committed an offset in: of their other queues that
         have messages, nothing is consumed yet.
 
         Parameters
@@ -378,10 +360,10 @@ class GroupEngine(ProgressEngine):
         Raises
         ------
         TypeError, ValueError
-            ``group`` is none that could be.
+            ``group`` is no valid name.
         StoreCorruptError
-            A record that tells the time behind does not check; or ``consumerOffset.json`` and its
-            ``.bak`` are torn, and were so from the start.
+            A record that the time behind is read from does not check; or ``consumerOffset.json``
+            and its ``.bak`` are torn, and were so from the start.
         OSError
             A file cannot be read.
         StoreClosedError, ForkedStoreError

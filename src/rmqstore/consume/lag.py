@@ -1,4 +1,4 @@
-"""How far a consumer group is behind, from offsets, units and store times.
+"""Lag of consumer groups, from offsets, units and store times.
 
 Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``,
 ``broker/processor/AdminBrokerProcessor.java getConsumeStats``.
@@ -34,7 +34,7 @@ _DAMAGED = 1000  # messages that are passed over for a time, at most
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind in one queue.
+    """Lag of a group in one queue.
 
     Attributes
     ----------
@@ -70,20 +70,10 @@ def with_uncommitted(
     registry: TopicRegistry,
     most: int | None = None,
 ) -> Offsets:
-    """Return offsets with 0 for the queues of the same topics that a group has none for yet.
+    """Return offsets with 0 for the queues of the same topics without a committed one.
 
     Of queues that exist and that the topic's entry lets consumers read: a group consumes all of
-    them, and has committed nothing of these.
-
-    Parameters
-    ----------
-    offsets : dict
-        ``(topic, group)`` to ``{queue id: offset}``.
-    queues : dict
-        Ids of the queues that exist, by topic.
-    registry : TopicRegistry
-    most : int, optional
-        Of the queues that are added.
+    them. ``queues`` has the existing ids by topic; ``most`` limits the queues that are added.
     """
     found = {names: dict(committed) for names, committed in offsets.items()}
     added = 0
@@ -100,17 +90,9 @@ def with_uncommitted(
 def lag_of(
     store: Engine, offsets: Offsets, group: str | None, topic: str | None, *, sizes: bool = True
 ) -> list[Lag]:
-    """Return the lag of each queue that there is an offset for, in order.
+    """Return the lag in each queue with an offset, in order, of ``group`` and ``topic`` only.
 
-    Parameters
-    ----------
-    store : Engine
-    offsets : dict
-        ``(topic, group)`` to ``{queue id: offset}``.
-    group, topic : str, optional
-        Only these.
-    sizes : bool, optional
-        Whether ``bytes`` are added up, which reads all units that are behind; else they are 0.
+    With ``sizes``, ``bytes`` are added up, which reads all units that are behind; else they are 0.
     """
     return [
         _of_queue(store, of_group, of_topic, queue_id, committed, sizes=sizes)
@@ -162,7 +144,7 @@ def _behind(store: Engine, topic: str, queue_id: int, first: int, stop: int) -> 
 
 
 def time_of_one(store: Engine, topic: str, queue_id: int, offsets: Sequence[int]) -> int:
-    """Return the store time of the first message that is not damaged; -1 if it is gone, or none."""
+    """Return the store time of the first intact message; -1 if it is gone, or none."""
     for at in offsets[:_DAMAGED]:
         try:
             return store._store_time(topic, queue_id, at)

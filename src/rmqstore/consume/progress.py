@@ -1,9 +1,9 @@
-"""How far each consumer group has come in each queue: one table a store, and its file.
+"""Progress of the consumer groups in each queue: one table a store, and its file.
 
 The file is the broker's own ``consumerOffset.json``, or ``lmqConsumerOffset.json`` with light
 queues enabled.  An offset is never on the disk before the messages that it has passed: the log is
-forced there first, as its end may be lost with the power, and new messages would take the offsets
-of lost ones.
+forced there first, as its end may be lost with the power, and new messages would take the lost
+ones' offsets.
 
 Source: ``broker/offset/ConsumerOffsetManager.java``, ``LmqConsumerOffsetManager.java``,
 ``broker/BrokerController.java``.
@@ -34,28 +34,14 @@ _NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 
 
 class GroupProgress:
-    """The offsets of all groups of an open store.  Every method may be called from many threads.
+    """Offsets of all groups of an open store.  Every method may be called from many threads.
 
-    Parameters
-    ----------
-    root : str
-        Directory of the store.
-    reading : bool
-        The file is another's, and read again when it has changed; one that is torn then is no
-        error.
-    light_queues : bool, optional
-        Which of the two files it is; by default the one that was written last.
-    flush_log : callable, optional
-        Forces the log to the disk; called before the file is written.
-    sync_failed : callable, optional
-        Called with the error of a failed sync; raises the caller's exception.
-
-    Raises
-    ------
-    StoreCorruptError
-        Neither the file nor its ``.bak`` can be used; both are named, and stay as they are.
-    OSError
-        The file cannot be read.
+    With ``reading`` the file is another's, and read again when it has changed; a torn one is then
+    no error. ``light_queues`` selects one of the two files; by default the one that was written
+    last. ``flush_log`` forces the log to the disk, and is called before the file is written;
+    ``sync_failed`` is called with the error of a failed sync, and raises the caller's exception. If
+    neither the file nor its ``.bak`` can be used, ``StoreCorruptError`` names both, and they stay
+    as they are.
     """
 
     def __init__(
@@ -84,10 +70,10 @@ class GroupProgress:
             self._reload()
         else:
             self._table = self._load()
-        self._count = sum(map(len, self._table.offsets.values()))  # of who writes
+        self._count = sum(map(len, self._table.offsets.values()))  # of the writer
 
     def _file_name(self) -> str:
-        """Return the name of the file that is in force."""
+        """Return the name of the file in force."""
         light = self._light_queues
         if light is None:
             light = self._written(paths.LMQ_CONSUMER_OFFSET_JSON) > self._written(
@@ -96,7 +82,7 @@ class GroupProgress:
         return paths.LMQ_CONSUMER_OFFSET_JSON if light else paths.CONSUMER_OFFSET_JSON
 
     def _written(self, name: str) -> int:
-        """Return when a file was written last, -1 if it is not there."""
+        """Return when a file was last written, -1 if it is missing."""
         latest = -1
         for file in (name, name + ".bak"):  # a broker that writes it has only this one, briefly
             try:
@@ -116,7 +102,7 @@ class GroupProgress:
         return table
 
     def _reload(self) -> None:
-        """Read what another process has written; what is torn leaves what was read before."""
+        """Read another process's file; a torn one leaves the previous contents."""
         name = self._file_name()
         if name == self._name and self._table.file.is_current():
             return
@@ -128,7 +114,7 @@ class GroupProgress:
             self._was_read = True
         except StoreCorruptError as error:
             if not self._was_read:
-                raise  # that nothing can be read does not mean that there is nothing
+                raise  # an unreadable file is no empty one
             log_warning("%s", error)
 
     def _offsets(self) -> Offsets:
@@ -138,13 +124,7 @@ class GroupProgress:
         return self._table.offsets
 
     def get(self, topic: str, group: str) -> dict[int, int]:
-        """Return the offsets of a group in a topic.
-
-        Returns
-        -------
-        dict of int to int
-            Queue id to the queue offset that comes next; a copy.
-        """
+        """Return a copy of a group's offsets in a topic: queue id to the next queue offset."""
         with self._lock:
             return dict(self._offsets().get((topic, group), _NO_OFFSETS))
 
@@ -170,21 +150,21 @@ class GroupProgress:
 
     @property
     def table(self) -> Offsets:
-        """The offsets as they are now, of who writes them: only to look at, by any thread."""
+        """The writer's current offsets: read-only, for any thread."""
         return self._table.offsets
 
     @property
     def count(self) -> int:
-        """How many offsets there are, of all groups in all queues; not of another's file."""
+        """Number of offsets of all groups in all queues; not of another's file."""
         return self._count
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many offsets there are by ``(topic, group)``."""
+        """Return the number of offsets by ``(topic, group)``."""
         with self._lock:
             return {names: len(queues) for names, queues in self._table.offsets.items()}
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set the offset of a group in a queue; the file is written later.
+        """Set the next offset of a group in a queue; the file is written later.
 
         Parameters
         ----------
@@ -212,13 +192,7 @@ class GroupProgress:
             self.save()
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> bool:
-        """Remove the offsets of a topic, of a group, or of a group in a topic.
-
-        Returns
-        -------
-        bool
-            Whether there were any; the file is not written yet.
-        """
+        """Remove the offsets of a topic, of a group, or of both; return whether there were any."""
         with self._lock:
             gone = [
                 names
@@ -231,7 +205,7 @@ class GroupProgress:
         return bool(gone)
 
     def forget_queues(self, is_gone: Callable[[str, int], bool]) -> None:
-        """Remove the offsets of queues, by topic and queue id, that are gone."""
+        """Remove the offsets of deleted queues, by topic and queue id."""
         with self._lock:
             before = self._count
             for (topic, _), queues in self._table.offsets.items():
@@ -243,7 +217,7 @@ class GroupProgress:
             self._changes += self._count < before
 
     def settle(self, end_of: Callable[[str, int], int]) -> None:
-        """Take back offsets beyond their queue: its end was lost, and is written anew.
+        """Lower offsets beyond their queue's end, which was lost and is written anew.
 
         ``end_of`` returns the end of a queue.
         """
@@ -262,19 +236,10 @@ class GroupProgress:
                         )  # fmt: skip
 
     def save(self) -> bool:
-        """Write the file if something has changed since it was written.
+        """Write the file if something has changed since; return whether it was written.
 
-        Returns
-        -------
-        bool
-            Whether it was written.
-
-        Raises
-        ------
-        StoreFailedError
-            A sync failed, now or before.
-        OSError
-            It cannot be written, and is unchanged; the next call tries again.
+        ``StoreFailedError``: a sync failed, now or before. ``OSError``: the file cannot be written,
+        and is unchanged; the next call tries again.
         """
         with self._saving:
             with self._lock:
@@ -302,9 +267,9 @@ class GroupProgress:
 
 
 class ProgressEngine(ServicedEngine):
-    """A store that keeps the progress of groups.
+    """Progress of a store's groups; a base of ``MessageStore``.
 
-    The last of the services to end: what the others commit at their end is written.
+    The last of the services to stop: offsets that the others commit as they stop are written.
     """
 
     _progress_made: GroupProgress | None = None
@@ -319,7 +284,7 @@ class ProgressEngine(ServicedEngine):
 
     @property
     def _progress(self) -> GroupProgress:
-        """How far the groups have come."""
+        """Progress of the groups."""
         made = self._progress_made
         if made is None:
             reading = self.mode == "r"
@@ -347,7 +312,7 @@ class ProgressEngine(ServicedEngine):
         _ = self._progress
 
     def _start_services(self) -> None:
-        """Take groups back that are ahead of their queues, before something relies on them."""
+        """Lower offsets of groups ahead of their queues, before anything relies on them."""
         if self.mode != "r" and not self.recovery.clean:
             self._progress.settle(
                 lambda topic, queue_id: (self._bounds(topic, queue_id) or (0, 0))[1]
@@ -369,7 +334,7 @@ class ProgressEngine(ServicedEngine):
             try:
                 progress.save()
             except StoreFailedError:
-                pass  # as the close itself says
+                pass  # the close itself reports it
             except OSError as error:
                 self._progress_unsaved = error
 

@@ -1,7 +1,7 @@
 """The retry topic of a group, whose messages go to the consumers of their original topics.
 
 A group has one retry topic for all topics that it reads, and one offset in each of its queues: the
-first message there that is not done.  A message of a topic that nobody reads at present stays, so
+first message there that is not done.  A message of a topic without readers at present stays, so
 that no consumer of another topic passes it; once many behind it are done, it is moved to the end.
 
 Source: ``client/impl/consumer/ProcessQueue.java``, ``DefaultMQPushConsumerImpl.java
@@ -37,9 +37,9 @@ _MOVED_MOST = 32  # messages that a commit moves to the end
 
 
 def _topics_of(message: Message) -> tuple[str, ...]:
-    """Return the topics whose consumers a retried message is for, its own one first.
+    """Return the topics whose consumers a retried message is for, its own first.
 
-    The others are those that it was in as well, as light queues are.
+    The others are its light queues.
     """
     properties = message.properties
     topic = properties.get("RETRY_TOPIC")
@@ -79,13 +79,13 @@ class _RetryQueue:
         self.held_topics.update(topics)
 
     def rewind(self) -> None:
-        """Read again what was left."""
+        """Read again the messages left."""
         self.next = min(self.next, self.held[0])
         self.held.clear()
         self.held_topics.clear()
 
     def advance(self) -> bool:
-        """Move ``base`` to the first offset that is not done, and tell whether it has moved."""
+        """Move ``base`` to the first offset that is not done; return whether it has moved."""
         before = self.base
         self.base = min([self.next, *self.held[:1], *self.out])
         self.done = {offset for offset in self.done if offset >= self.base}
@@ -93,13 +93,9 @@ class _RetryQueue:
 
 
 class Retries:
-    """What is read of the retry topic of a group, by all its consumers of a store object.
+    """Reading of a group's retry topic, shared by all its consumers of a store object.
 
-    Parameters
-    ----------
-    group : str
-    is_read : callable
-        Tells whether the group reads a topic at present.
+    ``is_read``: whether the group reads a topic at present.
     """
 
     def __init__(self, group: str, is_read: Callable[[str], bool]) -> None:
@@ -150,7 +146,7 @@ class Retries:
             return message
 
     def has_waiting(self, topic: str) -> bool:
-        """Tell whether messages of a topic were read and not taken."""
+        """Whether messages of a topic were read and not taken."""
         with self._lock:
             return bool(self._waiting[topic])
 
@@ -198,7 +194,7 @@ class Retries:
     def commit(
         self, store: MessageStore, member: Member, note: Callable[[int, int], object]
     ) -> None:
-        """Count what a consumer has taken as done; ``note`` is called with new offsets."""
+        """Count messages that a consumer has taken as done; ``note`` is called with new offsets."""
         with self._lock:
             for queue_id, queue in self._queues.items():
                 mine = [offset for offset, (_, by) in queue.out.items() if by is member]
@@ -207,7 +203,7 @@ class Retries:
                 queue.done.update(mine)
                 if mine and queue.advance():
                     note(queue_id, queue.base)
-                # One that is moved is paid for by one that is done, however many nobody reads.
+                # Each move is paid for by a message that is done, however many nobody reads.
                 if mine and len(queue.done) > max(_PASSED_MOST, len(queue.held)):
                     self._move_unread(store, queue_id, queue)
                     if queue.advance():
@@ -259,7 +255,7 @@ class Retries:
                 queue.hold(offset, queue.out.pop(offset)[0])
 
     def give_back(self, member: Member, topic: str) -> None:
-        """Leave to others what a consumer has taken and not committed; it has left."""
+        """Leave to others the uncommitted messages of a consumer that has left."""
         with self._lock:
             self._give_back(member)
             if not self._is_read(topic):

@@ -1,4 +1,4 @@
-"""A message given back by its group: to be tried again later, or a dead letter.
+"""A message given back by its group: a retry later, or a dead letter.
 
 Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``,
 ``broker/topic/TopicConfigManager.java createTopicInSendMessageBackMethod``.
@@ -27,7 +27,7 @@ _FIRST_LEVEL = 3  # of a message that is tried again for the first time
 def is_dead_letter(
     message: Message, group: GroupConfig, delay_level: int | None, retry_max: int | None = None
 ) -> bool:
-    """Tell whether a message is not tried again; the arguments are those of ``send_back``."""
+    """Whether a message is not tried again; arguments as for ``send_back``."""
     most = group.retry_max_times if retry_max is None else retry_max
     return message.reconsume_times >= most or (delay_level or 0) < 0
 
@@ -44,20 +44,10 @@ def send_back(
 ) -> PutResult:
     """Store a message for its group once more, later; or as a dead letter.
 
-    Parameters
-    ----------
-    store : MessageStore
-    message : Message
-    group : GroupConfig
-    delay_level : int, optional
-        When it is tried again: 1 or more, above the highest it is the highest. 0 or None: 3 and
-        the times it was tried again. Below 0: never, it is a dead letter.
-    retry_max : int, optional
-        How often it is tried again, by default as often as the group says.
-    topic_sys_flag : int, optional
-        Of a retry topic that is made.
-    wait : bool, optional
-        With synchronous flush: return only once it is on the disk.
+    ``delay_level`` is 1 or more, above the highest it is the highest; 0 or None: 3 and the times it
+    was tried again; below 0: it is a dead letter. ``retry_max`` is by default the group's,
+    ``topic_sys_flag`` of a retry topic that is made. With ``wait`` and synchronous flush it returns
+    only once the message is on the disk.
     """
     name = group.group_name
     if group.retry_queue_nums <= 0:  # a broker loses the message
@@ -95,7 +85,7 @@ def send_back(
 
 
 def _make_topic(store: MessageStore, topic: str, queue_nums: int, sys_flag: int) -> None:
-    """Create a topic that is not there yet."""
+    """Create a topic if it is missing."""
     if store._registry.get(topic) is None:
         store._check_writable()
         store._registry.make(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=sys_flag))

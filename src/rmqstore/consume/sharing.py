@@ -1,4 +1,4 @@
-"""Which consumer of a group reads which queue, among those of one store object.
+"""Shares of queues: which consumer of a group reads which, within one store object.
 
 A *share* is a topic as one group reads it.  Its queues are divided among its members, evenly and
 in the order in which they came, as the real client does.  A queue that goes to another member goes
@@ -30,7 +30,7 @@ def allocate(queues: list[int], members: int, index: int) -> list[int]:
 
 
 class Member:
-    """A consumer as the others see it; it does not keep the consumer alive."""
+    """A consumer as the others see it; does not keep the consumer alive."""
 
     def __init__(self, pinned: frozenset[int] | None) -> None:
         self.pinned = pinned
@@ -44,7 +44,7 @@ class Member:
             self._wakes.append(weakref.WeakMethod(wake))
 
     def wake(self) -> None:
-        """Wake whoever waits for messages of the consumer."""
+        """Wake the waiters for messages of the consumer."""
         with self._lock:
             wakes = [known() for known in self._wakes]
         for wake in wakes:
@@ -59,7 +59,7 @@ class SharedQueue:
     Attributes
     ----------
     owner : Member or None
-        Who reads it.
+        Its reader.
     holder : (Member, int) or None
         The orderly consumer, and its thread, that has taken messages that are not committed.
     resume : int or None
@@ -100,23 +100,17 @@ class Sharing:
         self._gone: deque[tuple[Share, Member]] = deque()  # of consumers that nobody closed
 
     def has_group(self, group: str) -> bool:
-        """Tell whether a group has members."""
+        """Whether a group has members."""
         with self.lock:
             self._clear()
             return any(share.group == group for share in self._shares.values())
 
     def has_topic(self, topic: str, group: str) -> bool:
-        """Tell whether a group reads a topic."""
+        """Whether a group reads a topic."""
         return (topic, group) in self._shares
 
     def join(self, topic: str, group: str, queue_ids: Iterable[int], member: Member) -> Share:
-        """Enter a member, and divide the queues anew.
-
-        Raises
-        ------
-        ValueError
-            Another member has pinned one of its queues.
-        """
+        """Enter a member, and divide the queues anew; ``ValueError`` if another has pinned one."""
         with self.lock:
             self._clear()
             share = self._shares.get((topic, group)) or Share(topic, group)
@@ -155,7 +149,7 @@ class Sharing:
                 self._clear()
 
     def forget_topic(self, topic: str) -> None:
-        """Have all queues of a topic begin anew, for whoever reads it: it was deleted."""
+        """Restart all queues of a deleted topic, for every group that reads it."""
         with self.lock:
             for share in self._shares.values():
                 if share.topic == topic:
@@ -176,7 +170,7 @@ class Sharing:
             return share.epoch, share.generation, queues
 
     def begin(self, share: Share, generation: int, queue_id: int, offset: int) -> int:
-        """Return where a queue begins: here, unless somebody has begun it meanwhile."""
+        """Return where a queue begins: here, unless another member has begun it meanwhile."""
         with self.lock:
             queue = share.queues[queue_id]
             if share.generation != generation:
@@ -186,7 +180,7 @@ class Sharing:
             return queue.resume
 
     def restart(self, share: Share, queue_id: int, offset: int) -> None:
-        """Have a queue begin anew: it has no such offset any more as it had come to."""
+        """Restart a queue that no longer reaches its offset."""
         with self.lock:
             share.queues[queue_id].resume = offset
 
@@ -210,9 +204,9 @@ class Sharing:
         *,
         generation: int,
     ) -> None:
-        """Move a queue forward and let go of it; ``note`` is called where it has moved.
+        """Move a queue forward and release it; ``note`` is called where it has moved.
 
-        An offset of another generation is that of a message which is in no queue any more.
+        An offset of another generation is of a message that is in no queue any more.
         """
         with self.lock:
             if share.generation != generation:
@@ -226,7 +220,7 @@ class Sharing:
 
     @staticmethod
     def _release(queue: SharedQueue, member: Member) -> bool:
-        """Let go of a queue if this member holds it."""
+        """Release a queue if this member holds it."""
         if queue.holder is None or queue.holder[0] is not member:
             return False
         queue.holder = None
