@@ -17,14 +17,11 @@ _C2 = 0x4CF5AD432745937F
 
 @dataclass(frozen=True)
 class BloomFilter:
-    """How many bits there are, and which of them a group has for a topic.
+    """Size of a Bloom filter, and the bits of a group's subscription to a topic.
 
-    Parameters
-    ----------
-    error_percent : int
-        How many of 100 tests may be wrong, 1 to 99: ``maxErrorRateOfBloomFilter``.
-    expected : int
-        Subscriptions that share the bits, 1 or more: ``expectConsumerNumUseFilter``.
+    ``error_percent``, 1 to 99, is ``maxErrorRateOfBloomFilter``: how many of 100 tests may be
+    wrong. ``expected``, 1 or more, is ``expectConsumerNumUseFilter``: subscriptions that share the
+    bits.
     """
 
     error_percent: int = 20

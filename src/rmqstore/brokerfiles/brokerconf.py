@@ -66,12 +66,7 @@ class Setting(NamedTuple):
 def read_properties(path: str | os.PathLike[str]) -> list[Setting]:
     """Return the entries of a file in order; of duplicate keys only the last, as in Java.
 
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It is too large, or an escape in it is malformed; the message names path and line.
+    A file that is too large, or has a malformed escape, is a ``ValueError`` with path and line.
     """
     file = Path(path)
     with file.open("rb") as stream:
@@ -94,12 +89,8 @@ def parse_properties(text: str) -> Iterator[Setting]:
     r"""Iterate over the entries of a text in Java's properties format.
 
     Comments begin with ``#`` or ``!``; a line that ends in an odd number of backslashes continues
-    in the next; key and value are separated by ``=``, ``:`` or whitespace.
-
-    Raises
-    ------
-    ValueError
-        ``\u`` is not followed by four hexadecimal digits; the message names the line.
+    in the next; key and value are separated by ``=``, ``:`` or whitespace. A malformed escape is a
+    ``ValueError`` with the line.
     """
     for line, logical in _logical_lines(text):
         end = _key_end(logical)

@@ -38,13 +38,7 @@ class ReplacedError(SyncError):
 
 
 class ConfigFile:
-    """A JSON file that a broker may also read and write.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The main file; ``.bak`` beside it has the previous contents.
-    """
+    """A JSON file that a broker may also read and write; ``.bak`` has the previous contents."""
 
     path: Path
     backup: Path
@@ -55,14 +49,14 @@ class ConfigFile:
         self.backup = self.path.with_name(self.path.name + ".bak")
         self.loaded_from = None
         self._main_is_good = False  # known to parse: worth keeping as .bak
-        self._loaded: tuple[tuple[int, ...] | None, ...] | None = None  # what its files were then
+        self._loaded: tuple[tuple[int, ...] | None, ...] | None = None  # its files' identities then
 
     def is_current(self) -> bool:
         """Whether both files are those of the last load, so that loading again finds the same."""
         return self._loaded is not None and self._loaded == self._files()
 
     def _files(self) -> tuple[tuple[int, ...] | None, ...] | None:
-        """Return what tells the files from changed ones; ``None`` if their times cannot yet."""
+        """Return the identities of both files, ``None`` while their times cannot tell a change."""
         found: list[tuple[int, ...] | None] = []
         for path in (self.path, self.backup):
             try:
@@ -79,24 +73,10 @@ class ConfigFile:
     def load(self, decode: Callable[[Any], T]) -> T | None:
         """Read the main file, or ``.bak`` if that is missing, empty or torn.
 
-        Parameters
-        ----------
-        decode : callable
-            Makes the result from the parsed JSON; raises ``ValueError`` if that is invalid, which
-            counts as torn.
-
-        Returns
-        -------
-        object or None
-            ``None`` if there is neither file, or if there is no ``.bak`` and the main file is
-            empty, as after a crash in its first writing.
-
-        Raises
-        ------
-        StoreCorruptError
-            Neither can be used; the message names both.
-        OSError
-            A file exists and cannot be read.
+        ``decode`` makes the result from the parsed JSON; its ``ValueError`` counts as torn. Returns
+        ``None`` if there is neither file, or if there is no ``.bak`` and the main file is empty, as
+        after a crash in its first writing. If neither can be used, ``StoreCorruptError`` names
+        both.
         """
         self.loaded_from = None
         self._main_is_good = False
@@ -139,11 +119,6 @@ class ConfigFile:
         The main file's old contents become ``.bak``, from the second save on and only if they can
         be read: a torn file must not replace a good one.
 
-        Parameters
-        ----------
-        value : object
-            Mappings and sequences, as ``fastjson.dumps`` takes them.
-
         Raises
         ------
         ReplacedError
@@ -171,7 +146,7 @@ class ConfigFile:
     def _replace_main(self, main: Path, backup: Path, data: bytes) -> None:
         """Write the new file, keep the main one as ``.bak``, and put the new one in its place.
 
-        Of links ``main`` and ``backup`` are what they lead to: the links stay as they are.
+        ``main`` and ``backup`` are the targets of links: the links stay as they are.
         """
         temporary = main.with_name(main.name + ".tmp")
         try:
@@ -186,7 +161,7 @@ class ConfigFile:
         self._main_is_good = True
 
     def _main_can_be_kept(self) -> bool:
-        """Tell whether the main file exists and parses."""
+        """Whether the main file exists and parses."""
         if self._main_is_good:
             return self.path.exists()
         try:

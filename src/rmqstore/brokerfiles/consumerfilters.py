@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerFilter", "ConsumerFilterTable", "bitmap_subscriptions"]
 
 _INT_MAX = (1 << 31) - 1
-_DEAD_AGO_MS = 30_000  # whoever was there when the broker stopped
+_DEAD_AGO_MS = 30_000  # consumers present when the broker stopped
 _CLEAN_AFTER_MS = 24 * 3_600_000
 
 
@@ -62,11 +62,11 @@ class ConsumerFilter:
         return self.dead_time >= self.born_time
 
     def died_before(self, now: int, span: int = _CLEAN_AFTER_MS) -> bool:
-        """Return whether it has been dead for that long, in ms."""
+        """Whether it has been dead for that long, in ms."""
         return self.dead and now - self.dead_time >= span
 
     def belongs_to(self, bloom: BloomFilter) -> bool:
-        """Return whether its bits are some of that filter's."""
+        """Whether its bits are some of that filter's."""
         return (
             self.bit_num == bloom.bits
             and len(self.bit_pos) == bloom.positions_each
@@ -75,7 +75,7 @@ class ConsumerFilter:
 
     @classmethod
     def from_json(cls, topic: str, group: str, entry: Any) -> ConsumerFilter:
-        """Return what an entry describes; ``ValueError`` if it is invalid."""
+        """Return the subscription of an entry; ``ValueError`` if it is invalid."""
         where = f"the filter of {group!r} for {topic!r}"
         if not isinstance(entry, dict):
             raise ValueError(f"{where} is {type(entry).__name__}, must be an object")
@@ -112,15 +112,7 @@ class ConsumerFilter:
 
 
 class ConsumerFilterTable:
-    """All subscriptions with an expression, and their file.
-
-    Parameters
-    ----------
-    root : str or os.PathLike
-        The store; the file is ``config/consumerFilter.json`` under it.
-    bloom : BloomFilter
-        Whose bits new ones get.
-    """
+    """Subscriptions with an expression, and their file; new ones get bits of ``bloom``."""
 
     def __init__(self, root: str | os.PathLike[str], bloom: BloomFilter | None = None) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / CONSUMER_FILTER_JSON)
@@ -134,14 +126,8 @@ class ConsumerFilterTable:
         """Read the table of a store, as a broker does that starts at ``now`` (ms).
 
         If one of its subscriptions has bits of another Bloom filter, none of them counts: bit maps
-        written from now on would not mean the same. Nobody consumes yet, so all are dead.
-
-        Raises
-        ------
-        StoreCorruptError
-            The file is torn, and its ``.bak`` is torn or missing.
-        OSError
-            It cannot be read.
+        written from now on would not mean the same. Nobody consumes yet, so all are dead. If file
+        and ``.bak`` are torn, that is a ``StoreCorruptError``.
         """
         table = cls(root, bloom)
         filters = table.file.load(_decode) or []
@@ -154,13 +140,7 @@ class ConsumerFilterTable:
         return table
 
     def save(self, *, now: int) -> None:
-        """Write the file; who has been dead for a day at ``now`` (ms) is left out.
-
-        Raises
-        ------
-        OSError
-            It cannot be written; the file is unchanged.
-        """
+        """Write the file, without subscriptions that have been dead for a day at ``now`` (ms)."""
         self._filters = {key: one for key, one in self._filters.items() if not one.died_before(now)}
         self.file.path.parent.mkdir(exist_ok=True)
         self.file.save(self.to_json())
@@ -222,13 +202,7 @@ class ConsumerFilterTable:
 def bitmap_subscriptions(
     root: str, config: StoreConfig, now: int
 ) -> tuple[dict[str, list[tuple[str, list[int]]]], int]:
-    """Return what bit maps are made of: expression and bits by topic, and the bytes of one.
-
-    Raises
-    ------
-    StoreCorruptError, OSError
-        As :meth:`ConsumerFilterTable.load`.
-    """
+    """Return the subscriptions of bit maps: expression and bits by topic, and a map's bytes."""
     bloom = BloomFilter(
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
     )
@@ -243,7 +217,7 @@ def bitmap_subscriptions(
 
 
 def _has_surrogates(text: str) -> bool:
-    """Return whether the core cannot take a text."""
+    """Whether the core cannot take a text."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -20,12 +20,7 @@ _LONG_MAX = (1 << 63) - 1
 
 
 class DelayTable:
-    """The progress of all delay levels of a store, and its file.
-
-    Parameters
-    ----------
-    root : str or os.PathLike
-        The store.
+    """Progress of all delay levels of a store, and its file.
 
     Attributes
     ----------
@@ -42,15 +37,7 @@ class DelayTable:
 
     @classmethod
     def load(cls, root: str | os.PathLike[str]) -> DelayTable:
-        """Read the table of a store; an empty one if there is no file.
-
-        Raises
-        ------
-        StoreCorruptError
-            The file is torn, and its ``.bak`` is torn or missing.
-        OSError
-            It cannot be read.
-        """
+        """Read the table of a store, empty without a file; ``StoreCorruptError`` if torn."""
         table = cls(root)
         loaded = table.file.load(_decode)
         if loaded is not None:
@@ -58,13 +45,7 @@ class DelayTable:
         return table
 
     def save(self) -> None:
-        """Write the file; creates the ``config`` directory if it is missing.
-
-        Raises
-        ------
-        OSError
-            It cannot be written; the file is unchanged.
-        """
+        """Write the file; creates the ``config`` directory if it is missing."""
         self.file.path.parent.mkdir(exist_ok=True)
         self.file.save({_TABLE: dict(sorted(self.offsets.items())), **self._other})
 

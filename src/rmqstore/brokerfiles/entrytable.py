@@ -1,4 +1,4 @@
-"""A file of named entries with a version: what ``topics.json`` and ``subscriptionGroup.json`` are.
+"""Files of named entries with a version: ``topics.json`` and ``subscriptionGroup.json``.
 
 Source: ``common/ConfigManager.java``, ``broker/topic/TopicConfigManager.java``,
 ``broker/subscription/SubscriptionGroupManager.java``.
@@ -23,30 +23,25 @@ _DEPTH = 2  # tabs before an entry
 
 
 class _Entry(Protocol):
-    """What a table holds."""
+    """Entry of a table."""
 
     @classmethod
     def from_json(cls, name: str, entry: Any) -> Self:
-        """Return the entry that is written so; ``ValueError`` if it is invalid."""
+        """Return the entry of its JSON; ``ValueError`` if it is invalid."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as the broker writes it."""
 
     @property
     def name(self) -> str:
-        """What it is found by."""
+        """Key of the entry."""
 
 
 _EntryT = TypeVar("_EntryT", bound=_Entry)
 
 
 class EntryTable(Generic[_EntryT]):
-    """All entries of a store's file, and the file.
-
-    Parameters
-    ----------
-    root : str or os.PathLike
-        The store; the file is in ``config`` under it.
+    """All entries of a store's file under ``config``, and the file.
 
     Attributes
     ----------
@@ -73,15 +68,7 @@ class EntryTable(Generic[_EntryT]):
 
     @classmethod
     def load(cls, root: str | os.PathLike[str]) -> Self:
-        """Read the table of a store; an empty one if there is no file.
-
-        Raises
-        ------
-        StoreCorruptError
-            The file is torn, and its ``.bak`` is torn or missing.
-        OSError
-            It cannot be read.
-        """
+        """Read the table of a store, empty without a file; ``StoreCorruptError`` if torn."""
         table = cls(root)
         table.reload()
         return table
@@ -100,11 +87,6 @@ class EntryTable(Generic[_EntryT]):
         """Write the file; creates the ``config`` directory if it is missing.
 
         One thread at a time writes; entries may come meanwhile, and are in the next one.
-
-        Raises
-        ------
-        OSError
-            It cannot be written; the file is unchanged.
         """
         with self._saving:
             self.file.path.parent.mkdir(exist_ok=True)
@@ -116,7 +98,7 @@ class EntryTable(Generic[_EntryT]):
             entry = self._entries.get(name)
             text = fastjson.member(name, entry.to_json(), _DEPTH) if entry is not None else ""
             with self._changing:
-                if name in self._textless:  # it is what it was
+                if name in self._textless:  # unchanged
                     self._textless.remove(name)
                     self._texts[name] = text
         with self._changing:
@@ -140,7 +122,7 @@ class EntryTable(Generic[_EntryT]):
             self.version.next()
 
     def remove(self, name: str) -> bool:
-        """Remove an entry, and tell whether it was there; the file is not written yet."""
+        """Remove an entry; return whether it was there; the file is not written yet."""
         with self._changing:
             if self._entries.pop(name, None) is None:
                 return False
@@ -154,7 +136,7 @@ class EntryTable(Generic[_EntryT]):
         return self._entries.get(name)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether there is an entry of this name."""
+        """Whether there is an entry of this name."""
         return name in self._entries
 
     def __iter__(self) -> Iterator[_EntryT]:

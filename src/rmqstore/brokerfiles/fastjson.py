@@ -33,7 +33,7 @@ _SHORT_ESCAPES = {
 }  # fmt: skip
 _WORDS = {"true": True, "false": False, "null": None}
 
-# What fastjson escapes: controls, the C1 range, the two line separators; and in addition lone
+# Escaped by fastjson: controls, the C1 range, the two line separators; and in addition lone
 # surrogates, except those that represent bytes of another charset.
 _SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]')
 _SPECIAL_SHORT = {
@@ -70,27 +70,10 @@ class JsonError(ValueError):
 
 
 def loads(text: str, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS) -> Any:
-    """Return the value of a JSON text.
+    """Return the value of a JSON text, whose objects may have unquoted integers as keys.
 
-    Parameters
-    ----------
-    text : str
-        JSON, whose objects may have unquoted integers as keys.
-    max_depth : int
-        Nested containers, at most.
-    max_chars : int
-        Characters, at most.
-
-    Returns
-    -------
-    object
-        ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` or ``None``.  A bare key becomes
-        an ``int``; of duplicate keys the last wins.
-
-    Raises
-    ------
-    JsonError
-        The text is not JSON of this kind, too deep or too long.
+    A bare key becomes an ``int``; of duplicate keys the last wins. Other text, or one of more than
+    ``max_depth`` nested containers or ``max_chars`` characters, is a :class:`JsonError`.
     """
     if len(text) > max_chars:
         raise JsonError(f"{len(text)} characters, at most {max_chars} are read", max_chars, 1)
@@ -139,7 +122,7 @@ class _Parser:
         return str(match["mark"])
 
     def peek_is(self, mark: str) -> bool:
-        """Take ``mark`` if it is next, and tell whether it was."""
+        """Take ``mark`` if it is next; return whether it was."""
         start = self._skip_space()
         if self.text[start : start + 1] != mark:
             return False
@@ -221,7 +204,7 @@ class _Parser:
             return root
 
     def _close(self, stack: list[tuple[Any, Any]], value: Any) -> bool:
-        """Add ``value`` to its container and close those that end; tell whether that was the root.
+        """Add ``value`` to its container, close those that end; return whether that was the root.
 
         A root container is left on the stack.
         """
@@ -250,14 +233,10 @@ def _join_pair(pair: re.Match[str]) -> str:
 
 
 class Written:
-    """A mapping of which every member is text already, in the place of the mapping itself.
+    """A mapping whose members are text already, in the place of the mapping itself.
 
-    Parameters
-    ----------
-    members : iterable of str
-        Texts of :func:`member`, of the depth of this mapping's members.
-    depth : int
-        Tabs before the closing brace.
+    ``members`` are texts of :func:`member`, of the depth of this mapping's members; ``depth`` is
+    the number of tabs before the closing brace.
     """
 
     def __init__(self, members: Iterable[str], depth: int) -> None:
@@ -273,25 +252,12 @@ def member(key: str, value: Any, depth: int) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Return ``value`` as fastjson writes it, indented by tabs.
+    """Return ``value`` as fastjson writes it, indented by tabs, without a trailing newline.
 
-    Parameters
-    ----------
-    value : object
-        Mappings with ``str`` or ``int`` keys, sequences, ``str``, ``int``, ``float``, ``bool``,
-        ``None``.  A key whose value is ``None`` is left out, as fastjson does.
-
-    Returns
-    -------
-    str
-        Without a trailing newline.
-
-    Raises
-    ------
-    TypeError
-        It contains a value of another type.
-    ValueError
-        A ``float`` is not finite, or there are more than ``MAX_DEPTH`` levels.
+    Mappings with ``str`` or ``int`` keys, sequences, ``str``, ``int``, ``float``, ``bool``,
+    ``None``; another type is a ``TypeError``.  A key whose value is ``None`` is left out, as
+    fastjson does. A ``float`` that is not finite, or more than ``MAX_DEPTH`` levels, are a
+    ``ValueError``.
     """
     out: list[str] = []
     _write(value, 0, out)

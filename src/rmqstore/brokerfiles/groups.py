@@ -46,7 +46,7 @@ class GroupConfig:
 
     @classmethod
     def from_json(cls, name: str, entry: Any) -> GroupConfig:
-        """Return the group that an entry describes; ``ValueError`` if it is invalid."""
+        """Return the group of an entry; ``ValueError`` if it is invalid."""
         if not isinstance(entry, dict):
             raise ValueError(f"group {name!r} is {type(entry).__name__}, must be an object")
         rest = dict(entry)
@@ -62,7 +62,7 @@ class GroupConfig:
 
     @property
     def name(self) -> str:
-        """What it is found by."""
+        """Key of the entry."""
         return self.group_name
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class GroupConfig:
 
 
 class GroupTable(EntryTable[GroupConfig]):
-    """All groups of a store, and their file, ``config/subscriptionGroup.json``."""
+    """Consumer groups of a store, and their file, ``config/subscriptionGroup.json``."""
 
     _FILE = SUBSCRIPTION_GROUP_JSON
     _TABLE = "subscriptionGroupTable"

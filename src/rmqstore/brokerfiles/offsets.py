@@ -30,14 +30,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class OffsetTable:
-    """The progress of all groups of a store, and its file.
-
-    Parameters
-    ----------
-    root : str or os.PathLike
-        The store.
-    name : str
-        The file under ``config``.
+    """Progress of all groups of a store, and its file, ``name`` under ``config``.
 
     Attributes
     ----------
@@ -56,15 +49,7 @@ class OffsetTable:
 
     @classmethod
     def load(cls, root: str | os.PathLike[str], name: str = CONSUMER_OFFSET_JSON) -> OffsetTable:
-        """Read the table of a store; an empty one if there is no file.
-
-        Raises
-        ------
-        StoreCorruptError
-            The file is torn, and its ``.bak`` is torn or missing.
-        OSError
-            It cannot be read.
-        """
+        """Read the table of a store, empty without a file; ``StoreCorruptError`` if torn."""
         table = cls(root, name)
         table.reload()
         return table
@@ -75,18 +60,13 @@ class OffsetTable:
         self.offsets, self._unknown, self._other = loaded if loaded is not None else ({}, {}, {})
 
     def take_over(self, other: OffsetTable) -> None:
-        """Take the offsets of a table that has another file; this one's is not written yet."""
+        """Take the offsets of a table of another file; this one's is not written yet."""
         self.offsets = {names: dict(queues) for names, queues in other.offsets.items()}
 
     def save(self) -> None:
         """Write the file; creates the ``config`` directory if it is missing.
 
-        Raises
-        ------
-        ValueError
-            A topic or group contains ``@``, the broker's separator.
-        OSError
-            It cannot be written; the file is unchanged.
+        A topic or group with ``@``, the broker's separator, is a ``ValueError``.
         """
         data = self.to_json()
         self.file.path.parent.mkdir(exist_ok=True)

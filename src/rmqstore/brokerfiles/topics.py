@@ -53,7 +53,7 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, name: str, entry: Any) -> TopicConfig:
-        """Return the topic that an entry describes; ``ValueError`` if it is invalid."""
+        """Return the topic of an entry; ``ValueError`` if it is invalid."""
         if not isinstance(entry, dict):
             raise ValueError(f"topic {name!r} is {type(entry).__name__}, must be an object")
         rest = dict(entry)
@@ -71,7 +71,7 @@ class TopicConfig:
 
     @property
     def name(self) -> str:
-        """What it is found by."""
+        """Key of the entry."""
         return self.topic_name
 
     def to_json(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class TopicConfig:
 
 
 class TopicTable(EntryTable[TopicConfig]):
-    """All topics of a store, and their file, ``config/topics.json``."""
+    """Topics of a store, and their file, ``config/topics.json``."""
 
     _FILE = TOPICS_JSON
     _TABLE = "topicConfigTable"
