@@ -1,4 +1,4 @@
-"""What jobs over whole stores need, for any engine that runs tasks: a process pool, Dask, Ray.
+"""Parts of jobs over whole stores, for any engine that runs tasks: a process pool, Dask, Ray.
 
 A log is divided into ranges, and each process reads one: walks it, writes the units of its queues,
 copies its records.  Everything that goes from one process to another is plain data that pickles.
@@ -16,7 +16,7 @@ Queues and index of a store, rebuilt by all cores::
     print(build.finish(reports, done))
 
 The parts: ranges and what they hold (:class:`LogPlan`, :class:`LogWalk`), queues and index made of
-them (:class:`Build`, and what it is made of), both compared with the files that are there
+them (:class:`Build` and its parts), both compared with the files that are there
 (:class:`QueueFiles`, :class:`IndexFileReader`), logs copied (:class:`LogSource`,
 :func:`copy_pieces`) and written (:class:`LogWriter`, :func:`check_table`), a store made of a
 log with its queues (:func:`seal_store`), and how the start of a 4.9.3 broker ends on a store

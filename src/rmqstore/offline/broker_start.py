@@ -77,7 +77,7 @@ def broker_start(
 
 
 def broker_start_of(opened: MessageStore, config: StoreConfig | None = None) -> BrokerStart:
-    """Return the same for a store open with ``"r"``, and the configuration it was opened with."""
+    """Predict the start on a store open with ``"r"``, with its configuration."""
     root = Path(opened.path)
     sizes = FileSizes.of(opened.config, config)
     directories = log_directories(opened.path, opened.config)

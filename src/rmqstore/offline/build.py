@@ -45,7 +45,7 @@ _STEP_QUEUES, _STEPS_MOST = 200, 16
 
 @dataclass(frozen=True)
 class BuildStep:
-    """What is to be done when all ranges have been scanned; plain data, in any order.
+    """A step after all ranges have been scanned; plain data, in any order.
 
     Attributes
     ----------
@@ -70,12 +70,12 @@ class BuildStep:
 
 @dataclass
 class StepReport:
-    """What a step did.
+    """Result of a step.
 
     Attributes
     ----------
     queues : list of (str, int)
-        Those that were made whole.
+        Queues that were made whole.
     skipped : int
         Units that were passed over.
     slots_used : dict of int to int
@@ -89,14 +89,14 @@ class StepReport:
 
 @dataclass(frozen=True)
 class BuildTotals:
-    """What was made.
+    """Totals of a build.
 
     Attributes
     ----------
     messages : int
         Records of the log.
     units : int
-        Those of them that a queue has.
+        Records that a queue has.
     queues : int
     index_entries, index_files : int
     skipped : int
@@ -201,9 +201,9 @@ class Build:
         return report
 
     def runs(self, report: RangeReport) -> Iterator[list[UnitRun]]:
-        """Go through the units of a range, and keep its index entries.
+        """Iterate over the units of a range, and keep its index entries.
 
-        For who takes the units elsewhere than :meth:`scan` does.
+        For callers that take the units elsewhere than :meth:`scan` does.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Build:
         return plan_index(reports, self._entry_files, self.plan.config.max_index_num)
 
     def steps(self, reports: Sequence[RangeReport]) -> list[BuildStep]:
-        """Return what is to be done when all ranges have been scanned.
+        """Return the steps to do when all ranges have been scanned.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class Build:
         return steps + self.sync_steps(queues - disordered)
 
     def index_steps(self, reports: Iterable[RangeReport]) -> list[BuildStep]:
-        """Make the index files, without keys, and return the steps that enter these."""
+        """Make the index files, without keys, and return the steps that enter the keys."""
         plans = self.index_plans(reports)
         for plan in plans:
             create_index_file(self.index_directory, self.plan.config, plan)
@@ -311,7 +311,7 @@ class Build:
         report.skipped = appender.skipped
 
     def finish(self, reports: Sequence[RangeReport], done: Iterable[StepReport]) -> BuildTotals:
-        """Complete the index files, and remove what is needed no more.
+        """Complete the index files, and remove temporary files.
 
         Parameters
         ----------
@@ -357,7 +357,7 @@ class Build:
 
 
 def _parts(work: Sequence[_T]) -> list[tuple[_T, ...]]:
-    """Split what is to be done into steps that are worth a task each."""
+    """Split work into steps that are worth a task each."""
     count = min(-(-len(work) // _STEP_QUEUES), _STEPS_MOST)
     return [tuple(work[at::count]) for at in range(count)]
 

@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStart:
-    """How a start of a 4.9.3 broker ends.
+    """Verdict on the start of a 4.9.3 broker.
 
     Attributes
     ----------

@@ -2,7 +2,7 @@
 
 The entries of each range go into a file of its own.  Then it is known which of them each index
 file has, and several processes can fill one: each enters the keys of its share of the slots, so
-that one that does it again, or at the same time as another, writes the same bytes.
+that a second attempt, also at the same time, writes the same bytes.
 
 Source: ``store/index/IndexService.java``, ``store/index/IndexFile.java``.
 """
@@ -83,7 +83,7 @@ class IndexPlan:
 
     @property
     def entries(self) -> int:
-        """How many it gets."""
+        """Number of its entries."""
         return sum(stop - start for _, start, stop in self.pieces) // ENTRY_BYTES
 
     @property
@@ -245,7 +245,7 @@ def loose_entries(entries: memoryview) -> list[LooseEntry]:
 
 
 def index_seconds(begin_timestamp: int, store_timestamp: int) -> int:
-    """Return what an entry says of its time, in a file whose first key has that time, in ms."""
+    """Return an entry's time, in a file whose first key has ``begin_timestamp``; both in ms."""
     return _core.index_seconds_of(begin_timestamp, store_timestamp)
 
 
@@ -299,7 +299,7 @@ class IndexFileReader:
         Returns
         -------
         int
-            Those before the first that differs.
+            Entries before the first that differs.
         """
         return self._part.match(number, stop, entries, before)
 
@@ -308,12 +308,12 @@ class IndexFileReader:
         return [IndexEntry(*one) for one in self._part.entries(number, stop)]
 
     def check_chains(self, most: int) -> tuple[list[ChainError], int]:
-        """Return what leads to another entry than the newest before it.
+        """Return the entries and slots that lead to another entry than the newest before it.
 
         Parameters
         ----------
         most : int
-            How many are returned at most.
+            Errors to return, at most.
 
         Returns
         -------

@@ -1,7 +1,7 @@
 """Pieces of logs copied into one new log by many tasks, each at the position that was planned.
 
-A piece stays together in one file. Who plans knows the pieces' sizes only: what is written must
-come out exactly as large.
+A piece stays together in one file. A plan has the pieces' sizes only: each must come out exactly
+as large.
 
 Source: ``store/CommitLog.java`` DefaultAppendMessageCallback, for how a file ends.
 """
@@ -46,7 +46,7 @@ def piece_bytes(file_size: int) -> int:
 
 @dataclass(frozen=True)
 class LogSource:
-    """A log that pieces are taken from, and what becomes of its records.
+    """A log that pieces are taken from, and the changes to its records.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class LogSource:
     first_offsets: str | None = None
 
     def measure(self, ranges: Iterable[tuple[int, int]], since: int) -> list[Measured]:
-        """Count what begins in ranges of the log, each of which lies in one file.
+        """Count the records that begin in ranges of the log, each of which lies in one file.
 
         Parameters
         ----------
@@ -124,11 +124,11 @@ class Measured:
     found : int
         Records.
     size : int
-        Bytes of those that are copied.
+        Bytes of the records that are copied.
     since_first : int
         The first that is not older than asked for, -1 if there is none.
     since_size : int
-        Bytes of those that are copied from there on.
+        Bytes of the records that are copied from there on.
     """
 
     start: int
@@ -152,7 +152,7 @@ class LogPiece:
     start, stop : int
         Offsets in its log: the first record's, and where the last one ends at most.
     size : int
-        Bytes of those that are copied.
+        Bytes of the records that are copied.
     position : int
         Where they begin in the new log, -1 as long as that is not planned.
     ends_file : bool
@@ -169,7 +169,7 @@ class LogPiece:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a task copied.
+    """Result of a copy task.
 
     Attributes
     ----------
@@ -259,7 +259,7 @@ def copy_pieces(
     Raises
     ------
     StoreError
-        What is read is not as large as planned: the log was changed meanwhile.
+        A piece is not as large as planned: the log was changed meanwhile.
     StoreCorruptError
         A record does not check.
     OSError
@@ -310,7 +310,7 @@ def _file(path: Path, file_size: int) -> Iterator[int]:
 
 
 def load_queue_numbers(path: str | os.PathLike[str]) -> dict[str, dict[int, int]]:
-    """Read what :func:`save_queue_numbers` wrote."""
+    """Read a file of :func:`save_queue_numbers`."""
     found: dict[str, dict[str, Any]] = json.loads(Path(path).read_text("ascii"))
     return {
         topic: {int(queue_id): int(number) for queue_id, number in queues.items()}

@@ -1,4 +1,4 @@
-"""A log by itself, written by one task; and what makes a store of a log and its queues.
+"""A log by itself, written by one task; and the sealing of a log with its queues as a store.
 
 Source: ``store/CommitLog.java``, ``store/StoreCheckpoint.java``.
 """
@@ -81,7 +81,7 @@ class LogWriter(Closing):
 
 
 class _LogEngine(_core.Engine):
-    """An engine without dispatch: what is put is in the log, and nowhere else."""
+    """An engine without dispatch: puts go to the log, and nowhere else."""
 
     def __init__(self, directory: str, config: StoreConfig) -> None:
         self._open(directory, "a", config, 0.0, _no_topics, log_only=True)
@@ -102,7 +102,7 @@ def check_table(
     record_checksum: bool = False,
     store_host_v6: bool = False,
 ) -> int:
-    """Check rows as a store checks them that they are put to, without one.
+    """Check rows as a put does, without a store.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def check_table(
 def seal_store(store: MessageStore, last_record: int, store_timestamp: int) -> int:
     """Write the checkpoint of a store whose log, queues and index are complete and on the disk.
 
-    The next one to open it for writing takes it as closed in good order.
+    The next opening for writing takes it as closed in good order.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 Everything goes into a directory of the job's own and can be done twice: a task that is tried
 again, or runs in two places, writes the same bytes.  That directory is made before the tasks are,
-so that one that is late does not bring it back.
+so that a late one does not bring it back.
 
 Source: ``store/ConsumeQueue.java``.
 """
@@ -51,7 +51,7 @@ class QueueGap:
 
 
 class QueueWriter:
-    """Writes units at their positions in files that many tasks write to.
+    """Writes units at their positions in files that are shared by many tasks.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def sync_queues(directory: str | os.PathLike[str], queues: Iterable[tuple[str, i
 def join_queues(
     reports: Iterable[RangeReport], units_a_file: int
 ) -> tuple[set[tuple[str, int]], list[QueueGap], set[tuple[str, int]]]:
-    """Join what :class:`QueueWriter` wrote in one range after the other.
+    """Join the queues that :class:`QueueWriter` wrote, one range after the other.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class QueueAppender:
 
 
 class UnitDifference(NamedTuple):
-    """A unit that differs from what the log has.
+    """A unit that differs from the log's.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
-"""Ranges of a commit log, one for a task, and whether what the tasks found fits together.
+"""Ranges of a commit log, one for a task, and the check that their results fit together.
 
 A record belongs to the range in which it begins. A range that begins within a file begins with
-the first record found there, which is right if the range before it says the same: each one also
-names the record that follows it.
+the first record found there, which is right if the range before it agrees: each one also names
+the record that follows it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RangesOverlapError(Exception):
 
 
 class LogExtent(NamedTuple):
-    """Where the log of a store begins, where its last file ends, and the size of its files."""
+    """Begin of a store's log, end of its last file, and the size of its files."""
 
     start: int
     stop: int
@@ -62,7 +62,7 @@ def log_extent(path: str | os.PathLike[str]) -> LogExtent:
 
 @dataclass(frozen=True)
 class LogPlan:
-    """The ranges of a store's log, and what a task needs to know of it; plain data.
+    """Ranges of a store's log, with all that a task needs to know of it; plain data.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def _used_end(path: str, first: int, stop: int, file_size: int) -> int:
                 if used := _used_bytes(file.fileno(), file_size):
                     return start + used
         except FileNotFoundError:
-            pass  # who reads the ranges around it says so
+            pass  # the tasks of the ranges around it report that
         start -= file_size
     return first
 
@@ -226,7 +226,7 @@ def _used_bytes(descriptor: int, file_size: int) -> int:
 
 @dataclass
 class QueueRange:
-    """What a range of the log has of one queue.
+    """One queue in a range of the log.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ class QueueRange:
 
 @dataclass
 class RangeReport:
-    """What a task found in a range.
+    """Result of a task for a range.
 
     Attributes
     ----------
@@ -268,7 +268,7 @@ class RangeReport:
     queues: dict[tuple[str, int], QueueRange] = field(default_factory=dict)
 
     def slices(self, walk: LogWalk, most: int = SLICE_BYTES) -> Iterator[LogSlice]:
-        """Go through a walk until its end, or until damage with a good record behind it.
+        """Iterate over a walk until its end, or until damage with a good record behind it.
 
         At the end ``totals`` and ``damages`` are the walk's.
         """
@@ -282,7 +282,7 @@ class RangeReport:
 
 
 def check_contiguous(plan: LogPlan, reports: Iterable[RangeReport]) -> None:
-    """Check that the ranges meet: what one ends on, the next one begins with.
+    """Check that the ranges meet: each begins with the record that the one before ends on.
 
     Parameters
     ----------

@@ -130,7 +130,7 @@ def relative(root: Path, path: str | Path) -> str:
 def load_findings(
     root: Path, directories: Iterable[Path], sizes: FileSizes, *, ext: bool | None
 ) -> Iterator[Finding]:
-    """Return what stops the load of the store's files, in the order in which a broker meets it.
+    """Return obstacles to loading the store's files, in the order in which a broker meets them.
 
     ``ext``: whether the broker reads ext files; ``None``: if there are some.
     """
@@ -143,7 +143,7 @@ def load_findings(
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
-    """Return what is in the way of the files and directories in the store's own directory."""
+    """Return obstacles to loading the store's own directory and its files."""
     lines = {paths.LOCK: "Failed to initialize", paths.CHECKPOINT: "load exception"}
     for one in listed(root) or []:
         if one.name not in paths.STORE_ENTRIES:
@@ -166,7 +166,7 @@ def _store_findings(root: Path) -> Iterator[Finding]:
 
 
 def _to_nothing(directory: str) -> Finding:
-    """Return the finding of a directory that cannot be made, for a link is there."""
+    """Return the finding of a directory that cannot be made, as a broken link is there."""
     return Finding("lost", "link", directory, None, _NOWHERE, by_start=True)
 
 
@@ -245,7 +245,7 @@ def _java_number(name: str, bits: int) -> int | None:
 
 
 def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterator[Finding]:
-    """Return what stops the load of the consume queues."""
+    """Return obstacles to loading the consume queues."""
     base = str(root / paths.CONSUME_QUEUE)
     queue_field = "mapped_file_size_consume_queue"
     ext_field = "mapped_file_size_consume_queue_ext"
@@ -282,7 +282,7 @@ def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterat
 
 
 def _index_findings(root: Path, sizes: FileSizes) -> Iterator[Finding]:
-    """Return what the load of the index passes over; nothing there stops a broker."""
+    """Return the index files that the load passes over; none stops a broker."""
     size = sizes.index
     differing = [
         f"{java_keys(field)} is {sizes.configured[field]}, and the files have {now}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["json_findings"]
 
-# In a broker's order of loading, with what it begins without if a file has nothing.
+# In a broker's order of loading, with the broker's loss if a file is empty.
 _FILES = (
     (paths.TOPICS_JSON, "topics"),
     (paths.CONSUMER_OFFSET_JSON, "offsets of the consumer groups"),
@@ -38,7 +38,7 @@ State = Literal["good", "nothing", "torn"]
 
 
 def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
-    """Return what a broker meets in the JSON files; ``topics``: of the store."""
+    """Return a broker's findings in the JSON files; ``topics``: of the store."""
     shown = list(topics)
     unknown = True
     for name, without in _FILES:
@@ -87,7 +87,7 @@ def _waiting(topics: Iterable[Topic]) -> bool:
 
 
 def _unknown_topics(topics: Iterable[Topic]) -> Iterator[Finding]:
-    """Return the finding of topics that have messages, and that no file names."""
+    """Return the finding of topics with messages that no file names."""
     counts = {
         topic.name: sum(map(len, topic.values()))
         for topic in topics

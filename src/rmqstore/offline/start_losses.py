@@ -130,7 +130,7 @@ def _damage(
 
 
 def _behind(opened: MessageStore, physical_offset: int) -> int:
-    """Return how many messages in queues have their record at or behind an offset."""
+    """Return the number of messages in queues whose record is at or behind an offset."""
     count = 0
     for topic in opened.topics.values():
         for queue in topic.values():
@@ -140,7 +140,7 @@ def _behind(opened: MessageStore, physical_offset: int) -> int:
 
 
 class _QueueEnds:
-    """Where the files of the queues end for a broker, against what a reader finds of each queue."""
+    """Ends of the queues for a broker, by their files, against a reader's."""
 
     def __init__(self, opened: MessageStore, root: Path, sizes: FileSizes) -> None:
         self.dispatched = 0  # a broker dispatches the log from here on
@@ -256,8 +256,8 @@ def _checkpoint(root: Path) -> tuple[int, ...]:
 def _newer_checkpoint(opened: MessageStore, root: Path, noted: int) -> Iterator[Finding]:
     """Return the checkpoint of a closed store that names a later time than the log has.
 
-    No more than a warning: where the clock was set back, retention may have taken the record that
-    it names. Where there is a watermark, opening has compared the ends by it.
+    Only a warning: where the clock was set back, retention may have taken the record that it
+    names. Where there is a watermark, opening has compared the ends by it.
     """
     end = opened.recovery.log_end
     marked = any(_read_path(root / paths.CHECKPOINT, _WATERMARK, _WATERMARK_AT))

@@ -32,7 +32,7 @@ SLICE_BYTES = 4 << 20
 
 
 class Unit(NamedTuple):
-    """What a unit of a consume queue says of its record."""
+    """Fields of a consume queue unit."""
 
     physical_offset: int
     size: int
@@ -68,7 +68,7 @@ class UnitRun(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """What some MiB of the log have.
+    """Units and index entries of some MiB of the log.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Damage(NamedTuple):
 
 
 class WalkTotals(NamedTuple):
-    """What a walk has counted.
+    """Counts of a walk.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class WalkTotals(NamedTuple):
 
 
 class LogWalk:
-    """What the dispatch makes of the records that begin in a range of a store's log.
+    """Units and index entries that the dispatch makes of a range of a store's log.
 
     Parameters
     ----------
@@ -174,12 +174,12 @@ class LogWalk:
 
     @property
     def damages(self) -> list[Damage]:
-        """What has been met so far that is no record."""
+        """Damage met so far."""
         return [Damage(*one) for one in self._walk.damages]
 
     @property
     def totals(self) -> WalkTotals:
-        """What has been counted so far."""
+        """Counts so far."""
         found = self._walk.totals()
         return WalkTotals(
             bytes=found["bytes"],
@@ -194,7 +194,7 @@ class LogWalk:
         )
 
     def slices(self, most: int = SLICE_BYTES) -> Iterator[LogSlice]:
-        """Go through the range.
+        """Walk the range in slices.
 
         Parameters
         ----------
@@ -221,16 +221,16 @@ class LogWalk:
     def has_unit(
         self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, size: int
     ) -> bool:
-        """Tell whether a record of that size is there, and names that queue and queue offset."""
+        """Whether a record of that size is there, and names that queue and queue offset."""
         return self._walk.names(physical_offset, size, topic, queue_id, queue_offset)
 
     def has_key(self, physical_offset: int, key_hash: int) -> bool:
-        """Tell whether the record there has a key of that hash.
+        """Whether the record there has a key of that hash.
 
-        One before the first record of the log may have: that is true as well.
+        Also true before the first record of the log, where one may have had it.
         """
         return self._walk.has_key(physical_offset, key_hash)
 
     def is_blank(self, start: int, stop: int) -> bool:
-        """Tell whether all bytes of a part of the log are zeros."""
+        """Whether all bytes of a part of the log are zeros."""
         return self._walk.is_blank(start, stop)
