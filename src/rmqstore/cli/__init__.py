@@ -66,7 +66,7 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; for one that there is not, say which is meant."""
+        """Find the verb; the error for an unknown one names the nearest."""
         near = difflib.get_close_matches(args[0], _VERBS, n=1)
         if args[0] not in _VERBS and not args[0].startswith("-"):
             ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -78,7 +78,7 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(verb, text) for verb, (_, text) in _VERBS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; a reader that has enough ends it in silence."""
+        """Run the verb; a reader that closes its pipe ends it in silence."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

@@ -38,7 +38,7 @@ class CheckpointProgress:
     batch : int
         The last batch that is done.
     committed_millis : int
-        When that was, in ms since the epoch.
+        Its time, in ms since the epoch.
     is_behind : bool
         Whether a later batch was begun and is not done.
     offsets : dict of str to dict of int to int
@@ -53,25 +53,10 @@ class CheckpointProgress:
 
 
 def read_checkpoint(directory: str, store: str) -> CheckpointProgress:
-    """Return the progress that a checkpoint has for a store.
+    """Return the progress in a store from a query's ``checkpointLocation``.
 
-    Parameters
-    ----------
-    directory : str
-        The option ``checkpointLocation`` of the query.
-    store : str
-        Directory of the store.
-
-    Returns
-    -------
-    CheckpointProgress
-
-    Raises
-    ------
-    CheckpointError
-        It is no checkpoint, has no batch that is done, or is of a stream that reads no such store.
-    OSError
-        A file cannot be read.
+    ``CheckpointError``: it is no checkpoint, has no batch that is done, or is of a stream that
+    reads no such store.
     """
     try:
         root = Path(absolute_path("--checkpoint", directory))
@@ -114,7 +99,7 @@ def _batches(directory: Path) -> list[int]:
 
 
 def _begins_with(store: str, offset: int, record: str) -> bool:
-    """Tell whether a store's log had a record there, or retention may have taken it."""
+    """Whether a store's log had a record there, or retention may have taken it."""
     try:
         return record_at(store, offset) == record
     except FileNotFoundError:
@@ -124,7 +109,7 @@ def _begins_with(store: str, offset: int, record: str) -> bool:
 def _positions(
     lines: list[str], path: Path
 ) -> Iterator[tuple[dict[QueueName, int], dict[str, LogStart]]]:
-    """Go through the offsets of the sources that are stores, with what their logs began with.
+    """Iterate over the offsets of the sources that are stores, with the beginning of their logs.
 
     A newer Spark names each source.
     """

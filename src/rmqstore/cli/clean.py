@@ -1,4 +1,4 @@
-"""``clean``: what retention would delete, and its deletion."""
+"""``clean``: expired messages, and their deletion."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def clean(
     their last message.
     """
     if before is None and config is None:
-        open_store(store, "r", config).close()  # that there is none is said first
+        open_store(store, "r", config).close()  # a missing store is reported first
         raise CliError("--before is needed, or a --config whose fileReservedTime counts", USAGE)
     with (
         open_store(store, "r+" if apply else "r", config) as opened,

@@ -1,4 +1,4 @@
-"""What every verb shares: the STORE argument, the common options, opening."""
+"""Shared by all verbs: the STORE argument, the common options, opening."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ __all__ = [
     "output_option",
     "read_config",
     "refuse_foreign",
+    "reported_damage",
     "store_command",
     "time_of",
-    "told_damage",
     "topic_option",
     "unknown_name",
     "zone_option",
@@ -61,7 +61,7 @@ Function = Callable[..., None]
 
 
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return what a time option means, in ms; the callback of such an option.
+    """Parse a time option into ms; the callback of such an option.
 
     The verb has :func:`zone_option` as well.
     """
@@ -76,15 +76,9 @@ def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function], click.Command]:
     """Make a verb of a function that takes ``store``, ``config`` and ``places``.
 
-    Parameters
-    ----------
-    *places : str
-        Arguments behind STORE, as the usage shows them; passed on by their names in small letters.
-    store_name : str
-        How the usage calls the first one.
+    ``places`` are the arguments behind STORE, as the usage shows them; they are passed on by their
+    names in small letters. ``store_name`` is the usage's name of the first one.
 
-    Notes
-    -----
     Where ``--store`` or ``RMQSTORE_PATH`` names the store, STORE is left out; one argument more
     than ``places`` is STORE all the same.
     """
@@ -143,7 +137,7 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
 
 
 def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the one value of an option; that another one wins would go unnoticed."""
+    """Return the one value of an option; of several, one would win unnoticed."""
     if len(values) > 1:
         raise click.UsageError(f"{param.opts[-1]} is given {len(values)} times", ctx)
     return values[0] if values else None
@@ -160,17 +154,7 @@ def topic_option(text: str) -> Callable[[Function], Function]:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:
-    """Return the error for a name that there is not, with those that may be meant.
-
-    Parameters
-    ----------
-    kind : str
-        What it is the name of: "topic", "group".
-    name : str
-        As it was given.
-    known : iterable of str
-        All that there are.
-    """
+    """Return the error for an unknown name of a ``kind``, with the nearest of ``known``."""
     names = sorted(known)
     hint = did_you_mean(name, names)
     if not hint and names:
@@ -182,7 +166,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:
 
 
 def known_topic(store: MessageStore, name: str) -> Topic:
-    """Return a topic; for one that there is not, the error names the nearest."""
+    """Return a topic; the error for an unknown one names the nearest."""
     topics = store.topics
     if name not in topics:
         raise unknown_name("topic", name, topics)
@@ -190,7 +174,7 @@ def known_topic(store: MessageStore, name: str) -> Topic:
 
 
 def known_queue(topic: Topic, queue_id: int) -> None:
-    """Raise, with the queues that there are, unless a topic has one of this id."""
+    """Raise, naming the topic's queues, unless one has this id."""
     if queue_id not in topic:
         ids = sorted(topic)
         shown = ", ".join(map(str, ids[:_NAMES_SHOWN]))
@@ -233,7 +217,7 @@ def _set_local(ctx: click.Context, param: click.Parameter, utc: bool) -> None:
 
 
 def refuse_foreign(root: Path) -> None:
-    """Raise unless ``root`` is missing, empty, or a store, and lies in no other one."""
+    """Raise unless ``root`` is missing, empty, or a store, and lies in no other store."""
     from rmqstore.errors import IncompatibleStoreError
     from rmqstore.layout import refuse_inside
 
@@ -246,7 +230,7 @@ def refuse_foreign(root: Path) -> None:
 
 
 def _refuse_other(root: Path) -> None:
-    """Raise unless what is there is an empty directory or a store."""
+    """Raise unless the directory is empty or a store."""
     if not root.is_dir():
         raise CliError(f"{root} is no directory; name one that is empty or not there yet", USAGE)
     log = root / COMMIT_LOG
@@ -254,7 +238,7 @@ def _refuse_other(root: Path) -> None:
         log.is_dir() and any(parse_offset_file_name(one.name) is not None for one in log.iterdir())
     )
     entries = {one.name for one in root.iterdir()}
-    # Whoever was killed while it made a store has left no more than this.
+    # A process killed while it made a store has left no more than this.
     begun = entries <= STORE_ENTRIES and not entries.isdisjoint((LOCK, ABORT))
     if entries and not is_store and not begun:
         from rmqstore.layout import stores_near
@@ -294,7 +278,7 @@ def load_config(config: str | None) -> StoreConfig | None:
 
 
 def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) -> MessageStore:
-    """Open a store; what opening mended or found damaged becomes lines on standard error."""
+    """Open a store; repairs and damage found by opening become lines on standard error."""
     import rmqstore
 
     # The ranges are shown here: logging would write them to standard error a second time.
@@ -302,13 +286,13 @@ def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) 
     settings = load_config(config)
     with Progress("opening"):
         store = rmqstore.open(path, mode, config=settings)
-    for damage in told_damage(store) if tell else ():
+    for damage in reported_damage(store) if tell else ():
         say(damage)
     return store
 
 
-def told_damage(store: MessageStore) -> list[str]:
-    """Return what opening found wrong with the log and no later reading tells, a line for each."""
+def reported_damage(store: MessageStore) -> list[str]:
+    """Return the log's damage that no later reading reports, a line for each."""
     recovery = store.recovery
     mended = [
         str(one)

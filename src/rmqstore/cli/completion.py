@@ -1,4 +1,4 @@
-"""``completion``: what a shell needs to complete the command line."""
+"""``completion``: the script by which a shell completes the command line."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def completion(ctx: click.Context, shell: str) -> None:
 def complete_directory(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Have the shell complete a directory."""
+    """Make the shell complete a directory."""
     return [CompletionItem(incomplete, type="dir")]
 
 
 def complete_file(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Have the shell complete a file."""
+    """Make the shell complete a file."""
     return [CompletionItem(incomplete, type="file")]

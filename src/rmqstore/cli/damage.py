@@ -1,4 +1,4 @@
-"""What is damaged in a store, as ``info`` names it."""
+"""Damage of a store, as ``info`` names it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
 
 
 def known_damage(opened: MessageStore) -> list[str]:
-    """Return what opening found damaged, a text for each place."""
+    """Return the damage found by opening, a text for each place."""
     recovery = opened.recovery
     found = list(recovery.damaged_files)
     for one in recovery.ranges:
@@ -44,7 +44,7 @@ def zeroed_units(opened: MessageStore) -> list[str]:
             try:
                 first = queue.min_offset
                 zeroed = np.flatnonzero(queue.units()["size"] == 0)
-            except (StoreError, OSError):  # reading it tells
+            except (StoreError, OSError):  # reading it reports that
                 continue
             if len(zeroed):
                 found.append(
@@ -57,7 +57,7 @@ def zeroed_units(opened: MessageStore) -> list[str]:
 
 
 def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
-    """Return in what the queues and the log disagree: what is damage, and what need not be.
+    """Return where queues and log disagree: damage, and what need not be.
 
     The queues of multi-dispatch name a record more than once.  An entry that names none, or one
     of a file that is missing, stands for a message that was lost, also where damage was filled
@@ -75,7 +75,7 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
         for queue in topic.values():
             try:
                 units = queue.units()
-            except (StoreError, OSError):  # reading it tells
+            except (StoreError, OSError):  # reading it reports that
                 continue
             sizes, offsets = units["size"], units["physical_offset"]
             lost = (sizes == _BLANK_SIZE) | np.isin(offsets - offsets % file_size, missing)
@@ -110,9 +110,9 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
 
 
 def waiting_messages(opened: MessageStore) -> tuple[dict[str, int | None], list[str]]:
-    """Return how many messages wait for their time, or for their transaction's end.
+    """Return the numbers of messages that wait to be due, or for a transaction's end.
 
-    Also what of them is damaged. A number is None where it cannot be known.
+    Also their damage. A number is None where it cannot be known.
     """
     counts: dict[str, int | None] = {}
     damage = []

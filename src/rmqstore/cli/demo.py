@@ -34,7 +34,7 @@ _SEED_QUEUE = 2
 _ORDERS, _PAYMENTS, _SHIPMENTS = "orders", "payments", "shipments"
 _QUEUES = {_ORDERS: 8, _PAYMENTS: 4, _SHIPMENTS: 4, _SEED_TOPIC: 4}
 
-# What happens to an order: topic and tag of each event, in this order.
+# Events of an order: topic and tag of each, in this order.
 _LIFE = (
     (_ORDERS, "created"),
     (_PAYMENTS, "paid"),
@@ -77,7 +77,7 @@ def demo(*, store: str, config: str | None, messages: int, local: bool) -> None:
 
 @dataclass
 class _Work:
-    """What one thread puts, and what came of it."""
+    """Puts of one thread, and their result."""
 
     name: str
     run: Callable[[MessageStore], Iterator[int]]
@@ -151,7 +151,7 @@ def _plan(messages: int, first: int) -> list[_Work]:
 
 
 def _events(first: int, count: int) -> Iterator[tuple[int, str, str]]:
-    """Go through ``count`` events: order, topic, tag; a block of orders goes hand in hand."""
+    """Iterate over ``count`` events: order, topic, tag; orders of a block go hand in hand."""
     done = 0
     size = _block_orders(count)
     for block in itertools.count(first, size):
@@ -169,7 +169,7 @@ def _block_orders(count: int) -> int:
 
 
 def _put_columns(store: MessageStore, first: int, count: int) -> Iterator[int]:
-    """Put events with ``put_many``, a block of orders at a time; give how many with each call."""
+    """Put events with ``put_many``, a block of orders at a time; yield the number of each call."""
     for topic, group in itertools.groupby(_events(first, count), key=lambda event: event[1]):
         events = iter(group)
         while rows := list(itertools.islice(events, _BATCH)):
@@ -186,7 +186,7 @@ def _put_columns(store: MessageStore, first: int, count: int) -> Iterator[int]:
 
 
 def _put_singles(store: MessageStore, first: int, count: int) -> Iterator[int]:
-    """Put events one by one; give 1 with each."""
+    """Put events one by one; yield 1 for each."""
     for order, topic, tag in _events(first, count):
         name = _order_name(order)
         store.put(
@@ -200,7 +200,7 @@ def _put_singles(store: MessageStore, first: int, count: int) -> Iterator[int]:
 
 
 def _put_seeds(store: MessageStore, count: int) -> Iterator[int]:
-    """Put the seed scenario's message ``count`` times; give 1 with each."""
+    """Put the seed scenario's message ``count`` times; yield 1 for each."""
     for number in range(count):
         store.put(
             _SEED_TOPIC,
@@ -295,7 +295,7 @@ def _find(store: MessageStore, report: Report) -> None:
 
 
 def _filter(store: MessageStore, report: Report) -> None:
-    """Go through a topic with a tag expression."""
+    """Read a topic with a tag expression."""
     begin = time.perf_counter()
     passed = seen = 0
     for queue_id, queue in store[_SHIPMENTS].items():
@@ -313,6 +313,6 @@ def _filter(store: MessageStore, report: Report) -> None:
 
 
 def _time_seed(store: MessageStore, report: Report) -> None:
-    """Look at the newest message of the seed scenario."""
+    """Report the newest message of the seed scenario."""
     queue = store[_SEED_TOPIC][_SEED_QUEUE]
     report.seed = (f"{_SEED_TOPIC}/{_SEED_QUEUE}", queue[-1])

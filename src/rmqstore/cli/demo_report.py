@@ -1,4 +1,4 @@
-"""What ``demo`` says at the end."""
+"""Final report of ``demo``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {
 }
 
 
-_BLANK = " "  # a heading that says nothing
+_BLANK = " "  # an empty heading
 
 _MEASURED = (
     Column("verb", heading=_BLANK),
@@ -51,7 +51,7 @@ _EVENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measurement: what was done, how often, in how many seconds."""
+    """One measurement: its subject, count and seconds."""
 
     verb: str
     what: str
@@ -60,7 +60,7 @@ class Line:
     rate: bool = True
 
     def row(self) -> dict[str, object]:
-        """Return its row."""
+        """Return the line's row."""
         return {
             "verb": self.verb,
             "what": self.what,
@@ -85,7 +85,7 @@ class Report:
 
 
 def print_report(report: Report, local: bool) -> None:
-    """Print it to standard output; times in this machine's zone if ``local``."""
+    """Print the report to standard output; times in this machine's zone if ``local``."""
     print(flush=True)
     rows = [line.row() for line in report.lines]
     print_table(report.title, _MEASURED, rows, local=local)

@@ -1,4 +1,4 @@
-"""Errors as the command line shows them: one line that says what to do, and an exit code."""
+"""Errors of the command line: one line with the remedy, and an exit code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BUFFER = 1 << 16  # bytes
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output; what it cannot take is an error that says so."""
+    """Standard output, which names itself in the errors of writing to it."""
 
     def write(self, data: Any) -> int:
         try:
@@ -61,7 +61,7 @@ class _StandardOutput(io.FileIO):
 
 
 def name_standard_output() -> None:
-    """Have errors of standard output name it: the system's own name no file."""
+    """Make errors of standard output name it: the system's own name no file."""
     given = sys.stdout
     if given is sys.__stdout__ and isinstance(given, io.TextIOWrapper):
         given.flush()
@@ -75,12 +75,12 @@ def name_standard_output() -> None:
 
 
 def drop_standard_output() -> None:
-    """Let what is still buffered not fail once more at exit."""
+    """Drop buffered output, which would fail once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: object) -> None:
-    """Write a line to standard error: whoever wrote parts of it, a terminal may have it."""
+    """Write a line to standard error, made printable, as parts of it may be foreign."""
     click.echo(f"rmqstore: {foreign(str(text))}", err=True)
 
 
@@ -109,7 +109,7 @@ def in_options(text: str, verb: click.Command | None) -> str:
 def report(error: Exception, verb: click.Command | None = None) -> int:
     """Write one line about ``error`` to standard error and return the exit code.
 
-    Whatever is not known to be the input's or the machine's fault is raised again. ``verb`` is the
+    Errors not known to be the input's or the machine's fault are raised again. ``verb`` is the
     command that was run, if it is known.
     """
     if isinstance(error, click.exceptions.Exit):
@@ -124,7 +124,7 @@ def report(error: Exception, verb: click.Command | None = None) -> int:
 
 
 def _advice(message: str) -> str:
-    """Return what to do about a store that does not fit, unless the error itself has it."""
+    """Return the remedy for a store that does not fit, unless the error itself has it."""
     if "RocketMQ 5" in message:
         return "verbs that only read show what is in it"
     if "; " in message or "DLedger" in message:

@@ -1,4 +1,4 @@
-"""``groups``, ``lag`` and ``dlq``: consumer groups, how far they are behind, what they gave up."""
+"""``groups``, ``lag`` and ``dlq``: consumer groups, their lag and their dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["dlq", "groups", "lag"]
 
 
 def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the one value of an option; that another one wins would go unnoticed."""
+    """Return the one value of an option; of several, one would win unnoticed."""
     if len(values) > 1:
         raise click.UsageError(f"{param.opts[-1]} is given {len(values)} times", ctx)
     return values[0] if values else None
@@ -43,7 +43,7 @@ def _group_option(text: str) -> Callable[[Function], Function]:
 
 
 def _known(kind: str, name: str | None, names: Collection[str]) -> None:
-    """Raise, with the nearest names, unless a name is one of those."""
+    """Raise, with the nearest names, unless a name is known."""
     if name is not None and name not in names:
         raise unknown_name(kind, name, names)
 

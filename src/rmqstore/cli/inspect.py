@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["disk_use", "info", "queues", "topics"]
 
 _BLOCK = 512  # bytes that st_blocks counts
-_COUNTED_BYTES = 8 << 30  # of a log that is gone through for the number of its messages
+_COUNTED_BYTES = 8 << 30  # of a log that is read for the number of its messages
 _WAITING = (("delayed", "delayed"), ("in_doubt", "in doubt"))
 _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 
@@ -141,7 +141,7 @@ def _facts(
 
 
 def _shown(millis: int | None, local: bool) -> str | None:
-    """Return a time as it is shown, if there is one."""
+    """Return a time for display, if there is one."""
     return None if millis is None else format_millis(millis, local=local)
 
 
@@ -184,7 +184,7 @@ def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
 
 
 def _messages_text(facts: dict[str, Any]) -> str:
-    """Return how many messages there are, and in how many queues."""
+    """Return the numbers of messages and of their queues."""
     count = f"{facts['messages']:,}"
     if not facts["messages_counted"]:
         count = f"about {count}"
@@ -195,7 +195,7 @@ def _messages_text(facts: dict[str, Any]) -> str:
 
 
 def _flatten(prefix: str, facts: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Go through nested facts as ``outer.inner`` and value."""
+    """Iterate over nested facts as ``outer.inner`` and value."""
     for name, value in facts.items():
         if isinstance(value, dict):
             yield from _flatten(f"{prefix}{name}.", value)

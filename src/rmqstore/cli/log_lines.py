@@ -1,4 +1,4 @@
-"""The log of the library as a verb writes it to standard error, if it does."""
+"""Log of the library on a verb's standard error."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def write_log(words: _Words) -> None:
 
 
 def write_no_log() -> None:
-    """Write nothing: the verb shows by itself what matters to it."""
+    """Write no log: the verb reports by itself."""
     logging.getLogger("rmqstore").addHandler(logging.NullHandler())

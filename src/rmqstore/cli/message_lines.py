@@ -43,7 +43,7 @@ class Bodies:
     def noted(
         self, lines: Callable[[list[Message], Failed], bytes]
     ) -> Callable[[list[Message]], bytes]:
-        """Return what makes lines of messages, and notes which bodies went out as stored."""
+        """Return a maker of message lines that notes which bodies went out as stored."""
 
         def make(messages: list[Message]) -> bytes:
             failed: Failed = []
@@ -62,7 +62,7 @@ class Bodies:
                 say(f"{place}: {error}")
 
     def check(self) -> None:
-        """Raise if there was one."""
+        """Raise if there were any."""
         if self.count:
             text = "body" if self.count == 1 else "bodies"
             verb = "is" if self.count == 1 else "are"
@@ -76,10 +76,7 @@ class Bodies:
 class MessageLines(FlushedAtEnd):
     """Writes messages to standard output; ``with`` writes what is left.
 
-    Parameters
-    ----------
-    lines : callable
-        Returns the bytes of a list of messages.
+    ``lines`` returns the bytes of a list of messages.
     """
 
     def __init__(self, lines: Callable[[list[Message]], bytes]) -> None:
@@ -98,7 +95,7 @@ class MessageLines(FlushedAtEnd):
                 self._write()
 
     def flush(self) -> None:
-        """Show what was written so far."""
+        """Show the messages so far."""
         self._write()
         sys.stdout.flush()
 
@@ -119,16 +116,9 @@ def json_lines(
 ) -> bytes:
     """Return messages as objects of JSON, a line each.
 
-    Parameters
-    ----------
-    messages : list of Message
-    body : str
-        One of ``BODY_MODES``.
-    local : bool
-        Times are in this machine's zone, and not in UTC.
-    failed : list, optional
-        Gets the messages whose bodies cannot be inflated, which are written as stored; otherwise
-        that is raised.
+    ``body`` is one of ``BODY_MODES``; times are in UTC, with ``local`` in this machine's zone.
+    ``failed`` gets the messages whose bodies cannot be inflated, which are written as stored;
+    without it that is raised.
     """
     values = _json_values(messages, body, failed)
     return _core.json_lines(messages, body, local=local, values=values, failed=failed)
@@ -151,14 +141,14 @@ def formatted(
 def _json_values(
     messages: list[Message], body: str, failed: Failed | None
 ) -> list[bytes | None] | None:
-    """Return the bodies that are JSON as they go into a line, where they are asked for."""
+    """Return the JSON bodies as parts of a line, where they are asked for."""
     if body != "json":
         return None
     return [_json_value(message, lenient=failed is not None) for message in messages]
 
 
 def _json_value(message: Message, *, lenient: bool) -> bytes | None:
-    """Return a body that is JSON as it goes into a line, ``None`` for any other."""
+    """Return a JSON body as part of a line, ``None`` for any other."""
     try:
         body = message.body
     except StoreError:

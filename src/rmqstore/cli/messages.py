@@ -44,7 +44,7 @@ _LAST = re.compile(r"-(\d{1,18})", re.ASCII)
 
 
 def _shape_options(function: Any) -> Any:
-    """Add the options that say how a message is shown."""
+    """Add the options for the form of a message."""
     body = click.option(
         "--body",
         type=click.Choice(render.BODY_MODES),
@@ -64,7 +64,7 @@ def _shape_options(function: Any) -> Any:
 
 
 def _bound_of(ctx: click.Context, param: click.Parameter, value: str | None) -> Bound | None:
-    """Return what ``--from`` or ``--until`` means; what a bare number counts is decided later."""
+    """Parse ``--from`` or ``--until``; the unit of a bare number is decided later."""
     if value is None:
         return None
     if _NUMBER.fullmatch(value):
@@ -228,7 +228,7 @@ def find(
     with open_store(store, "r", config) as opened:
         names = [topic] if topic is not None else list(opened.topics)
         if topic is not None:
-            known_topic(opened, topic)  # told apart from an unknown key
+            known_topic(opened, topic)  # an unknown topic is no unknown key
         damaged = Damaged(opened)
         hits: dict[int, Message] = {}
         with Progress("searching", "topics", total=len(names)) as progress:
@@ -267,7 +267,7 @@ def find(
 
 
 class _Show:
-    """Writes messages in the form that was asked for."""
+    """Writes messages in the requested form."""
 
     def __init__(
         self,
@@ -303,11 +303,11 @@ class _Show:
 
     @property
     def writer(self) -> Writer | MessageLines:
-        """What is flushed, and ended by ``with``."""
+        """The writer that is flushed, and ended by ``with``."""
         return self.table or self.lines
 
     def all(self, messages: Iterable[Message]) -> None:
-        """Write them."""
+        """Write the messages."""
         if self.table is not None:
             for message in messages:
                 self.table.row(render.as_row(message, self.body, self.bodies))

@@ -62,7 +62,7 @@ class Column:
         return self.kind in ("count", "bytes", "number")
 
     def cell(self, value: Any, local: bool) -> str:
-        """Return a value as people read it; times in this machine's zone if ``local``."""
+        """Return a value for people; times in this machine's zone if ``local``."""
         if value is None:
             return ""
         if self.kind == "count":
@@ -74,24 +74,24 @@ class Column:
         return printable(" ".join(value) if isinstance(value, tuple | list) else str(value))
 
     def datum(self, value: Any, local: bool) -> Any:
-        """Return a value as JSON takes it."""
+        """Return a value for JSON."""
         if self.kind == "time" and value is not None:
             return format_millis(value, local=local)
         return value
 
 
 def stdout_is_terminal() -> bool:
-    """Tell whether somebody is looking."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def resolve(output: str | None) -> str:
-    """Return the form of output: what was asked for, else by whether somebody is looking."""
+    """Return the requested form of output, else a table on a terminal and JSON lines elsewhere."""
     return output or ("table" if stdout_is_terminal() else "jsonl")
 
 
 def writer_for(output: str | None, columns: Sequence[Column], *, local: bool = False) -> Writer:
-    """Return what writes rows of ``columns`` in the form asked for."""
+    """Return the writer of ``columns`` in the requested form."""
     form = resolve(output)
     if form == "csv":
         return _CsvWriter(columns, local)
@@ -111,7 +111,7 @@ class FlushedAtEnd:
     """Flushes at the end of ``with``."""
 
     def flush(self) -> None:
-        """Show what was written so far."""
+        """Show the rows so far."""
         sys.stdout.flush()
 
     def __enter__(self) -> Self:

@@ -21,15 +21,7 @@ _ID_LENGTHS = (32, 56)  # with an IPv4, an IPv6 address
 
 
 def message_of(store: MessageStore, id: str) -> Message:
-    """Return the message that the argument of ``get`` means.
-
-    Raises
-    ------
-    CliError
-        There is none; the error says what an id may be.
-    StoreError
-        It cannot be read.
-    """
+    """Return the message of an argument of ``get``; the error for an unknown one explains ids."""
     place = _PLACE.fullmatch(id)
     if place is not None and place[1] in store.topics:
         topic, queue_id, offset = known_topic(store, place[1]), int(place[2]), int(place[3])
@@ -58,7 +50,7 @@ def message_of(store: MessageStore, id: str) -> Message:
 
 
 def refuse_place(store: MessageStore, topic: str) -> None:
-    """Raise, with the options that are meant, if a place was given for a topic."""
+    """Raise, naming the right options, if a place was given for a topic."""
     place = _PLACE.fullmatch(topic)
     if place is not None and place[1] in store.topics:
         name, queue_id, offset = place.groups()

@@ -1,4 +1,4 @@
-"""How far a long job is: on standard error, only in a terminal, only after two seconds."""
+"""Progress of a long job: on standard error, only in a terminal, only after two seconds."""
 
 from __future__ import annotations
 
@@ -21,18 +21,9 @@ class Progress:
 
     The job counts in ``done``, which costs it no more than that: a thread looks at it.
 
-    Parameters
-    ----------
-    text : str
-        What is being done.
-    unit : str, optional
-        What is counted; ``"bytes"`` are shown as sizes.
-    total : int, optional
-        How many there will be, where that is known; may be set later.
-    among_rows : bool, optional
-        Rows are written meanwhile: nothing is shown where those go to the terminal too.
-    count : callable, optional
-        Tells how many are done, where several threads count for themselves.
+    ``text`` names the job and ``unit`` its counts; ``"bytes"`` are shown as sizes. ``total`` may be
+    set later. With ``among_rows`` nothing is shown where rows go to the terminal too. ``count``
+    returns the number done, where several threads count for themselves.
     """
 
     def __init__(
@@ -73,7 +64,7 @@ class Progress:
             self._thread.join()
 
     def _show(self) -> None:
-        """Show it until it ends."""
+        """Show the progress until the job ends."""
         if self._ended.wait(_AFTER_SECONDS):
             return
         try:
@@ -110,7 +101,7 @@ class Progress:
                     return
 
     def _counted(self, done: int) -> str:
-        """Return what is done, with its unit."""
+        """Return the count with its unit."""
         if not self.unit:
             return ""
         return human_bytes(done) if self.unit == "bytes" else f"{human_count(done)} {self.unit}"

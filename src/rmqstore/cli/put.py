@@ -96,7 +96,7 @@ def _input_size() -> int | None:
 
 
 def _read_input(read: Callable[[int], bytes]) -> bytes:
-    """Return what is there of standard input."""
+    """Return the bytes available on standard input."""
     try:
         return read(_CHUNK)
     except OSError as error:
@@ -104,7 +104,7 @@ def _read_input(read: Callable[[int], bytes]) -> bytes:
 
 
 def _line_groups() -> Iterator[list[bytes]]:
-    """Go through standard input as it arrives: what is there, in whole lines, at once.
+    """Iterate over standard input as it arrives: its available bytes, in whole lines, at once.
 
     A pipe that trickles is written as it trickles, a file in large groups.
     """

@@ -78,7 +78,7 @@ def body_text(body: bytes, mode: str) -> str:
 
 
 def as_row(message: Message, body: str, bodies: Bodies) -> dict[str, Any]:
-    """Return what ``FOUND_COLUMNS`` show of a message."""
+    """Return a message's values for ``FOUND_COLUMNS``."""
     row: dict[str, Any] = {}
     for one in FOUND_COLUMNS:
         if one.name != "body":
@@ -91,7 +91,7 @@ def as_row(message: Message, body: str, bodies: Bodies) -> dict[str, Any]:
         if body == "auto" and is_trace_topic(message.topic) and not error:
             row["body"] = "; ".join(trace_lines(content[:_TRACE_BYTES]))
             continue
-        # What cannot be seen in a cell need not be decoded.
+        # Bytes beyond a cell need not be decoded.
         content = content[: 4 * max(one.width, room() or 0)]
         row["body"] = body_text(content, "utf8" if body in ("auto", "json") else body)
         if error:
@@ -150,7 +150,7 @@ _LETTERS = {
 
 
 def format_help() -> str:
-    """Return what the letters of a format mean, for ``--help``."""
+    """Return the meaning of a format's letters, for ``--help``."""
     return ", ".join(f"%{letter} {meaning}" for letter, meaning in _LETTERS.items())
 
 
@@ -179,7 +179,7 @@ def parse_format(text: str) -> list[bytes | str]:
 
 
 def _piece(piece: re.Match[str]) -> bytes | str:
-    """Return the bytes, or the letter of the field, that one escape means."""
+    """Return the bytes, or the field's letter, of one escape."""
     if piece["hex"]:
         return bytes.fromhex(piece["hex"])
     escape, letter = piece["escape"], piece["field"]

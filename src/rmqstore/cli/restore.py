@@ -1,4 +1,4 @@
-"""``restore``: what lies in the quarantine, and back into the log with it."""
+"""``restore``: contents of the quarantine, and their return to the log."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def restore(
 
 
 def _without_place(store: str, settings: StoreConfig | None, found: list[SavedRange]) -> int:
-    """Count the messages that are back in the log and not in their queues."""
+    """Count the restored messages that are not in their queues."""
     import rmqstore
 
     count = 0

@@ -1,4 +1,4 @@
-"""``serve``: name server and broker for RocketMQ clients, until it is told to stop."""
+"""``serve``: name server and broker for RocketMQ clients, until stopped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NAMES = {
 def _hours(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> int | Literal["forever"] | None:
-    """Return the hours that an option says, or the word."""
+    """Return the hours of an option, or its word."""
     if value is None:
         return None
     if value == "forever":
@@ -193,7 +193,7 @@ def serve(
                 on_corruption=on_corruption,
                 verify=verify,
                 names=_NAMES,
-                # What is said here wins over the file.
+                # Options win over the file.
                 conf=dataclasses.replace(
                     conf,
                     port=port or None,
@@ -214,7 +214,7 @@ def serve(
         text = f"{error.filename}: {reason}; give another {option}, or 0 for a free one"
         raise CliError(f"{text}{mark}{perhaps}", UNREADABLE) from None
     with server:
-        _say_where(server, store)
+        _print_addresses(server, store)
         stop.wait()
     _LOG.info("stopped; the store is flushed and closed")
 
@@ -236,8 +236,8 @@ def _settings(config: str | None) -> StoreConfig | None:
     return settings
 
 
-def _say_where(server: RunningServer, store: str) -> None:
-    """Write where clients connect, to standard output: lines for people, else an object."""
+def _print_addresses(server: RunningServer, store: str) -> None:
+    """Write the addresses for clients to standard output: lines for people, else an object."""
     for mended in server.store.recovery.ranges:
         _LOG.warning("%s", mended)
     hours = server.store.config.file_reserved_time
@@ -263,7 +263,7 @@ def _say_where(server: RunningServer, store: str) -> None:
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
-    """Have SIGTERM and SIGINT set the event, and the second of them end the process."""
+    """Make SIGTERM and SIGINT set the event, and the second of them end the process."""
 
     def stopped(number: int, frame: FrameType | None) -> None:
         if stop.is_set():

@@ -1,4 +1,4 @@
-"""Whether a store is closed, in use or left behind, and how far goes what a crash left."""
+"""State of a store: closed, in use or left behind, and the extent of a crash's remains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWNER_WIDTH = 100  # of a command line there may be any amount
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What became of a store's last owner.
+    """State of a store after, or with, its last owner.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class State:
         ``"closed"``, ``"in use"``, ``"not closed"``; ``"unknown"`` where the lock of a store that
         is not closed cannot be read.
     owner : LockOwner or None
-        Who has it, of one in use.
+        The owner of a store in use.
     log_end : int
         Where the last good record of the log ends.
     written_end : int
@@ -49,7 +49,7 @@ class State:
     reason: str = ""
 
     def fields(self) -> list[tuple[str, str]]:
-        """Return it for people."""
+        """Return the state for people."""
         if self.name == "closed":
             return [("state", "closed cleanly")]
         if self.name == "in use":
@@ -70,7 +70,7 @@ class State:
         ]
 
     def facts(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the state for programs."""
         owner = self.owner and {"pid": self.owner.pid, "command": self.owner.command}
         return {
             "state": self.name,

@@ -30,25 +30,14 @@ Painter = Callable[[str, Sequence[tuple[int, int, str]]], None]
 
 
 def room() -> int | None:
-    """Return how many columns the terminal has; ``None`` where output goes elsewhere."""
+    """Return the terminal's columns; ``None`` where output goes elsewhere."""
     return shutil.get_terminal_size().columns if stdout_is_terminal() else None
 
 
 def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dict[int, int]:
-    """Choose the columns that fit, and how wide each is.
+    """Choose the columns that fit: return position and width of each, in their order.
 
-    Parameters
-    ----------
-    columns : sequence of Column
-    widths : sequence of int
-        Width of each as it is.
-    available : int
-        Width of the terminal.
-
-    Returns
-    -------
-    dict of int to int
-        Position and width of the columns that stay, in their order.
+    ``widths`` are those of the columns as they are, ``available`` the terminal's.
     """
     least = [min(width, one.least or width) for one, width in zip(columns, widths, strict=True)]
     kept = [number for number, one in enumerate(columns) if one.rank == 0]
@@ -67,7 +56,7 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dic
                 cut = min(-left, max(0, chosen[number] - 1))
                 chosen[number] -= cut
                 left += cut
-    while left > 0:  # what is left goes to the narrowest of those that were shortened
+    while left > 0:  # the rest goes to the narrowest of the shortened ones
         shortened = [number for number in chosen if chosen[number] < widths[number]]
         if not shortened:
             break
@@ -124,7 +113,7 @@ class TableWriter(Writer):
         super().flush()
 
     def _choose(self) -> None:
-        """Set which columns are shown, and their widths."""
+        """Choose the shown columns and their widths."""
         if self._room is None:
             self._shown = dict(enumerate(self._natural))
             return
@@ -225,7 +214,7 @@ def _write_line(line: str, spans: Sequence[tuple[int, int, str]]) -> None:
 
 
 def _painter() -> Painter:
-    """Return what writes a line with its styles, which needs rich."""
+    """Return a writer of styled lines, which needs rich."""
     try:
         from rich.console import Console
         from rich.text import Text

@@ -17,14 +17,10 @@ __all__ = ["trace_lines"]
 
 
 def trace_lines(body: bytes, *, local: bool | None = None) -> list[str]:
-    """Return what a trace message says, a line each.
+    """Return the events of a trace message, a line each.
 
-    Parameters
-    ----------
-    body : bytes
-        All of it, or its beginning: the last part may be cut.
-    local : bool, optional
-        Begin with the time, in this machine's zone or in UTC; without it by default.
+    ``body`` may be cut in its last event. ``local``: begin with the time, in this machine's zone or
+    in UTC; without it by default.
     """
     return [_line(trace, local) for trace in decode_traces(body)]
 
@@ -54,5 +50,5 @@ def _line(trace: Trace, local: bool | None) -> str:
 
 
 def _tagged(tags: str | None, keys: tuple[str, ...]) -> list[str]:
-    """Return tags and keys as they are shown, where there are any."""
+    """Return the tags and keys to show, where there are any."""
     return [f"tags={tags}"] * (tags is not None) + [f"keys={','.join(keys)}"] * bool(keys)

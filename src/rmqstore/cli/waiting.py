@@ -1,4 +1,4 @@
-"""``delays`` and ``txn``: messages that wait for their time, or for the end of a transaction."""
+"""``delays`` and ``txn``: messages that wait to be due, or for the end of a transaction."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _with_error(columns: tuple[Column, ...], damaged: list[str]) -> tuple[Column
 
 
 def _check_damaged(damaged: list[str]) -> None:
-    """Raise if something listed cannot be read."""
+    """Raise if a listed message cannot be read."""
     if damaged:
         text = "message is" if len(damaged) == 1 else "messages are"
         raise CliError(f"{len(damaged)} {text} damaged: {damaged[0]}", UNREADABLE)

@@ -1,4 +1,4 @@
-"""Going through the messages of many queues in log order, as ``cat`` does."""
+"""Walk through the messages of many queues in log order, as ``cat`` does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqstore.cli.common import told_damage
+from rmqstore.cli.common import reported_damage
 from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
@@ -40,7 +40,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to begin or end.
+    """Start or end of a selection.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Bound:
 
 
 def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
-    """Return the first unit that names a record, and which; ``stop`` and 2**63 without one."""
+    """Return the first unit that names a record, and its number; ``stop`` and 2**63 without one."""
     while start < stop:
         units = queue.units(start, min(stop, start + _UNITS))
         sizes = units["size"]
@@ -103,7 +103,7 @@ def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class MessageSelection:
-    """Which messages.
+    """Selection of messages.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class MessageSelection:
     sql: str | None = None
 
     def queues(self, store: MessageStore) -> dict[Key, Queue]:
-        """Return the queues that are there now; errors if one was named and is not there."""
+        """Return the current queues; errors if a named one is missing."""
         names = [self.topic] if self.topic is not None else list(store.topics)
         found: dict[Key, Queue] = {}
         for name in names:
@@ -148,20 +148,20 @@ class MessageSelection:
 
 
 class Damaged:
-    """Counts the damaged messages that are left out; the first of them are reported at once.
+    """Counts the damaged messages that are left out, and reports the first of them at once.
 
-    What opening a store told of its log counts too: messages may have lain there, and nobody
-    knows how many, or of which topic.
+    Damage of the log reported by opening counts too: nobody knows how many messages lay there, or
+    of which topic.
     """
 
     def __init__(self, store: MessageStore) -> None:
         self.count = 0
-        self.told = len(told_damage(store)) if store.mode == "r" else 0
+        self.reported = len(reported_damage(store)) if store.mode == "r" else 0
         self._starts = [one.start for one in store.recovery.ranges]
         self._lacks_files = bool(store.recovery.damaged_files)
 
     def add(self, where: str, error: StoreCorruptError) -> None:
-        """Count one more."""
+        """Count a damaged message."""
         self.count += 1
         if self.count <= _REPORTED:
             say(f"{where}: {error}")
@@ -169,7 +169,7 @@ class Damaged:
     def first(
         self, messages: Iterable[Message], number: int, *, newest_first: bool = False
     ) -> Iterator[Message]:
-        """Go through so many messages; where there are as many, damage behind them is no matter."""
+        """Iterate over the first ``number``; with as many, damage behind them does not matter."""
         shown = 0
         least, most = sys.maxsize, -1
         for message in itertools.islice(messages, number):
@@ -182,14 +182,14 @@ class Damaged:
         else:
             among = any(start < most for start in self._starts)
         if shown == number and not among and not self._lacks_files:
-            self.told = 0
+            self.reported = 0
 
     def check(self) -> None:
-        """Raise if there was one."""
+        """Raise if any message was left out."""
         if self.count:
             text = "message was" if self.count == 1 else "messages were"
             raise CliError(f"{self.count} damaged {text} left out", UNREADABLE)
-        if self.told:
+        if self.reported:
             raise CliError(
                 "what lay in the damaged part of the log is not known: messages may be left out",
                 UNREADABLE,
@@ -203,20 +203,11 @@ def walk(
     progress: Progress,
     reached: dict[Key, int] | None = None,
 ) -> Iterator[Message]:
-    """Go through the chosen messages that are there now, in log order.
+    """Iterate over the chosen messages that are there now, in log order.
 
-    Parameters
-    ----------
-    store : MessageStore
-        Any mode.
-    chosen : MessageSelection
-        With a start of kind ``"last"`` the last so many of all queues together.
-    damaged : Damaged
-        Counts what cannot be shown.
-    progress : Progress
-        Counts the queue offsets that were passed.
-    reached : dict, optional
-        Queue offsets to begin at instead; set to where each queue ended.
+    A start of kind ``"last"`` selects the last so many of all queues together. ``progress`` counts
+    the queue offsets that were passed. ``reached`` has queue offsets to begin at instead, and is
+    set to where each queue ended.
     """
     queues = chosen.queues(store)
     share = max(4, min(_BATCH_MESSAGES, _ALL_BATCHES_MESSAGES // max(1, len(queues))))
@@ -257,7 +248,7 @@ def _read(
     damaged: Damaged,
     progress: Progress,
 ) -> Iterator[Message]:
-    """Go through the queue offsets ``span`` of one queue, ``share`` messages at a time."""
+    """Iterate over the queue offsets ``span`` of one queue, ``share`` messages at a time."""
     topic, queue_id = key
     offset, end = span.start, span.stop
     while offset < end:
@@ -293,7 +284,7 @@ def _read(
 def _read_each(
     queue: Queue, span: range, chosen: MessageSelection, damaged: Damaged
 ) -> Iterator[Message]:
-    """Go through queue offsets one at a time, as one of them is damaged."""
+    """Iterate over queue offsets one at a time, as one of them is damaged."""
     for offset in span:
         try:
             if queue.units(offset, offset + 1)["size"][0] == _BLANK_SIZE:
@@ -311,18 +302,9 @@ def _read_each(
 def follow(
     store: MessageStore, chosen: MessageSelection, damaged: Damaged, shown: Callable[[], None]
 ) -> Iterator[Message]:
-    """Go through the chosen messages and then through those that are appended, without end.
+    """Iterate over the chosen messages and then over new ones, without end.
 
-    Parameters
-    ----------
-    store : MessageStore
-        Any mode.
-    chosen : MessageSelection
-        Its ``stop`` is not asked.
-    damaged : Damaged
-        As for :func:`walk`.
-    shown : callable
-        Called whenever nothing more is there for now.
+    The ``stop`` of ``chosen`` does not count. ``shown`` is called whenever nothing more is there.
     """
     reached: dict[Key, int] = {}
     unseen = Progress("")
