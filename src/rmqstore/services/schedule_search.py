@@ -44,7 +44,7 @@ _CHUNK = 1024  # units read at a time
 _TRIES = 3  # while another process removes files
 _LISTED_SECONDS = 0.1  # as often a reader lists them
 _MOST = 100_000  # messages of a level that are looked for at a time
-_BACK = 4096  # units examined at any time of theirs: the clock may have stepped
+_BACK = 4096  # units examined regardless of their time: the clock may have stepped
 _NEVER = (1 << 63) - 1
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -180,8 +180,7 @@ def find_delivered(
     store time before that of the message: so the first ones behind it in the log are looked at
     too, or from where the index knows it, and the last ones of the queue.
 
-    Of the others this is done for one message a level, the first; for more only if it was
-    delivered.
+    Of messages not due, only the first of a level is looked for; more only if it was delivered.
     """
     found: dict[int, set[int]] = {}
     starts = dict(offsets)
