@@ -245,7 +245,7 @@ def loose_entries(entries: memoryview) -> list[LooseEntry]:
 
 
 def index_seconds(begin_timestamp: int, store_timestamp: int) -> int:
-    """Return an entry's time, in a file whose first key has ``begin_timestamp``; both in ms."""
+    """Return the seconds of an entry, in a file whose first key has ``begin_timestamp``, in ms."""
     return _core.index_seconds_of(begin_timestamp, store_timestamp)
 
 
