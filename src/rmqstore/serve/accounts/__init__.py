@@ -1,1 +1,1 @@
-"""Accounts: who has signed a request, and what it touches."""
+"""Accounts: authentication of requests, and permissions."""

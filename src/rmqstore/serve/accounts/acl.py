@@ -1,8 +1,8 @@
-"""Who may do what: accounts of a ``plain_acl.yml``, and the signatures of their requests.
+"""Access control: accounts of a ``plain_acl.yml``, and the signatures of their requests.
 
-Where 4.9.3 looks at ten kinds of requests, each kind is looked at here (``aclresources.py``): also
-batches, and what the name server is asked.  A signature says nothing of when it was made: it can
-be sent again by those who hear it, which TLS prevents.
+4.9.3 checks ten kinds of requests; here every kind is checked (``aclresources.py``), also batches
+and requests to the name server.  A signature carries no time: whoever hears a request can replay
+it, which TLS prevents.
 
 Source: ``acl/plain/PlainAccessValidator.java``, ``PlainPermissionManager.java``,
 ``acl/common/AclUtils.java``, ``AclSigner.java``, ``Permission.java``.
@@ -40,26 +40,25 @@ _PERMISSIONS = {
     "DENY": _DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
 }  # fmt: skip
 _LEAST_LENGTH = 7  # of access key and secret key
-LOOK_SECONDS = 1.0  # between looks at whether the file has changed
+LOOK_SECONDS = 1.0  # between checks of the file for changes
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an access key stands for.
+    """Account of an access key.
 
     Attributes
     ----------
     access_key, secret_key : str
     white : AddressRule
-        From where no signature is asked for.
+        Addresses that need no signature.
     admin : bool
-        Whether it may administrate.
     default_topic, default_group : int
         Permission where none is named.
     named : mapping of str to int
-        Permission for topics, and for groups under the names of their retry topics.
+        Permissions of topics, and of groups under the names of their retry topics.
     """
 
     access_key: str
@@ -72,27 +71,19 @@ class Account:
 
 
 class Caller(NamedTuple):
-    """Who has asked, for what is answered later: the account as it was, None without one."""
+    """Identity behind a request that is answered later: the account as it was, None without one."""
 
     host: str
     account: Account | None = None
 
 
 class Acl:
-    """The accounts of a file, which is read again when it has changed.
-
-    Parameters
-    ----------
-    accounts : iterable of Account
-    white : iterable of AddressRule, optional
-        From where everything is allowed.
-    path : path, optional
-        The file that they are from.
+    """Accounts of a file, which is read again when it has changed.
 
     Attributes
     ----------
     version : int
-        Number of times that they have changed.
+        Number of changes.
     """
 
     def __init__(
@@ -118,21 +109,21 @@ class Acl:
         OSError
             It cannot be read.
         ValueError
-            It is not YAML, or says what no account may have; the message names the file.
+            It is not YAML, or has a value that no account may have; the message names the file.
         ImportError
             There is no PyYAML: the extra ``serve`` has it.
         """
         return cls(*_read(Path(path)), path=Path(path))
 
     def check(self, gateway: Gateway, connection: Connection, request: Request) -> Caller:
-        """Return who asks, if it may ask for this.
+        """Return the caller of a request, if the request is allowed.
 
         A request without a handler needs a signature and nothing else: it is not supported.
 
         Raises
         ------
         Refusal
-            It may not; as from a broker the code is 1 and the remark begins with the name of its
+            Not allowed; as from a broker the code is 1 and the remark begins with the name of its
             exception.
         """
         self.look()
@@ -165,7 +156,7 @@ class Acl:
                 raise _refusal(f"No default permission for {kind}:{resource.name}")
 
     def allows(self, caller: Caller, *resources: Resource) -> bool:
-        """Tell whether who has asked may ask now, and for what.
+        """Whether a caller is still authenticated, and permitted these resources.
 
         The account must still be there, with the secret that the request was signed with, or need
         no signature; an address that needed none must still need none.
@@ -176,7 +167,7 @@ class Acl:
         account = self._accounts.get(before.access_key) if before is not None else None
         if before is None or account is None:
             return False
-        has_signed = not before.white.matches(caller.host)  # else nobody has looked
+        has_signed = not before.white.matches(caller.host)  # else the signature was not checked
         if not (has_signed and account.secret_key == before.secret_key) and not (
             account.white.matches(caller.host)
         ):
@@ -187,7 +178,7 @@ class Acl:
         return any(rule.matches(host) for rule in self._white)
 
     def look(self) -> None:
-        """Read the file again if it has changed; one that is wrong leaves the accounts as is."""
+        """Read the file again if it has changed; an invalid one leaves the accounts as they are."""
         now = time.monotonic()
         if self._path is None or now - self._looked < LOOK_SECONDS:
             return
@@ -222,10 +213,10 @@ def _owned_group(account: Account, name: str) -> int:
 
 
 def _owned(account: Account, topic: Resource) -> int:
-    """Return what an account may do with a topic.
+    """Return an account's permission for a topic.
 
-    The permission for topics that are not named is not one for what other accounts have written to
-    theirs: messages that wait for a time or a commit, and dead letters of groups of others.
+    The default permission for topics does not cover messages of other accounts: those that wait for
+    a time or a commit, and dead letters of other groups.
     """
     named = account.named.get(topic.name)
     if named is not None:
@@ -240,7 +231,7 @@ def _owned(account: Account, topic: Resource) -> int:
 
 
 def _is_signed(secret: str, request: Request) -> bool:
-    """Tell whether the signature is that of the fields and the body; in constant time."""
+    """Whether the signature matches the fields and the body; in constant time."""
     fields = request.fields
     signed = "".join(fields[name] for name in sorted(fields) if name not in _NOT_SIGNED)
     made = hmac.new(

@@ -1,7 +1,7 @@
-"""What an account needs for each request: a topic, a group, to be an administrator's, or nothing.
+"""Permissions that each request needs: a topic, a group, administrator, or none.
 
-Each request that has a handler is in one of three tables here.  One that is in none is an
-administrator's alone, so that what is forgotten is closed.
+Each request that has a handler is in one of three tables here.  Any other is an administrator's
+alone: denied by default.
 
 Source: ``acl/plain/PlainAccessValidator.java parse``, ``acl/common/Permission.java``; 4.9.3 looks
 at the topics and groups of nine requests, and asks for an administrator at five.
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ADMIN", "FREE", "RESOURCES", "Resource", "resources_of", "topic_resource"]
 
-# The retry topic of a group is named by its group wherever it is named.
+# A retry topic stands for its group wherever it is named.
 _RETRY = paths.retry_topic("")
-# A record's further queues are those of any topic.
+# Further queues of a record may be of any topic.
 _FURTHER_QUEUES = "INNER_MULTI_DISPATCH"
 
-# Only an administrator may change what is not a message or an offset, and see what is of all
-# topics and groups, or of the machine.
+# Administrators alone change what is not a message or an offset, and see data of all topics and
+# groups, or of the machine.
 ADMIN = frozenset((
     RequestCode.UPDATE_AND_CREATE_TOPIC,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -48,7 +48,7 @@ ADMIN = frozenset((
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
-    # The names of all topics and groups, with what is set for each and how far each is.
+    # Names, settings and progress of all topics and groups.
     RequestCode.GET_ALL_TOPIC_CONFIG,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -67,7 +67,7 @@ ADMIN = frozenset((
     RequestCode.GET_BROKER_CONFIG,
     RequestCode.GET_BROKER_HA_STATUS,
     RequestCode.GET_NAMESRV_CONFIG,
-    # Refused to administrators as well, in other words.
+    # Refused to administrators as well, with other remarks.
     RequestCode.UPDATE_BROKER_CONFIG,
     RequestCode.UPDATE_NAMESRV_CONFIG,
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
@@ -76,24 +76,24 @@ ADMIN = frozenset((
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
 ))  # fmt: skip
 
-# For these an account is enough.
+# Requests that any account may make.
 FREE = frozenset((
-    # What each client asks before it sends or reads, also of topics that are not there yet: the
+    # Asked by each client before it sends or reads, also of topics that are not there yet: the
     # number of queues, and the address that it has dialled.
     RequestCode.GET_ROUTEINFO_BY_TOPIC,
     # The names of cluster and broker, and the same address.
     RequestCode.GET_BROKER_CLUSTER_INFO,
-    # Topics that every broker has, whatever its users do.
+    # Built-in topics, the same on every broker.
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-    # What administrators have put there for clients to read.
+    # Put there by administrators for clients to read.
     RequestCode.GET_KV_CONFIG,
     RequestCode.GET_KVLIST_BY_NAMESPACE,
 ))  # fmt: skip
 
 
 class Resource(NamedTuple):
-    """A topic or a group, and whether it is written to; a group that is written has producers."""
+    """A topic or a group, and whether it is written to; written groups are those of producers."""
 
     name: str
     is_group: bool = False
@@ -104,20 +104,20 @@ Look = Callable[[Request, "MessageStore"], Iterable[Resource]]
 
 
 def topic_resource(name: str, *, written: bool = False) -> Resource:
-    """Return what a topic needs; a retry topic is its group's, which reads from it and writes."""
+    """Return the resource of a topic; a retry topic is its group's, which reads and writes it."""
     if name.startswith(_RETRY):
         return Resource(name[len(_RETRY) :], is_group=True)
     return Resource(name, is_written=written)
 
 
 def _named(request: Request, field: str) -> str | None:
-    """Return a name, if there is one: blank ones are none, to all handlers."""
+    """Return a name, ``None`` if it is missing or blank, as for all handlers."""
     name = request.fields.get(field, "")
     return name if name.strip() else None
 
 
 def _read(topics: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Look:
-    """Return what looks at fields with topics that are read, and with groups that read."""
+    """Return a look at fields with topics that are read, and with groups that read."""
 
     def look(request: Request, store: MessageStore) -> Iterable[Resource]:
         for field in topics:
@@ -133,7 +133,7 @@ def _read(topics: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Look:
 
 
 def _sent(topic: str, properties: str, batch: str) -> Look:
-    """Return what looks at the topic of messages, and at the further queues that they name."""
+    """Return a look at the topic of messages, and at their further queues."""
 
     def look(request: Request, store: MessageStore) -> Iterable[Resource]:
         name = _named(request, topic)
@@ -149,7 +149,7 @@ def _sent(topic: str, properties: str, batch: str) -> Look:
 
 
 def _further(properties: str) -> Iterable[Resource]:
-    """Yield the queues that the properties of a message name besides its own."""
+    """Yield the further queues of a message's properties."""
     if _FURTHER_QUEUES not in properties:
         return
     for item in properties.split("\2"):
@@ -164,7 +164,7 @@ def _produced(request: Request, store: MessageStore) -> Iterable[Resource]:
         yield Resource(name, is_group=True, is_written=True)
 
 
-# Records that are named by their place: what the request says of them proves nothing
+# Records that are named by their place: other fields of the request prove nothing
 
 
 def _viewed(request: Request, store: MessageStore) -> Iterable[Resource]:
@@ -179,7 +179,7 @@ def _given_back(request: Request, store: MessageStore) -> Iterable[Resource]:
     yield from _read(groups=("group",))(request, store)
     topic = _named(request, "originTopic")
     if topic is not None:
-        yield topic_resource(topic, written=True)  # as 4.9.3 wants it
+        yield topic_resource(topic, written=True)  # required by 4.9.3
     offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
     message = message_at(store, offset) if offset >= 0 else None
     if message is not None:  # else the handler refuses it
@@ -217,8 +217,8 @@ def _subscribed(subscriptions: Any) -> Iterable[Resource]:
 def _heartbeat(request: Request, store: MessageStore) -> Iterable[Resource]:
     """Yield consumer groups and their topics.
 
-    Anybody may say to be a producer of a group: only those are asked for the end of a transaction
-    that may write to its topic.
+    Producer groups need no permission: the end of a transaction is asked only of producers that may
+    write to its topic.
     """
     data = _in_body(request)
     for consumer in _dicts(data.get("consumerDataSet")) if isinstance(data, dict) else ():
@@ -234,7 +234,7 @@ def _client_check(request: Request, store: MessageStore) -> Iterable[Resource]:
 
 
 def _locked(request: Request, store: MessageStore) -> Iterable[Resource]:
-    """Yield the group and the topics: who may not read a queue has no need to lock it."""
+    """Yield the group and the topics: a queue that may not be read need not be locked."""
     data = _in_body(request)
     if isinstance(data, dict):
         yield Resource(str(data.get("consumerGroup", "")), is_group=True)
@@ -264,7 +264,7 @@ RESOURCES: dict[int, Look] = {
     RequestCode.QUERY_CONSUMER_OFFSET: _TOPIC_AND_GROUP,
     RequestCode.UPDATE_CONSUMER_OFFSET: _TOPIC_AND_GROUP,
     RequestCode.QUERY_CONSUME_QUEUE: _TOPIC_AND_GROUP,
-    # Without a topic it is all where the group has been: how far, and no message.
+    # Without a topic, progress of the group everywhere, and no message.
     RequestCode.GET_CONSUME_STATS: _TOPIC_AND_GROUP,
     RequestCode.QUERY_CONSUME_TIME_SPAN: _TOPIC_AND_ITS_GROUP,
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _TOPIC_AND_ITS_GROUP,
@@ -281,7 +281,7 @@ RESOURCES: dict[int, Look] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _GROUP,
     RequestCode.GET_CONSUMER_RUNNING_INFO: _GROUP,
-    # It takes only the client's own connection out of groups, and out of any of producers.
+    # Removes only the client's own connection; producer groups need no permission.
     RequestCode.UNREGISTER_CLIENT: _GROUP,
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.CHECK_CLIENT_CONFIG: _client_check,
@@ -291,6 +291,6 @@ RESOURCES: dict[int, Look] = {
 
 
 def resources_of(request: Request, store: MessageStore) -> Iterable[Resource]:
-    """Return the topics and groups that a request is about."""
+    """Return the topics and groups that a request touches."""
     look = RESOURCES.get(request.code)
     return () if look is None else look(request, store)

@@ -1,4 +1,4 @@
-"""Addresses from which no signature is asked for, as ``plain_acl.yml`` writes them.
+"""Addresses that need no signature, in the syntax of ``plain_acl.yml``.
 
 Source: ``acl/plain/RemoteAddressStrategyFactory.java``, ``acl/common/AclUtils.java``.
 """
@@ -19,15 +19,7 @@ class AddressRule:
 
     ``192.168.0.1``, ``192.168.0.1,192.168.0.2``, ``192.168.0.{1,2}``, ``192.168.0.*``,
     ``192.168.1-10.*`` or ``*``; the same with colons for IPv6.  An empty one matches nothing.
-
-    Parameters
-    ----------
-    text : str
-
-    Raises
-    ------
-    ValueError
-        It is none of these.
+    ``ValueError`` for anything else.
     """
 
     __slots__ = ("_everything", "_patterns")
@@ -38,7 +30,7 @@ class AddressRule:
         self._patterns = [] if self._everything else [_pattern(one) for one in _each(text)]
 
     def matches(self, host: str) -> bool:
-        """Tell whether an address is meant."""
+        """Whether an address matches."""
         if self._everything:
             return True
         parts = _parts(host) if self._patterns else []

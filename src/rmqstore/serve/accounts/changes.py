@@ -1,4 +1,4 @@
-"""Changes of the accounts of a running gateway: what they end."""
+"""Changes of the accounts of a running gateway: pulls and memberships that they end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ __all__ = ["AccountChanges"]
 
 
 class AccountChanges:
-    """Looks for changes in the loop, and ends what no longer holds: held pulls, memberships.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    acl : Acl
-    """
+    """Looks for changes in the loop; ends held pulls and memberships no longer allowed."""
 
     def __init__(self, gateway: Gateway, acl: Acl) -> None:
         self._gateway = gateway
