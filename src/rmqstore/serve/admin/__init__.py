@@ -1,4 +1,4 @@
-"""What operators ask: ``mqadmin``, the dashboard, the exporter.
+"""Admin requests: ``mqadmin``, the dashboard, the exporter.
 
 Source: ``broker/processor/AdminBrokerProcessor.java``.
 """

@@ -1,4 +1,4 @@
-"""The broker itself: its figures, its settings, its rates.
+"""Admin requests about the broker: runtime info, settings, rates.
 
 Source: ``broker/processor/AdminBrokerProcessor.java prepareRuntimeInfo, getBrokerConfig,
 ViewBrokerStatsData``, ``store/StoreStatsService.java getRuntimeInfo``.
@@ -33,7 +33,7 @@ _AS_THEY_ARE = (
     "getMessageEntireTimeMax", "commitLogDiskRatio", "consumeQueueDiskRatio", "commitLogMinOffset",
     "commitLogMaxOffset", "earliestMessageTimeStamp",
 )  # fmt: skip
-# Queues between threads, which one loop does not have: nothing waits in them.
+# Queues between threads, which one loop does not have: always empty.
 _QUEUES = {"send": 10_000, "pull": 100_000, "query": 20_000}
 _END_TRANSACTION_CAPACITY = 100_000
 _KIB = 1024
@@ -46,7 +46,7 @@ def runtime(gateway: Gateway, connection: Connection, request: Request) -> Answe
 
 
 def runtime_info(gateway: Gateway) -> dict[str, str]:
-    """Return the figures of the broker under their names, each as text."""
+    """Return the runtime info by name, each value as text."""
     store, rates = gateway.store, gateway.rates
     figures = store.stats()
     table = {name: str(figures[name]) for name in _AS_THEY_ARE}
@@ -57,7 +57,7 @@ def runtime_info(gateway: Gateway) -> dict[str, str]:
     for name in _RATES:
         values = [repr(float(value)) for value in figures[name]] or ["0.0"]
         table[name] = " ".join(values + [""] * (_RATE_SPANS - len(values)))
-    table["getTransferredTps"] = table["getTransferedTps"]  # as 5.x spells it
+    table["getTransferredTps"] = table["getTransferedTps"]  # 5.x's spelling
     for directory in log_directories(store.path, store.config):
         table[f"commitLogDiskRatio_{os.fspath(directory)}"] = str(disk_used_ratio(directory))
     for level, (offset, stop) in store._delay_progress().items():
@@ -91,7 +91,7 @@ def runtime_info(gateway: Gateway) -> dict[str, str]:
 
 
 def _bytes_text(count: int) -> str:
-    """Return a number of bytes for people, as ``MixAll.humanReadableByteCount`` does."""
+    """Return a human-readable number of bytes, as ``MixAll.humanReadableByteCount`` does."""
     if count < _KIB:
         return f"{count} B"
     power, value = 0, float(count)
@@ -118,7 +118,7 @@ def no_replicas(gateway: Gateway, connection: Connection, request: Request) -> A
 
 
 def settings(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_BROKER_CONFIG; nothing can be set."""
+    """Answer GET_BROKER_CONFIG; it is read-only."""
     host, port = connection.address
     values = broker_settings(gateway, host, port)
     version = json.dumps({"counter": 0, "timestamp": gateway.store._figures()["opened_at"]})

@@ -1,4 +1,4 @@
-"""The settings that the broker's part shows: the store's own, the gateway's, and what tools expect.
+"""Settings shown to admin tools: the store's, the gateway's, and keys that tools expect.
 
 Source: ``common/Configuration.java getAllConfigsFormatString``, ``common/BrokerConfig.java``,
 ``remoting/netty/NettyServerConfig.java``, ``NettyClientConfig.java``.
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["broker_settings", "nameserver_settings"]
 
-# Of threads, pools and services that this broker does not have, as 4.9.3 has them by default:
-# tools look for the keys.
+# Defaults of 4.9.3 for threads, pools and services that this broker does not have: tools look for
+# the keys.
 _DEFAULTS = """
     adminBrokerThreadPoolNums=16 autoDeleteUnusedStats=false
     brokerId=0 brokerPermission=6 brokerTopicEnable=true channelNotActiveInterval=60000
@@ -62,7 +62,7 @@ _NAMESERVER_KEYS = (
     "serverSocketRcvBufSize", "serverSocketSndBufSize", "serverWorkerThreads",
     "useEpollNativeSelector", "writeBufferHighWaterMark", "writeBufferLowWaterMark",
 )  # fmt: skip
-# Of the broker, and fields of the store's configuration here.
+# Of the broker; fields of the store's configuration here.
 _OF_BROKER = frozenset(
     (
         "defaultTopicQueueNums",
@@ -83,7 +83,7 @@ def _defaults() -> dict[str, str]:
 
 
 def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
-    """Return the settings by RocketMQ's names, in their order."""
+    """Return the settings by RocketMQ's names, in its order."""
     settings = gateway.settings
     found = _defaults()
     found.update(_store_settings(gateway))
@@ -114,7 +114,7 @@ def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
 
 
 def _store_settings(gateway: Gateway) -> dict[str, str]:
-    """Return those of RocketMQ's store: what is ours alone has no key there."""
+    """Return the settings of RocketMQ's store; ours alone have no key there."""
     config = gateway.store.config
     found: dict[str, str] = {}
     for name, spec in specs_of(StoreConfig).items():
@@ -128,7 +128,7 @@ def _store_settings(gateway: Gateway) -> dict[str, str]:
 
 
 def nameserver_settings(gateway: Gateway) -> dict[str, str]:
-    """Return the name server's settings by RocketMQ's names, in their order."""
+    """Return the name server's settings by RocketMQ's names, in its order."""
     defaults = _defaults()
     found = {key: defaults[key] for key in _NAMESERVER_KEYS}
     found.update(

@@ -1,4 +1,4 @@
-"""The clients of a group.
+"""Admin requests about the clients of a group.
 
 Source: ``broker/processor/AdminBrokerProcessor.java getConsumerConnectionList,
 getProducerConnectionList``.

@@ -1,4 +1,4 @@
-"""Requests that are answered by a consumer: they are passed on to it, and its answer back.
+"""Admin requests that are forwarded to a consumer, whose answer is returned.
 
 Source: ``broker/processor/AdminBrokerProcessor.java callConsumer``,
 ``broker/client/net/Broker2Client.java callClient``.
@@ -22,7 +22,7 @@ __all__ = ["HANDLERS"]
 
 _VERSION = 62  # MQVersion.Version.V3_1_8_SNAPSHOT
 _SECONDS = 10.0
-# They are the asker's: a consumer that gets them could ask in that name.
+# Credentials of the asker, which the consumer must not get: it could use them.
 _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 
@@ -57,7 +57,7 @@ def _offset_of(msg_id: str) -> int:
 async def _passed_on(
     gateway: Gateway, connection: Connection, request: Request, fields: dict[str, str], body: bytes
 ) -> Answer:
-    """Ask the consumer that a request names."""
+    """Forward a request to the consumer that it names."""
     group = group_of(request)
     client_id = text(request, "clientId")
     member = online.member(gateway, group, client_id)

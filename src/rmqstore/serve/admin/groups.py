@@ -1,4 +1,4 @@
-"""Consumer groups as operators have them: made, deleted, listed.
+"""Admin requests about consumer groups: create, delete, list.
 
 Source: ``broker/processor/AdminBrokerProcessor.java``,
 ``broker/subscription/SubscriptionGroupManager.java``.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILT_IN_GROUPS", "HANDLERS", "all_groups"]
 
-# Those that every broker has; not written to the file until they are changed.
+# Built-in groups; written to the file only once they are changed.
 BUILT_IN_GROUPS = {
     name: GroupConfig(name)
     for name in (
@@ -47,7 +47,7 @@ _OF_FIVE = {
     "attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
     "groupSysFlag": 0,
 }  # fmt: skip
-# What an entry of the file may have besides, written back as it is.
+# Optional fields of an entry, written back as they are.
 _OTHER = {
     "brokerId": int,
     "consumeFromMinEnable": bool,
@@ -93,7 +93,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
 
 
 def _entry_of(body: bytes) -> GroupConfig:
-    """Return the entry that a body has; what is unknown in it is left out."""
+    """Return the entry in a body, without unknown fields."""
     if len(body) > _MOST_BODY:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
@@ -119,7 +119,7 @@ def _entry_of(body: bytes) -> GroupConfig:
 
 
 async def delete(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer DELETE_SUBSCRIPTIONGROUP: a group that is not there is deleted already."""
+    """Answer DELETE_SUBSCRIPTIONGROUP; a missing group counts as deleted."""
     group = group_of(request, "groupName")
     offsets = truth(request, "removeOffset")
 
@@ -145,7 +145,7 @@ def all_configs(gateway: Gateway, connection: Connection, request: Request) -> A
 def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_SUBSCRIPTIONGROUP_CONFIG of 5.x: an entry, or that of a group yet to be made.
 
-    5.x makes the group where groups are made by their consumers; a look makes none here.
+    5.x creates the group here, where consumers create groups; this gateway only looks.
     """
     name = group_of(request, "group")
     entry = gateway.store._groups.get(name) or BUILT_IN_GROUPS.get(name)
@@ -157,7 +157,7 @@ def one_config(gateway: Gateway, connection: Connection, request: Request) -> An
 
 
 def set_request_mode(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups pull, as they do without it, and never pop."""
+    """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups always pull, and never pop."""
     if len(request.body) > _MOST_BODY:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

@@ -1,4 +1,4 @@
-"""Who is connected, as the answers to operators have it.
+"""Connected clients, in the form of admin answers.
 
 Source: ``broker/client/ConsumerManager.java``, ``broker/client/ProducerManager.java``.
 """
@@ -25,7 +25,7 @@ class GroupMember(NamedTuple):
     version: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a list of connections says of it."""
+        """Return its entry in a list of connections."""
         return {
             "clientAddr": self.connection.peer,
             "clientId": self.client_id,
@@ -57,7 +57,7 @@ def producers(gateway: Gateway, group: str) -> list[GroupMember]:
 
 
 def consumer_group(gateway: Gateway, group: str) -> dict[str, Any] | None:
-    """Return how a group consumes, and what; ``None`` if no consumer of it is there."""
+    """Return the group's consume type and subscriptions; ``None`` without a connected consumer."""
     found = gateway.clients.group(group)
     if found is None:
         return None
@@ -70,18 +70,18 @@ def consumer_group(gateway: Gateway, group: str) -> dict[str, Any] | None:
 
 
 def subscription(gateway: Gateway, group: str, topic: str) -> dict[str, Any] | None:
-    """Return what the consumers of a group want of a topic."""
+    """Return the group's subscription to a topic."""
     found = gateway.clients.group(group)
     one = found.subscriptions.get(topic) if found is not None else None
     return None if one is None else one.to_json()
 
 
 def groups_of(gateway: Gateway, topic: str) -> list[str]:
-    """Return the groups that have consumers of a topic."""
+    """Return the groups with consumers of a topic."""
     return gateway.clients.groups_of(topic)
 
 
 def knows_no_topic(gateway: Gateway, group: str, topic: str) -> bool:
-    """Tell whether a group has consumers, and none of them wants the topic."""
+    """Whether a group has consumers, none of them subscribed to the topic."""
     found = gateway.clients.group(group)
     return found is not None and bool(found.subscriptions) and topic not in found.subscriptions

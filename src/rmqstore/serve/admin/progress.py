@@ -1,4 +1,4 @@
-"""How far groups have come, and what that means in messages and time.
+"""Admin requests about the progress of groups, in messages and in time.
 
 Source: ``broker/processor/AdminBrokerProcessor.java``,
 ``broker/offset/ConsumerOffsetManager.java``, ``store/schedule/ScheduleMessageService.java``.
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 _LONG_MOST = (1 << 63) - 1
-_QUEUES_MOST = 100_000  # in an answer: it has to be a frame
+_QUEUES_MOST = 100_000  # in an answer, so that it fits a frame
 _NAMES_STEP = 1024  # topics with groups that are looked through between two steps
 
 
 def _topic_or_all(
     gateway: Gateway, request: Request, group: str
 ) -> Generator[None, None, list[str]]:
-    """Return the topic that a request names, or all that the group has offsets for."""
+    """Return the topic in a request, or all that the group has offsets for."""
     topic = request.fields.get("topic", "")
     if topic.strip():
         return [checked_topic(topic)]
@@ -48,7 +48,7 @@ def _topic_or_all(
 def _topics_by_group(
     gateway: Gateway, only: str | None = None
 ) -> Generator[None, None, dict[str, list[str]]]:
-    """Return the topics that groups have offsets for, in order."""
+    """Return the topics that each group has offsets for, in order."""
     found: dict[str, list[str]] = {}
     for number, (topic, group) in enumerate(gateway.store._progress.names()):
         if only is None or group == only:
@@ -75,9 +75,9 @@ def _groups_of(gateway: Gateway, topic: str) -> Generator[None, None, list[str]]
 def _queues(
     gateway: Gateway, request: Request, group: str, entry: TopicConfig, queue_nums: int
 ) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
-    """Yield where each queue ends and where the group is.
+    """Yield each queue with its end and the group's offset.
 
-    5.x takes what was pulled and not committed for being consumed, of which a store knows nothing.
+    ``pullOffset`` of 5.x counts messages pulled and not committed, which a store does not know.
     """
     store, broker, topic = gateway.store, gateway.settings.broker, entry.topic_name
     committed = store._progress.get(topic, group)
@@ -94,7 +94,7 @@ def _queues(
 
 
 def _check_queues(queues: int) -> None:
-    """``Refusal`` if an answer would have too many queues."""
+    """Raise ``Refusal`` if an answer would have too many queues."""
     if queues > _QUEUES_MOST:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_QUEUES_MOST} queues"
@@ -159,7 +159,7 @@ def of_all_groups(gateway: Gateway, connection: Connection, request: Request) ->
         yield "brokerAddr", address_text(*connection.address)
         groups = all_groups(gateway)
         yield "consumeStatsList", (Entries([(name, of_topics(name))]) for name, _ in groups)
-        yield "totalDiff", total  # of what was written by now
+        yield "totalDiff", total  # as of now
 
     return Answer(body=(yield from dumps_in_steps(Entries(body()))))
 
@@ -193,7 +193,7 @@ def time_span(gateway: Gateway, connection: Connection, request: Request) -> Ans
 
 
 def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and those with offsets."""
+    """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and groups with offsets."""
     topic = topic_of(request)
     groups = set((yield from _groups_of(gateway, topic)))
     groups.update(online.groups_of(gateway, topic))
@@ -202,9 +202,9 @@ def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> A
 
 
 def correction(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer QUERY_CORRECTION_OFFSET: the slowest of the groups in each queue of a topic.
+    """Answer QUERY_CORRECTION_OFFSET: the lowest offset of the groups in each queue of a topic.
 
-    Where the compared group is slower still, it is the highest number there is.
+    Where the compared group is lower still, it is the highest number there is.
     """
     topic = topic_of(request)
     left_out = set(request.fields.get("filterGroups", "").split(","))
@@ -230,7 +230,7 @@ def correction(gateway: Gateway, connection: Connection, request: Request) -> An
 
 
 def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer CLONE_GROUP_OFFSET: a group goes on where another one is."""
+    """Answer CLONE_GROUP_OFFSET: copy the offsets of one group to another."""
     source, target = group_of(request, "srcGroup"), group_of(request, "destGroup")
     offline = truth(request, "offline")
     store = gateway.store
@@ -247,7 +247,7 @@ def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
     return Answer()
 
 
-# The tables as their files have them, for slaves and for tools
+# Offset tables as in their files, for slaves and tools
 
 
 def all_offsets(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
@@ -263,7 +263,7 @@ def all_offsets(gateway: Gateway, connection: Connection, request: Request) -> A
 
 
 def all_delays(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_ALL_DELAY_OFFSET: the offset that is delivered next, by level."""
+    """Answer GET_ALL_DELAY_OFFSET: the next offset to deliver, by level."""
     levels = gateway.store._delay_progress()
     return Answer(
         body=dumps({"offsetTable": {number: offset for number, (offset, _) in levels.items()}})

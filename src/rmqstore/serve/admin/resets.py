@@ -1,4 +1,4 @@
-"""Where consumers go on is set, and asked, at the consumers themselves.
+"""Admin requests that reset offsets of consumers, or query their positions.
 
 Source: ``broker/client/net/Broker2Client.java resetOffset, getConsumeStatus``.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS"]
 
-_VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: from here on clients know these requests
+_VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: clients support these requests from here on
 _STATUS_SECONDS = 5.0
-_STATUS_BYTES = 1 << 20  # of what a consumer says: some 10,000 queues
-_NEWEST = -1  # as a time: behind the last message
+_STATUS_BYTES = 1 << 20  # of a consumer's answer: some 10,000 queues
+_NEWEST = -1  # as a time: after the last message
 
 
 def reset(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer INVOKE_BROKER_TO_RESET_OFFSET, and tell the group's consumers."""
+    """Answer INVOKE_BROKER_TO_RESET_OFFSET, and notify the group's consumers."""
     topic, group = topic_of(request), group_of(request, "group")
     timestamp = number(request, "timestamp", least=-LONG_MAX - 1, most=LONG_MAX)
     force = truth(request, "isForce")
@@ -62,7 +62,7 @@ def reset(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
 def _offsets(
     gateway: Gateway, topic: str, group: str, timestamp: int, force: bool
 ) -> Generator[None, None, dict[MessageQueue, int]]:
-    """Return where the group is to go on in each queue; without ``force`` only back."""
+    """Return the new offset of the group in each queue; without ``force`` only backwards."""
     entry = topic_config(gateway, topic)
     if entry is None:
         raise Refusal(
@@ -95,7 +95,7 @@ def offset_at(gateway: Gateway, topic: str, queue_id: int, timestamp: int) -> in
 
 
 def _for_c(offsets: dict[MessageQueue, int]) -> Generator[None, None, bytes]:
-    """Return the body that C++ clients read: a list, as they have no objects as keys."""
+    """Return the body for C++ clients: a list, as their JSON has no objects as keys."""
     listed = (
         {
             "brokerName": queue.broker, "offset": offset, "queueId": queue.queue_id,
@@ -115,7 +115,7 @@ def _check_version(member: online.GroupMember) -> None:
 
 
 async def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each consumer is in its queues."""
+    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the position of each consumer by queue."""
     topic, group = topic_of(request), group_of(request, "group")
     wanted = request.fields.get("clientAddr", "")
     members = online.members(gateway, group)
@@ -139,7 +139,7 @@ async def status(gateway: Gateway, connection: Connection, request: Request) -> 
 async def _status_of(
     member: online.GroupMember, fields: dict[str, str], asker: Connection
 ) -> dict[Any, Any] | None:
-    """Return where a consumer is by queue; ``None`` if it does not say."""
+    """Return a consumer's offsets by queue; ``None`` without an answer."""
     try:
         answer = await member.connection.ask(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,

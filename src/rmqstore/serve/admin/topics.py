@@ -1,4 +1,4 @@
-"""Topics as operators have them: made, deleted, listed, and what is in their queues.
+"""Admin requests about topics: create, delete, list, and their queues.
 
 Source: ``broker/processor/AdminBrokerProcessor.java``, ``broker/topic/TopicConfigManager.java``.
 """
@@ -45,7 +45,7 @@ _UNSET = "not set any response code"  # 4.9.3 leaves it in these answers
 
 
 def entry_of(gateway: Gateway, topic: str) -> TopicConfig:
-    """Return a topic's entry; refuse a topic that is not there."""
+    """Return a topic's entry; ``Refusal`` without one."""
     entry = topic_config(gateway, topic)
     if entry is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -53,7 +53,7 @@ def entry_of(gateway: Gateway, topic: str) -> TopicConfig:
 
 
 def check_queues(gateway: Gateway, name: str, queues: int, has: int) -> None:
-    """Refuse more queues than a client may ask for; as many as there are stay."""
+    """Refuse more queues than clients may ask for, but not fewer than the topic has."""
     most = gateway.settings.most_queues
     if queues > max(most, has):
         raise Refusal(
@@ -64,7 +64,7 @@ def check_queues(gateway: Gateway, name: str, queues: int, has: int) -> None:
 
 
 def _changeable(gateway: Gateway, request: Request) -> str:
-    """Return the topic that a request changes, if it is none of the broker's own."""
+    """Return the topic that a request changes; ``Refusal`` if it is built in."""
     topic = topic_of(request)
     if is_system_topic(gateway.settings, topic):
         raise Refusal(
@@ -115,7 +115,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
 
 
 async def delete(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer DELETE_TOPIC_IN_BROKER: a topic that is not there is deleted already."""
+    """Answer DELETE_TOPIC_IN_BROKER; a missing topic counts as deleted."""
     name = _changeable(gateway, request)
 
     def change() -> None:
@@ -128,7 +128,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 
 
 async def clean_unused(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE: retention does the latter."""
+    """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE, which retention does anyway."""
     unused = await gateway.loop.run_in_executor(None, gateway.store.clean_unused_topics)
     if unused:
         gateway.log.info("%s had unused topics removed: %s", connection.peer, ", ".join(unused))
@@ -146,7 +146,7 @@ def all_configs(gateway: Gateway, connection: Connection, request: Request) -> A
 
 
 def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_TOPIC_CONFIG of 5.x: an entry, whose attributes no topic of 4.9.3 has."""
+    """Answer GET_TOPIC_CONFIG of 5.x: an entry, without attributes, which 4.9.3 does not have."""
     topic = topic_of(request)
     entry = topic_config(gateway, topic)
     if entry is None:
@@ -163,7 +163,7 @@ def system_list(gateway: Gateway, connection: Connection, request: Request) -> A
 
 
 def status(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer GET_TOPIC_STATS_INFO: where each queue begins and ends."""
+    """Answer GET_TOPIC_STATS_INFO: first and end offset of each queue."""
     topic = topic_of(request)
     store, broker = gateway.store, gateway.settings.broker
 
@@ -180,7 +180,7 @@ def status(gateway: Gateway, connection: Connection, request: Request) -> Answer
 
 
 def queue_units(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer QUERY_CONSUME_QUEUE: units as they are in the queue's files."""
+    """Answer QUERY_CONSUME_QUEUE: units as in the queue's files."""
     topic = topic_of(request)
     queue_id = number(request, "queueId", least=0)
     index = optional_number(request, "index", least=-LONG_MAX - 1, most=LONG_MAX) or 0
@@ -188,7 +188,7 @@ def queue_units(gateway: Gateway, connection: Connection, request: Request) -> A
     group = request.fields.get("consumerGroup")
     store = gateway.store
     first, stop = store._bounds(topic, queue_id) or (0, 0)
-    # Of all queues, which takes a while: only where the bounds do not say that there is this one.
+    # Over all queues, which takes a while: only where the bounds do not show this queue.
     if first == stop and queue_id not in store._queue_files().get(topic, ()):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     if not first <= index < stop:
@@ -228,7 +228,7 @@ def _units(
 def _ext_unit(
     gateway: Gateway, topic: str, queue_id: int, queue_offset: int, address: int
 ) -> dict[str, str]:
-    """Return what a unit has in consumequeue_ext."""
+    """Return the fields of a unit in consumequeue_ext."""
     fields, bitmaps, _ = gateway.store._ext_units(topic, queue_id, queue_offset, queue_offset + 1)
     code, stored, length = _EXT_FIELDS.unpack_from(fields)
     if length < 0:
