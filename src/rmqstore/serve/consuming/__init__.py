@@ -1,1 +1,1 @@
-"""Consumers: who they are, what they want, pulls, offsets, locks, look-ups."""
+"""Consumers: clients, subscriptions, pulls, offsets, locks, look-ups."""

@@ -1,4 +1,4 @@
-"""Clients: which consumers and producers there are, and telling a group that it has changed.
+"""Connected consumers and producers, and notifications of changed groups.
 
 A heartbeat enters a connection into its groups, with the topics that each consumer group has
 subscribed to. A connection that is lost, or silent for too long, leaves all of them.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_MOST_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
+_MOST_MEMBERS = 200_000  # of all groups; a client counts once for each of its groups
 
 
 @dataclass(slots=True)
@@ -49,9 +49,6 @@ class Client:
 
     Attributes
     ----------
-    connection : Connection
-    client_id : str
-    language : str
     version : int
         Ordinal of ``MQVersion``.
     seen : float
@@ -67,11 +64,10 @@ class Client:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The consumers of a group that are connected.
+    """Connected consumers of a group.
 
     Attributes
     ----------
-    name : str
     consume_type, message_model, consume_from_where : str
         RocketMQ's names, of the last heartbeat.
     clients : dict
@@ -79,9 +75,9 @@ class ConsumerGroup:
     subscriptions : dict
         Topic to ``Subscription``.
     size : int
-        What these count for.
+        Charge of the subscriptions.
     owners : tuple
-        Charged for its subscriptions: whoever sent the last heartbeat.
+        Charged for the subscriptions: owners of the last heartbeat.
     """
 
     name: str
@@ -99,13 +95,7 @@ class ConsumerGroup:
         return self.message_model == "BROADCASTING"
 
     def join(self, client: Client, data: ConsumerData) -> bool:
-        """Enter a client, or what its heartbeat says anew.
-
-        Returns
-        -------
-        bool
-            Whether the members or the topics have changed.
-        """
+        """Enter or renew a client; return whether the members or the topics have changed."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
@@ -124,14 +114,10 @@ class ConsumerGroup:
 class Clients:
     """All clients of a gateway.
 
-    Parameters
-    ----------
-    gateway : Gateway
-
     Attributes
     ----------
     groups : dict of str to ConsumerGroup
-        Those that have consumers.
+        Groups with consumers.
     producer_groups : dict
         Name of a producer group to its ``Client`` by connection.
     """
@@ -140,21 +126,21 @@ class Clients:
         self._gateway = gateway
         self._sizes = Shares(gateway.settings.limits.subscription_bytes)
         self._members = Shares(_MOST_MEMBERS)
-        self._owners: dict[Connection, Owners] = {}  # as they were at its first heartbeat
+        self._owners: dict[Connection, Owners] = {}  # as of its first heartbeat
         self.groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Connection, Client]] = {}
         self._named: dict[str, Connection] = {}  # client id to the connection heard last
         self._consumes: dict[Connection, set[str]] = {}  # its groups
         self._produces: dict[Connection, set[str]] = {}
-        self._changed: OrderedDict[str, None] = OrderedDict()  # groups whose members learn it
+        self._changed: OrderedDict[str, None] = OrderedDict()  # groups to notify
         self._telling = False
         gateway.lost.append(self.lose)
         gateway.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")
 
-    # What others ask
+    # Queries
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """Return a group that has consumers."""
+        """Return a group with consumers."""
         return self.groups.get(name)
 
     def consumer(self, group: str, client_id: str) -> Client | None:
@@ -172,19 +158,19 @@ class Clients:
         return list(self.producer_groups.get(group, ()))
 
     def connection_of(self, client_id: str) -> Connection | None:
-        """Return the connection of a client, the one whose heartbeat came last."""
+        """Return the connection of a client, the last one with a heartbeat."""
         return self._named.get(client_id)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Return the groups whose consumers have subscribed to a topic."""
+        """Return the groups subscribed to a topic."""
         return [one.name for one in self.groups.values() if topic in one.subscriptions]
 
-    # Coming and going
+    # Joining and leaving
 
     def enter(self, connection: Connection, data: Heartbeat) -> Steps:
-        """Enter what a heartbeat says; ``Refusal`` if there would be too much of it all.
+        """Enter the groups of a heartbeat; ``Refusal`` if they would exceed a limit.
 
-        Of a connection that is gone meanwhile no more steps are taken.
+        The steps end with the connection.
         """
         owners = self._owners.get(connection, connection.owners)
         self._check_size(owners, data.consumers)
@@ -198,7 +184,7 @@ class Clients:
         connection.client_id = client_id
         self._named[client_id] = connection
         for one in data.consumers:
-            self._check_size(owners, (one,))  # others may have come meanwhile
+            self._check_size(owners, (one,))  # others may have joined meanwhile
             self._check_members(owners, connection, (one,), ())
             group = self.groups.get(one.group)
             if group is None:
@@ -225,7 +211,7 @@ class Clients:
     def leave(
         self, connection: Connection, *, consumer: str | None = None, producer: str | None = None
     ) -> None:
-        """Take a connection out of a group; the others are told."""
+        """Remove a connection from a group, and notify the others."""
         if producer is not None:
             self._forget(self._produces, connection, producer)
             members = self.producer_groups.get(producer)
@@ -244,7 +230,7 @@ class Clients:
                 self.tell(group)
 
     def lose(self, connection: Connection) -> None:
-        """Take a connection that is gone out of all groups."""
+        """Remove a lost connection from all groups."""
         if connection.client_id is None:
             return  # it never had a heartbeat
         self._forget_name(connection)
@@ -255,7 +241,7 @@ class Clients:
         self._owners.pop(connection, None)
 
     def ask_again(self) -> None:
-        """Take those out of groups who may not consume any more: their queues go to others."""
+        """Remove members that may not consume any more: their queues go to others."""
         self._gateway.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:
@@ -271,7 +257,7 @@ class Clients:
                 yield
 
     def close_silent(self) -> None:
-        """Close connections without requests, and of clients whose heartbeats have ceased."""
+        """Close connections without requests, and clients without heartbeats."""
         self._gateway.turns.add(self._close_silent())
 
     def _close_silent(self) -> Steps:
@@ -290,10 +276,10 @@ class Clients:
         if connection.is_open:
             self._gateway.log.warning("%s: closed: it was silent for too long", connection.peer)
             self.lose(connection)
-            connection.abort()  # one that does not read would stay, were its answers sent first
+            connection.abort()  # answering first would keep a client that does not read
 
     def tell(self, group: ConsumerGroup) -> None:
-        """Tell the consumers of a group that members or topics have changed."""
+        """Notify the consumers of a group of changed members or topics."""
         self._changed[group.name] = None
         if not self._telling:
             self._telling = True
@@ -390,7 +376,7 @@ def unregister(gateway: Gateway, connection: Connection, request: Request) -> An
 
 
 def check_client(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer CHECK_CLIENT_CONFIG: whether a subscription that is no tags can be read."""
+    """Answer CHECK_CLIENT_CONFIG: whether a filter expression compiles."""
     subscription = checked_subscription(request.body)
     if subscription is not None and not subscription.is_tags:
         why = unsupported(gateway.settings, subscription.kind)

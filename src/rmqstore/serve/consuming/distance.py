@@ -1,4 +1,4 @@
-"""How far a message is from the end of the log: one that is, is likely to be read from the disk.
+"""Distance of a message from the end of the log: a far one is likely to be read from the disk.
 
 Source: ``store/DefaultMessageStore.java checkInDiskByCommitOffset``, ``isTheBatchFull``.
 """
@@ -20,12 +20,7 @@ _LOOK_SECONDS = 1.0  # between looks at the log's ends
 
 
 class Distance:
-    """Tells near messages from far ones; used by one thread.
-
-    Parameters
-    ----------
-    store : MessageStore
-    """
+    """Tells near messages from far ones; used by one thread."""
 
     def __init__(self, store: MessageStore) -> None:
         config = store._config
@@ -44,11 +39,11 @@ class Distance:
         self._looked = -_LOOK_SECONDS
 
     def limits(self, topic: str, queue_id: int, offset: int) -> tuple[int, int]:
-        """Return how many messages, and bytes, one pull from an offset on may have."""
+        """Return the limits of one pull from an offset on: messages, bytes."""
         return self._on_disk if self.is_far(topic, queue_id, offset) else self._in_memory
 
     def is_far(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Tell whether a message of a queue is far from the log's end; one that is not is not."""
+        """Whether a message of a queue is far from the log's end; a missing one is near."""
         now = time.monotonic()
         if now - self._looked >= _LOOK_SECONDS:
             stats = self._store.stats()

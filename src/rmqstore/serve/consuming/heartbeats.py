@@ -25,8 +25,8 @@ __all__ = ["ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
 _MOST_NAME = 255
 _MOST_EXPRESSION = 64 << 10
 _MOST_GROUPS = 1000  # of one client
-_KEPT = 2048  # heartbeats that were read last: a client sends the same one again and again
-_KEPT_BODY = 2048  # bytes of one that is kept, at most
+_KEPT = 2048  # heartbeats in the cache: a client sends the same one again and again
+_KEPT_BODY = 2048  # bytes of a cached one, at most
 
 _FROM_WHERE = (
     "CONSUME_FROM_LAST_OFFSET",
@@ -46,13 +46,10 @@ class ConsumerData:
 
     Attributes
     ----------
-    group : str
     consume_type, message_model, consume_from_where : str
         RocketMQ's names.
-    subscriptions : tuple of Subscription
-    unit_mode : bool
     size : int
-        What the subscriptions count for.
+        Charge of the subscriptions.
     """
 
     group: str
@@ -66,7 +63,7 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a heartbeat says: the client, its consumer groups, and the names of producer groups."""
+    """A heartbeat: the client, its consumer groups, and the names of its producer groups."""
 
     client_id: str
     consumers: tuple[ConsumerData, ...]
@@ -74,18 +71,10 @@ class Heartbeat:
 
 
 def heartbeat_of(body: bytes, most: int) -> Generator[None, None, Heartbeat]:
-    """Return what the body of a heartbeat says, after as many steps as it has groups.
+    """Return the heartbeat in a body, after as many steps as it has groups.
 
-    Parameters
-    ----------
-    body : bytes
-    most : int
-        Topics of all its groups.
-
-    Raises
-    ------
-    Refusal
-        It is no heartbeat, or has too much, or a name that is none.
+    ``most`` limits the topics of all its groups. ``Refusal`` if it is no heartbeat, has too much,
+    or an invalid name.
     """
     if len(body) <= _KEPT_BODY:
         return _kept_heartbeat(body, most)
@@ -115,7 +104,7 @@ def _kept_heartbeat(body: bytes, most: int) -> Heartbeat:
 
 
 def checked_subscription(body: bytes) -> Subscription | None:
-    """Return the subscription that a client wants to have checked, ``None`` if there is none."""
+    """Return the subscription of a check request, ``None`` without one."""
     if not body:
         return None
     data = _object(_json(body), "the body").get("subscriptionData")

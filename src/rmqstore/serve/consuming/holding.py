@@ -1,12 +1,12 @@
-"""Pulls that are held until a message has come for them.
+"""Held pulls: long polling until a message arrives.
 
 The core notes for each of them its queue and the offset that it waits for. When the dispatch has
 put messages in their queues it makes a descriptor readable; then the pulls whose queues have what
-they wait for are read again, the oldest first, and those that find something are answered. That
-is work of the loop's turns, as one filter may take long, and there may be thousands.
+they wait for are read again, the oldest first, and answered if they find something. That is work
+of the loop's turns, as one filter may take long, and there may be thousands.
 
-Pulls that have waited long enough are answered some at a time: a thousand idle consumers would
-otherwise wake the loop a hundred times a second for it, and as often for their next pulls.
+Pulls that time out are answered some at a time: a thousand idle consumers would otherwise wake
+the loop a hundred times a second for it, and as often for their next pulls.
 
 Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArrivingListener.java``.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Holds"]
 
 _NOTHING_WANTED = (1 << 63) - 1
-_LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
+_LATE = 1 / 64  # of the hold time: the most that an end is late
 _SLOW_SECONDS = 0.05  # until a client that does not read is looked at again
 
 
@@ -44,25 +44,20 @@ class _Hold:
     connection: Connection
     pull: PullRequest
     caller: Caller | None
-    order: int  # of two, the older one has the lower
+    order: int  # the older of two has the lower
     size: int
     owners: Owners
     ends: float  # time of the loop
 
 
 def _end(now: float, seconds: float) -> float:
-    """Return when a pull ends that is held from now on: when others do that are held as long."""
+    """Return the end of a hold from now on, rounded so that holds of the same length share one."""
     step = math.ldexp(1.0, math.frexp(seconds * _LATE)[1] - 1)  # a power of two
     return math.ceil((now + seconds) / step) * step
 
 
 class Holds:
-    """The held pulls of a gateway.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    """
+    """The held pulls of a gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -72,23 +67,23 @@ class Holds:
         self._of: dict[Connection, set[int]] = {}
         self._order = count()
         self._ending: dict[float, dict[int, None]] = {}  # by time; each has a timer, empty or not
-        self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # that do not read
+        self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # clients that do not read
         limits = gateway.settings.limits
         self._count = Shares(limits.held_pulls)
         self._sizes = Shares(limits.held_bytes)
         self._moved = False  # a look is due
-        self._looking = False  # the work that does it is among the loop's turns
+        self._looking = False  # the look is among the loop's turns
         self._closed = False
         gateway.loop.add_reader(self._wakeup.fileno(), self._ring)
         gateway.lost.append(self.drop)
         gateway.closing.append(self.close)
 
     def __len__(self) -> int:
-        """Return how many pulls are held."""
+        """Return the number of held pulls."""
         return len(self._holds)
 
     def has_room(self, owners: Owners) -> bool:
-        """Tell whether owners may have one more held."""
+        """Whether owners have room for one more."""
         return not self._closed and self._count.has_room(owners) and self._sizes.has_room(owners)
 
     def add(self, connection: Connection, pull: PullRequest) -> None:
@@ -111,11 +106,11 @@ class Holds:
         if len(self._holds) == 1:
             self._want()
         bounds = self._gateway.store._bounds(pull.topic, pull.queue_id)
-        if bounds is not None and bounds[1] > pull.offset:  # it has come since
+        if bounds is not None and bounds[1] > pull.offset:  # arrived since
             self._look_soon()
 
     def drop(self, connection: Connection) -> None:
-        """Forget the pulls of a connection that is gone."""
+        """Forget the pulls of a lost connection."""
         self._gateway.turns.add(self._dropped(connection))
 
     def _dropped(self, connection: Connection) -> Steps:
@@ -126,7 +121,7 @@ class Holds:
             yield
 
     def close(self) -> None:
-        """Hold nothing any more; the connections are closed next."""
+        """Drop all; the connections are closed next."""
         self._closed = True
         self._gateway.loop.remove_reader(self._wakeup.fileno())
         for number in list(self._holds):
@@ -148,7 +143,7 @@ class Holds:
     # Accounts have changed
 
     def ask_again(self) -> None:
-        """Answer the pulls of those who may not pull any more."""
+        """Answer the pulls that are no longer allowed."""
         self._gateway.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:
@@ -166,7 +161,7 @@ class Holds:
             hold.caller, topic_resource(pull.topic), Resource(pull.group, is_group=True)
         )
 
-    # Messages have come
+    # Arrivals
 
     def _ring(self) -> None:
         """Go on: the dispatch has moved."""
@@ -184,7 +179,7 @@ class Holds:
             self._gateway.turns.add(self._look())
 
     def _want(self) -> None:
-        """Have the descriptor made readable by the next message."""
+        """Have the next message make the descriptor readable."""
         if not self._holds:
             self._wakeup.reached(_NOTHING_WANTED)
             return
@@ -198,7 +193,7 @@ class Holds:
         try:
             while self._moved and not self._closed:
                 self._moved = False
-                self._want()  # before the look: what comes after it is another one's
+                self._want()  # before the look: later messages are for the next one
                 moved = self._queues.moved()
                 moved.sort(key=self._age)
                 for number in moved:
@@ -212,7 +207,7 @@ class Holds:
         return self._holds[number].order
 
     def _read(self, number: int) -> None:
-        """Read one pull again; it stays if nothing that it wants has come."""
+        """Read one pull again; it stays held if nothing matches."""
         hold = self._holds[number]
         pull = hold.pull
         if hold.connection.is_slow:
@@ -228,11 +223,11 @@ class Holds:
             self._remove(number)
             return
         self._queues.set_offset(number, pull.offset)
-        if pull.offset != before:  # past messages that it does not want: others may be behind them
+        if pull.offset != before:  # past messages that do not match: others may be behind them
             self._look_soon()
 
     def _resume(self, connection: Connection) -> None:
-        """Go on with the pulls of a client that has read what it was sent."""
+        """Go on with the pulls of a client that has read its answers."""
         if connection.is_open and connection.is_slow:
             self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, connection)
             return
@@ -242,7 +237,7 @@ class Holds:
         self._look_soon()
 
     def _expire(self, ends: float) -> None:
-        """Answer pulls that have waited long enough."""
+        """Answer pulls that have timed out."""
         self._gateway.turns.add(self._expired(ends))
 
     def _expired(self, ends: float) -> Steps:

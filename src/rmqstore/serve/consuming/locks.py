@@ -1,6 +1,6 @@
-"""Locks of queues that are consumed in order: one client of a group has a queue at a time.
+"""Queue locks for orderly consumption: one client of a group at a time.
 
-A lock lives for 60 seconds from its last renewal; a client that is gone has its locks until then.
+A lock lives for 60 seconds from its last renewal, also after its client is gone.
 
 Source: ``broker/client/rebalance/RebalanceLockManager.java``,
 ``broker/processor/AdminBrokerProcessor.java lockBatchMQ``, ``unlockBatchMQ``.
@@ -31,12 +31,12 @@ __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
 _MOST_LOCKS = 100_000  # of all groups
-_FORGET_MILLIS = 1000  # between looks for expired ones, each at all of them
+_FORGET_MILLIS = 1000  # between sweeps for expired locks, each over all of them
 _MOST_NAME = 255
 
 
 class LockedQueue(NamedTuple):
-    """What is locked."""
+    """A queue as the key of a lock."""
 
     topic: str
     broker: str
@@ -54,7 +54,7 @@ class _Held:
 
 
 class Locks:
-    """Who has which queue.
+    """Holders of queue locks.
 
     Parameters
     ----------
@@ -68,21 +68,21 @@ class Locks:
         self._now = now
         self._shares = Shares(most)
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
-        self._forget_from = 0  # ms: before, none is expired, or that was looked for just now
+        self._forget_from = 0  # ms: no sweep before, as none is expired or one was just made
 
     def __len__(self) -> int:
-        """Return how many there are, among them those that are expired and not yet forgotten."""
+        """Return the number of locks, with expired ones that are not yet forgotten."""
         return self._shares.taken
 
     def holder(self, group: str, queue: LockedQueue) -> str | None:
-        """Return the client that has a queue."""
+        """Return the holder's client id."""
         lock = self._groups.get(group, {}).get(queue)
         return None if lock is None or lock.is_expired(self._now()) else lock.client_id
 
     def lock(
         self, group: str, queues: Iterable[LockedQueue], client_id: str, owner: str
     ) -> list[LockedQueue]:
-        """Lock what nobody else has, renew what the client has, and return these.
+        """Lock free queues, renew the client's own, and return both.
 
         Beyond the share of the owner or the group no other queue is locked.
         """
@@ -112,7 +112,7 @@ class Locks:
         return locked
 
     def unlock(self, group: str, queues: Iterable[LockedQueue], client_id: str) -> None:
-        """Give up what the client has of these; what others have stays theirs."""
+        """Release the client's locks among these queues."""
         held = self._groups.get(group, {})
         for queue in queues:
             lock = held.get(queue)
@@ -123,7 +123,7 @@ class Locks:
             self._groups.pop(group, None)
 
     def _forget_expired(self, now: int) -> None:
-        """Forget the locks that are expired."""
+        """Forget expired locks."""
         if now < self._forget_from:
             return
         first = now
@@ -142,7 +142,7 @@ def _refused(what: str, value: object) -> Refusal:
 
 
 def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[LockedQueue]]]:
-    """Return group, client and queues of a body, each queue once, after a step for each."""
+    """Return group, client and distinct queues of a body, after a step for each."""
     if len(request.body) > MOST_BODY:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
@@ -178,14 +178,14 @@ def _queue(entry: Any) -> LockedQueue:
     if not isinstance(broker, str) or len(broker) > _MOST_NAME:
         raise _refused(f"brokerName must be up to {_MOST_NAME} characters", broker)
     if isinstance(queue_id, str) and queue_id.isascii() and queue_id.isdigit():
-        queue_id = int(queue_id[:11])  # as C++ may write it
+        queue_id = int(queue_id[:11])  # C++ may send it as text
     if isinstance(queue_id, bool) or not isinstance(queue_id, int) or not 0 <= queue_id <= INT_MAX:
         raise _refused(f"queueId must be 0 to {INT_MAX}", queue_id)
     return LockedQueue(topic, broker, queue_id)
 
 
 def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer LOCK_BATCH_MQ; a queue that is not there is not locked."""
+    """Answer LOCK_BATCH_MQ; missing queues are not locked."""
     group, client_id, queues = yield from _asked(request)
     locked = []
     for queue in queues:
@@ -202,7 +202,7 @@ def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> An
 
 
 def unlock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer UNLOCK_BATCH_MQ, at once: who unlocks may be about to go."""
+    """Answer UNLOCK_BATCH_MQ, at once: the client may be about to leave."""
     group, client_id, queues = ended(_asked(request))
     gateway.locks.unlock(group, queues, client_id)
     return Answer()

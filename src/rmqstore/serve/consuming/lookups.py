@@ -1,4 +1,4 @@
-"""Look-ups of messages: by the place in an id, and by key.
+"""Look-ups of messages: by message id, and by key.
 
 Source: ``broker/processor/QueryMessageProcessor.java``,
 ``store/DefaultMessageStore.java queryMessage``, ``store/index/IndexService.java queryOffset``.
@@ -57,7 +57,7 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
     time, offset = _index_end(store)
     fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
     if not records:
-        fields = dict.fromkeys(fields, "0")  # as the broker, which looks no further then
+        fields = dict.fromkeys(fields, "0")  # as the broker, which stops there
         refusal = Refusal(
             ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
         )
@@ -67,7 +67,7 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
 
 
 def _found(store: MessageStore, topic: str, key: str, most: int, times: tuple[int, int]) -> bytes:
-    """Return the newest records of a key, in the order of the log."""
+    """Return the newest records of a key, in log order."""
     found = store.query(topic, key, max_num=most, begin=times[0], end=times[1])
     kept: list[bytes] = []
     size = 0
@@ -81,7 +81,7 @@ def _found(store: MessageStore, topic: str, key: str, most: int, times: tuple[in
 
 
 def _index_end(store: MessageStore) -> tuple[int, int]:
-    """Return store time and log offset of the newest entry of the index; 0 if there is none."""
+    """Return store time and log offset of the newest index entry; 0 without one."""
     try:
         names = [
             one.name

@@ -1,7 +1,7 @@
-"""Groups that are made by their consumers: at once in memory, and soon in the files.
+"""Groups created by their consumers: at once in memory, soon in the files.
 
 A thousand consumers may come at a time, and each group is an entry in two files that are written
-whole. They are written in another thread, for all groups that have come meanwhile.
+whole. Another thread writes them, for all groups that have come meanwhile.
 
 Source: ``broker/subscription/SubscriptionGroupManager.java findSubscriptionGroupConfig``,
 ``broker/topic/TopicConfigManager.java createTopicInSendMessageBackMethod``.
@@ -28,18 +28,13 @@ __all__ = ["NewGroups"]
 
 _UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
 _SAVE_SECONDS = 0.05  # between two saves
-_REST = 10  # times as long as the last save took, at least
-_FAILED_SECONDS = 5.0  # after one that failed
-_LOOK_SECONDS = 1.0  # between looks for groups of nobody, each at all of them
+_REST = 10  # times the duration of the last save, at least
+_FAILED_SECONDS = 5.0  # after a failed save
+_LOOK_SECONDS = 1.0  # between sweeps for unused groups, each over all of them
 
 
 class NewGroups:
-    """Makes groups for consumers, and their retry topics.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    """
+    """Creates groups for consumers, and their retry topics."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -52,7 +47,7 @@ class NewGroups:
         self._recount()
 
     def config(self, name: str, owner: str) -> GroupConfig | None:
-        """Return the entry of a group; it is made where groups are made by their consumers.
+        """Return a group's entry, made if consumers may create groups; else ``None``.
 
         ``None`` where they are not, and there is none of this name.
         """
@@ -65,7 +60,7 @@ class NewGroups:
         return entry
 
     def take(self, name: str, owner: str) -> None:
-        """Count a group that is about to be made; ``Refusal`` where there are too many."""
+        """Count a group that is about to be made; ``Refusal`` if there are too many."""
         if not self._has_room(owner):
             self._take_back()
             if not self._has_room(owner):
@@ -84,7 +79,7 @@ class NewGroups:
         )
 
     def _take_back(self) -> None:
-        """Remove unused groups, and count the rest anew."""
+        """Remove unused groups, and recount the rest."""
         groups = self._gateway.store._groups
         began = time.monotonic()
         if began >= self._look_from:
@@ -103,7 +98,7 @@ class NewGroups:
         )
 
     def _remove_unused(self) -> None:
-        """Remove the groups that are as any new one: no member, offset, message or setting."""
+        """Remove groups without member, offset, message or changed setting."""
         gateway = self._gateway
         store = gateway.store
         read = {group for _, group in store._progress.counts()}
@@ -125,7 +120,7 @@ class NewGroups:
             self._save_soon()
 
     def make_retry_topic(self, group: GroupConfig, *, unit_mode: bool) -> None:
-        """Make the retry topic of a group if it is not there."""
+        """Make the retry topic of a group if it is missing."""
         topic = paths.retry_topic(group.group_name)
         store = self._gateway.store
         if group.retry_queue_nums <= 0 or store._registry.get(topic) is not None:
@@ -142,7 +137,7 @@ class NewGroups:
             self._saving = self._gateway.spawn(self._save())
 
     async def _save(self) -> None:
-        """Save as long as there is something new, and not all the time."""
+        """Save in intervals as long as there are changes."""
         loop = self._gateway.loop
         rest = _SAVE_SECONDS
         try:
@@ -167,7 +162,7 @@ class NewGroups:
         store._registry.save()
 
     def close(self) -> None:
-        """Save what is not saved yet."""
+        """Save pending changes."""
         if self._unsaved or self._saving is not None:
             self._unsaved = False
             try:

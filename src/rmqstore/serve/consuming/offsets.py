@@ -1,4 +1,4 @@
-"""Offsets: how far a group has come in a queue, and where a queue begins and ends.
+"""Offsets: a group's progress in a queue, and the bounds of a queue.
 
 Source: ``broker/processor/ConsumerManageProcessor.java``,
 ``broker/processor/AdminBrokerProcessor.java getMaxOffset`` and its neighbours.
@@ -24,18 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "OffsetShares", "commit"]
 
-_LOOK_SECONDS = 1.0  # between looks for offsets of queues that are not there, each at all of them
-_REST = 100  # times as long as the last look took, at least
+_LOOK_SECONDS = 1.0  # between sweeps for offsets of missing queues, each over all of them
+_REST = 100  # times the duration of the last sweep, at least
 
 
 class OffsetShares:
-    """Shares of the offsets: a group's, and those of who has made its first one in a topic.
+    """Shares of the offset table: a group's, and its first committer's in a topic.
 
-    Those of the file belong to nobody but their group.
-
-    Parameters
-    ----------
-    gateway : Gateway
+    Offsets from the file belong to nobody but their group.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -46,7 +42,7 @@ class OffsetShares:
         self._recount()
 
     def take(self, topic: str, group: str, owner: str) -> bool:
-        """Count an offset more, and tell whether there is room for it."""
+        """Count one more offset; return whether there is room."""
         owners = _owners(group, self._makers.get((topic, group), owner))
         if not self._has_room(owners):
             self._take_back()
@@ -62,7 +58,7 @@ class OffsetShares:
         return count < self._shares.most and self._shares.has_room(owners)
 
     def _take_back(self) -> None:
-        """Forget the offsets of queues that are not there, and count what is left."""
+        """Forget the offsets of missing queues, and recount the rest."""
         progress = self._gateway.store._progress
         began = time.monotonic()
         if began >= self._look_from:
@@ -91,7 +87,7 @@ def _long(request: Request, name: str) -> int:
 
 
 def _bounds(gateway: Gateway, topic: str, queue_id: int) -> tuple[int, int]:
-    """Return the first offset of a queue and the one after its last; 0 where there is none."""
+    """Return the first offset of a queue and its end; zeros without one."""
     if queue_id < 0:
         return 0, 0
     return gateway.store._bounds(topic, queue_id) or (0, 0)
@@ -115,7 +111,7 @@ def query_offset(gateway: Gateway, connection: Connection, request: Request) -> 
 
 
 def update_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer UPDATE_CONSUMER_OFFSET; a negative one stands for none, and is not kept."""
+    """Answer UPDATE_CONSUMER_OFFSET; a negative offset stands for none, and is not kept."""
     group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
     offset = _long(request, "commitOffset")
     store = gateway.store
@@ -131,7 +127,7 @@ def update_offset(gateway: Gateway, connection: Connection, request: Request) ->
 def commit(
     gateway: Gateway, topic: str, group: str, queue_id: int, offset: int, *, owner: str
 ) -> None:
-    """Set a group's offset in a queue; ``Refusal`` if it is not there, or there are too many."""
+    """Set a group's offset in a queue; ``Refusal`` if it is missing or there are too many."""
     progress = gateway.store._progress
     if not has_queue(gateway, topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
@@ -167,7 +163,7 @@ def offset_by_time(gateway: Gateway, connection: Connection, request: Request) -
     offset = 0
     if end > 0:
         queue = Queue(gateway.store, topic, queue_id)
-        # A time before the first, or after the last message, is as good as any other.
+        # All times before the first message are the same, and all after the last.
         millis = min(max(millis, 0), LONG_MAX >> 1)
         if boundary == "LOWER":
             offset = queue.offset_at(millis, "lower")
@@ -179,7 +175,7 @@ def offset_by_time(gateway: Gateway, connection: Connection, request: Request) -
 
 
 def earliest_time(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_EARLIEST_MSG_STORETIME: that of the queue's first message, -1 if it has none."""
+    """Answer GET_EARLIEST_MSG_STORETIME: of the queue's first message, -1 if it is empty."""
     topic, queue_id = topic_of(request), number(request, "queueId")
     least, end = _bounds(gateway, topic, queue_id)
     millis = -1

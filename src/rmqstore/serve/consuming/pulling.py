@@ -1,4 +1,4 @@
-"""Pulls: stored records for a consumer, now or when a message has come.
+"""Pulls: stored records for a consumer, now or on arrival.
 
 Source: ``broker/processor/PullMessageProcessor.java``, ``common/sysflag/PullSysFlag.java``.
 """
@@ -36,11 +36,11 @@ _READ = 4  # PermName.PERM_READ
 _MOST_EXPRESSION = 64 << 10
 _LONGEST_HOLD = 3_600_000  # ms
 _HEAD = 8  # bytes of a frame before its header
-_KEPT = 256  # filters by tags of requests, kept for the next one
+_KEPT = 256  # cached filters by tags of requests
 _KEPT_LENGTH = 4096
 _HELD_FIELDS = ("subscription", "expressionType")
 
-# What the store says, as the code that a consumer gets; an answer of 19 may be held back.
+# The store's status to the response code for a consumer; an answer of 19 may be held back.
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -57,21 +57,18 @@ _EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
 @dataclass(slots=True)
 class PullRequest:
-    """A pull, parsed.
+    """A parsed pull request.
 
     Attributes
     ----------
-    request : Request
-    group, topic : str
-    queue_id, offset : int
-        ``offset`` is where the search goes on; messages before it are none of the wanted.
+    offset : int
+        Where the search goes on; messages before it do not match.
     asked : int
-        The offset that the consumer has asked for.
+        The offset in the request.
     most : int
         Messages at most.
     most_bytes : int or None
         Of a 5.x client.
-    sys_flag, sub_version : int
     suspend : int
         Milliseconds that it may be held.
     """
@@ -119,7 +116,7 @@ def _parsed(request: Request) -> PullRequest:
 
 
 def _checked(gateway: Gateway, connection: Connection, pull: PullRequest) -> PullFilter | None:
-    """Return the filter of a pull that is allowed, in the order of a broker's checks."""
+    """Return the filter of an allowed pull, checked in a broker's order."""
     config = gateway.new_groups.config(pull.group, connection.owner)
     if config is None:
         raise _refused(
@@ -185,7 +182,7 @@ def _check_kind(gateway: Gateway, kind: str) -> None:
 
 
 def _group_filter(gateway: Gateway, pull: PullRequest, config: GroupConfig) -> PullFilter | None:
-    """Return the filter of what the group has subscribed to by heartbeat."""
+    """Return the filter of the group's subscription by heartbeat."""
     group = gateway.clients.group(pull.group)
     if group is None:
         raise _refused(
@@ -223,27 +220,11 @@ def answer_pull(
     may_hold: bool,
     woken: bool = False,
 ) -> bool:
-    """Read what a pull wants and answer it, unless there is nothing and it may be held.
+    """Read the messages of a pull and answer it, unless there are none and it may be held.
 
-    Parameters
-    ----------
-    gateway : Gateway
-    connection : Connection
-    pull : PullRequest
-        Its ``offset`` moves past messages that nobody wants.
-    may_hold : bool
-    woken : bool, optional
-        It was held already: what has come and is not wanted does not end that.
-
-    Returns
-    -------
-    bool
-        Whether it was answered.
-
-    Raises
-    ------
-    Refusal
-        It is not allowed, or not any more.
+    Its ``offset`` moves past messages that do not match. ``woken``: it was held already, and
+    arrivals that do not match do not end that. Returns whether it was answered. ``Refusal`` if
+    it is not allowed, or no longer.
     """
     made = _checked(gateway, connection, pull)
     store = gateway.store
@@ -291,7 +272,7 @@ def answer_pull(
 
 
 def pull_message(gateway: Gateway, connection: Connection, request: Request) -> None:
-    """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until there is something."""
+    """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until a message arrives."""
     pull = _parsed(request)
     holds = gateway.holds
     hold = pull.suspend > 0 and not request.oneway and holds.has_room(connection.owners)

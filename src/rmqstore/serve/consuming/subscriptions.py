@@ -1,4 +1,4 @@
-"""Subscriptions: the topics of a consumer, and what of them it wants.
+"""Subscriptions: the topics of a consumer, and its filters.
 
 Source: ``common/protocol/heartbeat/SubscriptionData.java``, ``common/filter/FilterAPI.java``,
 ``filter/FilterFactory.java``.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash", "size_of", "unsupported"]
 
 _BYTES = 256  # of one, besides its expression
-_NO_NAME = [" "]  # of no message: a client trims its tags
+_NO_NAME = [" "]  # matches no message: a client trims its tags
 
 ALL = "*"  # SubscriptionData.SUB_ALL
 TAG = "TAG"
@@ -27,7 +27,7 @@ SQL92 = "SQL92"
 
 
 def java_hash(text: str) -> int:
-    """Return Java's ``hashCode`` of a text, which the queues have as a tag's code."""
+    """Return Java's ``hashCode`` of a text, the tags code in the queues."""
     code = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -37,18 +37,16 @@ def java_hash(text: str) -> int:
 
 @dataclass(slots=True)
 class Subscription:
-    """What a group wants of a topic.
+    """A group's subscription to a topic.
 
     Attributes
     ----------
-    topic : str
     expression : str
         Tags with ``||`` between them, ``*`` for all, or an SQL92 expression.
     kind : str
-        ``"TAG"``, ``"SQL92"``, or what a client calls it.
+        ``"TAG"``, ``"SQL92"``, or a client's own name.
     version : int
         ``subVersion``: the higher one of a topic counts.
-    class_filter : bool
     """
 
     topic: str
@@ -61,24 +59,24 @@ class Subscription:
 
     @property
     def is_tags(self) -> bool:
-        """Whether it is tags, and not an expression of another kind."""
+        """Whether it is a tag expression."""
         return self.kind in ("", TAG)
 
     @property
     def wants_all(self) -> bool:
-        """Whether every message passes."""
+        """Whether it matches every message."""
         return self.is_tags and self.expression in ("", ALL)
 
     @property
     def tags(self) -> list[str]:
-        """The tags that are wanted; none where all are, or the expression is of another kind."""
+        """The wanted tags; empty where all match, or the expression is of another kind."""
         if not self.is_tags or self.wants_all:
             return []
         return list(dict.fromkeys(filter(None, map(str.strip, self.expression.split("||")))))
 
     @property
     def filter(self) -> PullFilter | None:
-        """The filter for pulls, ``None`` where all messages pass.
+        """The filter for pulls, ``None`` where all messages match; ``FilterError`` if invalid.
 
         Raises
         ------
@@ -93,7 +91,7 @@ class Subscription:
             elif not self.expression:
                 raise FilterError(f"Expression can't be null! {self.kind}", 0)
             else:
-                # The core keeps what was compiled of SQL, within bounds that all share.
+                # The core caches compiled SQL, within bounds that all share.
                 return PullFilter(None, self.expression)
             self._parsed = True
         return self._filter
@@ -102,10 +100,10 @@ class Subscription:
         names = self.tags
         if not names and not self.expression.replace("||", ""):
             raise FilterError("subString split error", 0)
-        return names or _NO_NAME  # blanks between the bars are no error, but nothing passes
+        return names or _NO_NAME  # blanks between the bars are no error, but match nothing
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as in answers to administrators."""
+        """Return its form in admin answers."""
         names = self.tags
         return {
             "classFilterMode": self.class_filter,
@@ -119,12 +117,12 @@ class Subscription:
 
 
 def size_of(subscriptions: Iterable[Subscription]) -> int:
-    """Return what subscriptions count for: about the memory that they take."""
+    """Return the charge of subscriptions: about their memory."""
     return sum(_BYTES + len(one.expression) for one in subscriptions)
 
 
 def unsupported(settings: Settings, kind: str) -> str | None:
-    """Return why expressions of a kind are refused; ``None`` if they are not."""
+    """Return why expressions of a kind are refused, ``None`` if they are not."""
     if settings.property_filter or kind in ("", TAG):
         return None
     return f"The broker does not support consumer to filter message by {kind}"
