@@ -1,8 +1,8 @@
 """A small HTTP server in the gateway's loop: GET alone, for this machine alone.
 
-What it serves is bounded, and closed after each answer.  A page of another site cannot reach it
-through a browser: the ``Host`` must be this machine's name, and browsers say where a request
-comes from.
+Replies are bounded, and the connection is closed after each.  A page of another site cannot reach
+it through a browser: the ``Host`` must be this machine's name, and browsers send the origin of a
+request.
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back.
+    """An HTTP reply.
 
     Attributes
     ----------
-    body : bytes
     kind : str
-        Its media type.
-    status : int
+        Media type.
     """
 
     body: bytes
@@ -64,10 +62,10 @@ class Reply:
 
 
 class Busy(Exception):
-    """More requests wait than may."""
+    """Too many requests wait."""
 
 
-# Of the query's fields, each with its last value.
+# Takes the last value of each query field.
 Resource = Callable[[Mapping[str, str]], Awaitable[Reply]]
 
 
@@ -96,7 +94,7 @@ class HttpServer:
         self._serving: set[asyncio.Task[Any]] = set()
         self._figures = ThreadPoolExecutor(1, "rmq-serve-figures")
         self._messages = ThreadPoolExecutor(1, "rmq-serve-page")
-        self._reading = 0  # that wait for messages
+        self._reading = 0  # requests that wait for messages
 
     @staticmethod
     def bind(port: int) -> socket.socket:
@@ -110,35 +108,32 @@ class HttpServer:
         return bind(_HOST, port)
 
     async def start(self) -> None:
-        """Begin to serve; called in the loop."""
+        """Start serving; called in the loop."""
         self._server = await asyncio.start_server(
             self._connected, sock=self._socket, limit=_HEAD_BYTES, backlog=_BACKLOG
         )
 
     def stop(self) -> None:
-        """End it; called in the loop."""
+        """Stop serving; called in the loop."""
         if self._server is not None:
             self._server.close()
         for task in self._serving:
             task.cancel()
 
     def close(self) -> None:
-        """Let go of the port, also where it was never started."""
+        """Release the port, also if never started."""
         for worker in (self._figures, self._messages):
             worker.shutdown(wait=True, cancel_futures=True)
         self._socket.close()
 
     async def aside(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Call what makes figures in a thread, one at a time; the loop goes on."""
+        """Call a function for figures in a thread, one at a time; the loop goes on."""
         return await asyncio.get_running_loop().run_in_executor(self._figures, call, *arguments)
 
     async def read(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Call what reads messages in a thread of its own, which figures do not wait for.
+        """Call a function that reads messages in a thread of its own, apart from figures.
 
-        Raises
-        ------
-        Busy
-            More wait for it than leave connections to those who ask for figures.
+        ``Busy`` if it would take the connections that are kept for figures.
         """
         if self._reading >= _READING:
             raise Busy
@@ -163,13 +158,13 @@ class HttpServer:
                     writer.write(_head(reply) + reply.body)
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # who asked is gone, slow, or it is the end
+            pass  # the client is gone or slow, or it is the end
         finally:
             self._serving.discard(task)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> Reply | None:
-        """Read a request and return its reply; None where there was none."""
+        """Read a request and return its reply; None without a request."""
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -189,7 +184,7 @@ class HttpServer:
         return Reply(b"", reply.kind, reply.status) if words[0] == "HEAD" else reply
 
     async def _get(self, address: str) -> Reply:
-        """Return what is at an address."""
+        """Return the reply for an address."""
         try:
             target = urlsplit(address)
             query = parse_qs(
@@ -210,13 +205,13 @@ class HttpServer:
 
 
 def _check(method: str, headers: Mapping[str, str]) -> Reply | None:
-    """Return why a request is not answered, or None."""
+    """Return the refusal of a request, or None."""
     if method not in {"GET", "HEAD"}:
         return _refused(405, "only GET is answered")
     host = headers.get("host", "").lower()
     name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     if (name if port.isdigit() and name else host) not in _NAMES:
-        # Otherwise a name that another site has resolve to us would read what is here.
+        # Otherwise another site's name that resolves to us could read this.
         return _refused(403, "the Host is not this machine: ask for 127.0.0.1 or localhost")
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         return _refused(403, "the request comes from another site")

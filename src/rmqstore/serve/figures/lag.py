@@ -1,6 +1,6 @@
-"""How far groups have come: as ``store.lag()`` counts it, with what clients have subscribed to.
+"""Lag of groups: as ``store.lag()`` counts it, with the subscriptions of clients.
 
-A group that is connected is there before its first offset, which a store does not know of.
+A connected group is listed before its first offset; a store does not know it yet.
 
 Source: ``broker/processor/AdminBrokerProcessor.java getConsumeStats``.
 """
@@ -30,9 +30,9 @@ class OnlineGroup:
     Attributes
     ----------
     topics : tuple of str
-        What they have subscribed to.
+        Subscribed topics.
     is_broadcast : bool
-        Their offsets are with them, and not here.
+        Whether offsets are with the consumers, and not here.
     consumers : int
     """
 
@@ -42,7 +42,7 @@ class OnlineGroup:
 
 
 def online_groups(gateway: Gateway) -> dict[str, OnlineGroup]:
-    """Return the groups that have consumers, by name; called in the gateway's loop."""
+    """Return the groups with consumers, by name; called in the gateway's loop."""
     return {
         name: OnlineGroup(tuple(group.subscriptions), group.is_broadcast, len(group.clients))
         for name, group in gateway.clients.groups.items()
@@ -50,18 +50,11 @@ def online_groups(gateway: Gateway) -> dict[str, OnlineGroup]:
 
 
 def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Offsets:
-    """Return where each group is in each queue of its topics; called in any thread.
+    """Return each group's offsets in its topics, by queue; called in any thread.
 
-    Its topics are those that it has offsets for, and those that its consumers have subscribed to;
-    while it has consumers, a topic that none of them wants is left out. A queue with messages that
-    it has no offset for is there with 0, but for groups that consume by broadcast.
-
-    Parameters
-    ----------
-    store : MessageStore
-    online : dict of str to OnlineGroup
-    most : int
-        Of the queues without an offset that are added.
+    Its topics are those with offsets, and subscribed ones; while it has consumers, topics without
+    subscription are left out. A queue with messages and no offset counts as 0, except for broadcast
+    groups; ``most`` limits such queues.
     """
     found: Offsets = {}
     for (topic, name), committed in store.offsets.items():
@@ -83,7 +76,7 @@ def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most
 
 
 def is_idle_retry(topic: str, group: str, queues: Mapping[str, object]) -> bool:
-    """Tell whether a topic is the one for a group's retries, and there has been none.
+    """Whether a topic is the group's retry topic, without any retry yet.
 
     Every consumer subscribes to it.
     """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsServer", "gateway_figures"]
 
-# The exporter's name of a rate: the counter it is of, and what it is.
+# The exporter's name of a rate: its counter and description.
 _RATES = {
     "rocketmq_producer_tps": (TOPIC_PUT_NUMS, "messages put a second"),
     "rocketmq_producer_message_size": (TOPIC_PUT_SIZE, "bytes of their records a second"),
@@ -49,14 +49,7 @@ _RATES = {
 
 
 class MetricsServer(HttpServer):
-    """Serves the figures of a gateway and of its store.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    listening : socket
-        Of :meth:`bind`; it is closed with the server.
-    """
+    """Serves the figures of a gateway and of its store."""
 
     @staticmethod
     def bind(port: int) -> socket.socket:
@@ -81,7 +74,7 @@ class MetricsServer(HttpServer):
     async def _metrics(self, query: Mapping[str, str]) -> Reply:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-        # Those of the gateway are read in its loop, which this is; the rest is done in a thread.
+        # The gateway's are read in its loop, which this is; the rest is done in a thread.
         own = CollectorRegistry()
         own.register(_Families(gateway_figures(self._gateway)))
         store_s = CollectorRegistry()
@@ -91,7 +84,7 @@ class MetricsServer(HttpServer):
 
 
 class _StoreFamilies(StoreCollector):
-    """The figures of the gateway's store, with what the consumers that are there want."""
+    """Figures of the gateway's store, with the subscriptions of connected consumers."""
 
     def __init__(self, gateway: Gateway) -> None:
         settings = gateway.settings
@@ -104,7 +97,7 @@ class _StoreFamilies(StoreCollector):
 
 
 class _Families:
-    """What prometheus-client asks for figures that were taken before."""
+    """A collector of figures that were taken before."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
@@ -115,7 +108,7 @@ class _Families:
 
 
 def gateway_figures(gateway: Gateway) -> Iterator[Metric]:
-    """Yield the figures of a gateway, but for those of its store; called in its loop."""
+    """Yield the figures of a gateway, without its store's; called in its loop."""
     yield from _rates(gateway)
     yield from _clients(gateway)
     yield from _runtime(gateway)
@@ -123,7 +116,7 @@ def gateway_figures(gateway: Gateway) -> Iterator[Metric]:
 
 
 def _rates(gateway: Gateway) -> Iterator[Metric]:
-    """Yield what comes and goes a second, over the last minute."""
+    """Yield rates a second, over the last minute."""
     from prometheus_client.core import GaugeMetricFamily
 
     settings = gateway.settings
@@ -138,7 +131,7 @@ def _rates(gateway: Gateway) -> Iterator[Metric]:
 
 
 def _clients(gateway: Gateway) -> Iterator[Metric]:
-    """Yield how many clients each group has; their addresses would be a new series each time."""
+    """Yield the number of clients by group; addresses would be a new series each time."""
     from prometheus_client.core import GaugeMetricFamily
 
     settings, clients = gateway.settings, gateway.clients
@@ -156,7 +149,7 @@ def _clients(gateway: Gateway) -> Iterator[Metric]:
 
 
 def _runtime(gateway: Gateway) -> Iterator[Metric]:
-    """Yield what the runtime info has of the gateway: messages put and read, by day."""
+    """Yield the gateway's part of the runtime info: messages put and read, by day."""
     from prometheus_client.core import GaugeMetricFamily
 
     settings, rates = gateway.settings, gateway.rates

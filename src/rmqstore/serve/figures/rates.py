@@ -1,7 +1,7 @@
-"""How many messages come and go, by topic and by group: sums and rates of a minute, hour and day.
+"""Message rates by topic and by group: sums and rates of a minute, hour and day.
 
 Messages put are not counted one by one: the core counts them by topic as they are dispatched, and
-its counters are read with each sample.  So are those of the embedding program.
+its counters are read with each sample.  Puts of the embedding program are counted the same way.
 
 Source: ``store/stats/BrokerStatsManager.java``, ``common/stats/StatsItem.java``,
 ``broker/stats/BrokerStats.java``.
@@ -46,7 +46,7 @@ class RateSample(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What was counted between two snapshots: sum, a second, and each time."""
+    """Counts between two snapshots: sum, a second, and per event."""
 
     sum: int = 0
     tps: float = 0.0
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 
 class _Item:
-    """One counter and its snapshots."""
+    """A counter and its snapshots."""
 
     __slots__ = ("day", "hour", "minute", "times", "value")
 
@@ -84,10 +84,6 @@ def _span(snapshots: deque[RateSample]) -> Span:
 class Rates:
     """The counters of a gateway; used only in its loop.
 
-    Parameters
-    ----------
-    gateway : Gateway
-
     Attributes
     ----------
     put_morning, got_morning : (int, int)
@@ -109,18 +105,18 @@ class Rates:
     # Counting
 
     def got(self, group: str, topic: str, messages: int, size: int) -> None:
-        """Count messages that a pull of a group was answered with, and their bytes."""
+        """Count the messages of a pull's answer, and their bytes."""
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, 1)
         self._add(GROUP_GET_SIZE, key, size, 1)
         self._add(BROKER_GET_NUMS, self._gateway.settings.cluster, messages, 0)
 
     def sent_back(self, group: str, topic: str) -> None:
-        """Count a message that a consumer could not handle."""
+        """Count a message that a consumer gave back."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget the counters of a topic that is deleted; the core's go on."""
+        """Forget the counters of a deleted topic; the core's go on."""
         for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
             self._items[name].pop(topic, None)
         self._forget(lambda key: key.startswith(topic + "@"))
@@ -129,7 +125,7 @@ class Rates:
             self._began[topic] = counts[topic]
 
     def forget_group(self, group: str) -> None:
-        """Forget the counters of a group that is deleted."""
+        """Forget the counters of a deleted group."""
         self._forget(lambda key: key.endswith("@" + group))
 
     def _forget(self, chosen: Callable[[str], bool]) -> None:
@@ -153,7 +149,7 @@ class Rates:
         return item
 
     def _read_core(self) -> None:
-        """Take the core's counters of messages put."""
+        """Read the core's counters of messages put."""
         for topic, (messages, size) in self._gateway.store._topic_counts().items():
             began_messages, began_size = self._began.get(topic, (0, 0))
             if messages > began_messages:
@@ -235,12 +231,12 @@ class Rates:
         return _span(item.minute), _span(item.hour), _span(item.day)
 
     def rates(self, name: str) -> Iterator[tuple[str, float]]:
-        """Yield each key of a counter with what it had a second, over the last minute."""
+        """Yield each key of a counter with its rate a second, over the last minute."""
         self._read_core()
         for key, item in self._items[name].items():
             yield key, _span(item.minute).tps
 
     def tps(self, name: str, key: str) -> float:
-        """Return what a counter had a second, over the last minute; 0.0 if nothing was counted."""
+        """Return a counter's rate a second, over the last minute; 0.0 if nothing was counted."""
         item = self._items[name].get(key)
         return _span(item.minute).tps if item is not None else 0.0

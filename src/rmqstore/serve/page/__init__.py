@@ -32,7 +32,7 @@ _FILES = {
 
 
 def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
-    """Return what the page is made of, by path."""
+    """Return the resources of the page, by path."""
     built_in = partial(is_system_topic, gateway.settings)
 
     async def whole(query: Mapping[str, str]) -> Reply:
@@ -62,7 +62,7 @@ def _json(figures: Any, status: int = 200) -> Reply:
 
 
 def _file(name: str, kind: str) -> Resource:
-    """Return the resource of a file, which is read when it is asked for."""
+    """Return the resource of a file, read on request."""
 
     async def resource(query: Mapping[str, str]) -> Reply:
         return Reply(files(__package__).joinpath(name).read_bytes(), kind)

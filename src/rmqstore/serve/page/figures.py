@@ -1,4 +1,4 @@
-"""What the page shows of a store, bounded whatever is in it.
+"""Figures of a store on the page, bounded whatever its size.
 
 Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``, for how far groups are behind.
 """
@@ -24,10 +24,10 @@ __all__ = ["overview", "topic_figures"]
 _RETRY, _DEAD = paths.retry_topic(""), paths.dead_letter_topic("")
 _ROWS = 500  # topics, and groups
 _MESSAGES = 20
-_QUEUES = 256  # of a topic that are looked at
+_QUEUES = 256  # of a topic that are read
 _TEXT = 2000  # characters of a body or a property
 _PROPERTIES = 50
-_START = 4 * _TEXT  # bytes of a body of which those characters are made
+_START = 4 * _TEXT  # bytes of a body that are decoded for those characters
 _COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 
@@ -39,14 +39,7 @@ def overview(
 ) -> dict[str, Any]:
     """Return the figures of a store, its topics and its groups.
 
-    Parameters
-    ----------
-    store : MessageStore
-    online : dict of str to OnlineGroup
-    most : int
-        Queues without an offset of their group that are counted.
-    is_built_in : callable
-        Whether a name is that of one of the broker's own topics.
+    ``most`` limits the queues without an offset of their group that are counted.
     """
     stats = store.stats()
     ids = store.queue_ids()
@@ -98,14 +91,14 @@ def _failure(store: MessageStore) -> str | None:
 
 
 def _rate(spans: Sequence[float]) -> float:
-    """Return what there is a second over the shortest span, 10 s."""
+    """Return the rate a second over the shortest span, 10 s."""
     return float(spans[0]) if spans else 0.0
 
 
 def _groups(
     store: MessageStore, online: Mapping[str, OnlineGroup], most: int
 ) -> list[dict[str, Any]]:
-    """Return how far each group is in each topic, those that are behind most first.
+    """Return the progress of each group in each topic, the largest lag first.
 
     ``messages`` is None where a group consumes by broadcast: its consumers know.
     """
@@ -142,7 +135,7 @@ def _groups(
 
 
 def topic_figures(store: MessageStore, name: str) -> dict[str, Any] | None:
-    """Return the queues of a topic and its newest messages; None if there is no such topic."""
+    """Return the queues of a topic and its newest messages; None without such a topic."""
     topic = store.topics.get(name)
     if topic is None:
         return None
@@ -179,7 +172,7 @@ def topic_figures(store: MessageStore, name: str) -> dict[str, Any] | None:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    """Return what is shown of a message: text that is cut, never a whole body."""
+    """Return the shown part of a message: text that is cut, never a whole body."""
     raw = message.raw_body
     size = len(raw)
     mark = ""
