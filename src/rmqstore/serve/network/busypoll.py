@@ -1,7 +1,7 @@
-"""A loop that stays awake for a moment after a request, where the next one comes that soon.
+"""A loop that stays awake for a moment after a request, where the next one follows that soon.
 
 A client that sends one message after the other waits for each answer, and the loop for the next
-request: for some 30 us, of which much is what it costs to put a processor to sleep and to wake it.
+request: for some 30 us, much of it the cost of putting a processor to sleep and waking it.
 The ``net.core.busy_poll`` of Linux is the same idea, but does nothing for the loopback device.
 
 Source: none in 4.9.3, whose requests go from thread to thread.
@@ -17,7 +17,7 @@ __all__ = ["BusyPoll"]
 
 _SECONDS = 50e-6  # how long the loop stays awake: a client's way from an answer to its next request
 _MOST_WORTH = 16
-_LOSS = 2  # of worth, when nothing came: it goes on while two of three times something comes
+_LOSS = 2  # of worth, when nothing arrived: it goes on while two of three tries succeed
 _TRY_EACH = 64  # requests, where it was not worth it
 
 
@@ -26,10 +26,6 @@ class BusyPoll:
 
     Other threads and processes go first at every turn, so only a processor that would sleep is
     kept busy. On a single processor it does nothing.
-
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -42,9 +38,9 @@ class BusyPoll:
         self._last: object = None
 
     def came(self, client: object) -> None:
-        """Note that requests have come, and stay awake for the client's next if that is worth it.
+        """Note arrivals, and stay awake for the client's next request if that is worth it.
 
-        That of another client does not count: many that ask now and then come in crowds.
+        Another client's does not count: many clients with rare requests come in crowds.
         """
         same = client is self._last
         self._last = client
@@ -65,7 +61,7 @@ class BusyPoll:
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Let the loop look at its sockets once more, without waiting."""
+        """Have the loop poll its sockets once more, without waiting."""
         if perf_counter() < self._until:
             os.sched_yield()
             self._loop.call_soon(self._turn)

@@ -40,17 +40,15 @@ class Connection(asyncio.BufferedProtocol):
     Attributes
     ----------
     peer : str
-        ``ip:port`` of the client, the born host of what it sends.
+        ``ip:port`` of the client, the born host of its messages.
     dialled : (str, int)
         The address that the client used to reach us.
-    address : (str, int)
-        What routes and message ids say to this client.
     store_host : str
-        The same as ``ip:port``, as records have it.
+        ``address`` as ``ip:port``, in records.
     client_id : str or None
         Of its last heartbeat.
     caller : Caller or None
-        Who has asked last, where there are accounts.
+        Of its last request, where there are accounts.
     language, version : str, int
         Of its last request.
     last_used : float
@@ -79,37 +77,37 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
         self._full = False  # the client reads its answers too slowly
-        self._unread = 0  # bytes of them by then
-        self._most_unread = 0  # of them, until it does
+        self._unread = 0  # bytes of answers by then
+        self._most_unread = 0  # limit of unread bytes, until it is full
         self._ceased = False  # the gateway stops
         self._paused = False
         self._late = 0  # bytes of answers that wait for the disk
-        self._most_late = 0  # of them, until no more requests are read
+        self._most_late = 0  # limit of late bytes, until no more requests are read
         self._unanswered = 0  # requests whose handlers wait for something
         self.unanswered = 0
-        self._was_short = True  # what came last: less than a share
-        self._turn_awaited = False  # requests that are there wait for the loop's next turns
-        self._long_answer: asyncio.Future[None] | None = None  # behind it the next requests wait
+        self._was_short = True  # the last arrivals took less than a share
+        self._turn_awaited = False  # received requests wait for the loop's next turns
+        self._long_answer: asyncio.Future[None] | None = None  # the next requests wait behind it
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Request]] = {}
-        self._waits_for: set[asyncio.Future[Request]] = set()  # answers of others
+        self._waits_for: set[asyncio.Future[Request]] = set()  # answers of other clients
 
     @property
     def address(self) -> tuple[str, int]:
-        """What routes and message ids say to this client."""
+        """Address given to this client in routes and message ids."""
         return self.gateway.settings.advertise or self.dialled
 
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Set up the connection."""
         self._transport = cast("asyncio.Transport", transport)
         limit = self.gateway.settings.limits.write_buffer
         self._most_late = limit
         self._limit_unread()
         peer = transport.get_extra_info("peername")
         name = transport.get_extra_info("sockname")
-        if not peer or not name or self.gateway.stopping:  # it is gone again, or too late
+        if not peer or not name or self.gateway.stopping:  # closed again, or too late
             self._transport.abort()
             return
         self.peer = address_text(unmapped(str(peer[0])), peer[1])
@@ -124,16 +122,16 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle the frames that are complete."""
+        """Handle complete frames."""
         self._reader.received(nbytes)
         self._handle()
         self.gateway.busy_poll.came(self)
 
     def _handle(self) -> None:
-        """Handle what came, and what takes longer than a client's share when others had theirs.
+        """Handle arrivals; beyond the client's share, when others had theirs.
 
         All of it waits where many have had their shares in this turn of the loop: a client that
-        needed no whole one the last time goes before those that did.
+        needed no whole share the last time goes before the others.
         """
         turns = self.gateway.turns
         is_late = turns.is_over and not self._waits
@@ -152,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         self._note_kept()
 
     def _handle_rest(self) -> Steps:
-        """Handle what is left, a share each step."""
+        """Handle the rest, a share each step."""
         left = True
         try:
             while left and self.is_open:
@@ -165,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
 
     def _handle_share(self, deadline: Deadline) -> bool:
-        """Handle what came for a client's share of a turn, and tell whether some is left.
+        """Handle arrivals for a client's share of a turn; return whether some are left.
 
         A client that never completes a frame does not count as active.
         """
@@ -254,12 +252,12 @@ class Connection(asyncio.BufferedProtocol):
             or self._late > self._most_late
             or self._turn_awaited
             or (self._long_answer is not None and not self._long_answer.done())
-            # One that has nothing waiting is read even where others have taken it all.
+            # A client with nothing waiting is read from even where others have taken all.
             or (self.unanswered > 0 and self.unanswered > self.gateway.unanswered_room)
         )
 
     def _pace(self) -> None:
-        """Read no more requests while answers pile up."""
+        """Stop reading requests while answers pile up."""
         if self._transport is None or self._transport.is_closing() or self._waits == self._paused:
             return
         self._paused = not self._paused
@@ -271,14 +269,14 @@ class Connection(asyncio.BufferedProtocol):
                 self.gateway.loop.call_soon(self._handle)
 
     def pause_writing(self) -> None:
-        """Read no more requests of a client that does not read the answers."""
+        """Stop reading requests of a client that does not read the answers."""
         self._full = True
         self._unread = self.unwritten
         self.gateway.unread.take((self.peer,), self._unread)
         self._pace()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume reading."""
         self._full = False
         self._give_unread()
         self._pace()
@@ -294,14 +292,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_write_buffer_limits(high=most)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the client."""
+        """Clean up."""
         self._transport = None
         self._give_unread()
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(ConnectionResetError(f"{self.peer} is gone"))
         self._asked.clear()
-        for future in self._waits_for:  # what nobody waits for is not kept
+        for future in self._waits_for:  # nobody waits for them
             if not future.done():
                 future.set_exception(ConnectionResetError(f"{self.peer}, which asked, is gone"))
         self.gateway.disconnected(self)
@@ -310,13 +308,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def owners(self) -> Owners:
-        """Whose shares anything counts in that ends with the connection."""
+        """Owners charged for state that ends with the connection."""
         key = self._access_key
         return (self.peer,) if key is None else (key, self.peer)
 
     @property
     def owner(self) -> str:
-        """Whose share what outlasts the connection counts in: its account's, or its address's."""
+        """Owner charged for state that outlasts the connection: its account, or its address."""
         return self._access_key or self.peer.rpartition(":")[0]
 
     @property
@@ -326,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether its client reads what it is sent."""
+        """Whether its client reads what is sent."""
         return self.is_open and not self._full
 
     @property
@@ -350,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(frames)
 
     def answer(self, request: Request, answer: Answer) -> None:
-        """Answer a request, now or later; one that nobody waits for is not answered."""
+        """Answer a request, now or later; oneway requests get no answer."""
         if not request.oneway:
             self.write(_encoded(request, answer))
 
@@ -365,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request that the client does not answer."""
         self._opaque += 1
         self.write(encode_request(code, fields, body, self._opaque, oneway=True))
-        # These come of what others do, whether this client reads them or not.
+        # Notifications come of what others do, whether this client reads them or not.
         most = 2 * self.gateway.settings.limits.write_buffer
         if self._full and self._transport and self._transport.get_write_buffer_size() > most:
             self.gateway.log.warning("%s: closed: it does not read what it is sent", self.peer)
@@ -382,26 +380,12 @@ class Connection(asyncio.BufferedProtocol):
     ) -> Request:
         """Send a request and return its answer.
 
-        Parameters
-        ----------
-        code : int
-        fields : mapping or None
-        body : bytes, optional
-        asker : Connection
-            On whose behalf.
-        seconds : float, optional
-            Until it is given up.
-
-        Raises
-        ------
-        TimeoutError
-            There was none in time.
-        ConnectionError
-            The client is gone, or does not read what it is sent; or the asker is gone.
+        ``asker`` is the client on whose behalf. ``TimeoutError`` without an answer in time;
+        ``ConnectionError`` if the client is gone or does not read, or the asker is gone.
         """
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
-        if self._full:  # what others have it asked would pile up here
+        if self._full:  # requests for others would pile up here
             raise ConnectionError(f"{self.peer} does not read what it is sent")
         self._opaque += 1
         opaque = self._opaque
@@ -438,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
         self.gateway.unanswered += size
 
     def cease(self) -> None:
-        """Read nothing more, while what was read is still answered; our own requests fail."""
+        """Stop reading; received requests are still answered, our own fail."""
         self._ceased = True
         self._pace()
         for future in self._asked.values():
@@ -446,18 +430,18 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_exception(ConnectionResetError("the gateway stops"))
 
     def abort(self) -> None:
-        """Close it at once; what was written and not taken is lost."""
+        """Close it at once; unsent bytes are lost."""
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """Close it; what was written before is sent."""
+        """Close it after sending what was written."""
         if self._transport is not None:
             self._transport.close()
 
 
 def _encoded(request: Request, answer: Answer) -> bytes:
-    """Return the frame of an answer; that of an error where it would be none."""
+    """Return the frame of an answer; of an error if the answer fits no frame."""
     try:
         return encode_answer(answer, request.opaque)
     except ValueError as error:

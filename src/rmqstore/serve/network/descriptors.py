@@ -1,4 +1,4 @@
-"""File descriptors: connections leave some for the store, the log and whatever else is opened.
+"""File descriptors: connections leave some for the store, the log and other files.
 
 There is no such thing in RocketMQ: its broker leaves it to ``ulimit -n`` of its start script.
 """
@@ -16,14 +16,14 @@ RESERVED = 256
 
 
 def raise_limit() -> None:
-    """Let this process have as many files open as it may; for a process that is ours alone."""
+    """Raise the limit of open files to its hard limit; for a process that is ours alone."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # then it stays as it is
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def leaves_room(descriptor: int) -> bool:
-    """Tell whether a connection's descriptor is none of those that are kept for files.
+    """Whether a connection's descriptor leaves enough for files.
 
     The system gives out the lowest number that is free. As no connection keeps one of the highest
     numbers, these are there for everything else, whatever the process around us has opened.

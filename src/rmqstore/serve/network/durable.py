@@ -24,13 +24,13 @@ Outcome = Literal["durable", "late", "failed"]
 
 
 class DurableAnswers:
-    """What is answered once the log is on the disk; used in the loop.
+    """Answers that wait for the log to be on the disk; used in the loop.
 
     Parameters
     ----------
     gateway : Gateway
     sends : ClientSends
-        Asked to force the log to the disk.
+        Forces the log to the disk.
     """
 
     def __init__(self, gateway: Gateway, sends: ClientSends) -> None:
@@ -42,7 +42,7 @@ class DurableAnswers:
         self._asked = False
         self._settling = False
         self._order = count()
-        # Log offset wanted, order, deadline, what is called.
+        # Log offset wanted, order, deadline, callback.
         self._heap: list[tuple[int, int, float, Callable[[Outcome], object]]] = []
         gateway.closing.append(self.close)
 
@@ -67,7 +67,7 @@ class DurableAnswers:
         self._asked = False
         try:
             self._sends.flush()
-        except Exception as error:  # the store is closed or has failed: those that wait learn it
+        except Exception as error:  # the store is closed or has failed: the waiting ones learn it
             self._gateway.log.warning("the log cannot be forced to the disk: %s", error)
         self._settle()
 
@@ -77,7 +77,7 @@ class DurableAnswers:
             self._settle()
 
     def _settle(self) -> None:
-        """Call back for what is on the disk; for all once the log cannot be flushed."""
+        """Call back for offsets on the disk; for all once the log cannot be flushed."""
         if self._heap and not self._settling:
             self._settling = True
             self._gateway.turns.start(self._settled())
@@ -85,7 +85,7 @@ class DurableAnswers:
     def _settled(self) -> Steps:
         try:
             while self._heap and self._wakeup is not None:
-                # What is wanted is passed on before the position is read: no flush is missed.
+                # The wanted offset is passed on before the position is read: no flush is missed.
                 reached = self._wakeup.reached(self._heap[0][0])
                 if 0 <= reached < self._heap[0][0]:
                     return
@@ -116,7 +116,7 @@ class DurableAnswers:
             yield
 
     def close(self) -> None:
-        """Answer what is on the disk by now, and stop."""
+        """Answer the durable ones, and stop."""
         if self._heap:
             self._gateway.store._flush_log()
             ended(self._settled())

@@ -1,8 +1,7 @@
 """Answers that may be long: short ones are built at once, long ones between other clients.
 
-A long one is built after those that were asked for earlier, so that there is no more than one
-whose parts are in memory; a connection that waits for one is read no further, so that each has one
-at most among them.
+Long answers are built in the order of their requests, so that parts of no more than one are in
+memory; a connection that waits for one is read no further, so that each has one at most.
 
 Source: none in 4.9.3, where requests have threads.
 """
@@ -34,12 +33,7 @@ class _Asked(NamedTuple):
 
 
 class LongAnswers:
-    """Builds answers step by step; used in the loop.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    """
+    """Builds answers step by step; used in the loop."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -47,7 +41,7 @@ class LongAnswers:
         self._building = False
 
     def build(self, connection: Connection, request: Request, steps: AnswerSteps) -> None:
-        """Answer at once if that takes little; else when its turn comes."""
+        """Answer at once if that takes little; else in turn."""
         deadline = Deadline(SHARE_SECONDS)
         try:
             next(steps)

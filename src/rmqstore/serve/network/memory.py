@@ -1,7 +1,7 @@
-"""Memory that is free: given back to the system once clients with large buffers are gone.
+"""Free memory: given back to the system once clients with large buffers are gone.
 
-glibc keeps what is free below anything that is in use: of a hundred clients that did not read
-their answers, 430 MiB.
+glibc keeps free memory below anything in use: 430 MiB after a hundred clients that did not read
+their answers.
 
 Source: malloc_trim(3).
 """
@@ -17,14 +17,14 @@ from weakref import WeakSet
 __all__ = ["LARGE", "give_back_soon"]
 
 LARGE = 1 << 20  # bytes of one client
-_SECONDS = 1.0  # until it is done, for all that go meanwhile
+_SECONDS = 1.0  # until it is done, for all that leave meanwhile
 
 _trim: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
 _due: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 def give_back_soon(loop: asyncio.AbstractEventLoop) -> None:
-    """Give free memory back, in a thread: of much of it that takes a while."""
+    """Give free memory back, in a thread: much of it takes a while."""
     if _trim is not None and loop not in _due:
         _due.add(loop)
         loop.call_later(_SECONDS, _give_back, loop)

@@ -30,8 +30,8 @@ BACKLOG = 1024
 VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus two
 _PORTS_TRIED = 64
 _PORT_MAX = 65535
-# Of the documentation range of RFC 5737: what is asked is which of our addresses it would be
-# reached from; connecting a datagram socket sends nothing.
+# Of the documentation range of RFC 5737: finds which of our addresses it would be reached from;
+# connecting a datagram socket sends nothing.
 _FAR_AWAY = ("192.0.2.1", 9)
 
 
@@ -41,17 +41,14 @@ def address_text(host: str, port: int) -> str:
 
 
 def unmapped(host: str) -> str:
-    """Return an address of IPv4 as it is written, also where a socket of IPv6 says it."""
+    """Return the IPv4 form of an address that a socket of IPv6 maps."""
     return host.removeprefix("::ffff:") if "." in host else host
 
 
 def split_address(name: str, text: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT`` or ``[v6]:PORT``.
 
-    Raises
-    ------
-    ValueError
-        It is neither; the message begins with ``name``.
+    ``ValueError`` for anything else; its message begins with ``name``.
     """
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -69,7 +66,7 @@ def split_address(name: str, text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -107,21 +104,9 @@ class VipPortError(OSError):
 def listen(host: str, port: int, *, vip: bool = True) -> list[socket.socket]:
     """Return the socket of a port, and that of the port minus two for the VIP channel.
 
-    Parameters
-    ----------
-    host : str
-        One of our addresses, or a name of it.
-    port : int
-        0 looks for one whose neighbour is free too. 1 and 2 have no neighbour.
-    vip : bool, optional
-        Whether the port minus two is listened on.
-
-    Raises
-    ------
-    VipPortError
-        The port minus two is in use.
-    OSError
-        The address is not ours, or the port is in use; ``filename`` has both.
+    Port 0 takes one whose neighbour is free too; 1 and 2 have no neighbour. ``VipPortError`` if the
+    port minus two is in use; ``OSError`` if the address is not ours, or the port is in use:
+    ``filename`` has both.
     """
     for attempt in range(_PORTS_TRIED):
         main = bind(host, port)

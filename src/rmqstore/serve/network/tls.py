@@ -16,14 +16,9 @@ _HANDSHAKE = 0x16  # ContentType of TLS; a frame begins with 0, or 1 if it is of
 async def begins_with_tls(
     loop: asyncio.AbstractEventLoop, accepted: socket.socket, seconds: float
 ) -> bool:
-    """Tell whether a client's first byte is that of a TLS handshake; nothing is taken.
+    """Whether a client begins with a TLS handshake, by its first byte; nothing is consumed.
 
-    Raises
-    ------
-    TimeoutError
-        It says nothing for so many seconds.
-    OSError
-        It is gone.
+    ``TimeoutError`` if it sends nothing for so many seconds, ``OSError`` if it is gone.
     """
     readable: asyncio.Future[None] = loop.create_future()
 

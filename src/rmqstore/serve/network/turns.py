@@ -1,9 +1,9 @@
-"""Work of the loop that may be long: a few milliseconds of it, then whatever clients have sent.
+"""Long work of the loop: a few milliseconds of it, then the requests of clients.
 
-Where work grows with what clients have made, as with the pulls that a message wakes or an answer
-that has each queue of a topic, it is a generator, which yields where it may be interrupted: after
-a fraction of a millisecond at most. All of them together have one budget for a turn of the loop,
-and share it in rotation; in between come the sockets of all clients.
+Work that grows with what clients have made, as the pulls that a message wakes or an answer with
+each queue of a topic, is a generator, which yields where it may be interrupted: after a fraction
+of a millisecond at most. All of them together have one budget for a turn of the loop, and share it
+in rotation; in between come the sockets of all clients.
 
 Source: none in 4.9.3, where requests have threads.
 """
@@ -22,7 +22,7 @@ from rmqstore.warn import Log
 __all__ = ["SHARE_SECONDS", "Deadline", "Steps", "Turns", "ended"]
 
 _TURN_SECONDS = 0.002  # of all work together, in a turn of the loop
-# Of one work, until the next one has its share; of what a client has just sent, until the rest
+# Of one work, until the next one has its share; of a client's received requests, until the rest
 # becomes such work.
 SHARE_SECONDS = 0.0005
 
@@ -45,7 +45,7 @@ class Deadline:
 
     @property
     def since(self) -> float:
-        """Seconds since then; negative ones until then."""
+        """Seconds since the end; negative before it."""
         return perf_counter() - self._until
 
 
@@ -60,7 +60,7 @@ def ended(steps: Generator[None, None, T]) -> T:
 
 
 class Turns:
-    """The work of a loop that is not done yet; used in the loop.
+    """Unfinished work of a loop; used in the loop.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Turns:
     Attributes
     ----------
     requests : Lane
-        What is left of requests that a connection has sent at once.
+        The rest of requests that a connection has sent at once.
     closed : bool
         Whether nothing more is done.
     """
@@ -86,16 +86,16 @@ class Turns:
         self.requests = Lane(self)
 
     def __len__(self) -> int:
-        """Return how many works are not done."""
+        """Return the number of unfinished works."""
         return len(self._works)
 
     @property
     def is_over(self) -> bool:
-        """Whether the requests of this turn of the loop have had a budget's time already."""
+        """Whether requests have used up the budget of this turn of the loop."""
         return self._spent >= _TURN_SECONDS
 
     def spend(self, seconds: float) -> None:
-        """Note that requests of one connection took so long, where that was a share or more."""
+        """Note time spent on requests of one connection, if a share or more."""
         if not self._spent:
             self._loop.call_soon(self._begin)
         self._spent += seconds
@@ -104,7 +104,7 @@ class Turns:
         self._spent = 0.0
 
     def start(self, work: Steps) -> None:
-        """Begin at once where nothing else waits; what is left is done in the turns that follow.
+        """Begin at once where nothing else waits; the rest is done in the turns that follow.
 
         For work that begins once a turn at most: each begins with the whole budget.
         """
@@ -151,14 +151,10 @@ class Turns:
 
 
 class Lane:
-    """Works of one kind, which have the share of one: a step each in rotation.
+    """Works of one kind, which share one share: a step each in rotation.
 
-    Every other step is of a work that will be short, as far as there are some: many long ones
-    before it are not waited for.
-
-    Parameters
-    ----------
-    turns : Turns
+    Every other step is of a work expected to be short, if there is one: it does not wait for many
+    long ones before it.
     """
 
     def __init__(self, turns: Turns) -> None:
