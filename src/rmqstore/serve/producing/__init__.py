@@ -1,1 +1,1 @@
-"""Messages that clients send, reply with, give back, and end transactions of."""
+"""Producing: sends, replies, retries, ends of transactions."""

@@ -1,4 +1,4 @@
-"""Plain sends, which the core takes from their frames to the log: for which topics it may.
+"""Plain sends, which the core takes from their frames to the log: topics eligible for it.
 
 Source: ``broker/processor/AbstractSendMessageProcessor.java msgCheck``,
 ``common/topic/TopicValidator.java isNotAllowedSendTopic``.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["client_queues", "client_sends"]
 
 _WRITE = 2  # PermName.PERM_WRITE
-# Names to which clients may not send, or whose messages are no plain ones.
+# Names to which clients may not send, or whose messages are not plain.
 _NOT_PLAIN = frozenset({
     SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
     "TBW102",
@@ -28,7 +28,7 @@ _NOT_PLAIN = frozenset({
 
 
 def client_queues(entry: TopicConfig | None) -> int:
-    """Return how many queues of a topic plain messages of clients may go to."""
+    """Return the number of queues for plain messages of clients, 0 if the topic is not eligible."""
     if (
         entry is None
         or not entry.perm & _WRITE
@@ -43,7 +43,7 @@ def client_queues(entry: TopicConfig | None) -> int:
 
 
 def client_sends(gateway: Gateway) -> ClientSends:
-    """Return what the core's sends share, which follows the topics of the store."""
+    """Return the state shared by the core's sends, which follows the topics of the store."""
     store = gateway.store
     registry = store._registry
     sends = ClientSends(store, gateway.settings.cluster, gateway.settings.region)

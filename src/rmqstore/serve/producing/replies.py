@@ -1,4 +1,4 @@
-"""Replies: pushed to the client that has asked, and stored as a broker stores them.
+"""Replies: pushed to the waiting client, and stored as a broker stores them.
 
 Source: ``broker/processor/ReplyMessageProcessor.java``,
 ``broker/client/net/Broker2Client.java callClient``.
@@ -32,12 +32,12 @@ __all__ = ["HANDLERS", "Replies"]
 _PUSH_SECONDS = 10.0  # Broker2Client.callClient
 _PUSHED_BYTES_MOST = 64 << 20
 _PUSHED_LEAST = _PUSHED_BYTES_MOST // 10_000  # of one; replyThreadPoolQueueCapacity of them
-# MessageSysFlag.COMPRESSED_FLAG, and how. A broker leaves it out: nobody reads such a body there.
+# MessageSysFlag.COMPRESSED_FLAG and its type. A broker leaves it out: such a body is unreadable.
 _COMPRESSED = 0x701
 
 
 class Replies:
-    """The replies that clients were pushed and have not confirmed.
+    """Replies that were pushed and not confirmed.
 
     Attributes
     ----------
@@ -49,13 +49,13 @@ class Replies:
         self.shares = Shares(_PUSHED_BYTES_MOST)
 
     def has_room(self, connection: Connection, size: int) -> bool:
-        """Tell whether a reply of a connection with so many bytes may be pushed."""
+        """Whether a connection has room for a pushed reply of so many bytes."""
         return self.shares.has_room(connection.owners, max(size, _PUSHED_LEAST))
 
     async def push(
         self, connection: Connection, client: Connection, fields: dict[str, str], body: bytes
     ) -> Request | Exception:
-        """Push a reply to a client; return what it answers, or why it does not."""
+        """Push a reply to a client; return its answer, or the error."""
         owners, size = connection.owners, max(len(body), _PUSHED_LEAST)
         self.shares.take(owners, size)
         try:
@@ -70,7 +70,7 @@ class Replies:
 
 
 def reply(gateway: Gateway, connection: Connection, request: Request) -> Handled:
-    """Answer SEND_REPLY_MESSAGE: with how the push went, and where the reply is stored.
+    """Answer SEND_REPLY_MESSAGE: the result of the push, and the place of the stored reply.
 
     It is stored whether or not there is a client to push it to, and answered as well if it cannot
     be stored.
@@ -101,7 +101,7 @@ async def _pushed_and_stored(
     """Push a reply and store it; return the answer to it."""
     version = gateway.accounts_version
     refused = await _push(gateway, connection, sent, asked_queue)
-    gateway.ask_again(connection, sent.request, version)  # it took up to 10 s
+    gateway.ask_again(connection, sent.request, version)  # the push took up to 10 s
     if refused is None:
         fields |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}
     try:
@@ -122,7 +122,7 @@ async def _pushed_and_stored(
 async def _push(
     gateway: Gateway, connection: Connection, sent: Sent, asked_queue: int
 ) -> str | None:
-    """Push a reply to the client that waits for it; return why not."""
+    """Push a reply to the waiting client; return the reason if that failed."""
     client_id = sent.properties.get("REPLY_TO_CLIENT")
     if client_id is None:
         return "reply message properties[REPLY_TO_CLIENT] is null"
@@ -155,7 +155,7 @@ async def _push(
 
 
 async def _store(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
-    """Store a reply with the properties that it came with; nothing is added."""
+    """Store a reply with its own properties alone."""
     store = gateway.store
     wait = store._config.flush_disk_type == "SYNC_FLUSH" and sent.waits
     return await (put_durable if wait else put_at_once)(

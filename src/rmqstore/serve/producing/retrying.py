@@ -1,4 +1,4 @@
-"""Messages that a consumer gives back: tried again later, or dead letters.
+"""Messages that a consumer gives back: retried later, or dead letters.
 
 Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``.
 """
@@ -57,7 +57,7 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
     if group is None:
         gateway.new_groups.take(name, connection.owner)
     elif group.retry_queue_nums <= 0:
-        return Answer()  # nobody tries it again, as with a broker
+        return Answer()  # never retried, as with a broker
     retry_topic = paths.retry_topic(name)
     entry = store._registry.get(retry_topic)
     if entry is not None and not entry.perm & _WRITE:
@@ -94,7 +94,7 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
 async def _store(
     store: MessageStore, name: str, *, dead: bool, back: Callable[[], PutResult]
 ) -> None:
-    """Store a message once more; group and topics are made in another thread."""
+    """Store a message again; group and topics are made in another thread."""
     names = (paths.retry_topic(name), paths.dead_letter_topic(name) if dead else SCHEDULE_TOPIC)
     missing = [topic for topic in names if not store._knows_topic(topic)]
     topic = missing[0] if missing else names[1]

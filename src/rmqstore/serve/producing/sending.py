@@ -1,7 +1,7 @@
 """Messages of producers: checked as a broker checks them, and stored.
 
-Plain ones to known topics do not come here: the core takes them from their frames to the log, with
-the same result.
+Plain messages to known topics do not come here: the core takes them from their frames to the log,
+with the same result.
 
 Source: ``broker/processor/SendMessageProcessor.java``, ``AbstractSendMessageProcessor.java``,
 ``broker/topic/TopicConfigManager.java createTopicInSendMessageMethod``,
@@ -54,7 +54,7 @@ _LENGTH = struct.Struct(">h")
 _OFFSET_DIGITS = 16  # at the end of a message id
 
 _LONG_FORMS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
-# The fields of SEND_MESSAGE_V2, and what they are called in SEND_MESSAGE.
+# Fields of SEND_MESSAGE_V2, and their names in SEND_MESSAGE.
 _SHORT = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
@@ -95,16 +95,16 @@ _ANSWERS[PutStatus.DISK_FULL] = _ANSWERS[PutStatus.SERVICE_NOT_AVAILABLE]
 
 @dataclass(slots=True)
 class Sent:
-    """What a producer sends, parsed.
+    """A parsed send request.
 
     Attributes
     ----------
     topic : str
-        Where it is stored, which for one that was tried too often is its dead letter queue.
+        Where it is stored: the dead letter queue after too many retries.
     asked_queue, queue_id : int
-        That of the answer, and where it is stored.
+        In the answer, and where it is stored.
     properties : dict of str to str
-        Of a batch, those of its header.
+        For a batch, of its header.
     """
 
     request: Request
@@ -130,7 +130,7 @@ class Sent:
 
 
 def parse_properties(string: str) -> dict[str, str]:
-    """Return the properties of a string as they are stored; what is none is left out."""
+    """Return the properties of a string as they are stored; invalid ones are left out."""
     found = {}
     for item in string.split("\2"):
         name, _, value = item.partition("\1")
@@ -140,7 +140,7 @@ def parse_properties(string: str) -> dict[str, str]:
 
 
 def parse_send(request: Request) -> Sent:
-    """Return what a request sends; ``Refusal`` if a field is missing or wrong."""
+    """Return the parsed send; ``Refusal`` if a field is missing or invalid."""
     names = _LONG if request.code in _LONG_FORMS else _SHORT
     group = text(request, names["producerGroup"])
     topic = checked_topic(text(request, names["topic"]))
@@ -214,13 +214,13 @@ def answer_when_stored(
         gateway.durable.ask()
         return answer
 
-    # Of a batch the last one: the disk may have only the first records of it.
+    # For a batch the last one: the disk may have only the first records of it.
     connection.answer_durable(sent.request, answer, int(ids[-_OFFSET_DIGITS:], 16) + 1)
     return None
 
 
 def refusal_of(error: StoreError) -> Answer:
-    """Return the answer to a message that the store has not taken."""
+    """Return the answer to a message that the store has rejected."""
     status = error.status if isinstance(error, PutError) else None
     if isinstance(error, (StoreClosedError, StoreFailedError)):
         status = PutStatus.SERVICE_NOT_AVAILABLE
@@ -235,7 +235,7 @@ def refusal_of(error: StoreError) -> Answer:
 
 
 def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> TopicConfig:
-    """Return the topic of a message, made if it may be; set the queue if the broker picks it."""
+    """Return the topic of a message, made if allowed; set the queue if the broker picks it."""
     if sent.topic == SCHEDULE_TOPIC:
         raise Refusal(
             ResponseCode.NO_PERMISSION, f"Sending message to topic[{sent.topic}] is forbidden."
@@ -272,7 +272,7 @@ def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> Topic
 def _past_retries(
     gateway: Gateway, connection: Connection, sent: Sent, entry: TopicConfig
 ) -> TopicConfig:
-    """Turn a message that its group has tried too often into a dead letter."""
+    """Turn a message after too many retries into a dead letter."""
     prefix = paths.retry_topic("")
     if not sent.topic.startswith(prefix):
         return entry
@@ -304,7 +304,7 @@ def _past_retries(
 
 
 def _store_one(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
-    """Store one message: a plain one, one that waits for its time, or a half message."""
+    """Store one message: plain, delayed, or half."""
     properties = sent.properties
     if not _TIMERS.isdisjoint(properties):
         _warn_of_timer(gateway, connection, sent)
@@ -338,7 +338,7 @@ def store_plain(
     *,
     sys_flag: int | None = None,
 ) -> PutResult:
-    """Store a message somewhere; the disk is not waited for."""
+    """Store a message at a place, without waiting for the disk."""
     return gateway.store._put_stored(
         *place,
         bytes(sent.request.body),
@@ -354,7 +354,7 @@ def store_plain(
 
 
 def _delay_level(gateway: Gateway, sent: Sent) -> int:
-    """Return the delay level of a message, 0: it has none."""
+    """Return the delay level of a message, 0 without one."""
     value = sent.properties.get("DELAY")
     if value is None or sent.sys_flag & _TRANSACTION_BITS in (0x4, 0xC):
         return 0
@@ -365,9 +365,9 @@ def _delay_level(gateway: Gateway, sent: Sent) -> int:
 
 
 def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: int) -> PutResult:
-    """Store a message where it waits for its time; as with a broker its WAIT stays.
+    """Store a delayed message; as with a broker its WAIT stays.
 
-    A broker takes one for the topic of half messages, and throws it away when it is due.
+    A broker accepts one for the topic of half messages, and drops it when it is due.
     """
     if sent.topic == HALF_TOPIC:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
@@ -384,7 +384,7 @@ def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: 
 
 
 def _store_half(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
-    """Store a message that nobody reads until its transaction is committed."""
+    """Store a half message, which nobody reads until its transaction is committed."""
     topic_for_send(gateway, connection.owner, HALF_TOPIC, "", 1, unit=False)
     return gateway.store._put_half_of(
         sent.topic,
@@ -429,7 +429,7 @@ def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[
 def parts_of_batch(body: bytes) -> list[tuple[bytes, str, int]]:
     """Return body, properties and flag of each message of a batch.
 
-    What a message says of its whole size and of its checksum counts for nothing, as with a broker.
+    A message's own total size and checksum are ignored, as by a broker.
     """
     rows = []
     at = 0

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OF_ALL_TOPICS", "message_at", "topic_of_message"]
 
-# Topics of the broker itself with messages of all others in them.
+# The broker's own topics with messages of all others in them.
 OF_ALL_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
 
 
 def topic_of_message(message: Message) -> str:
-    """Return the topic that a message is meant for: it may wait for its time, or its end."""
+    """Return the real topic of a message, also of a delayed or half one."""
     place = None
     if message.topic in OF_ALL_TOPICS:
         place = real_place(message.properties)
@@ -35,9 +35,9 @@ def topic_of_message(message: Message) -> str:
 
 
 def message_at(store: MessageStore, physical_offset: int) -> Message | None:
-    """Return the message whose record begins at a byte of the log, ``None`` if there is none.
+    """Return the message whose record begins at a byte of the log, ``None`` without one.
 
-    A body may hold what looks like a record: it is none unless a queue has it there.
+    A body may hold bytes that look like a record: it counts only if a queue has it there.
     """
     message = record_at(store, physical_offset)
     if message is None:

@@ -1,7 +1,7 @@
-"""Transactions of producers: how they end, and asking producers that have not said so.
+"""Transactions of producers: their ends, and checks of half messages in doubt.
 
-A half message is stored by ``sending.py``; each is checked by the store's own service, which puts
-it back and has a producer of its group asked here.
+A half message is stored by ``sending.py``; the store's own service checks each, puts it back and
+has a producer of its group asked here.
 
 Source: ``broker/processor/EndTransactionProcessor.java``,
 ``broker/transaction/AbstractTransactionalMessageCheckListener.java``,
@@ -38,7 +38,7 @@ __all__ = ["HANDLERS", "Transactions", "check_body"]
 _COMMIT = 8  # MessageSysFlag: TRANSACTION_COMMIT_TYPE
 _ROLLBACK = 12
 _ASKED_MOST = 64  # that wait for the loop
-_TRIES = 3  # connections of a group that are looked at for one that can be written to
+_TRIES = 3  # connections of a group that are tried until one is writable
 _STOP_SECONDS = 0.5
 _ENDING_MOST = 1000  # in other threads; then the next ones wait their turn here
 _ILLEGAL = (
@@ -60,12 +60,7 @@ _REMARKS = {
 
 
 class Transactions:
-    """Ends the transactions of producers, and asks producers for ends that they have not told.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    """
+    """Ends transactions, and asks producers about open ones."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -77,7 +72,7 @@ class Transactions:
         gateway.closing.append(self.close)
 
     def close(self) -> None:
-        """Ask nobody from now on."""
+        """Stop asking producers."""
         self._closed = True
         self._gateway.store._ask_producers_by(None)
 
@@ -88,7 +83,7 @@ class Transactions:
         """
         store = self._gateway.store
         queue_id, offset = half.queue_id, half.queue_offset
-        # Two messages without a key may be the same and no copies of each other.
+        # Two messages without a key may be equal and no copies of each other.
         key = None if half.uniq_key is None else copy_key(half, half.properties)
         if store._half_lock.acquire(blocking=self._ending >= _ENDING_MOST):
             try:
@@ -148,10 +143,10 @@ class Transactions:
         producer.notify(RequestCode.CHECK_TRANSACTION_STATE, fields, check_body(half))
 
     def _producer(self, group: str, half: Message) -> Connection | None:
-        """Return a connection of the group, the next in turn that can be written to.
+        """Return a writable connection of the group, the next in turn.
 
-        With accounts, of one that may write to the topic: anybody can say to be of the group, and
-        a check has the message in it.
+        With accounts, one that may write to the topic: anybody can join the group, and the check
+        carries the message.
         """
         connections = self._gateway.clients.producers(group)
         resource = topic_resource(topic_of_message(half), written=True)
@@ -170,14 +165,14 @@ class Transactions:
 
 
 def check_body(half: Message) -> bytes:
-    """Return the record that a check carries: of the real topic and queue, and waiting for none."""
+    """Return the record in a check: with the real topic and queue, and without waiting."""
     properties = half.properties
     properties["WAIT"] = "false"
     return real_record(half, real_place(properties), properties)
 
 
 def end_transaction(gateway: Gateway, connection: Connection, request: Request) -> Handled:
-    """Answer END_TRANSACTION; what is not known yet is not answered."""
+    """Answer END_TRANSACTION; an unknown outcome gets no answer."""
     end = number(request, "commitOrRollback")
     if end not in (_COMMIT, _ROLLBACK):
         return None
