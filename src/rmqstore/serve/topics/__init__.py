@@ -1,1 +1,1 @@
-"""Topics, and the name server that tells clients where they are."""
+"""Topics and their routes, as a name server gives them."""

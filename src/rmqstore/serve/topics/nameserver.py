@@ -1,4 +1,4 @@
-"""What a name server answers besides routes: the cluster, lists of topics, the key-value table.
+"""Requests to the name server besides routes: the cluster, lists of topics, the key-value table.
 
 The table is in memory: orderly topics are in it, for the routes.
 
@@ -39,7 +39,7 @@ _VALUE_MOST = 64 << 10  # characters
 
 
 class NameServer:
-    """The state of the name server's part.
+    """State of the name server.
 
     Attributes
     ----------
@@ -54,11 +54,11 @@ class NameServer:
         self._bytes = 0
 
     def perm(self, entry: TopicConfig) -> int:
-        """Return what the route of a topic allows."""
+        """Return the permission in a topic's route."""
         return entry.perm & ~_WRITE if self.read_only else entry.perm
 
     def order(self, topic: str) -> str | None:
-        """Return how many queues an orderly topic has on which broker, ``broker-a:4``."""
+        """Return an orderly topic's number of queues by broker, ``broker-a:4``."""
         return self.value(ORDER_TOPICS, topic)
 
     def value(self, namespace: str, key: str) -> str | None:
@@ -81,7 +81,7 @@ class NameServer:
         self._bytes += more
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; one that is not there is nothing."""
+        """Remove a value, if it is there."""
         values = self._values.get(namespace, {})
         value = values.pop(key, None)
         if value is not None:
@@ -91,7 +91,7 @@ class NameServer:
 
 
 def _size_of(namespace: str, key: str, value: str) -> int:
-    """Return what an entry of the table counts for: about the memory that it takes."""
+    """Return the charge of an entry of the table: about its memory."""
     return _ENTRY_BYTES + len(namespace) + len(key) + len(value)
 
 
@@ -139,7 +139,7 @@ def topics_of_cluster(gateway: Gateway, connection: Connection, request: Request
 
 
 def system_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS: the cluster and the broker, whose topics are these."""
+    """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS: names of cluster and broker, which are topics."""
     settings = gateway.settings
     names = [settings.cluster, settings.broker]
     address = address_text(*connection.address)
@@ -147,7 +147,7 @@ def system_list(gateway: Gateway, connection: Connection, request: Request) -> A
 
 
 def delete_topic(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer DELETE_TOPIC_IN_NAMESRV: what the broker's part deletes has no route any more."""
+    """Answer DELETE_TOPIC_IN_NAMESRV: nothing to do, as topics without an entry have no route."""
     topic_of(request)
     return Answer()
 
@@ -161,7 +161,7 @@ def wipe_write_perm(gateway: Gateway, connection: Connection, request: Request) 
 
 
 def add_write_perm(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer ADD_WRITE_PERM_OF_BROKER: topics may again what they may by their entries.
+    """Answer ADD_WRITE_PERM_OF_BROKER: topics get the permission of their entries again.
 
     The real one sets 6, and TBW102 is inherited no longer.
     """
@@ -169,7 +169,7 @@ def add_write_perm(gateway: Gateway, connection: Connection, request: Request) -
 
 
 def _set_read_only(gateway: Gateway, request: Request, value: bool) -> int:
-    """Return the number of topics that are concerned."""
+    """Set it, and return the number of affected topics."""
     if text(request, "brokerName") != gateway.settings.broker:
         return 0
     gateway.nameserver.read_only = value
@@ -240,13 +240,13 @@ def list_values(gateway: Gateway, connection: Connection, request: Request) -> A
 
 
 def get_settings(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_NAMESRV_CONFIG with what there is of the real one's: nothing can be set."""
+    """Answer GET_NAMESRV_CONFIG with the settings that exist here; it is read-only."""
     values = nameserver_settings(gateway)
     return Answer(body="".join(f"{key}={value}\n" for key, value in values.items()).encode())
 
 
 def refuse(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Refuse what would change settings or accounts: ways to run code, or read secrets."""
+    """Refuse changes of settings or accounts: ways to run code, or read secrets."""
     raise Refusal(ResponseCode.NO_PERMISSION, f"request type {request.code} is not permitted")
 
 

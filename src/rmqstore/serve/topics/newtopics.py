@@ -1,7 +1,7 @@
-"""Topics that producers make: entered in ``topics.json`` off the loop, and then sent to.
+"""Topics created by producers: entered in ``topics.json`` off the loop, and then sent to.
 
-Requests that need a topic that is not there are parked. A thread enters the topics of all that came
-while it was writing, in one write, and then the requests are handled in the order that they came.
+Requests for missing topics are parked. A thread enters the topics of all that came while it was
+writing, in one write, and then the requests are handled in the order that they came.
 
 Source: ``broker/topic/TopicConfigManager.java createTopicInSendMessageMethod``.
 """
@@ -26,12 +26,7 @@ __all__ = ["NewTopics", "TopicAwaited"]
 
 
 class TopicAwaited(Exception):
-    """A request needs a topic that is being entered; nothing was done for it yet.
-
-    Parameters
-    ----------
-    entry : TopicConfig
-    """
+    """A request needs a topic that is being entered; nothing was done for it yet."""
 
     def __init__(self, entry: TopicConfig) -> None:
         super().__init__(entry.topic_name)
@@ -39,11 +34,7 @@ class TopicAwaited(Exception):
 
 
 class NewTopics:
-    """Parks requests until the topics that they need are on the disk; used in the loop.
-
-    Parameters
-    ----------
-    gateway : Gateway
+    """Parks requests until their topics are on the disk; used in the loop.
 
     Attributes
     ----------
@@ -54,10 +45,10 @@ class NewTopics:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self.made: Callable[[str], object] = lambda name: None
-        self._entries: dict[str, TopicConfig] = {}  # that nobody writes yet
+        self._entries: dict[str, TopicConfig] = {}  # not being written yet
         self._parked: dict[str, deque[tuple[Connection, Request, asyncio.Future[None]]]] = {}
-        self._handled = ""  # the topic for which a request was parked that is handled now
-        self._error: Exception | None = None  # for which it could not be entered
+        self._handled = ""  # the topic of the parked request that is handled now
+        self._error: Exception | None = None  # of the write of its entry
         self._writing: asyncio.Task[None] | None = None
 
     @property
@@ -86,7 +77,7 @@ class NewTopics:
             raise TopicAwaited(TopicConfig(name))
 
     def park(self, connection: Connection, request: Request, entry: TopicConfig) -> None:
-        """Handle a request again once a topic is there, which is entered if nobody does yet."""
+        """Handle a request again once its topic is there; enter the topic if nobody does yet."""
         name = entry.topic_name
         # While its requests are handled: it was deleted again.
         if name not in self._parked or name == self._handled:
@@ -98,7 +89,7 @@ class NewTopics:
             self._writing = self._gateway.spawn(self._write())
 
     async def _write(self) -> None:
-        """Enter topics as long as there are some, and handle what waits for them."""
+        """Enter topics as long as there are some, and handle the requests for them."""
         try:
             while self._entries:
                 entries, self._entries = self._entries, {}
@@ -118,9 +109,9 @@ class NewTopics:
         store._registry.make(*entries.values())
 
     def _handle(self, name: str, error: Exception | None) -> Steps:
-        """Handle the requests that wait for a topic, in their order and before any other.
+        """Handle the requests for a topic, in their order and before any other.
 
-        Those that come after an error have the topic tried anew.
+        Requests after an error have the topic tried anew.
         """
         parked = self._parked[name]
         if error is not None:

@@ -1,4 +1,4 @@
-"""Topics that are made by the first message to them.
+"""Topics created by the first message to them.
 
 Source: ``broker/topic/TopicConfigManager.java createTopicInSendMessageMethod``,
 ``createTopicInSendMessageBackMethod``, ``common/TopicConfig.java``.
@@ -31,12 +31,10 @@ def topic_for_send(
 
     Parameters
     ----------
-    gateway : Gateway
     owner : str
-        Whose share of the topics that producers make a new one counts in.
-    topic : str
+        Charged for a new topic.
     default_topic : str
-        The topic that a new one is like, if its permission says that it is inherited.
+        The template of a new topic, if its permission has the inherit bit.
     queue_nums : int
         As many queues as the producer wants, at most.
     unit : bool
@@ -76,7 +74,7 @@ def topic_for_send(
 
 
 def _may_make(gateway: Gateway, owner: str) -> bool:
-    """Count one more topic that a producer makes, and tell whether it may."""
+    """Count one more topic of a producer; return whether it may be made."""
     if not gateway.topics_made.has_room((owner,)):
         return False
     gateway.topics_made.take((owner,))
@@ -86,7 +84,7 @@ def _may_make(gateway: Gateway, owner: str) -> bool:
 def entered(gateway: Gateway, entry: TopicConfig) -> TopicConfig:
     """Return a topic's entry in ``topics.json``; ``TopicAwaited`` if it has to be made first.
 
-    It is new, or a built-in topic of every broker, materialised on its first message.
+    It is new, or a built-in topic, materialised on its first message.
     """
     known = gateway.store._registry.get(entry.topic_name)
     if known is None:

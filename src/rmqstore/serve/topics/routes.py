@@ -1,4 +1,4 @@
-"""Routes: where a topic's queues are, which is always here.
+"""Routes: the place of a topic's queues, which is always here.
 
 Source: ``namesrv/processor/DefaultRequestProcessor.java getRouteInfoByTopic``,
 ``namesrv/routeinfo/RouteInfoManager.java pickupTopicRouteData``.
@@ -28,8 +28,8 @@ _INHERIT = 1  # PermName.PERM_INHERIT: topics are made after this one
 def route(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_ROUTEINFO_BY_TOPIC.
 
-    The JSON is what every parser takes, with quoted keys, and has ``enableActingMaster``: clients
-    of RocketMQ 5 miss it otherwise, older ones skip it.
+    The JSON suits every parser, with quoted keys, and has ``enableActingMaster``: clients of
+    RocketMQ 5 miss it otherwise, older ones skip it.
     """
     topic = text(request, "topic")
     entry = topic_config(gateway, topic) if paths.is_topic_name(topic) else None

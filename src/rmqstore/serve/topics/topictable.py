@@ -1,7 +1,7 @@
-"""The topics of a gateway: those of ``topics.json``, and those that every broker has.
+"""The topics of a gateway: the entries of ``topics.json``, and the built-in topics.
 
-The latter are in the file of a broker from its first change on; here they are not written, so
-that a store has the topics that its users made.
+A broker writes the latter to its file with their first change; here they are not written, so that
+a store has only the topics of its users.
 
 Source: ``broker/topic/TopicConfigManager.java``, ``common/topic/TopicValidator.java``.
 """
@@ -50,13 +50,13 @@ def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
 
 
 def topic_config(gateway: Gateway, name: str) -> TopicConfig | None:
-    """Return a topic's entry, ``None`` if there is no such topic."""
+    """Return a topic's entry, ``None`` without one."""
     entry = gateway.store._registry.get(name)
     return entry if entry is not None else gateway.built_in_topics.get(name)
 
 
 def has_queue(gateway: Gateway, topic: str, queue_id: int) -> bool:
-    """Tell whether a topic has a queue, or has had one that is stored."""
+    """Whether a topic has a queue, or a stored one from before."""
     entry = topic_config(gateway, topic)
     if entry is not None and queue_id < max(entry.read_queue_nums, entry.write_queue_nums):
         return queue_id >= 0
@@ -75,7 +75,7 @@ def all_topics(gateway: Gateway) -> Iterator[TopicConfig]:
 
 
 def system_topics(settings: Settings) -> list[str]:
-    """Return the names that nobody may make, change or delete."""
+    """Return the names that clients may not make, change or delete."""
     names = [*SYSTEM_TOPICS, settings.broker, settings.cluster, f"{settings.cluster}_REPLY_TOPIC"]
     if settings.trace_topic is not None and settings.trace_topic not in names:
         names.append(settings.trace_topic)
@@ -83,5 +83,5 @@ def system_topics(settings: Settings) -> list[str]:
 
 
 def is_system_topic(settings: Settings, name: str) -> bool:
-    """Tell whether a topic is one of the broker's own."""
+    """Whether a topic is one of the broker's own."""
     return stored.is_system_topic(name) or name in system_topics(settings)

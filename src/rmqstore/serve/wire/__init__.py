@@ -1,1 +1,1 @@
-"""What is on a connection: frames, codes, the fields and bodies of requests."""
+"""The remoting protocol: frames, codes, the fields and bodies of requests."""

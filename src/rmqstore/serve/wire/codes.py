@@ -16,7 +16,7 @@ V5 = 413  # MQVersion.Version.V5_0_0
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Request codes."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -110,7 +110,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """Response codes."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -1,4 +1,4 @@
-"""The ext fields of a request, as the values that they stand for.
+"""Ext fields of a request, as typed values.
 
 Source: ``remoting/protocol/RemotingCommand.java decodeCommandCustomHeader``.
 """
@@ -19,7 +19,7 @@ _MOST_TEXT = 1024
 
 
 def text(request: Request, name: str, most: int = _MOST_TEXT) -> str:
-    """Return a text that must be there, of so many characters at most."""
+    """Return a required text, of so many characters at most."""
     value = request.fields.get(name)
     if value is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
@@ -32,7 +32,7 @@ def text(request: Request, name: str, most: int = _MOST_TEXT) -> str:
 
 
 def number(request: Request, name: str, *, least: int = -INT_MAX - 1, most: int = INT_MAX) -> int:
-    """Return a whole number that must be there."""
+    """Return a required integer."""
     found = optional_number(request, name, least=least, most=most)
     if found is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
@@ -42,7 +42,7 @@ def number(request: Request, name: str, *, least: int = -INT_MAX - 1, most: int 
 def optional_number(
     request: Request, name: str, *, least: int = -INT_MAX - 1, most: int = INT_MAX
 ) -> int | None:
-    """Return a whole number, ``None`` where there is none."""
+    """Return an integer, ``None`` without one."""
     value = request.fields.get(name)
     if value is None:
         return None
@@ -62,5 +62,5 @@ def optional_number(
 
 
 def truth(request: Request, name: str) -> bool:
-    """Return a truth value; false where there is none. C++ sends ``1`` for true."""
+    """Return a boolean; false without one. C++ sends ``1`` for true."""
     return request.fields.get(name, "").lower() in ("true", "1")

@@ -1,4 +1,4 @@
-"""Requests and answers, and the bytes that they are on a connection.
+"""Requests and answers, and their frames on a connection.
 
     total   int32  length of all that follows
     mark    int32  top byte: 0 JSON header, 1 ROCKETMQ header; low 24 bits: length of the header
@@ -27,11 +27,11 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ANSWER = 1  # bits of the flag
 _ONEWAY = 2
 _HEAD = struct.Struct(">ii")
-_HELD_BYTES = 2048  # of a request and the task that answers it, besides what came
+_HELD_BYTES = 2048  # of a request and the task that answers it, besides its content
 
 
 class FrameError(Exception):
-    """What came is no frame; the connection is closed, as the real server does."""
+    """Invalid frame; the connection is closed, as by the real server."""
 
 
 class Refusal(Exception):
@@ -41,7 +41,7 @@ class Refusal(Exception):
     ----------
     code : ResponseCode
     remark : str
-        What a client shows; the real broker's words where it refuses the same.
+        Shown by clients; the real broker's words where it refuses the same.
     faq : bool, optional
         Whether the line that names the FAQ follows, as in errors of the client's own checks.
     """
@@ -57,18 +57,14 @@ class Request:
 
     Attributes
     ----------
-    code : int
     fields : dict of str to str
         ``extFields``; numbers and booleans of clients that do not send text are text here.
-    body : bytes
     opaque : int
         The number that the answer carries.
     flag : int
         Bit 0: an answer, bit 1: nobody waits for one.
-    language : str
     version : int
         Ordinal of ``MQVersion``.
-    remark : str or None
     """
 
     code: int
@@ -87,7 +83,7 @@ class Request:
 
     @property
     def held_bytes(self) -> int:
-        """About the memory that it takes: a text has 1 to 4 bytes a letter."""
+        """Approximate memory: a text has 1 to 4 bytes a letter."""
         fields = self.fields
         return (
             _HELD_BYTES
@@ -106,16 +102,14 @@ class Request:
 
 @dataclass(slots=True)
 class Answer:
-    """How a request ended.
+    """Outcome of a request.
 
     Attributes
     ----------
     code : int
         Of ``ResponseCode``.
-    remark : str or None
     fields : mapping or None
         ``extFields``; ``None`` leaves them out.
-    body : bytes
     """
 
     code: int = ResponseCode.SUCCESS
@@ -154,7 +148,7 @@ def with_code(frames: bytes, code: int) -> bytes:
 
 
 def parse_frame(frame: bytes) -> Request:
-    """Return the request of one frame, without its first four bytes; ``FrameError`` if none."""
+    """Return the request of one frame, without its first four bytes; ``FrameError`` if invalid."""
     reader = FrameReader(Request)
     data = len(frame).to_bytes(4, "big") + frame
     while data:

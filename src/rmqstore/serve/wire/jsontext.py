@@ -1,7 +1,7 @@
 """JSON of clients: read with bounds, written as RocketMQ's clients read it.
 
-orjson does the work where it is installed; what it cannot write, as numbers beyond 64 bits, and
-everything without it, the standard library does.
+orjson does the work where it is installed; the standard library does the rest, as numbers beyond
+64 bits.
 
 Source: ``remoting/protocol/RemotingSerializable.java``.
 """
@@ -20,7 +20,7 @@ __all__ = ["MOST_BODY", "dumps", "loads"]
 # Of a request: its permissions and its handler read the same bodies, or neither does.
 MOST_BODY = 4 << 20
 _MOST_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
-_STRING = re.compile(rb'"[^"]*"?')  # once the escapes are out of it
+_STRING = re.compile(rb'"[^"]*"?')  # after removal of the escapes
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # one level in, one out
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _MOST_DIGITS = 400  # of a number: int() takes a time that grows with their square
@@ -36,13 +36,10 @@ else:
 
 
 def loads(text: bytes | str) -> Any:
-    """Return what a JSON text says.
+    """Parse a JSON text.
 
-    Raises
-    ------
-    ValueError
-        It is no JSON, or not UTF-8, nested deeper than 200, has a number that JSON does not have,
-        as ``NaN``, or one of more than 400 digits.
+    ``ValueError`` if it is no JSON, or not UTF-8, nested deeper than 200, has a number that JSON
+    does not have, as ``NaN``, or one of more than 400 digits.
     """
     _check_depth(text)
     if _read is not None:
@@ -67,7 +64,7 @@ def dumps(value: object) -> bytes:
 
 
 def _check_depth(text: bytes | str) -> None:
-    """Refuse what is nested too deeply, before a parser of its own takes it."""
+    """Refuse deeply nested texts, before a recursive parser takes them."""
     data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
     if data.count(b"[") + data.count(b"{") <= _MOST_DEPTH:
         return

@@ -1,4 +1,4 @@
-"""Names in requests: those that are safe in paths and as keys of offsets.
+"""Names in requests: checked to be safe in paths and as keys of offsets.
 
 The real broker does not check the names of groups, and one of them in a path stops it for good.
 
@@ -17,31 +17,31 @@ from rmqstore.serve.wire.frames import Refusal, Request
 __all__ = ["checked_group", "checked_topic", "group_of", "topic_of"]
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
-_KEPT = 4096  # names that were looked at last; each request has some
+_KEPT = 4096  # recent names; each request has some
 
 _is_topic = lru_cache(_KEPT)(paths.is_topic_name)
 _is_group = lru_cache(_KEPT)(paths.is_group_name)
 
 
 def topic_of(request: Request, field: str = "topic") -> str:
-    """Return the topic that a request names, if it may be one."""
+    """Return the topic of a request, if it is valid."""
     return checked_topic(text(request, field))
 
 
 def checked_topic(name: str) -> str:
-    """Return the name of a topic if it may be one."""
+    """Return the name of a topic if it is valid."""
     if _is_topic(name):
         return name
     raise Refusal(ResponseCode.SYSTEM_ERROR, _why("topic", name, paths.TOPIC_MAX_LENGTH))
 
 
 def group_of(request: Request, field: str = "consumerGroup") -> str:
-    """Return the group that a request names, if it may be one."""
+    """Return the group of a request, if it is valid."""
     return checked_group(text(request, field))
 
 
 def checked_group(name: str) -> str:
-    """Return the name of a group if it may be one: its retry topic has to be a topic's."""
+    """Return the name of a group if it is valid: its retry topic has to be a topic's."""
     if _is_group(name):
         return name
     most = paths.TOPIC_MAX_LENGTH - len(paths.retry_topic(""))

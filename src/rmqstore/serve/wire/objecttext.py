@@ -1,4 +1,4 @@
-"""JSON as fastjson has it where keys are objects: ``{{"brokerName":...}:{...}}``.
+"""fastjson's JSON with objects as keys: ``{{"brokerName":...}:{...}}``.
 
 Java clients read maps by queue in no other form.
 
@@ -17,7 +17,7 @@ from rmqstore.brokerfiles import fastjson
 
 __all__ = ["PAUSE", "Entries", "MessageQueue", "dumps", "dumps_in_steps", "loads"]
 
-PAUSE: Any = object()  # in a list or an object of which each part is made when it is written: none
+PAUSE: Any = object()  # yielded by a lazy list or object that has no part yet
 
 _STEP = 16  # entries, or items of a list, that are written between two steps
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -26,7 +26,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 class MessageQueue(NamedTuple):
-    """A queue as clients name it; its fields are in the order of fastjson."""
+    """A queue in JSON; its fields are in the order of fastjson."""
 
     broker: str
     queue_id: int
@@ -34,12 +34,9 @@ class MessageQueue(NamedTuple):
 
 
 class Entries:
-    """An object of which each entry is made when it is written.
+    """A lazy object: each entry is made when it is written.
 
-    Parameters
-    ----------
-    pairs : iterable of (key, value)
-        Either as ``dumps_in_steps`` takes it.
+    ``pairs`` are keys and values as ``dumps_in_steps`` takes them.
     """
 
     __slots__ = ("pairs",)
@@ -51,10 +48,7 @@ class Entries:
 def dumps(value: object) -> bytes:
     """Return the text of a value, on one line.
 
-    Parameters
-    ----------
-    value : object
-        As ``json.dumps`` takes it; keys may be integers, which are written bare, or queues.
+    The value is as for ``json.dumps``; keys may be integers, which are written bare, or queues.
     """
     out: list[str] = []
     _write(value, out)
@@ -64,12 +58,8 @@ def dumps(value: object) -> bytes:
 def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
     """Return the text of a value, as ``dumps``, after as many steps as it is long.
 
-    Parameters
-    ----------
-    value : object
-        As ``dumps`` takes it; ``Entries`` may stand for an object and an iterator for a list, in
-        each other and as values of either. What they yield is not kept; where they have nothing for
-        long, they yield ``PAUSE``.
+    ``Entries`` may stand for an object and an iterator for a list, in each other and as values of
+    either. What they yield is not kept; where they have nothing for long, they yield ``PAUSE``.
     """
     text = bytearray()
     out: list[str] = []
@@ -83,7 +73,7 @@ def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
 
 
 def _write_some(value: object, out: list[str]) -> Iterator[None]:
-    """Write a value, and yield after each part of what is long."""
+    """Write a value, and yield after each part of a long one."""
     if isinstance(value, Entries):
         mark = "{"
         for pair in value.pairs:
@@ -154,23 +144,20 @@ _kept_text = lru_cache(256)(_PLAIN)
 
 
 def _is_plain(table: dict[Any, Any]) -> bool:
-    """Whether ``json`` writes an object as it is to be: no queue and no number among its keys."""
+    """Whether ``json`` writes an object correctly: no queue and no number among its keys."""
     return all(type(key) is str and type(one) in _SCALARS for key, one in table.items())
 
 
 def loads(text: bytes) -> Any:
-    """Return the value of a text; a key that is an object of a queue's fields is one.
+    """Parse a text; a key that is an object of a queue's fields becomes a queue.
 
-    Raises
-    ------
-    ValueError
-        It is no such JSON, or too deep.
+    ``ValueError`` if it is no such JSON, or too deep.
     """
     return _ObjectKeyParser(text.decode(), fastjson.MAX_DEPTH).parse()
 
 
 class _ObjectKeyParser(fastjson._Parser):
-    """As its base, with objects as keys."""
+    """fastjson's parser, with objects as keys."""
 
     def key(self) -> Any:
         """Take a key and its colon."""
