@@ -1,10 +1,10 @@
 """The gateway: name server and broker for unchanged RocketMQ clients, over an embedded store.
 
-One loop owns all of its state: what clients say, who consumes what, which pulls are held.  Nothing
-of it has a lock, as no other thread touches it; the store behind it is used from any thread.
+One loop owns all of its state: clients, subscriptions, held pulls.  Nothing of it has a lock, as
+no other thread touches it; the store behind it is used from any thread.
 
-The package is called itself: ``rmqstore.serve(...)`` is :func:`rmqstore.serve.serve`, also after
-one of its modules was imported.
+The package is callable: ``rmqstore.serve(...)`` is :func:`rmqstore.serve.serve`, also after one of
+its modules was imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MODULES = {
 
 
 class _Serve(ModuleType):
-    """A package that is called as its function is; pickles as the name that it is."""
+    """A callable package: calls go to its function of the same name; pickled by name."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Server:
         from rmqstore.serve.serving import serve

@@ -1,7 +1,7 @@
-"""What a ``broker.conf`` says of the gateway: names, addresses, what clients may make.
+"""Keys of a ``broker.conf`` for the gateway: names, addresses, creation by clients.
 
-What it says of the store is :class:`rmqstore.StoreConfig`'s, which reads the same file and warns
-about keys that no part of a broker knows.
+Keys of the store are :class:`rmqstore.StoreConfig`'s, which reads the same file and warns about
+keys that no part of a broker knows.
 
 Source: ``common/BrokerConfig.java``, ``remoting/netty/NettyServerConfig.java``.
 """
@@ -17,7 +17,7 @@ from rmqstore.config_fields import boolean, integer, parse_value, specs_of, text
 
 __all__ = ["BrokerConf"]
 
-# Clients and tools have them in JSON, records in their properties, and topics are called so.
+# In the JSON of clients and tools, in properties of records, and as names of topics.
 _NAME = r"[!#-\[\]-~]{1,115}"
 _NAME_TEXT = "1 to 115 characters of ASCII, no blanks, quotes or backslashes"
 _HOST = r"[0-9A-Za-z.:_-]{1,255}"
@@ -26,28 +26,27 @@ _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 @dataclass(frozen=True)
 class BrokerConf:
-    """The keys of a ``broker.conf`` that the gateway follows, with 4.9.3's defaults but for one.
+    """Keys of a ``broker.conf`` that the gateway follows, with 4.9.3's defaults but for one.
 
     Attributes
     ----------
     cluster, broker, region : str
         Names in routes and answers.
     host : str or None
-        ``brokerIP1``: what clients are told, where others can connect.
+        ``brokerIP1``: the address given to clients, where others can connect.
     port : int or None
         ``listenPort``.
     auto_create, auto_create_groups : bool
-        Whether topics are made by sends, groups by consumers.
+        Whether topics are created by sends, groups by consumers.
     default_queue_nums : int
-        Of TBW102: as many queues a topic made by a send has at most.
+        Queues of TBW102: a topic created by a send has at most as many.
     trace : bool
-        Whether the topic of traces is there from the start.
+        Whether the trace topic is there from the start.
     trace_topic : str
-        Its name.
     property_filter : bool
         Whether consumers may filter by SQL92; true by default, where 4.9.3 has false.
     acl : bool
-        Whether accounts are wanted; the file that has them is not named here.
+        Whether accounts are required; their file is not named here.
     idle_seconds : int
         Without a complete frame, until a connection is closed.
     """
@@ -70,7 +69,7 @@ class BrokerConf:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> BrokerConf:
-        """Read a file; keys that are not of the gateway are left out.
+        """Read a file, without the keys of others.
 
         Raises
         ------
@@ -84,7 +83,7 @@ class BrokerConf:
         for entry in read_properties(path):
             name = by_key.get(entry.key)
             value = entry.value.strip()
-            if name is None or not value:  # a name that is empty is none
+            if name is None or not value:  # an empty name is none
                 continue
             try:
                 found[name] = parse_value(entry.key, value, _SPECS[name], getattr(cls, name))

@@ -1,4 +1,4 @@
-"""The state of a gateway, and the way of a request to what handles it.
+"""State of a gateway, and the dispatch of requests to their handlers.
 
 Source: ``broker/BrokerController.java``, ``remoting/netty/NettyRemotingAbstract.java
 processRequestCommand``.
@@ -37,66 +37,58 @@ if TYPE_CHECKING:
 
 __all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
 
-# None: nothing is answered now; the handler does so later, by Connection.answer. Steps: it may be
-# long, and is built between the requests of other clients.
+# None: the handler answers later, by Connection.answer. Steps: the answer may be long, and is built
+# between the requests of other clients.
 Handled = Answer | None | Coroutine[Any, Any, Answer | None] | Generator[None, None, Answer]
 Handler = Callable[["Gateway", "Connection", Request], Handled]
 
-UNKNOWN = -1  # among the counts of requests: all codes that have no handler
+UNKNOWN = -1  # among the counts of requests: all codes without a handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
 _UNREAD_BUFFERS = 16  # as many write buffers as all slow clients have, about
 _UNREAD_LEAST = 64 << 10
-_CLOSE_SECONDS = 1.0  # for clients to take what was written to them
+_CLOSE_SECONDS = 1.0  # for clients to read what was written to them
 
 
 class Gateway:
-    """What a gateway knows; used only in its loop.
-
-    Parameters
-    ----------
-    store : MessageStore
-        Open for writing.
-    settings : Settings
-    loop : asyncio.AbstractEventLoop
+    """State shared by the handlers; used only in its loop.
 
     Attributes
     ----------
     port : int
-        Where it listens in the end.
-    connections : set of Connection
+        The port that is listened on.
     connecting : set of Connection
-        Those that were accepted and are not among the connections yet.
+        Accepted, and not among the connections yet.
     handlers : dict
-        Request code to handler; those of tests may be put in.
+        Request code to handler; tests may add some.
     rules : RequestRules or None
-        What a test has happen to requests.
+        Faults set by a test.
     closing : list
         Called when the gateway stops, before the connections are closed.
     requests : Counter of int
-        How many there were by code, but for those that the core has handled; see ``sends``.
+        Requests by code, but for those that the core has handled; see ``sends``.
     refused_connections : int
         Closed as there were too many.
     unread : Shares
-        Bytes that clients have not read which read too slowly, of each as of when that was seen.
+        Answer bytes that slow clients have not read, of each as of when it was found slow.
     stopping : bool
-        Whether connections that come are closed at once.
+        Whether new connections are closed at once.
     unanswered : int
         Bytes of requests that are answered later, and of answers that wait for the disk; also of
         clients that are gone meanwhile.
     topics_made : Shares
-        Of the topics that were made because a producer has sent to them.
+        Of the topics that sends of producers have created.
     hot_sends : bool
         Whether plain sends (310, 10, 320) go from their frames to the log in the core, and commits
         that change nothing (oneway 15) end there, without handlers. False: every request is a
         ``Request`` that goes through ``dispatch``, as access control and faults of tests want it.
         May be changed at any time.
     sends : ClientSends
-        What those of all connections share, and their counts.
+        Shared by the sends of all connections, with their counts.
     durable : DurableAnswers
-        What is answered once the log is on the disk.
+        Answers that wait for the disk.
     busy_poll : BusyPoll
-        Told of all that comes.
+        Notified of all arrivals.
     turns : Turns
         Work that is done between the requests of clients.
     """
@@ -131,7 +123,7 @@ class Gateway:
         self.handlers: dict[int, Handler] = dict(HANDLERS)
         self.rules: RequestRules | None = None
         self.closing: list[Callable[[], object]] = []
-        self.lost: list[Callable[[Connection], object]] = []  # called for each that is gone
+        self.lost: list[Callable[[Connection], object]] = []  # called for each lost connection
         self.replies = Replies()
         self.locks, self.topics_made = Locks(store.clock.now), Shares(settings.limits.topics)
         self.transactions = Transactions(self)
@@ -160,31 +152,31 @@ class Gateway:
 
     @property
     def accounts_version(self) -> int:
-        """Number of times that the accounts have changed."""
+        """Number of changes of the accounts."""
         return 0 if self.settings.acl is None else self.settings.acl.version
 
     def ask_again(self, connection: Connection, request: Request, version: int) -> None:
-        """Refuse a request that waited, if the accounts have changed since and it may not be."""
+        """Check a request that waited again, if the accounts have changed since."""
         acl = self.settings.acl
         if acl is not None and acl.version != version:
             acl.check(self, connection, request)
 
     def allows(self, caller: Caller | None, *resources: Resource) -> bool:
-        """Tell whether who has asked may still have what it asked for."""
+        """Whether a caller is still permitted these resources."""
         acl = self.settings.acl
         return acl is None or (caller is not None and acl.allows(caller, *resources))
 
     # Connections
 
     def store_host(self, dialled: tuple[str, int]) -> str:
-        """Return ``ip:port`` as records say it of a connection to an address of ours."""
+        """Return ``ip:port`` in records, for a connection to an address of ours."""
         if self._advertised is not None:
             return self._advertised
         host, port = self.settings.advertise or dialled
         try:
             family: int = ipaddress.ip_address(host.partition("%")[0]).version
             host = host.partition("%")[0]
-        except ValueError:  # a name, looked up once
+        except ValueError:  # a name, resolved once
             host, family = _looked_up(host, dialled[0])
         text = f"[{host}]:{port}" if family == 6 else f"{host}:{port}"
         if self.settings.advertise is not None:
@@ -197,7 +189,7 @@ class Gateway:
         self.connections.add(connection)
 
     def disconnected(self, connection: Connection) -> None:
-        """Forget a connection, and what its client had."""
+        """Forget a connection, and its client's state."""
         self.connections.discard(connection)
         if connection.is_slow or connection.kept > LARGE:
             give_back_soon(self.loop)
@@ -208,12 +200,12 @@ class Gateway:
 
     @property
     def kept(self) -> int:
-        """Bytes of requests that are kept, of all connections."""
+        """Bytes of kept requests, of all connections."""
         return self._kept
 
     @property
     def unanswered_room(self) -> int:
-        """Bytes that requests may still take until they are answered; as many as any client has."""
+        """Bytes left for requests until they are answered, shared by all clients."""
         return self.settings.limits.unanswered - self.unanswered
 
     @property
@@ -223,7 +215,7 @@ class Gateway:
         return max(room, min(_UNREAD_LEAST, self.settings.limits.write_buffer))
 
     def keeps(self, connection: Connection, kept: int) -> None:
-        """Note what a connection keeps; of too much, the one with the most is closed."""
+        """Note the bytes that a connection keeps; of too many, the one with the most is closed."""
         self._kept += kept - connection.kept
         connection.kept = kept
         if self._kept > self.settings.limits.read_buffers and kept:
@@ -245,13 +237,13 @@ class Gateway:
         self.handle(connection, request)
 
     def handle(self, connection: Connection, request: Request) -> None:
-        """Handle a request, whatever the rules of a test say."""
+        """Handle a request, without the rules of a test."""
         handler = self.handlers.get(request.code)
         self.requests[request.code if handler is not None else UNKNOWN] += 1
         self.run(connection, request)
 
     def run(self, connection: Connection, request: Request) -> None:
-        """Run a request's handler, also once more where it had to wait for a topic."""
+        """Run a request's handler; a second time after waiting for a topic."""
         handler = self.handlers.get(request.code)
         try:
             if self.settings.acl is not None:
@@ -303,7 +295,7 @@ class Gateway:
     ) -> None:
         try:
             answer = await handled
-            if answer is not None and answer.body:  # else it only says what was done
+            if answer is not None and answer.body:  # else it is only a confirmation
                 self.ask_again(connection, request, version)
         except Exception as error:
             answer = self.answer_to(request, error)
@@ -311,7 +303,7 @@ class Gateway:
             connection.answer(request, answer)
 
     def answer_to(self, request: Request, error: Exception) -> Answer:
-        """Return the answer to a request that failed."""
+        """Return the answer to a failed request."""
         if isinstance(error, Refusal):
             return error.answer
         if isinstance(error, OSError):  # of the disk: the paths are not the client's concern
@@ -344,7 +336,7 @@ class Gateway:
         self._timers[key] = self.loop.call_later(seconds, run)
 
     async def stop(self) -> None:
-        """Take no more requests, answer those that were taken, close the connections."""
+        """Take no more requests, answer the ones in progress, close the connections."""
         self.stopping = True
         for timer in self._timers.values():
             timer.cancel()
@@ -355,7 +347,7 @@ class Gateway:
         for callback in self.closing:
             try:
                 callback()
-            except Exception as error:  # of a disk that fails, say: the others still save theirs
+            except Exception as error:  # such as a failing disk: the others still save theirs
                 self.log.exception("a part of the gateway did not stop", error=error)
         for connection in list(self.connections):
             connection.close()
@@ -371,7 +363,7 @@ class Gateway:
 
 
 def _looked_up(name: str, otherwise: str) -> tuple[str, int]:
-    """Return the address of a name and 4 or 6; without one the other address."""
+    """Return the address and family (4 or 6) of a name; of the other address if it has none."""
     try:
         return socket.gethostbyname(name), 4
     except OSError:

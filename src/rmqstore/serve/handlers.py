@@ -1,4 +1,4 @@
-"""Which handler answers which request: each module of handlers has its own part of the table.
+"""Handlers by request code: each module of handlers has its own part of the table.
 
 Source: ``broker/BrokerController.java registerProcessor``.
 """

@@ -1,4 +1,4 @@
-"""A gateway that runs: its store, its loop in a thread of its own, its sockets.
+"""A running gateway: its store, its loop in a thread of its own, its sockets.
 
 Source: ``broker/BrokerStartup.java``, ``remoting/netty/NettyRemotingServer.java``.
 """
@@ -39,9 +39,9 @@ __all__ = ["Server"]
 T = TypeVar("T")
 
 _LOG = Log("rmqstore.serve")
-_STOP_SECONDS = 30.0  # until a loop that does not come to an end is left alone
+_STOP_SECONDS = 30.0  # until a loop that does not end is left alone
 _WATCH_SECONDS = 1.0
-_WARN_SECONDS = 60.0  # until it is said again that there are too few file descriptors
+_WARN_SECONDS = 60.0  # between warnings that there are too few file descriptors
 
 
 class Server(Closing):
@@ -50,7 +50,7 @@ class Server(Closing):
     Attributes
     ----------
     address : str
-        ``"127.0.0.1:PORT"``: what clients are given as the name server's address.
+        ``"127.0.0.1:PORT"``: the name server's address for clients.
     store : MessageStore
         The store behind it: other threads may put and read. It is closed with the server.
     metrics_address : str or None
@@ -153,7 +153,7 @@ class Server(Closing):
         self._warn(host)
 
     def _warn(self, host: str) -> None:
-        """Say what whoever started it should know."""
+        """Log warnings for the operator."""
         settings = self.gateway.settings
         if not is_loopback(host) and (settings.acl is None or settings.tls is None):
             missing = [
@@ -217,7 +217,7 @@ class Server(Closing):
             self.gateway.spawn(self._connect(accepted, connection))
 
     def _has_room(self, accepted: socket.socket) -> bool:
-        """Tell whether there may be one more connection."""
+        """Whether there is room for one more connection."""
         taken = len(self.gateway.connections) + len(self.gateway.connecting)
         if taken >= self.gateway.settings.limits.connections:
             return False
@@ -256,7 +256,7 @@ class Server(Closing):
             self.gateway.connecting.discard(connection)
 
     def _refuse_plain_text(self, accepted: socket.socket) -> None:
-        """Close a connection, and say so once a while: who has made it is not told why."""
+        """Close a plain-text connection, and warn once a while: its client does not learn why."""
         peer = "a client"
         with suppress(OSError):  # it is gone already
             peer = address_text(*accepted.getpeername()[:2])
@@ -276,8 +276,8 @@ class Server(Closing):
     async def _connect_plainly(self, accepted: socket.socket, connection: Connection) -> None:
         """Connect without TLS; a stop waits for the few turns of the loop that it takes.
 
-        Of a connection that is cancelled in between, uvloop closes the socket and never says that
-        it is lost.
+        For a connection that is cancelled in between, uvloop closes the socket and never reports it
+        as lost.
         """
         connecting = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, accepted)
@@ -289,14 +289,14 @@ class Server(Closing):
             raise
 
     def _may_delete(self) -> bool:
-        """Tell whether retention is on, and there is a file that it could delete."""
+        """Whether retention is on, and there is a file that it could delete."""
         if self.store.config.file_reserved_time is None:
             return False
         first, until, _ = self.store._removable_files()
         return first < until
 
     def _warn_of_deletion(self) -> None:
-        """Say what retention is about to delete; to know it, old files are read to their end."""
+        """Warn of pending deletions; to find them, old files are read to their end."""
         config = self.store.config
         try:
             old = self.store.delete_expired(dry_run=True)
@@ -318,7 +318,7 @@ class Server(Closing):
             )
 
     def _watch(self) -> None:
-        """Say, once, that the store takes no messages any more."""
+        """Log, once, that the store takes no messages any more."""
         if self._store_failed:
             return
         try:
@@ -337,7 +337,7 @@ class Server(Closing):
             listening.close()
         if self._metrics is not None:
             self._metrics.stop()
-        await asyncio.sleep(0)  # whose task is cancelled before it begins is closed by nobody
+        await asyncio.sleep(0)  # a task cancelled before it begins closes nothing
         await self.gateway.stop()
         with suppress(TimeoutError, RuntimeError):  # a query of a huge store goes on alone
             await asyncio.wait_for(self._loop.shutdown_default_executor(), 1.0)
@@ -345,12 +345,12 @@ class Server(Closing):
     # From other threads
 
     def in_loop(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in the loop, and return what it returns.
+        """Call a function in the loop, and return its result.
 
         Parameters
         ----------
         call : callable
-            That may use the gateway's state; it must not wait.
+            May use the gateway's state; must not wait.
         *arguments
             Of it.
 
@@ -386,7 +386,7 @@ class Server(Closing):
         """
         if os.getpid() != self._pid:
             return
-        if threading.current_thread() is self._thread:  # which it would wait for
+        if threading.current_thread() is self._thread:  # it would wait for itself
             threading.Thread(target=self.close, name="rmq-serve-close").start()
             return
         with self._closing:
@@ -448,7 +448,7 @@ def _callback_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
 
 
 def _closing_of(server: Server) -> Callable[[], None]:
-    """Return what closes a server at exit, without keeping it."""
+    """Return a function that closes a server at exit, without keeping it."""
     found = weakref.ref(server)
 
     def close() -> None:

@@ -243,7 +243,7 @@ class _Starting:
         self._server: Server | None = None
 
     def run(self) -> Server:
-        """Start; one that is abandoned meanwhile is closed."""
+        """Start; close at once if abandoned meanwhile."""
         server = Server(*self._served)
         with self._lock:
             abandoned = self._abandoned
@@ -253,7 +253,7 @@ class _Starting:
         return server
 
     def abandon(self) -> None:
-        """Have the server closed, which is started or about to be."""
+        """Have the server closed, started or not."""
         with self._lock:
             self._abandoned = True
             server = self._server
@@ -289,9 +289,9 @@ def served(
     on_corruption, verify, config
         As :func:`serve` has them.
     conf : BrokerConf, optional
-        What a broker.conf says of the gateway, where ``config`` is not its path.
+        The gateway's keys of a broker.conf, where ``config`` is not its path.
     names : dict of str to str, optional
-        What arguments are called where they come from, if not by their names: for errors.
+        Names of arguments in errors, where they differ.
     """
     _of_type("path", path, (str, os.PathLike, NoneType), "a path or None")
     _port("port", port)
@@ -387,7 +387,7 @@ def _check_address(listen: str, named: Mapping[str, str]) -> None:
 
 
 def _own_host(host: str | None, listen: str, named: Mapping[str, str]) -> str | None:
-    """Return the address of a broker.conf that clients are told: one that they can reach."""
+    """Return the address of a broker.conf for clients, if they can reach it."""
     if host is None or host == listen:
         return host
     if is_loopback(listen) and not (is_loopback(host) or host == "localhost"):

@@ -1,4 +1,4 @@
-"""What a gateway is told when it is made, and its limits.
+"""Settings of a gateway, and its limits.
 
 Source: ``common/BrokerConfig.java``, ``remoting/netty/NettyServerConfig.java``.
 """
@@ -17,9 +17,9 @@ __all__ = ["Limits", "OpenHow", "Settings"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of what clients can make the gateway keep.
+    """Bounds of the state that clients can make the gateway keep.
 
-    Of a table each owner has a share: see ``shares.py``.
+    Each owner has a share of a table: see ``shares.py``.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Limits:
         beyond, the one with the most is closed.
     unanswered : int
         Bytes of requests that are answered later, and of answers that wait for the disk, of all
-        connections. One that has as many as are left is not read from.
+        connections. A connection that has as many as are left is not read from.
     held_pulls : int
         Pulls that wait for messages; beyond, one more is answered at once.
     held_bytes : int
@@ -47,7 +47,7 @@ class Limits:
     offsets : int
         Queues of groups that have an offset; clients make no more of them.
     topics : int
-        That producers may have made by sending to them; and groups.
+        Created by sends of producers; and groups.
     queues : int
         Of a topic, or of the retry topic of a group, that clients may ask for; with more in
         ``default_queue_nums``, that many. 1,024 as the largest topic of every broker has.
@@ -94,7 +94,7 @@ class OpenHow:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a gateway behaves.
+    """Behaviour of a gateway.
 
     Attributes
     ----------
@@ -103,26 +103,24 @@ class Settings:
     vip : bool
         Whether it listens on the port minus two as well.
     advertise : (str, int) or None
-        The address in routes and message ids; None: what the client dialled.
+        The address in routes and message ids; None: the one that the client dialled.
     own_host : str or None
         The same with the port that is listened on, whichever that is.
     auto_create : bool
-        Whether a message to an unknown topic makes it.
+        Whether a message to an unknown topic creates it.
     auto_create_groups : bool
-        Whether a consumer group is made by its first consumer.
+        Whether a consumer group is created by its first consumer.
     default_queue_nums : int
-        Of TBW102, after which topics are made.
+        Of TBW102, the template of new topics.
     trace_topic : str or None
         The topic of traces, if it is there from the start.
     property_filter : bool
         Whether consumers may filter by SQL92.
-    tls : ssl.SSLContext or None
     tls_only : bool
         Whether connections that do not begin with TLS are closed.
-    acl : Acl or None
     cluster, broker, region : str
-        Names in routes and answers; those of the quick start's broker, to which the directory can
-        be handed over.
+        Names in routes and answers; by default of the quick start's broker, to which the directory
+        can be handed over.
     """
 
     host: str = "127.0.0.1"
@@ -145,5 +143,5 @@ class Settings:
 
     @property
     def most_queues(self) -> int:
-        """As many queues a topic may have that a client asks for."""
+        """Limit of queues that a client may ask for in a topic."""
         return max(self.limits.queues, self.default_queue_nums)

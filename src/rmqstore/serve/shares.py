@@ -1,4 +1,4 @@
-"""Shares of a bounded table: who fills it leaves room for others.
+"""Shares of a bounded table: no owner can fill it alone.
 
 The rule is that of a switch's shared buffer: an owner may have as much as is free. One owner alone
 gets half of the table, n owners get 1/(n + 1) of it each, and as much stays free for the next.
@@ -16,10 +16,10 @@ Owners = tuple[Hashable, ...]
 
 
 class Shares:
-    """How much of a table each owner has.
+    """Use of a table by owner.
 
-    What is taken belongs to several owners at once, an account and one of its connections, say,
-    which together may have as much as is free: a connection alone gets a third of the table.
+    An entry belongs to several owners at once, such as an account and one of its connections, which
+    together may have as much as is free: a connection alone gets a third of the table.
 
     Parameters
     ----------
@@ -38,21 +38,21 @@ class Shares:
         self._of: dict[Hashable, int] = {}
 
     def of(self, owner: Hashable) -> int:
-        """Return how much an owner has."""
+        """Return an owner's use."""
         return self._of.get(owner, 0)
 
     def has_room(self, owners: Owners, amount: int = 1) -> bool:
-        """Tell whether owners may have so much more."""
+        """Whether owners have room for an amount."""
         return sum(map(self.of, owners)) + amount <= self.most - self.taken
 
     def take(self, owners: Owners, amount: int = 1) -> None:
-        """Count so much more for owners, whether or not there is room."""
+        """Charge owners for an amount, whether or not there is room."""
         self.taken += amount
         for owner in owners:
             self._of[owner] = self.of(owner) + amount
 
     def give(self, owners: Owners, amount: int = 1) -> None:
-        """Count so much less for owners."""
+        """Credit owners with an amount."""
         self.taken -= amount
         for owner in owners:
             left = self.of(owner) - amount
@@ -62,7 +62,7 @@ class Shares:
                 self._of.pop(owner, None)
 
     def recount(self, entries: Iterable[tuple[Owners, int]]) -> None:
-        """Count anew: of each entry the owners, and how much it is."""
+        """Recount, from the owners and amount of each entry."""
         self.taken = 0
         self._of.clear()
         for owners, amount in entries:

@@ -1,1 +1,1 @@
-"""A server under test, and what a test has happen to its requests."""
+"""A server under test, with faults on demand."""

@@ -1,4 +1,4 @@
-"""What a test has happen to requests: errors, delays, silence.
+"""Faults of requests, set by a test: errors, delays, silence.
 
 There is no such thing in RocketMQ; the names of codes are ``RequestCode``'s and ``ResponseCode``'s.
 """
@@ -18,22 +18,22 @@ __all__ = ["RequestRules"]
 
 
 class RequestRules:
-    """The rules of a gateway under test; used only in its loop.
+    """Rules of a gateway under test; used only in its loop.
 
-    A request meets the oldest rule for its code that is not used up; one that is to fail or to be
-    dropped does so after the delay.
+    A request meets the oldest rule for its code that is not used up; an error or a drop comes after
+    the delay.
     """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        # [code or None for any, response or None for silence, how many times it still holds]
+        # [code or None for any, response or None for silence, remaining uses]
         self._faults: list[tuple[int | None, int | None, int]] = []
         self._delays: dict[int | None, float] = {}  # seconds
         self._hot_sends = gateway.hot_sends
         gateway.rules = self
 
     def _changed(self) -> None:
-        """Have sends go through the handlers while there is a rule: the core knows of none."""
+        """Send all through the handlers while there is a rule: the core knows of none."""
         self._gateway.hot_sends = self._hot_sends and not (self._faults or self._delays)
 
     def fail(self, code: int, response: int, times: int) -> None:
@@ -42,7 +42,7 @@ class RequestRules:
         self._changed()
 
     def drop(self, code: int | None, times: int) -> None:
-        """Leave the next requests without effect and answer."""
+        """Ignore the next requests, without an answer."""
         self._faults.append((code, None, times))
         self._changed()
 
@@ -57,7 +57,7 @@ class RequestRules:
         self._changed()
 
     def take(self, connection: Connection, request: Request) -> bool:
-        """Do to a request what a rule says; tell whether there was one."""
+        """Apply the rules to a request; return whether one took it."""
         seconds = self._delays.get(request.code, self._delays.get(None, 0.0))
         fault = self._fault(request.code)
         if seconds:

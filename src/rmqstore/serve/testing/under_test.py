@@ -1,4 +1,4 @@
-"""A server under test: what a program of another language does when its broker is in trouble.
+"""A server under test: the behaviour of clients in any language when their broker fails.
 
 There is no such thing in RocketMQ.
 """
@@ -226,7 +226,7 @@ class RmqServer(Server):
             time.sleep(_LOOK_SECONDS)
 
     def _where_they_are(self, topic: str) -> str:
-        """Return the end of an error about a topic without messages: which ones have some."""
+        """Return the end of an error about a topic without messages: the topics that have some."""
         import difflib
 
         filled = [
