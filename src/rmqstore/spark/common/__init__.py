@@ -1,4 +1,4 @@
-"""What reading, writing and the jobs share: options, columns, errors, names of files.
+"""Shared by reading, writing and the jobs: options, columns, errors, names of files.
 
 Uses pyspark and the public modules of rmqstore, and no other package of ``rmqstore.spark``.
 """

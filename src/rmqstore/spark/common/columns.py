@@ -1,7 +1,7 @@
-"""The columns of a message in Spark: their types, and which of them a DataFrame may bring.
+"""Message columns in Spark: their types, and the types that a DataFrame may have for them.
 
-Reading gives every one of them.  Writing takes those of :meth:`MessageStore.put_table`; the others,
-such as offsets, the store decides.
+Reading returns all of them.  Writing takes the columns of :meth:`MessageStore.put_table`; the store
+sets the others, such as offsets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
 
 class SchemaError(ValueError):
-    """A schema has a column that is not ours, or of another type; the message names it."""
+    """A column is unknown, or of another type; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class MessageColumn:
     ----------
     read_as : DataType
     writable : tuple of type
-        Of which types it may be when it is written; empty where the store decides what it is.
+        Types that may be written; empty where the store sets the value.
     writable_text : str
         The same, for an error.
     """
@@ -56,7 +56,7 @@ class MessageColumn:
     writable_text: str = ""
 
     def is_writable_as(self, found: DataType) -> bool:
-        """Tell whether a column of a DataFrame may be of this type."""
+        """Whether a column of a DataFrame may have this type."""
         if not isinstance(found, self.writable):
             return False
         if isinstance(found, ArrayType):
@@ -117,4 +117,4 @@ SINK_COLUMNS = (
     "flag",
     "born_timestamp",
 )
-"""What ``df.write`` takes, in the order in which it is staged."""
+"""Columns of ``df.write``, in the order in which they are staged."""

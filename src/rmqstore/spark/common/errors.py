@@ -1,4 +1,4 @@
-"""Errors of a user's making as the driver shows them: the message, without a worker's traceback.
+"""User errors as the driver shows them: the message, without a worker's traceback.
 
 Source: pyspark, ``util.py`` handle_worker_exception.
 """
@@ -20,7 +20,7 @@ __all__ = ["RowError", "one_line_errors"]
 
 
 class RowError(ValueError):
-    """A row is none that the store takes; the message names partition, column and row."""
+    """A row that the store rejects; the message names partition, column and row."""
 
 
 _PLAIN = (OptionError, SchemaError, RowError, PySparkVersionError, StoreError)
@@ -38,13 +38,12 @@ def _runs_task() -> bool:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Let an error that says all in its message reach the driver as that message.
+    """Let an error whose message is complete reach the driver as that message alone.
 
     Notes
     -----
-    A worker's process ends with such an error, so that no later error in it is shortened; a
-    process that is none of Spark's workers is left as it is. So is an error that came of one
-    that nobody has foreseen.
+    A worker's process ends with such an error, so that no later error in it is shortened. Processes
+    that are not Spark's workers are left as they are, and so are errors caused by unexpected ones.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The names of all options, each in its own case: Spark hands them over in lower case.
+"""Names of all options in their own case: Spark passes them in lower case.
 
 Aliases: names of the same options in Spark's Kafka source.
 """
@@ -83,4 +83,4 @@ KNOWN_OPTIONS = {
     "the streaming source": (*STREAM_OPTIONS, *STREAM_ALIASES),
     "the sink": SINK_OPTIONS,
 }
-"""By what takes them, all names."""
+"""All names, by reader or writer."""

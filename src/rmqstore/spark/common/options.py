@@ -1,8 +1,8 @@
-"""The options of ``spark.read`` and ``df.write``, checked before any task starts.
+"""Options of ``spark.read`` and ``df.write``, checked before any task starts.
 
-Spark hands them over as texts whose names are in lower case.
+Spark passes them as texts, with names in lower case.
 
-Aliases are those of Spark's Kafka source that mean the same.
+Aliases are names of Spark's Kafka source with the same meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqstore.times import to_millis
 
 __all__ = ["OptionError", "Options", "absolute_path", "millis_of"]
 
-# Spark's own, handed to every source and sink.
+# Spark's own, passed to every source and sink.
 _FRAMEWORK = ("path", "paths", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
 _SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
@@ -37,7 +37,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 def _unknown(key: str, names: Iterable[str], what: str) -> str:
-    """Return the error of an option that is not taken here."""
+    """Return the error of an unknown option."""
     lowered = key.lower()
     spelled = {name.lower(): name for name in names}
     near = difflib.get_close_matches(lowered, spelled, 1)
@@ -54,23 +54,23 @@ class OptionError(ValueError):
 
 
 class Options:
-    """The options that were given, read one by one.
+    """Given options, read one by one.
 
     Parameters
     ----------
     given : mapping of str to str
-        As Spark hands them over.
+        As Spark passes them.
     names : iterable of str
-        Those that may be given.
+        Known options.
     aliases : mapping of str to str, optional
         Other names of some of them.
     what : str
-        For whom: ``"the batch source"``.
+        Reader or writer, for errors: ``"the batch source"``.
 
     Raises
     ------
     OptionError
-        One is unknown, or given under two names.
+        An option is unknown, or given under two names.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Options:
         return name in self._values
 
     def text(self, name: str) -> str | None:
-        """Return an option as it is; None if it is not given."""
+        """Return an option as it is; None if not given."""
         return self._values.get(name)
 
     def texts(self, name: str) -> tuple[str, ...] | None:
-        """Return the values between commas, or of a JSON list; None if it is not given."""
+        """Return comma-separated values, or a JSON list; None if not given."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -117,7 +117,7 @@ class Options:
         return texts
 
     def integer(self, name: str, *, low: int = 1, high: int = (1 << 63) - 1) -> int | None:
-        """Return a number within its bounds; None if it is not given."""
+        """Return a number within its bounds; None if not given."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -170,7 +170,7 @@ class Options:
         raise self.error(name, f"one of {', '.join(allowed)}")
 
     def json(self, name: str) -> Any:
-        """Return what a JSON text says; None if it is not given."""
+        """Return a parsed JSON value; None if not given."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -180,12 +180,12 @@ class Options:
             raise OptionError(f"option {name!r} is {value!r}, which is not JSON: {error}") from None
 
     def millis(self, name: str) -> int | None:
-        """Return a point in time in ms since the epoch, from ms or ISO-8601 with a zone."""
+        """Return a time in ms since the epoch, from ms or ISO-8601 with a zone."""
         value = self._values.get(name)
         return None if value is None else millis_of(name, value)
 
     def paths(self) -> tuple[str, ...]:
-        """Return the stores that ``load`` was given, as absolute paths, globs not expanded.
+        """Return the paths of ``load`` as absolute paths, globs not expanded.
 
         Raises
         ------
@@ -212,12 +212,12 @@ class Options:
             raise OptionError(f"options {given[0]!r} and {given[1]!r} contradict each other")
 
     def error(self, name: str, allowed: str) -> OptionError:
-        """Return the error of an option that has another value than those allowed."""
+        """Return the error of an option with an invalid value."""
         return OptionError(f"option {name!r} must be {allowed}, got {self._values.get(name)!r}")
 
 
 def millis_of(name: str, value: object) -> int:
-    """Return a point in time of an option in ms since the epoch."""
+    """Return the time of an option in ms since the epoch."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value, re.ASCII):
         value = int(value)
     try:
@@ -227,23 +227,10 @@ def millis_of(name: str, value: object) -> int:
 
 
 def absolute_path(argument: str, path: str | os.PathLike[str]) -> str:
-    """Return a local directory, a ``file:`` URL too, as all tasks know it.
+    """Return an absolute path of a local directory or a ``file:`` URL, the same for all tasks.
 
-    Parameters
-    ----------
-    argument : str
-        What it was given as, for the error: ``"src"``, ``"option 'path'"``.
-    path : path-like
-
-    Returns
-    -------
-    str
-        Links are not followed.
-
-    Raises
-    ------
-    TypeError, OptionError
-        It is no path, or one of another file system.
+    ``argument`` names it in errors: ``"src"``, ``"option 'path'"``. Links are not followed.
+    ``TypeError`` or ``OptionError`` if it is no path, or one of another file system.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise wrong_type(argument, "str or os.PathLike", path)

@@ -1,6 +1,6 @@
-"""The columns of a store as Spark has them, and batches in exactly those types.
+"""Columns of a store in Spark, and batches in exactly those types.
 
-Spark takes a batch only if order, names, types and nullability are those of the schema that it
+Spark accepts a batch only with the order, names, types and nullability of the schema that it
 planned with.
 
 Source: pyspark, ``sql/pandas/types.py`` to_arrow_schema; the columns are those of
@@ -25,22 +25,9 @@ __all__ = ["arrow_schema", "as_planned", "columns_of", "spark_schema"]
 
 
 def spark_schema(columns: Iterable[str] = scan.COLUMNS) -> StructType:
-    """Return the Spark type of rows with these columns.
+    """Return the Spark type of rows with these columns, ``raw_body`` too; all are nullable.
 
-    Parameters
-    ----------
-    columns : iterable of str
-        Names as in :meth:`MessageStore.scan`; ``raw_body`` too.
-
-    Returns
-    -------
-    StructType
-        All of them nullable.
-
-    Raises
-    ------
-    SchemaError
-        A name is none of ours, or there twice.
+    ``SchemaError`` if a name is unknown, or there twice.
     """
     fields: list[StructField] = []
     for name in columns:
@@ -55,21 +42,9 @@ def spark_schema(columns: Iterable[str] = scan.COLUMNS) -> StructType:
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """Return the columns that a schema asks for, in its order.
+    """Return the columns of a schema, in its order.
 
-    Parameters
-    ----------
-    schema : StructType
-        What ``spark.read.schema(...)`` was given, or ours.
-
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    SchemaError
-        A column is not ours, there twice, of another type, or said to be never null.
+    ``SchemaError`` if a column is unknown, there twice, of another type, or not nullable.
     """
     ours = spark_schema(field.name for field in schema.fields)
     for asked, known in zip(schema.fields, ours.fields, strict=True):
@@ -93,22 +68,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def as_planned(batch: pa.RecordBatch, planned: pa.Schema) -> pa.RecordBatch:
     """Return a scan's batch in exactly the types that Spark planned with.
 
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        With the planned columns, in any order, and others.
-    planned : pyarrow.Schema
-        From :func:`arrow_schema`.
-
-    Returns
-    -------
-    pyarrow.RecordBatch
-        Times, which the store has in ms, are in us; nothing else is copied.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        A time is beyond the 292,000 years of 64 bits of us.
+    The batch has the planned columns, in any order, and others. Times, which the store has in ms,
+    are in us; nothing else is copied. ``pyarrow.ArrowInvalid`` if a time is beyond the 292,000
+    years of 64 bits of us.
     """
     import pyarrow as pa
 

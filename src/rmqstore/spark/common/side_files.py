@@ -1,8 +1,8 @@
-"""Names of what writes and jobs keep in a store's directory and beside it, each once.
+"""Names of the files of writes and jobs in a store's directory and beside it, each once.
 
-In the store's directory is ``.spark``, with what is unfinished.  Beside it are whole stores:
-``<store>.making-<name>`` becomes the store when it is complete, ``<store>.replaced-<name>`` is one
-whose place another is taking.
+In the store's directory is ``.spark``, with unfinished work.  Beside it are whole stores:
+``<store>.making-<name>`` becomes the store when it is complete, ``<store>.replaced-<name>`` is
+being replaced.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 IN_STORE = ".spark"
-"""The directory in a store's own that has what writes and jobs keep there."""
+"""Directory in a store's own for files of writes and jobs."""
 
 MAKING, REPLACED = ".making-", ".replaced-"
-"""What comes between a store's name and that of who is at work."""
+"""Markers between a store's name and a job's."""
 
 TEMPORARY = ".tmp"
-"""How the name of a file ends until it is complete."""
+"""Suffix of an incomplete file."""
 
 _NO_QUERY = "none"
 _NEW_NAME = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -45,7 +45,7 @@ _UNFINISHED = re.compile(
 
 
 def new_name() -> str:
-    """Return a name that nothing else has."""
+    """Return a unique name."""
     return uuid.uuid4().hex
 
 
@@ -57,34 +57,24 @@ def batch_directory(run: str) -> str:
 def stream_directory(query: str, batch: int, known_by: str | None) -> str:
     """Return the name of the directory of a query's batch.
 
-    Parameters
-    ----------
-    query : str
-        Its identity.
-    batch : int
-    known_by : str or None
-        What an abort knows the query by, if there is anything.
-
-    Returns
-    -------
-    str
-        Ends as :func:`stream_ending` says.
+    ``known_by`` is the name by which an abort finds the query, if there is one. Ends with
+    :func:`stream_ending`.
     """
     return f"s-{digest(query)[:16]}{stream_ending(batch, known_by)}"
 
 
 def stream_ending(batch: int, known_by: str | None) -> str:
-    """Return how the name of a batch's directory ends."""
+    """Return the end of the name of a batch's directory."""
     return f".{batch}.{_NO_QUERY if known_by is None else digest(known_by)[:8]}"
 
 
 def is_job_directory(name: str) -> bool:
-    """Tell whether a directory has a name that only a write of the sink gives."""
+    """Whether a directory's name is one that only the sink gives."""
     return _JOB_DIRECTORY.fullmatch(name) is not None
 
 
 def is_unfinished_store(path: Path) -> bool:
-    """Tell whether a directory has the name of a store that is being made, or replaced."""
+    """Whether a directory's name is that of a store being made, or replaced."""
     found = _UNFINISHED.fullmatch(path.name)
     return found is not None and (
         is_job_directory(found[1]) or _NEW_NAME.fullmatch(found[1]) is not None
@@ -92,7 +82,7 @@ def is_unfinished_store(path: Path) -> bool:
 
 
 def digest(text: str) -> str:
-    """Return 128 bits of a text in hexadecimal: a file's name for any text."""
+    """Return 128 bits of a text's hash in hexadecimal, as a file name for any text."""
     import xxhash
 
     return str(xxhash.xxh3_128_hexdigest(text.encode()))

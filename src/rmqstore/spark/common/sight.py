@@ -1,9 +1,8 @@
-"""Whether a task sees the store that was planned with, at its path on the host where it runs.
+"""Check that a task sees the planned store at its path on its own host.
 
-Compared with the planner's view: the directories of the store, whether there is something in them
-(a mount point without its disk is an empty directory), and the first records of the last two files
-of its log. Nothing is written; device and inode numbers differ between the hosts of a shared file
-system.
+Compared with the planner's view: the directories of the store, whether they are empty (a mount
+point without its disk is an empty directory), and the first records of the last two files of its
+log. Nothing is written; device and inode numbers differ between the hosts of a shared file system.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _RECORDS_MOST = 2
 
 
 class StoreNotVisibleError(StoreNotFoundError):
-    """A task does not see at a path what the planner saw there."""
+    """A task does not see the planner's store at its path."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,10 @@ class SeenStore:
 
     Attributes
     ----------
-    path : str
     directories : tuple of str
-        Which of its own it has.
+        Directories of a store that it has.
     filled : tuple of str
-        Those of them that are not empty.
+        The non-empty ones.
     records : tuple of (str, str)
         Up to two files of its log that have a record, and a digest of the first bytes of their
         first one, in hexadecimal.
@@ -50,7 +48,7 @@ class SeenStore:
     records: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
-        """Raise unless this host sees the same.
+        """Raise ``StoreNotVisibleError`` unless this host sees the same.
 
         Raises
         ------
@@ -70,7 +68,7 @@ class SeenStore:
 
 
 def seen(path: str) -> SeenStore:
-    """Return a store as this host sees it, for tasks to compare.
+    """Return a store as this host sees it, for tasks to compare; ``path`` is absolute.
 
     Parameters
     ----------
@@ -89,7 +87,7 @@ def seen(path: str) -> SeenStore:
         for file in Path(path, paths.COMMIT_LOG).glob("[0-9]*")
         if paths.parse_offset_file_name(file.name) is not None
     )
-    # From the last on, which may be about to get its first record: retention takes those before.
+    # From the last on, which may be about to get its first record: retention takes earlier ones.
     records: list[tuple[str, str]] = []
     for name in reversed(names):
         file = f"{paths.COMMIT_LOG}/{name}"
@@ -101,7 +99,7 @@ def seen(path: str) -> SeenStore:
 
 
 def check_all(planned: Iterable[SeenStore]) -> None:
-    """Raise unless this host sees each of these stores and directories.
+    """Raise ``StoreNotVisibleError`` unless this host sees all these stores and directories.
 
     Raises
     ------
@@ -112,7 +110,7 @@ def check_all(planned: Iterable[SeenStore]) -> None:
 
 
 def check_directory(path: str) -> None:
-    """Raise unless this host sees a directory that the planner has seen, or made.
+    """Raise ``StoreNotVisibleError`` unless this host sees a directory of the planner.
 
     Raises
     ------
@@ -123,7 +121,7 @@ def check_directory(path: str) -> None:
 
 
 def note_host(error: BaseException) -> None:
-    """Add to an error of a task on which host it was."""
+    """Add the host of a task to its error."""
     note = f"on host {socket.gethostname()}"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
@@ -137,7 +135,7 @@ def _not_visible(path: str, what: str = "") -> StoreNotVisibleError:
 
 
 def _is_filled(directory: Path) -> bool:
-    """Tell whether something is in a directory; one that cannot be read is not empty."""
+    """Whether a directory has entries; an unreadable one counts as filled."""
     try:
         with os.scandir(directory) as entries:
             return next(entries, None) is not None
@@ -148,7 +146,7 @@ def _is_filled(directory: Path) -> bool:
 
 
 def _first_record(file: Path) -> str:
-    """Return a digest of a file's first record; "" where there is none."""
+    """Return a digest of a file's first record; "" without one."""
     import xxhash
 
     try:

@@ -1,4 +1,4 @@
-"""Version check of PySpark, before names are imported that older ones lack."""
+"""Version check of PySpark, before the import of names that older ones lack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 __all__ = ["PySparkVersionError", "check_pyspark"]
 
 _LEAST = (4, 2)
-# Used of the newest modules: a platform's own PySpark may have a version number of its own.
+# From the newest modules in use: a platform's own PySpark may have another version number.
 _USED = {
     "pyspark.sql.datasource": "DataSourceStreamArrowWriter",
     "pyspark.sql.streaming.datasource": "SupportsTriggerAvailableNow",
@@ -20,7 +20,7 @@ class PySparkVersionError(ImportError):
 
 
 def check_pyspark() -> None:
-    """Refuse a PySpark that lacks what sources, sinks and jobs use.
+    """Raise ``PySparkVersionError`` for a PySpark that lacks names used here.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Local times (``timestamp_ntz``) in a session's zone, as Spark's cast to ``timestamp`` has them.
+"""Local times (``timestamp_ntz``) in a session's zone, as Spark's cast to ``timestamp``.
 
 A time that occurs twice is the first one; a time that a clock skips moves on by as much as is
 skipped. That is ``fold=0`` of Python.
@@ -22,7 +22,7 @@ __all__ = ["SESSION_ZONE", "in_zone", "zone_of"]
 
 SESSION_ZONE = "spark.sql.session.timeZone"
 
-# ZoneId.SHORT_IDS, which Spark takes; EST, HST and MST are zones of the system's as well.
+# ZoneId.SHORT_IDS, which Spark accepts; EST, HST and MST are zones of the system's as well.
 _SHORT = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo",
@@ -38,14 +38,14 @@ _OFFSET = re.compile(
 )
 _HOUR = 3_600_000_000  # us
 _SECOND = 1_000_000
-# Years that Python has no dates for have the offsets of the same year of the calendar's cycle.
+# Years beyond Python's dates have the offsets of the same year of the calendar's cycle.
 _CYCLE = 146_097 * 24  # hours in 400 years
 _FIRST, _LAST = -719_162 * 24 + 24, 2_932_896 * 24 - 24  # hours from 0001-01-02 to 9999-12-31
 _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def zone_of(name: str) -> dt.tzinfo:
-    """Return the zone of a value of ``spark.sql.session.timeZone``.
+    """Return the zone of ``spark.sql.session.timeZone``; ``ValueError`` if unknown here.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def zone_of(name: str) -> dt.tzinfo:
 
 
 def in_zone(column: pa.Array, zone: dt.tzinfo) -> pa.Array:
-    """Return local times as points in time.
+    """Return local times as ``timestamp[us, UTC]``; nulls stay.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def in_zone(column: pa.Array, zone: dt.tzinfo) -> pa.Array:
 
 
 def _offset_at(hour: int, rest: int, zone: dt.tzinfo) -> int:
-    """Return the offset of a zone at a local time, in us; hours since 1970, and us of the hour."""
+    """Return a zone's offset at a local time, in us; hours since 1970, and us of the hour."""
     if not _FIRST <= hour <= _LAST:
         cycles = (hour - _FIRST) // _CYCLE if hour < _FIRST else -((_LAST - hour) // _CYCLE)
         hour -= cycles * _CYCLE
