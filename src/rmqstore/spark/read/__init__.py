@@ -1,4 +1,4 @@
-"""Batch queries: what is asked for, how it is shared out to tasks, and what a task reads.
+"""Batch queries: selection, plan and tasks.
 
 Uses ``rmqstore.spark.common``; ``rmqstore.spark.stream`` uses it.
 """

@@ -44,16 +44,16 @@ class BatchReader(DataSourceReader):
     Parameters
     ----------
     options : mapping of str to str
-        As Spark hands them over.
+        As Spark passes them.
     schema : StructType
         The columns that are read.
 
     Raises
     ------
     OptionError
-        An option is unknown, has a value that it may not have, or contradicts another.
+        An option is unknown, invalid, or contradicts another.
     SchemaError
-        A column of the schema is not ours, or not as it is.
+        A column of the schema is unknown, or of another type.
     StoreNotFoundError
         A path is no store.
     """
@@ -64,11 +64,11 @@ class BatchReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> _Push:
-        """What takes filters over from Spark."""
+        """Hook for Spark's filter push-down."""
         return _Push(self)
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take what Arrow evaluates exactly; give back the rest."""
+        """Take the filters that Arrow evaluates exactly; return the rest."""
         taken: list[Condition] = list(self.query.filters.conditions)
         left: list[Filter] = []
         for asked in filters:
@@ -81,18 +81,15 @@ class BatchReader(DataSourceReader):
         return iter(left)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what each task reads; errors as :func:`rmqstore.spark.read.plan.plan`.
+        """Return the partitions; errors as :func:`rmqstore.spark.read.plan.plan`.
 
-        Returns
-        -------
-        list of StorePartition
-            Where it is empty, Spark makes one of its own, which has no rows.
+        For an empty list Spark makes one of its own, which has no rows.
         """
         with one_line_errors():
             return plan(self.query)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Go through the rows; errors as :func:`rmqstore.spark.read.partitions.read_partition`.
+        """Yield the rows; errors as :func:`rmqstore.spark.read.partitions.read_partition`.
 
         Parameters
         ----------
@@ -128,10 +125,10 @@ def _query(given: Mapping[str, str], schema: StructType) -> Query:
 
 
 class _Push:
-    """``pushFilters`` of a reader, as a session takes it that has not enabled it for sources.
+    """``pushFilters`` of a reader, for sessions that have not enabled it for sources.
 
-    Such a session refuses readers that override the method, which it sees by ``__func__``; one
-    that has enabled it just calls what it finds.
+    Such a session refuses readers that override the method, which it detects by ``__func__``; one
+    that has enabled it just calls it.
     """
 
     def __init__(self, reader: BatchReader) -> None:

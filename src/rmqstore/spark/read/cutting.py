@@ -1,4 +1,4 @@
-"""Queues cut into parts of so many bytes and messages, and parts joined to what a task reads."""
+"""Division of queues into parts by bytes and messages, and grouping of parts into tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 _log = Log("rmqstore")
 
 WORTH = 8 << 20  # bytes that are worth a task of their own
-_TASKS_BY_SIZE = 1000  # that maxPartitionBytes makes where it is less than that
+_TASKS_BY_SIZE = 1000  # made by maxPartitionBytes below that
 _TASKS_WARNED = 4000
 
 _UNITS_AT_A_TIME = 1 << 19
@@ -44,34 +44,16 @@ def split_queue_range(
     max_bytes: int,
     max_messages: int | None = None,
 ) -> list[tuple[int, int, int]]:
-    """Return parts of a queue's range, none of more bytes or messages than these.
+    """Return parts of a queue's range: start, stop and bytes, in order; together the range.
 
-    Parameters
-    ----------
-    store : MessageStore
-    topic : str
-    queue_id : int
-    start, stop : int
-        Queue offsets that are there.
-    max_bytes : int
-        Of records; a single one may have more.
-    max_messages : int, optional
-
-    Returns
-    -------
-    list of (int, int, int)
-        Start, stop and bytes, in order; together the range.
-
-    Raises
-    ------
-    MessagesRemovedError
-        Retention took some of them meanwhile.
+    No part has more messages than ``max_messages``, or more bytes of records than ``max_bytes``
+    unless it is a single one. ``MessagesRemovedError`` if retention took some of them meanwhile.
     """
     import numpy as np
 
     parts: list[tuple[int, int, int]] = []
     queue = Queue(store, topic, queue_id)
-    first, base = start, 0  # of the part that is being made, and the bytes before it
+    first, base = start, 0  # of the current part, and the bytes before it
     total = 0
     for at in range(start, stop, _UNITS_AT_A_TIME):
         upto = min(at + _UNITS_AT_A_TIME, stop)
@@ -95,23 +77,13 @@ def split_queue_range(
 def at_least(max_bytes: int, total: int) -> int:
     """Return ``maxPartitionBytes``, or more where that would make thousands of tiny tasks.
 
-    Parameters
-    ----------
-    max_bytes : int
-        As the option has it.
-    total : int
-        Bytes of all tasks.
-
-    Returns
-    -------
-    int
-        No less than a thousandth of all, up to 8 MiB.
+    That is no less than a thousandth of ``total``, the bytes of all tasks, up to 8 MiB.
     """
     return max(max_bytes, min(WORTH, -(-total // _TASKS_BY_SIZE)))
 
 
 def warn_of_many(tasks: int, total: int) -> None:
-    """Log that a query has thousands of tasks that are small: each costs Spark some 10 ms."""
+    """Log that a query has thousands of small tasks: each costs Spark some 10 ms."""
     if tasks > _TASKS_WARNED and total // tasks < WORTH:
         _log.warning(
             "%d tasks of %d bytes on average: larger maxPartitionBytes or maxMessagesPerPartition, "
@@ -122,12 +94,12 @@ def warn_of_many(tasks: int, total: int) -> None:
 
 
 def units_of(queue: Queue, start: int, stop: int) -> NDArray[Any]:
-    """Return units that were there when the bounds were looked up; no file is listed again."""
+    """Return units from bounds that were looked up; no file is listed again."""
     return queue.units(start, stop, bounds=(start, stop))
 
 
 def sizes_of(units: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the sizes of the records that units name, 0 where one names none."""
+    """Return the sizes of the records of units, 0 for a blank unit."""
     import numpy as np
 
     sizes = units["size"].astype(np.int64)
@@ -138,19 +110,9 @@ def sizes_of(units: NDArray[Any]) -> NDArray[np.int64]:
 def merged(
     pieces: Iterable[Piece], max_bytes: int, max_messages: int | None = None
 ) -> list[tuple[Piece, ...]]:
-    """Return pieces in groups that together have no more bytes and messages, order kept.
+    """Return pieces in groups, in order, within limits of bytes and messages together.
 
-    Parameters
-    ----------
-    pieces : iterable of Piece
-    max_bytes : int
-        A piece that has more is alone.
-    max_messages : int, optional
-        Likewise, and a piece that is none of a queue is alone.
-
-    Returns
-    -------
-    list of tuple of Piece
+    A larger piece is alone, and with ``max_messages`` so is one that is not of a queue.
     """
     groups: list[list[Piece]] = []
     size = count = 0

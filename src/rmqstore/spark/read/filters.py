@@ -1,7 +1,7 @@
 """Spark's filters that Arrow evaluates exactly as Spark does.
 
 SQL's logic has three values: a row passes where the filter is true, and a negated one passes where
-it is false; null is neither. Each filter is therefore said twice, once for either case.
+it is false; null is neither. Each filter therefore has two forms, one for either case.
 
 Source: pyspark, ``sql/datasource.py`` Filter and its subclasses.
 """
@@ -68,7 +68,7 @@ Value = int | str | bytes | None
 
 @dataclass(frozen=True)
 class Condition:
-    """One filter, said in plain data.
+    """One filter in plain data.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Filters:
-    """Conditions that a row must pass all of.
+    """Conjunction of conditions.
 
     Attributes
     ----------
@@ -101,11 +101,11 @@ class Filters:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that they look at."""
+        """Columns of the conditions."""
         return tuple(dict.fromkeys(condition.column for condition in self.conditions))
 
     def expression(self) -> Any:
-        """Return them as a ``pyarrow.compute.Expression``; None if there are none."""
+        """Return a ``pyarrow.compute.Expression``; None without conditions."""
         import pyarrow.compute as pc
 
         found = None
@@ -117,14 +117,7 @@ class Filters:
     def passing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that pass; the batch itself where all do.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            In the types of :func:`rmqstore.spark.common.schema.arrow_schema`.
-
-        Returns
-        -------
-        pyarrow.RecordBatch
+        The batch has the types of :func:`rmqstore.spark.common.schema.arrow_schema`.
         """
         if not self.conditions:
             return batch
@@ -145,18 +138,9 @@ NO_FILTERS = Filters()
 
 
 def condition_of(asked: Filter, columns: Iterable[str]) -> Condition | None:
-    """Return what a filter of Spark's says, if Arrow says it exactly.
+    """Return a filter of Spark as a condition; None if Spark has to evaluate it.
 
-    Parameters
-    ----------
-    asked : Filter
-    columns : iterable of str
-        Those that batches have.
-
-    Returns
-    -------
-    Condition, or None
-        None: Spark has to evaluate it.
+    ``columns`` are those of the batches.
     """
     wanted = True
     while isinstance(asked, Not):
@@ -184,10 +168,7 @@ def condition_of(asked: Filter, columns: Iterable[str]) -> Condition | None:
 def _plain(value: Any, kind: DataType) -> Value:
     """Return a literal as a plain value of the column's type.
 
-    Raises
-    ------
-    TypeError, OverflowError
-        It is none, or the column's type cannot have it.
+    ``TypeError`` or ``OverflowError`` if that is not possible.
     """
     if value is None:
         return None
@@ -206,7 +187,7 @@ def _plain(value: Any, kind: DataType) -> Value:
 
 
 def _predicate(condition: Condition, column: Any) -> Any:
-    """Return a mask of an array, or an expression of a field; what is null does not pass."""
+    """Return a mask of an array, or an expression of a field; null does not pass."""
     values = [value for value in condition.values if value is not None]
     has_null = len(values) < len(condition.values)
     say = _where_true if condition.wanted else _where_false

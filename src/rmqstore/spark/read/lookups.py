@@ -1,4 +1,4 @@
-"""Where things lie in a store: what planning looks up before it shares out the work."""
+"""Look-ups of positions and sizes in a store, for planning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["COUNTED", "estimated_size", "first_unit_at", "split_scan"]
 
 COUNTED = 4096
-"""Messages of a queue whose sizes are added up; of more, about as many are looked at."""
+"""Messages of a queue whose sizes are added up; of more, about as many are sampled."""
 
 
 def first_unit_at(queue: Queue, start: int, stop: int, physical_offset: int) -> int:
@@ -34,7 +34,7 @@ def first_unit_at(queue: Queue, start: int, stop: int, physical_offset: int) -> 
 
 
 def _record_of(queue: Queue, at: int, stop: int) -> tuple[int, int]:
-    """Return the first unit from ``at`` on that names a record, and where that begins."""
+    """Return the first unit from ``at`` on with a record, and where that begins."""
     step = 1
     while at < stop:
         units = units_of(queue, at, min(at + step, stop))
@@ -47,7 +47,7 @@ def _record_of(queue: Queue, at: int, stop: int) -> tuple[int, int]:
 
 
 def estimated_size(queue: Queue, start: int, stop: int) -> int:
-    """Return the bytes of a queue's range; beyond so many messages, about."""
+    """Return the bytes of a queue's range; an estimate beyond so many messages."""
     upto = min(stop, start + COUNTED)
     total = int(sizes_of(units_of(queue, start, upto)).sum())
     return total if upto == stop else total * (stop - start) // (upto - start)
@@ -56,25 +56,10 @@ def estimated_size(queue: Queue, start: int, stop: int) -> int:
 def split_scan(
     store: MessageStore, piece: Piece, limit: int, most: int | None
 ) -> Iterator[tuple[int, int, int]]:
-    """Cut a range of the log where its messages have so many bytes, or are so many.
+    """Divide a range of the log by bytes or messages: yields start, stop and bytes.
 
-    Parameters
-    ----------
-    store : MessageStore
-    piece : Piece
-    limit : int
-        Bytes of a part; of one message may be more.
-    most : int, or None
-        Messages of a part.
-
-    Yields
-    ------
-    (int, int, int)
-        Start, stop and bytes; parts without a message are left out, or joined to others.
-
-    Notes
-    -----
-    Each message that the piece has is looked at.
+    A part exceeds ``limit`` bytes only with a single message; parts without a message are left out,
+    or joined to others. Each message of the piece is read.
     """
     import numpy as np
 

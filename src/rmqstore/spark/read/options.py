@@ -1,6 +1,6 @@
-"""The options that batch and stream have in common: which stores, topics and queues, from where.
+"""Options common to batch and stream: stores, topics and queues, and the start.
 
-Aliases are those of Spark's Kafka source that mean the same.
+Aliases are names of Spark's Kafka source with the same meaning.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUEUE_ID_MOST = 0x7FFFFFFF
 
 @dataclass(frozen=True)
 class Selection:
-    """What of which stores is read, and how; plain data.
+    """Selected stores and messages, and how they are read; plain data.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Selection:
     max_partition_bytes : int
     max_messages_per_partition, min_partitions : int, or None
     columns : tuple of str, or None
-        As the options name them; None: as the schema does.
+        Named by the options; None: by the schema.
     """
 
     stores: tuple[str, ...]
@@ -84,26 +84,15 @@ class Selection:
 
     @property
     def on_removed(self) -> Literal["raise", "skip"]:
-        """What a scan does where retention took messages."""
+        """Behaviour of a scan where retention took messages."""
         return "raise" if self.fail_on_data_loss else "skip"
 
 
 def default_schema(given: Mapping[str, str]) -> StructType:
-    """Return the columns that are read where the user gives no schema.
+    """Return the columns that are read without a schema of the user.
 
-    Parameters
-    ----------
-    given : mapping of str to str
-        The options as Spark hands them over; only ``columns`` and ``includeProperties`` matter.
-
-    Returns
-    -------
-    StructType
-
-    Raises
-    ------
-    OptionError
-        A column is none of ours, or there twice, or the two options contradict each other.
+    Only ``columns`` and ``includeProperties`` matter. ``OptionError`` if a column is unknown, there
+    twice, or the two options contradict each other.
     """
     names = {"columns", "includeproperties", "includeheaders"}
     few = {name: value for name, value in given.items() if name.lower() in names}
@@ -113,20 +102,12 @@ def default_schema(given: Mapping[str, str]) -> StructType:
 
 
 def parse_selection(options: Options) -> Selection:
-    """Return what the common options say; the stores are looked for, but not opened.
-
-    Parameters
-    ----------
-    options : Options
-
-    Returns
-    -------
-    Selection
+    """Parse the common options; the stores are looked for, but not opened.
 
     Raises
     ------
     OptionError
-        A value is none that the option may have, or options contradict each other.
+        A value is invalid, or options contradict each other.
     FilterError
         ``tags`` or ``sql`` does not parse.
     StoreNotFoundError
@@ -160,17 +141,9 @@ def parse_selection(options: Options) -> Selection:
 
 
 def selected_queues(store: MessageStore, selection: Selection) -> dict[str, tuple[int, ...]]:
-    """Return the queues that are selected and there now, by topic.
+    """Return the selected queues that exist now, by topic.
 
-    Parameters
-    ----------
-    store : MessageStore
-    selection : Selection
-
-    Returns
-    -------
-    dict of str to tuple of int
-        Those of ``topics.json``, and those that have directories; some may have no message yet.
+    They are in ``topics.json`` or have directories; some may have no message yet.
     """
     known = store.topics
     if selection.queues is not None:
@@ -183,7 +156,7 @@ def selected_queues(store: MessageStore, selection: Selection) -> dict[str, tupl
 
 
 def selected_topics(known: Collection[str], selection: Selection) -> tuple[str, ...]:
-    """Return the topics that are selected, among those that are there."""
+    """Return the selected topics among the known ones."""
     wanted = selection.topics if selection.queues is None else tuple(selection.queues)
     if wanted is not None:
         return tuple(topic for topic in wanted if topic in known)
@@ -207,7 +180,7 @@ def check_names(
     known : mapping of str to collection of int
         Topics of all the stores together, with their queues.
     positions : mapping of str to iterable of int, optional
-        Topics that ``consumeFrom`` and its kin name, with their queues.
+        Topics in ``consumeFrom`` and its kin, with their queues.
 
     Raises
     ------
@@ -278,7 +251,7 @@ def _is_queue(value: Any) -> bool:
 
 
 def _stores(given: Iterable[str]) -> tuple[str, ...]:
-    """Return each store once; what a glob matches in the order of the names."""
+    """Return each store once; matches of a glob in the order of the names."""
     found: dict[str, None] = {}
     for path in given:
         matches = [path]
@@ -293,7 +266,7 @@ def _stores(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_whole(match: Path) -> bool:
-    """Whether it is a directory, and none that a write or a job makes beside a store."""
+    """Whether it is a directory, and not one of a write or a job beside a store."""
     return not is_unfinished_store(match) and match.is_dir()
 
 

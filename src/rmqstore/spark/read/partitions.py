@@ -1,7 +1,7 @@
-"""What a task reads: pieces of one store, as Arrow batches in the types that Spark planned with.
+"""Work of a task: pieces of one store, as Arrow batches in the types that Spark planned with.
 
-A piece says what :meth:`MessageStore.scan` is to be asked for; the end of each is fixed when the
-query is planned, so that messages put later never appear.
+A piece holds the arguments of :meth:`MessageStore.scan`; the end of each is fixed when the query is
+planned, so that messages put later never appear.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OPEN_MOST = 32  # stores that a worker's process keeps open
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a store that is read in a row.
+    """A part of a store that is read in sequence.
 
     Attributes
     ----------
@@ -62,17 +62,17 @@ class Piece:
         that begin in ``[start, stop)`` of the log. ``"keys"``: likewise, found by the index.
     start, stop : int
     topics : tuple of str
-        Of a queue, its own alone; else which topics, none for all.
+        Of a queue, its own alone; else the wanted topics, none for all.
     queue_id : int
         -1: any.
     since, until : int, or None
         Store times in ms since the epoch.
     tags, sql : str, or None
-        Taken in place of the partition's.
+        In place of the partition's.
     keys : tuple of str
-        Taken in place of the partition's.
+        In place of the partition's.
     size : int
-        Bytes of the log, for sharing out; reading does not look at it.
+        Bytes of the log, for planning only.
     """
 
     kind: Literal["queue", "log", "keys"]
@@ -90,23 +90,23 @@ class Piece:
 
 @dataclass(frozen=True)
 class StorePartition(InputPartition):
-    """What one task reads; plain data that pickles.
+    """Work of one task; plain data that pickles.
 
     Attributes
     ----------
     path : str
         The store.
     pieces : tuple of Piece
-        One after the other.
+        In order.
     filters : Filters
-        What the rows must pass as well.
+        Further conditions for rows.
     on_corrupt : {"raise", "skip", "stop"}
-        What happens at a record that does not check; ``"stop"`` ends the piece.
+        At a record that does not check; ``"stop"`` ends the piece.
     on_removed : {"raise", "skip"}
-        What happens where retention took messages that are still to come.
+        Where retention took messages that are still to come.
     known_record : RecordIdentity, or None
-        What the log of the store has that was planned with, no earlier than the pieces' last
-        message; None: any store will do.
+        A record of the planned store's log, no earlier than the pieces' last message; None: any
+        store will do.
     """
 
     path: str
@@ -134,14 +134,14 @@ def queue_piece(
 
 
 def read_partition(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Go through the rows of a partition.
+    """Yield the rows of a partition.
 
     Parameters
     ----------
     partition : InputPartition
-        One that is no :class:`StorePartition` has no rows: Spark makes one of an empty plan.
+        Any but a :class:`StorePartition` has no rows: Spark makes one of an empty plan.
     schema : StructType
-        Which columns, in which order.
+        Columns in their order.
 
     Yields
     ------
@@ -155,8 +155,8 @@ def read_partition(partition: InputPartition, schema: StructType) -> Iterator[pa
     MessagesRemovedError
         Retention took messages that were planned.
     StoreReplacedError
-        Another store is at the path than when it was planned, whatever ``on_removed`` says:
-        rows of two stores are no query's.
+        The planned store was replaced by another, whatever ``on_removed`` is: no query has rows
+        of two stores.
     """
     if isinstance(partition, StorePartition):
         with one_line_errors():
@@ -190,21 +190,21 @@ def _rows(partition: StorePartition, schema: StructType) -> Iterator[pa.RecordBa
         if _directories(partition.path) != before:
             raise _replaced(partition) from None
         raise
-    # Who replaces a store removes the old one's files, which may have been skipped.
+    # Replacing a store removes the old one's files, which may have been skipped.
     lenient = partition.on_removed != "raise" or partition.on_corrupt != "raise"
     if lenient and _directories(partition.path) != before:
         raise _replaced(partition)
 
 
 def _opened_as_planned(partition: StorePartition) -> MessageStore | None:
-    """Return the store that was planned with; None where all its messages may be skipped."""
+    """Return the planned store; None where all its messages may be skipped."""
     store = opened(partition.path)
     known_record = partition.known_record
     if known_record is None:
         return store
     offset = known_record.physical_offset
     if identity_at(store, offset) != known_record:
-        store.close()  # what is kept open may not see what the planner has seen
+        store.close()  # a store kept open may not see what the planner has seen
         store = opened(partition.path)
     if identity_at(store, offset) == known_record:
         return store
@@ -233,7 +233,7 @@ def scan_piece(
     return store.scan(
         piece.topics or None,
         piece.queue_id if piece.queue_id >= 0 else None,
-        columns=tuple(columns) or ("queue_id",),  # rows are counted by one that is made soonest
+        columns=tuple(columns) or ("queue_id",),  # for counting rows, the cheapest column
         start=piece.start,
         stop=piece.stop,
         since=piece.since,
@@ -254,20 +254,8 @@ _open: dict[str, tuple[Any, MessageStore]] = {}
 def opened(path: str) -> MessageStore:
     """Return a store open for reading, kept open for the process's next task.
 
-    Parameters
-    ----------
-    path : str
-        Absolute.
-
-    Returns
-    -------
-    MessageStore
-        Not to be closed by the caller. Another one where the directory was replaced meanwhile.
-
-    Raises
-    ------
-    StoreNotFoundError
-        There is no store, or this host does not see it.
+    Not to be closed by the caller. Opened again where the directory was replaced meanwhile.
+    ``StoreNotFoundError`` if there is no store, or this host does not see it.
     """
     identity = _identity(path)
     known = _open.pop(path, None)
@@ -284,16 +272,16 @@ def opened(path: str) -> MessageStore:
 
 
 def _identity(path: str) -> tuple[int, ...]:
-    """Return what differs when another store is at the path, or topics of it were deleted."""
+    """Return values that change when the store is replaced, or topics of it are deleted."""
     found = [*_directories(path), *_numbers(Path(path, paths.DELETED_TOPICS))]
-    # A broker keeps no note of a topic that it deleted: the directory of all topics shows it.
+    # A broker keeps no note of a deleted topic: the directory of all topics shows it.
     with contextlib.suppress(OSError):
         found.append(Path(path, paths.CONSUME_QUEUE).stat().st_mtime_ns)
     return tuple(found)
 
 
 def _directories(path: str) -> tuple[int, ...]:
-    """Return what differs when another store is at the path, while the first is open."""
+    """Return values that change when the store is replaced, while the first is open."""
     return *_numbers(Path(path)), *_numbers(Path(path, paths.COMMIT_LOG))
 
 

@@ -1,7 +1,7 @@
-"""How a batch query is read: which pieces of which stores, shared out to tasks.
+"""Plan of a batch query: pieces of stores, shared out to tasks.
 
-What is read is fixed here, down to the last message: tasks read no further. Together the pieces
-give what :meth:`MessageStore.scan` gives, or, along queues, what consumers would get.
+The end is fixed here, down to the last message: tasks read no further. Together the pieces give the
+rows of :meth:`MessageStore.scan`, or, along queues, of consumers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ __all__ = ["plan"]
 
 
 def plan(query: Query) -> list[StorePartition]:
-    """Return what each task reads.
-
-    Parameters
-    ----------
-    query : Query
+    """Return the partitions of a query.
 
     Returns
     -------
@@ -39,14 +35,14 @@ def plan(query: Query) -> list[StorePartition]:
     Raises
     ------
     OptionError, FilterError, TopicNotFoundError
-        An option names what is not there.
+        An option names something that is not there.
     MessagesRemovedError
-        Retention took what an option names.
+        Retention took a position in an option.
     StoreNotFoundError, OSError
         A store cannot be read.
     """
     with ExitStack() as stack:
-        # Opened again: what is kept open may have looked for new queues a moment ago.
+        # Opened again: a store kept open may have looked for new queues a moment ago.
         stores = [stack.enter_context(rmqstore.open(path, "r")) for path in query.selection.stores]
         _check(query, stores)
         return _planned([StorePlan(store, query) for store in stores], query.selection)

@@ -1,4 +1,4 @@
-"""Where reading along queues begins and ends: by offset, by store time, or by a group's progress.
+"""Start and end positions along queues: by offset, by store time, or by a group's progress.
 
 Source: Spark's Kafka source, ``startingOffsets`` and its kin, for the meaning of the values.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FIRST", "LAST", "Positions", "parse_from", "parse_until"]
 
 FIRST, LAST = -2, -1
-"""What stands in JSON for the first offset, and for the one after the last."""
+"""JSON values for the first offset, and for the one after the last."""
 
 _WORDS = {"first": "first", "earliest": "first", "last": "last", "latest": "last"}
 
@@ -30,14 +30,14 @@ PerQueue = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Positions:
-    """One end of what is read of each queue; plain data.
+    """Start or end positions in queues; plain data.
 
     Attributes
     ----------
     option : str
         Its name, for errors.
     word : {"first", "last", "group"}
-        Of the queues that ``offsets`` and ``times`` do not name.
+        For queues without an entry in ``offsets`` or ``times``.
     offsets : dict of str to dict of int to int
         Offsets by topic and queue; -2 is the first, -1 the one after the last.
     time : int, or None
@@ -45,9 +45,9 @@ class Positions:
     times : dict of str to dict of int to int
         By topic and queue.
     on_no_match : {"error", "last"}
-        What happens where no message is so young.
+        Where no message is so young.
     group : str, or None
-        Whose progress ``word`` means.
+        The group of ``word``.
     exact : bool
         Whether an offset that is not there is an error; else the nearest is taken.
     is_end : bool
@@ -66,7 +66,7 @@ class Positions:
 
     @property
     def topics(self) -> dict[str, set[int]]:
-        """The topics that are named, each with those of its queues that are."""
+        """Named topics, each with its named queues."""
         found: dict[str, set[int]] = {}
         for per_queue in (self.offsets, self.times):
             for topic, queues in per_queue.items():
@@ -74,11 +74,11 @@ class Positions:
         return found
 
     def time_of(self, topic: str, queue_id: int) -> int | None:
-        """Return the time that is meant in a queue, None where it is an offset."""
+        """Return the time for a queue, None where it is an offset."""
         return self.times.get(topic, {}).get(queue_id, self.time)
 
     def progress(self, store: MessageStore) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Return the progress of all groups of a store; nothing where no group is meant."""
+        """Return the progress of all groups of a store; empty where no group is used."""
         return OffsetTable.load(store.path).offsets if self.word == "group" else {}
 
     def resolve(
@@ -90,22 +90,14 @@ class Positions:
         bounds: tuple[int, int] | None = None,
         progress: Mapping[tuple[str, str], Mapping[int, int]] | None = None,
     ) -> int:
-        """Return the queue offset that is meant.
+        """Return the queue offset of a position, within the bounds.
 
         Parameters
         ----------
-        store : MessageStore
-        topic : str
-        queue_id : int
         bounds : (int, int), optional
             The queue's first offset and the one after its last, where the caller knows them.
         progress : mapping, optional
-            What :meth:`progress` returned, where many queues are asked for.
-
-        Returns
-        -------
-        int
-            Within the bounds.
+            Result of :meth:`progress`, shared by many queues.
 
         Raises
         ------
@@ -149,23 +141,11 @@ class Positions:
 
 
 def parse_from(options: Options) -> Positions | None:
-    """Return where reading begins; None where no option says so.
+    """Return the start positions; None without such an option.
 
-    Parameters
-    ----------
-    options : Options
-        ``consumeFrom``, ``consumeFromTimestamp``, ``onNoTimestampMatch``, ``group`` and
-        ``failOnDataLoss``.
-
-    Returns
-    -------
-    Positions, or None
-        Queues that JSON does not name, and those in which a group has none, begin at their first.
-
-    Raises
-    ------
-    OptionError
-        A value is none that the option may have, or options contradict each other.
+    From ``consumeFrom``, ``consumeFromTimestamp``, ``onNoTimestampMatch``, ``group`` and
+    ``failOnDataLoss``. Queues without an entry, and those in which a group has none, begin at their
+    first. ``OptionError`` if a value is invalid, or options contradict each other.
     """
     options.together("consumeFrom", "consumeFromTimestamp")
     on_no_match = options.choice("onNoTimestampMatch", "error", ("error", "last", "latest"))
@@ -194,21 +174,10 @@ def parse_from(options: Options) -> Positions | None:
 
 
 def parse_until(options: Options) -> Positions | None:
-    """Return where reading ends; None where no option says so.
+    """Return the end positions; None without such an option.
 
-    Parameters
-    ----------
-    options : Options
-        ``consumeUntil`` and ``consumeUntilTimestamp``, both exclusive.
-
-    Returns
-    -------
-    Positions, or None
-
-    Raises
-    ------
-    OptionError
-        A value is none that the option may have, or options contradict each other.
+    From ``consumeUntil`` and ``consumeUntilTimestamp``, both exclusive. ``OptionError`` if a value
+    is invalid, or options contradict each other.
     """
     options.together("consumeUntil", "consumeUntilTimestamp")
     exact = options.flag("failOnDataLoss", True)
@@ -262,7 +231,7 @@ def _times(options: Options, name: str) -> tuple[int | None, PerQueue]:
 
 
 def _per_queue(options: Options, name: str, allowed: str) -> dict[str, dict[int, Any]]:
-    """Return JSON by topic and queue, its values as they are."""
+    """Return JSON by topic and queue, with raw values."""
     found = options.json(name)
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise options.error(name, allowed)

@@ -1,4 +1,4 @@
-"""What a batch query asks for; plain data."""
+"""Batch query as plain data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Way = Literal["auto", "commitlog", "consumequeue", "index"]
 
 @dataclass(frozen=True)
 class Query:
-    """What is to be read; plain data.
+    """A batch query; plain data.
 
     Attributes
     ----------
     selection : Selection
     begin, until : Positions, or None
-        Where queues are read from, and up to.
+        Start and end in queues.
     way : {"auto", "commitlog", "consumequeue", "index"}
-        Along what.
+        Access path.
     filters : Filters
-        What the rows must pass as well.
+        Further conditions for rows.
     """
 
     selection: Selection
@@ -37,6 +37,6 @@ class Query:
 
     @property
     def along_queues(self) -> bool:
-        """Whether what consumers would get is asked for."""
+        """Whether it reads along queues, as consumers do."""
         named = self.selection.queues is not None or self.way == "consumequeue"
         return named or self.begin is not None or self.until is not None

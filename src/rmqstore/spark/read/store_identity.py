@@ -1,8 +1,8 @@
-"""One record by which a task checks that the store it opened is the one that was planned.
+"""Identity of a store: one record by which a task recognises the planned store.
 
-Inode numbers do not identify a store: a new directory gets those of one that was removed, and
-some file systems number files on each node in their own way. A record that was put later differs
-in offset or time.
+Inode numbers do not identify a store: a new directory gets those of a removed one, and some file
+systems number files on each node in their own way. A record that was put later differs in offset or
+time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordIdentity", "StoreReplacedError", "cut_before", "identity_at", "last_identity"]
 
-_LOOK_BYTES = 64 << 10  # in which the last record is looked for first
+_LOOK_BYTES = 64 << 10  # searched first for the last record
 _LOOK_GROWTH = 16
 
 
 class StoreReplacedError(StoreError):
-    """Another store is where the one was that a query was planned with."""
+    """The store of a query's plan was replaced by another."""
 
 
 class RecordIdentity(NamedTuple):
-    """A record: where it is, and what differs in another store."""
+    """A record: its position, and values that differ in another store."""
 
     physical_offset: int
     topic: str
@@ -37,7 +37,7 @@ class RecordIdentity(NamedTuple):
 
 
 def identity_at(store: MessageStore, physical_offset: int) -> RecordIdentity | None:
-    """Return the record that begins at an offset of the log; None where no good one does."""
+    """Return the record that begins at an offset of the log; None without a valid one."""
     try:
         found = store.at(physical_offset)
     except (MessageNotFoundError, StoreCorruptError):
@@ -66,19 +66,7 @@ def cut_before(path: str, physical_offset: int) -> str:
 
 
 def last_identity(store: MessageStore, first: int, end: int) -> RecordIdentity | None:
-    """Return the last record of a range of the log: retention takes it last.
-
-    Parameters
-    ----------
-    store : MessageStore
-    first, end : int
-        Physical offsets.
-
-    Returns
-    -------
-    RecordIdentity, or None
-        None: there is no good record.
-    """
+    """Return the last record of a range of the log, or None: retention takes it last."""
     size = _LOOK_BYTES
     file_size = store.config.mapped_file_size_commit_log
     newest = (end - 1) // file_size * file_size  # where a record begins, if any

@@ -1,4 +1,4 @@
-"""What is read of one store for a batch query: along the log, along queues, or by the index."""
+"""Pieces of one store for a batch query: along the log, along queues, or by the index."""
 
 from __future__ import annotations
 
@@ -30,24 +30,19 @@ if TYPE_CHECKING:
 
 __all__ = ["StorePlan"]
 
-_RECORD_COST = 4096  # reading one by its offset costs as much as so many bytes in a row
-_LOOKUPS = 4096  # of keys by the index, at most
-_HITS = 16384  # of keys, beyond which the log is read
+_RECORD_COST = 4096  # reading a record by its offset costs as much as so many bytes in sequence
+_LOOKUPS = 4096  # keys by the index, at most
+_HITS = 16384  # of keys; above, the log is read
 
 
 class StorePlan:
-    """What is read of one store, in pieces that are as large as can be.
-
-    Parameters
-    ----------
-    store : MessageStore
-    query : Query
+    """Pieces of one store, as large as can be.
 
     Attributes
     ----------
     store : MessageStore
     filters : Filters
-        Of the query, and what a scan along the log does not look at by itself.
+        Of the query, with conditions that a scan along the log does not check itself.
     pieces : list of Piece
     """
 
@@ -80,7 +75,7 @@ class StorePlan:
         return last_identity(self.store, self._first, self._end)
 
     def _scan(self) -> Scan:
-        """Return the scan that gives the same rows, but for what filters and queues leave out."""
+        """Return the scan of the same rows, without filters and queues."""
         selection = self._selection
         topics = selection.topics
         if selection.topic_pattern is not None:
@@ -96,7 +91,7 @@ class StorePlan:
         )
 
     def _queued(self) -> int:
-        """Up to where each record has a unit in a queue."""
+        """End of the log range whose records have units in queues."""
         if self._known_queued is None:
             self._known_queued = min(self._scan().extent().queued, self._end)
         return self._known_queued
@@ -104,7 +99,7 @@ class StorePlan:
     # Along queues
 
     def _of_queues(self, scan: Scan) -> Iterator[Piece]:
-        """Go through what consumers would get."""
+        """Yield the pieces along queues."""
         query = self._query
         topics = pushdown.texts_of(self._bounds, "topic")
         low, high = pushdown.range_of(self._bounds, "queue_id")
@@ -126,7 +121,7 @@ class StorePlan:
                     yield from self._queue_piece(timed, topic, queue_id, (start, stop), log_range)
 
     def _within_times(self, scan: Scan, topic: str, queue_id: int) -> Scan:
-        """Return a scan of the store times asked for in a queue: a clock may have been set."""
+        """Return a scan of the store times for a queue: a clock may have been set."""
         begin, until = self._query.begin, self._query.until
         since = None if begin is None else begin.time_of(topic, queue_id)
         before = None if until is None else until.time_of(topic, queue_id)
@@ -153,7 +148,7 @@ class StorePlan:
         offsets: tuple[int, int],
         log_range: tuple[int, int],
     ) -> Iterator[Piece]:
-        """Give the part of a queue's range whose records lie in a range of the log."""
+        """Yield the part of a queue's range whose records lie in a range of the log."""
         low, high = pushdown.range_of(self._bounds, "queue_offset")
         start, stop = max(offsets[0], low), min(offsets[1], high + 1)
         queue = Queue(self.store, topic, queue_id)
@@ -164,7 +159,7 @@ class StorePlan:
         if start < stop:
             yield self._piece(scan, "queue", start, stop, topics=(topic,), queue_id=queue_id)
 
-    # Along the log, or where that is less
+    # Along the log, or by queues or index if that reads less
 
     def _of_scan(self, scan: Scan) -> Iterator[Piece]:
         topics, keys, queue_id = scan.topics, scan.keys, scan.queue_id
@@ -194,7 +189,7 @@ class StorePlan:
         yield self._piece(scan, "log", start, stop, topics=topics, queue_id=one)
 
     def _log_range(self, scan: Scan) -> tuple[int, int]:
-        """Return the range of the log that a scan's offsets and times leave."""
+        """Return the range of the log within a scan's offsets and times."""
         start, stop = self._first, self._end
         if not scan.is_along_queue:
             start = max(start, scan.start or 0)
@@ -236,7 +231,7 @@ class StorePlan:
         return self.store.deleted_topics.get(topic, -1) > self._first
 
     def _by_index(self, scan: Scan, start: int, stop: int) -> list[Piece] | None:
-        """Return what the index has of the keys, and the log behind; None: the log is less."""
+        """Return pieces of the keys' index hits, and of the log behind; None: the log is less."""
         forced = self._query.way == "index"
         upto = stop
         topics = scan.topics
@@ -289,7 +284,7 @@ class StorePlan:
     def _piece(
         self, scan: Scan, kind: Literal["queue", "log", "keys"], start: int, stop: int, **more: Any
     ) -> Piece:
-        """Make a piece with what a scan looks at itself."""
+        """Make a piece with the conditions that a scan checks itself."""
         size = stop - start
         if kind == "queue":
             queue = Queue(self.store, more["topics"][0], more["queue_id"])
@@ -305,10 +300,10 @@ class StorePlan:
             **{"keys": scan.keys, "size": size, **more},
         )
 
-    # Sharing out
+    # Division into tasks
 
     def split(self, limit: int, most: int | None) -> Iterator[Piece]:
-        """Go through pieces of no more bytes and messages, with their sizes.
+        """Yield pieces within limits of bytes and messages, with their sizes.
 
         Parameters
         ----------
@@ -348,6 +343,6 @@ class StorePlan:
 
 
 def _is_small(piece: Piece, limit: int, most: int | None) -> bool:
-    """Whether a piece of a queue needs no cutting; its size is no estimate."""
+    """Whether a piece of a queue needs no division; its size is exact."""
     count = piece.stop - piece.start
     return count <= COUNTED and piece.size <= limit and (most is None or count <= most)
