@@ -1,4 +1,4 @@
-"""Streaming queries: offsets, what each batch takes, the progress of groups, the lag.
+"""Streaming queries: offsets, admission, the progress of groups, the lag.
 
-Uses ``rmqstore.spark.common``, and of ``rmqstore.spark.read`` what its tasks read.
+Uses ``rmqstore.spark.common``, and the tasks of ``rmqstore.spark.read``.
 """

@@ -1,4 +1,4 @@
-"""How much of what is there a batch takes.
+"""Admission: the part of the backlog that a batch takes.
 
 Source: Spark's Kafka source, ``maxOffsetsPerTrigger``, for the meaning; bytes are ours.
 """
@@ -18,7 +18,7 @@ __all__ = ["Backlog", "Sizes", "admitted", "bytes_of"]
 Backlog = Sequence[tuple[QueueName, int, int]]
 Sizes = Callable[[QueueName, int, int], "NDArray[Any]"]
 
-_UNITS_FIRST, _UNITS_MOST = 256, 1 << 18  # looked at in a row
+_UNITS_FIRST, _UNITS_MOST = 256, 1 << 18  # read at a time
 _SAMPLES, _SAMPLE_UNITS = 16, 256
 
 
@@ -30,23 +30,18 @@ def admitted(
     max_bytes: int | None = None,
     turn: int = 0,
 ) -> QueueOffsets:
-    """Return where a batch ends.
+    """Return the ends of a batch by queue, without the queues that it takes nothing of.
 
     Parameters
     ----------
     backlog : sequence of (QueueName, int, int)
-        Queues with messages: the offset that comes next, and the one after the last.
+        Queues with messages: the next offset, and the one after the last.
     sizes : callable
         Returns the bytes of the records of a range of a queue.
     max_messages, max_bytes : int, optional
         Of the batch; each queue has a part in proportion to its backlog.
     turn : int, optional
-        Whose turn it is to have a message at least; one that counts up from batch to batch.
-
-    Returns
-    -------
-    dict of QueueName to int
-        Of the queues of which something is taken.
+        Queue whose turn it is to have a message at least; counts up from batch to batch.
 
     Notes
     -----
@@ -70,7 +65,7 @@ def admitted(
 def _within_bytes(
     backlog: Backlog, counts: Sequence[int], sizes: Sizes, max_bytes: int, turn: int
 ) -> list[int]:
-    """Return how many messages of each queue fit; of one queue one in any case."""
+    """Return how many messages of each queue fit; at least one of one queue."""
     taken = [0] * len(counts)
     order = [(turn + i) % len(counts) for i in range(len(counts))]
     order = [i for i in order if counts[i]]
@@ -81,7 +76,7 @@ def _within_bytes(
     if left <= 0:
         return taken
     total = sum(counts)
-    # First a part in proportion for each, then what these leave, to who comes next.
+    # First a part in proportion for each, then the rest, to the next ones in turn.
     for parts in ([left * count // total for count in counts], None):
         for i in order:
             if taken[i] < counts[i]:
@@ -94,7 +89,7 @@ def _within_bytes(
 
 
 def _fitting(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) -> tuple[int, int]:
-    """Return how many messages in a row have no more bytes than ``most``, and their bytes."""
+    """Return how many messages in sequence fit into ``most`` bytes, and their bytes."""
     import numpy as np
 
     at, used, length = start, 0, _UNITS_FIRST
@@ -111,20 +106,7 @@ def _fitting(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) ->
 
 
 def bytes_of(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) -> int:
-    """Return the bytes of the records of a range, estimated from samples where it is long.
-
-    Parameters
-    ----------
-    sizes : callable
-    name : QueueName
-    start, stop : int
-    most : int
-        Messages of which each is counted; of more than these a few are.
-
-    Returns
-    -------
-    int
-    """
+    """Return the bytes of the records of a range, estimated beyond ``most`` messages."""
     count = stop - start
     if count <= max(most, _SAMPLES * _SAMPLE_UNITS):
         return sum(

@@ -24,33 +24,15 @@ _WAIT_SECONDS = 5.0
 def keep_progress(
     path: str, group: str, progress: Mapping[tuple[str, int], tuple[int, int]]
 ) -> bool:
-    """Note in a store how far a group has come.
+    """Note the progress of a group in a store, and return whether it is in the file.
 
-    Parameters
-    ----------
-    path : str
-        The store.
-    group : str
-    progress : mapping of (str, int) to (int, int)
-        By topic and queue: the offset that comes next, and the end of the queue.
+    ``progress`` has the next offset and the end of each queue. It is not in the file where another
+    process has the store open for writing: the file is its owner's then, who would write its own
+    again. ``StoreCorruptError`` if the file and its ``.bak`` are torn.
 
-    Returns
-    -------
-    bool
-        Whether it is in the file. It is not where another process has the store open for
-        writing: the file is its owner's then, who would write its own again.
-
-    Raises
-    ------
-    StoreCorruptError
-        The file is torn, and so is its ``.bak``.
-    OSError
-        It cannot be written.
-
-    Notes
-    -----
     An offset that is there and greater stays, unless the queue has no such offset any more: a
     second stream of the group, or one that begins again, does not take the group back.
+
     Source: ``broker/offset/ConsumerOffsetManager.java``.
     """
     if is_owned(path):

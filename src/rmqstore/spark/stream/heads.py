@@ -1,8 +1,8 @@
-"""Where the queues of a stream begin and end now, at little cost.
+"""Present first offsets and ends of a stream's queues, at little cost.
 
 A stream asks for this a hundred times a second while it is idle. The stores are kept open for
 reading; new topics and queues, and stores or topics that were made again, show in the times of
-directories; of very many queues a few are looked at each time, in turn, until one of them has
+directories; of very many queues a few are checked each time, in turn, until one of them has
 something new; and none is once nothing more is put: then the position where the next record of the
 log will begin shows it, by not being empty any more.
 """
@@ -34,13 +34,13 @@ __all__ = ["Bounds", "Heads"]
 
 Bounds = dict[QueueName, tuple[int, int]]
 
-_LIGHT = "%LMQ%"  # queues of records that other queues have as well
-_LOOK_SECONDS = 0.002  # at a time, or a tenth of the time since the last one
+_LIGHT = "%LMQ%"  # queues of records that are in other queues as well
+_LOOK_SECONDS = 0.002  # at a time, or a tenth of the time since the last look
 _LOOK_PART = 0.1
-_SETTLE_SECONDS = 1.0  # within which what is in the log is in its queue
-_QUIET_SECONDS = 30.0  # after which the queues are looked at nevertheless
+_SETTLE_SECONDS = 1.0  # within which records of the log are in their queues
+_QUIET_SECONDS = 30.0  # after which the queues are checked nevertheless
 _YOUNG_NS = 50_000_000  # a directory's time is no older than its change by more than this
-_TRIES = 3  # to find where the log begins while retention removes that
+_TRIES = 3  # to find the start of the log while retention moves it
 _ONE_STORE = "."
 
 
@@ -60,7 +60,7 @@ class Heads:
     recreated : set of QueueName
         Queues of a store or topic that was replaced by another since the first look.
     version : int
-        Another number whenever ``bounds`` has changed.
+        Changes whenever ``bounds`` does.
 
     Notes
     -----
@@ -80,7 +80,7 @@ class Heads:
         self._names: list[tuple[QueueName, _WatchedStore]] = []
         self._next = 0
         self._looked = self._discovered = self._last_seen = self._quiet = float("-inf")
-        self._unchanged = 0  # queues looked at since one had something new
+        self._unchanged = 0  # queues checked since the last news
         self._settled = False  # the log has not grown for a while
 
     def close(self) -> None:
@@ -90,42 +90,41 @@ class Heads:
         self._discovered = float("-inf")
 
     def names(self) -> tuple[str, ...]:
-        """Return the names that the stores have in offsets."""
+        """Return the names of the stores in offsets."""
         return tuple(watched.name for watched in self._watched)
 
     def stores(self) -> Iterator[tuple[str, MessageStore]]:
-        """Go through the stores with the names that they have in offsets."""
+        """Yield the stores with their names in offsets."""
         for watched in self._watched:
             yield watched.name, watched.opened()
 
     def store(self, name: str) -> MessageStore | None:
-        """Return a store by the name that it has in offsets."""
+        """Return a store by its name in offsets."""
         return next((each.opened() for each in self._watched if each.name == name), None)
 
     def deletions(self) -> Deletions:
-        """Return, by store and topic, where the log ended when a topic was deleted last."""
+        """Return the end of the log at the last deletion of each topic, by store and topic."""
         found = {each.name: each.deletions for each in self._watched}
         return {store: topics for store, topics in found.items() if topics}
 
     def log_starts(self, known: LogStarts) -> tuple[LogStarts, set[str]]:
-        """Tell what the logs begin with, and which stores are others than those known.
+        """Return the first records of the logs, and which stores were replaced.
 
         Parameters
         ----------
         known : dict of str to LogStart
-            As the offset has it that is gone on from.
+            From the offset that the stream continues from.
 
         Returns
         -------
         (dict of str to LogStart, set of str)
-            What is known stays, as long as the log has it: another one is taken where retention
+            A known record stays, as long as the log has it: another one is taken where retention
             removed it. Stores that are not watched are left as they are.
 
         Notes
         -----
-        Of a store whose queues have nothing, nothing is known: its first record may be only partly
-        written. A store whose log begins behind what is known may be the same one, and is taken
-        for it.
+        A store with empty queues has no entry: its first record may be only partly written. A store
+        whose log begins behind the known record may be the same one, and is taken for it.
         """
         begun = {name.store for name, (_, high) in self.bounds.items() if high}
         found, replaced = dict(known), set()
@@ -143,24 +142,16 @@ class Heads:
         return found, replaced
 
     def selects(self, name: QueueName) -> bool:
-        """Tell whether the options select a queue, be it there or not."""
+        """Whether the options select a queue, existing or not."""
         return any(each.name == name.store for each in self._watched) and _selects(
             self._selection, name.topic, name.queue_id
         )
 
     def look(self, *, everything: bool = False) -> None:
-        """Find the bounds again.
+        """Update the bounds.
 
-        Parameters
-        ----------
-        everything : bool, optional
-            Look at each queue now; else at so many as there is time for, unless one of these has
-            something new.
-
-        Raises
-        ------
-        StoreNotFoundError
-            A store is not there any more.
+        ``everything`` checks each queue now; else as many as there is time for, unless one of these
+        has something new. ``StoreNotFoundError`` if a store is not there any more.
         """
         now = time.monotonic()
         if everything or now - self._discovered >= self._discovery:
@@ -192,10 +183,10 @@ class Heads:
             self._all_unchanged()
 
     def _all_unchanged(self) -> None:
-        """Note that no queue had anything new since the first of them was looked at.
+        """Note that no queue had anything new since the first of them was checked.
 
         The log was seen twice to end at the same offset, some time apart, and then the queues are
-        looked at once more: by then they have all that it has.
+        checked once more: by then they have all of its records.
         """
         now = time.monotonic()
         self._unchanged = 0
@@ -207,7 +198,7 @@ class Heads:
             self._settled = all(ends)
 
     def _discover(self) -> bool:
-        """Look for new queues, and for what was made again; whether there was any."""
+        """Find new queues, and recreated stores and topics; return whether there was any."""
         changed = [watched for watched in self._watched if watched.look()]
         if not changed:
             return False
@@ -225,7 +216,7 @@ class Heads:
 
 
 class _WatchedStore:
-    """A store kept open, and what its directories were when it was opened."""
+    """A store kept open, and the state of its directories when it was opened."""
 
     def __init__(self, name: str, path: str, selection: Selection) -> None:
         self.name = name
@@ -254,12 +245,12 @@ class _WatchedStore:
         return self._store
 
     def ends_as_before(self) -> bool:
-        """Tell the end of the log, and whether it is where it was the last time."""
+        """Update the end of the log; return whether it is unchanged."""
         before, self._end = self._end, self.opened().scan().extent(queued=False).stop
         return self._end == before and self.is_at_end()
 
     def is_at_end(self) -> bool:
-        """Tell whether nothing has been written where the log ended."""
+        """Whether nothing has been written at the end of the log."""
         size = self.opened().config.mapped_file_size_commit_log
         start = self._end - self._end % size
         try:
@@ -270,7 +261,7 @@ class _WatchedStore:
             return not any(os.pread(file.fileno(), HEAD_BYTES, self._end - start))
 
     def log_start(self, known: LogStart | None) -> LogStart | None:
-        """Return what the log begins with: what is known, if the log has that yet."""
+        """Return the log's first record: the known one, if the log still has it."""
         for _ in range(_TRIES):
             try:
                 if known is not None and record_at(self._path, known.offset) == known.record:
@@ -296,13 +287,13 @@ class _WatchedStore:
         return known  # found the next time
 
     def look(self) -> bool:
-        """Open the store again if its directories have changed; whether they have."""
+        """Open the store again if its directories have changed; return whether they have."""
         self.recreated = set()
         if self._signature is not None and self._signature == _signatures(self._directories):
             return False
         began = time.time_ns()
         before = self.queues
-        # A store that is open for reading does not see that a topic's files are others now.
+        # A store open for reading does not see that a topic's files were replaced.
         self.close()
         outside = _signatures(self._outside)
         found = selected_queues(self.opened(), self._selection)
@@ -344,7 +335,7 @@ class _WatchedStore:
 
 
 def _signatures(directories: dict[str, Path]) -> dict[str, tuple[int, int]]:
-    """Return inodes and times of directories; zeros where there is none."""
+    """Return inodes and times of directories; zeros for a missing one."""
     found: dict[str, tuple[int, int]] = {}
     for key, path in directories.items():
         try:
@@ -352,7 +343,7 @@ def _signatures(directories: dict[str, Path]) -> dict[str, tuple[int, int]]:
         except OSError:
             found[key] = 0, 0
             continue
-        # In the store itself and in its log others come and go as well.
+        # In the store itself and in its log other entries come and go as well.
         changed = status.st_mtime_ns if key.startswith(paths.CONSUME_QUEUE) else 0
         found[key] = status.st_ino, changed
     return found

@@ -1,4 +1,4 @@
-"""How far a stream is behind its stores, from what Spark reports of its progress.
+"""Lag of a stream behind its stores, from Spark's progress reports.
 
 Source: Spark's Kafka source, ``minOffsetsBehindLatest`` and its kin, for the meaning.
 """
@@ -31,7 +31,7 @@ _log = Log("rmqstore")
 
 @dataclass(frozen=True)
 class QueueLag:
-    """How far a stream is behind one queue.
+    """Lag of a stream behind one queue.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class QueueLag:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a stream is behind, as of when the batch was planned that the report is of.
+    """Lag of a stream, as of the planning of the reported batch.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Lag:
 
 
 def lag(query: Any) -> Lag | None:
-    """Return how far a stream is behind its stores.
+    """Return the lag of a stream behind its stores.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def _offset(text: Any) -> dict[str, Any] | None:
 
 
 def _time(text: Any) -> datetime | None:
-    """Return when a report was made, which Spark writes as ISO-8601 in UTC."""
+    """Return the time of a report, which Spark writes as ISO-8601 in UTC."""
     try:
         found = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -201,12 +201,12 @@ def _time(text: Any) -> datetime | None:
 
 
 def _get(of: Any, name: str) -> Any:
-    """Return a field of a report, be it an object or a mapping."""
+    """Return a field of a report, an object or a mapping."""
     return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
 
 
 class LagListener(StreamingQueryListener):
-    """A listener that reports, with each batch of a stream, how far the stream is behind.
+    """A listener that reports the lag of a stream with each batch.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class LagListener(StreamingQueryListener):
         """Do nothing: a query that has begun has no batch yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Tell how far the query is behind."""
+        """Report the lag of the query."""
         found = lag(event.progress)
         if found is not None:
             self._tell(str(event.progress.name or event.progress.id), found)

@@ -1,9 +1,9 @@
-"""Where a stream has come to, and how much a batch may take: plain values, no open store.
+"""Offsets of a stream, and shares of a batch: plain values, no open store.
 
 An offset holds, by store, topic and queue, the queue offset after the last message of the batch
 that ends there, and where that batch begins: Spark keeps no start of a query's first batch, so
-that a replay of it has to be planned from its end alone. What the log of each store begins with
-shows whether another store is at the path when a query is started again.
+that a replay of it has to be planned from its end alone. The first record of each store's log shows
+whether another store is at the path when a query is started again.
 
 Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; shares as Spark's Kafka source has
 them for ``maxOffsetsPerTrigger``.
@@ -49,15 +49,15 @@ _INT32_MOST = (1 << 31) - 1
 
 
 class OffsetError(StoreError, ValueError):
-    """An offset in the checkpoint is none of this source's."""
+    """An offset in the checkpoint is not one of this source."""
 
 
 class DataLossError(StoreError):
-    """Messages that the stream was to read next are not there, and may have been lost."""
+    """The next messages of the stream are not there, and may have been lost."""
 
 
 class QueueName(NamedTuple):
-    """A queue of a stream; the store is ``"."`` where there is but one."""
+    """A queue of a stream; the store is ``"."`` in a stream of a single one."""
 
     store: str
     topic: str
@@ -65,7 +65,7 @@ class QueueName(NamedTuple):
 
 
 class LogStart(NamedTuple):
-    """A record that a store's log began with: where it is, and a digest of its first bytes."""
+    """First record of a store's log: its offset, and a digest of its first bytes."""
 
     offset: int
     record: str
@@ -83,13 +83,13 @@ class StreamOffset:
     Attributes
     ----------
     positions : dict of QueueName to int
-        The queue offset that comes next.
+        The next queue offset.
     begins : dict of QueueName to int
-        Where the batch begins, of those queues that it has messages of.
+        The batch's first offset, for queues that it has messages of.
     deletions : dict of str to dict of str to int
         By store and topic, where the log ended when the topic was deleted last.
     logs : dict of str to LogStart
-        By store, what its log began with; not for one that had no messages yet.
+        First record of the log by store, without stores that had no messages yet.
     """
 
     positions: QueueOffsets
@@ -98,7 +98,7 @@ class StreamOffset:
     logs: LogStarts = field(default_factory=dict)
 
     def ranges(self) -> Iterator[tuple[QueueName, int, int]]:
-        """Go through what the batch has: queue, first offset, and the one after the last.
+        """Yield the ranges of the batch: queue, first offset, and the one after the last.
 
         Yields
         ------
@@ -110,7 +110,7 @@ class StreamOffset:
                 yield name, start, stop
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark keeps in the checkpoint."""
+        """Return the offset's form in the checkpoint."""
         found: dict[str, Any] = {
             "v": _VERSION,
             "q": nested(self.positions),
@@ -124,7 +124,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StreamOffset:
-        """Return an offset that :meth:`to_json` made.
+        """Return an offset that :meth:`to_json` made; ``OffsetError`` if it is none, or newer.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class StreamOffset:
 
 
 def log_starts(data: Any) -> LogStarts:
-    """Return what the logs of an offset's stores began with; OffsetError where it is none."""
+    """Return the first records of an offset's logs; ``OffsetError`` if they are invalid."""
     try:
         found = {store: LogStart(*start) for store, start in data.items()}
     except (AttributeError, TypeError):
@@ -175,21 +175,10 @@ def log_starts(data: Any) -> LogStarts:
 
 
 def record_at(path: str, offset: int) -> str:
-    """Return a digest of the record that a log file begins with; empty if it has none.
+    """Return a digest of the record at the start of the log file of an offset; empty without one.
 
     Reading the file's start costs nothing, and a store that is copied or moved keeps it.
-
-    Parameters
-    ----------
-    path : str
-        The store.
-    offset : int
-        With which the file begins.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
+    ``FileNotFoundError`` if there is no such file.
     """
     with open_regular(Path(path, paths.COMMIT_LOG, paths.offset_file_name(offset))) as file:
         head = file.read(_RECORD_BYTES)
@@ -199,7 +188,7 @@ def record_at(path: str, offset: int) -> str:
 
 
 def nested(values: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return values as JSON has them: store, topic, queue."""
+    """Return values nested as in JSON: store, topic, queue."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for (store, topic, queue_id), value in sorted(values.items()):
         found.setdefault(store, {}).setdefault(topic, {})[str(queue_id)] = value
@@ -207,7 +196,7 @@ def nested(values: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int
 
 
 def flat(data: Any) -> QueueOffsets:
-    """Return what :func:`nested` was given; OffsetError where it was none."""
+    """Return the values that :func:`nested` was given; ``OffsetError`` if invalid."""
     try:
         found = {
             QueueName(store, topic, int(queue_id)): value
@@ -226,26 +215,11 @@ def flat(data: Any) -> QueueOffsets:
 
 
 def share(wanted: Sequence[int], limit: int, turn: int = 0) -> list[int]:
-    """Divide a limit among those who want parts of it, in proportion.
+    """Divide a limit in proportion to the wanted parts.
 
-    Parameters
-    ----------
-    wanted : sequence of int
-        0 or more each.
-    limit : int
-        What there is.
-    turn : int, optional
-        Whose turn it is to be the first of those whose part would be less than one.
-
-    Returns
-    -------
-    list of int
-        None is more than was wanted; their sum is the limit, or what was wanted if that is less.
-
-    Notes
-    -----
-    What is left by rounding goes to those first who would have none, from ``turn`` on, so that
-    within as many calls as there are queues each has had one.
+    No part is more than wanted; their sum is the limit, or the sum of the wanted if that is less.
+    The rest from rounding goes first to parts that would be empty, from ``turn`` on, so that within
+    as many calls as there are queues each has had one.
     """
     total = sum(wanted)
     if total <= limit:

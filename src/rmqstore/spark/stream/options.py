@@ -1,4 +1,4 @@
-"""The options of ``spark.readStream``, beside those that batches take as well."""
+"""Options of ``spark.readStream`` alone."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ _DISCOVERY_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream reads and how much at a time; plain data.
+    """Options of a stream; plain data.
 
     Attributes
     ----------
     selection : Selection
-        Which messages of which stores.
     start : Positions
         Where a new query begins.
     group : str, or None
-        Whose progress in ``consumerOffset.json`` is kept.
+        Group whose progress in ``consumerOffset.json`` is kept.
     max_messages, max_bytes, min_messages : int, or None
         Of one trigger.
     max_delay : float
@@ -47,23 +46,10 @@ class StreamOptions:
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """Return what the options say; the stores are looked for, but not opened.
+    """Parse the options; the stores are looked for, but not opened.
 
-    Parameters
-    ----------
-    given : mapping of str to str
-        As Spark hands them over.
-
-    Returns
-    -------
-    StreamOptions
-
-    Raises
-    ------
-    OptionError
-        An option is unknown, out of range, or contradicts another.
-    StoreNotFoundError
-        A path is no store.
+    ``OptionError`` if one is unknown, out of range, or contradicts another; ``StoreNotFoundError``
+    if a path is no store.
     """
     options = Options(given, STREAM_OPTIONS, STREAM_ALIASES, what="the streaming source")
     selection = parse_selection(options)

@@ -1,4 +1,4 @@
-"""What the tasks of one batch of a stream read."""
+"""Partitions of one batch of a stream."""
 
 from __future__ import annotations
 
@@ -25,23 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["opened_when_visible", "plan_batch"]
 
-_APPEAR_SECONDS = 2.0  # until one process sees what another has seen
-_TASK_BYTES = 4 << 20  # a task of less costs more to start than to run
+_APPEAR_SECONDS = 2.0  # until one process sees another's messages
+_TASK_BYTES = 4 << 20  # a smaller task costs more to start than to run
 _TASKS = 8  # of a batch that is larger than so many of these
 
 
 def plan_batch(batch: StreamOffset, selection: Selection) -> list[InputPartition]:
-    """Return the partitions of a batch.
-
-    Parameters
-    ----------
-    batch : StreamOffset
-        The end of the batch, which has its beginning as well.
-    selection : Selection
-
-    Returns
-    -------
-    list of InputPartition
+    """Return the partitions of a batch, from its end, which has its beginning as well.
 
     Raises
     ------
@@ -125,7 +115,7 @@ def _pieces(
 def _known_records(
     ranges: list[tuple[str, QueueName, int, int]],
 ) -> dict[str, RecordIdentity | None]:
-    """Return of each store the last record of the log that one of its ranges ends with."""
+    """Return, by store, the last record in the log among the ends of its ranges."""
     offsets: dict[str, int] = {}
     for path, name, start, stop in ranges:
         offset = 0
@@ -161,25 +151,10 @@ def _path_of(store: str, selection: Selection) -> str:
 
 
 def opened_when_visible(path: str, topic: str, queue_id: int, stop: int) -> MessageStore:
-    """Return a store, opened again where the one at hand does not see a queue's newest messages.
+    """Return a store where a queue's messages up to ``stop`` are visible, opened again if needed.
 
-    Parameters
-    ----------
-    path : str
-    topic : str
-    queue_id : int
-    stop : int
-        The offset after a message that the driver has seen.
-
-    Returns
-    -------
-    MessageStore
-        Not to be closed. Where the message does not appear, as it is after some seconds.
-
-    Notes
-    -----
-    A store that is open for reading looks for new queues ten times a second, and does not see
-    what became of a topic that was deleted.
+    Not to be closed. Where the messages do not appear, as it is after some seconds. A store that is
+    open for reading looks for new queues ten times a second, and does not see a recreated topic.
     """
     until = time.monotonic() + _APPEAR_SECONDS
     while True:

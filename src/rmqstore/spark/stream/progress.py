@@ -1,4 +1,4 @@
-"""The driver's side of a stream: where it begins, how far a batch goes, how far behind it is.
+"""Driver side of a stream: its start, the ends of batches, the lag.
 
 Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; the options mean what those of
 Spark's Kafka source do.
@@ -42,7 +42,7 @@ _TRIES = 3  # to plan a batch while retention removes messages
 
 
 class StreamProgress:
-    """What a stream knows between two batches.
+    """State of a stream between two batches.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class StreamProgress:
         self._looked = False
         self._turn = 0
         self._last_batch = float("-inf")
-        self._idle: tuple[Any, int] | None = None  # a start, and what was there: nothing to do
+        self._idle: tuple[Any, int] | None = None  # a start and a version of the heads without work
         self._planned: StreamOffset | None = None
         self._reported: tuple[tuple[Any, int], dict[str, Any]] | None = None
         self._warned = False
@@ -69,10 +69,8 @@ class StreamProgress:
     def initial(self) -> StreamOffset:
         """Return where a new query begins.
 
-        Raises
-        ------
-        TopicNotFoundError, OptionError, MessagesRemovedError
-            The options name a topic, queue or offset that is not there.
+        ``TopicNotFoundError``, ``OptionError`` or ``MessagesRemovedError`` if the options name a
+        topic, queue or offset that is not there.
         """
         self._look(everything=True)
         start = self._options.start
@@ -92,7 +90,7 @@ class StreamProgress:
         return StreamOffset(positions, {}, self._heads.deletions(), logs)
 
     def freeze(self) -> None:
-        """Let what is there now be all that there is."""
+        """Fix the end of the stream at the present one."""
         self._look(everything=True)
         self._target = dict(self._heads.bounds)
         self._target_deletions = self._heads.deletions()
@@ -105,16 +103,16 @@ class StreamProgress:
         max_messages: int | None = None,
         max_bytes: int | None = None,
     ) -> dict[str, Any]:
-        """Return where the next batch ends.
+        """Return the end of the next batch.
 
         Parameters
         ----------
         start : dict
             Where it begins: an offset as JSON.
         everything : bool, optional
-            Whatever is there, without the limits of the options.
+            All messages, without the limits of the options.
         max_messages, max_bytes : int, optional
-            Limits in place of those of the options.
+            Limits in place of the options'.
 
         Returns
         -------
@@ -124,7 +122,7 @@ class StreamProgress:
         Raises
         ------
         DataLossError
-            Messages that come next are gone, and ``failOnDataLoss`` is set.
+            The next messages are gone, and ``failOnDataLoss`` is set.
         """
         if self._target is None:
             self._look()
@@ -140,7 +138,7 @@ class StreamProgress:
             try:
                 batch = self._batch(offset, max_messages, max_bytes, everything)
                 break
-            except FileNotFoundError:  # retention took what the batch was to have
+            except FileNotFoundError:  # retention took messages of the batch
                 if last_try:
                     raise
                 self._look(everything=True)
@@ -171,7 +169,7 @@ class StreamProgress:
         backlog = []
         for name in sorted(bounds):
             low, high = bounds[name]
-            at = positions.setdefault(name, low) if high else 0  # one that is new: all it has
+            at = positions.setdefault(name, low) if high else 0  # a new queue: all of it
             if at < high:
                 backlog.append((name, at, high))
         if not moved and not backlog and positions == offset.positions:
@@ -192,7 +190,7 @@ class StreamProgress:
         return StreamOffset({**positions, **ends}, begins, deletions, logs)
 
     def _waits(self, backlog: list[tuple[QueueName, int, int]]) -> bool:
-        """Tell whether there is too little for a batch, and it has not waited long enough."""
+        """Whether there is too little for a batch, and it has not waited long enough."""
         least = self._options.min_messages
         if least is None or sum(stop - start for _, start, stop in backlog) >= least:
             return False
@@ -201,7 +199,7 @@ class StreamProgress:
     def _surviving(
         self, offset: StreamOffset, bounds: Bounds, deletions: Deletions, replaced: set[str]
     ) -> tuple[QueueOffsets, bool]:
-        """Return the positions that can be gone on from, and whether some could not be."""
+        """Return the positions to continue from, and whether some were lost."""
         positions = dict(offset.positions)
         lost: list[str] = []
         for name, at in sorted(offset.positions.items()):
@@ -233,21 +231,10 @@ class StreamProgress:
         return positions, bool(lost)
 
     def still_there(self, batch: StreamOffset) -> StreamOffset:
-        """Return a batch without what it has of stores that were replaced since it was planned.
+        """Return a batch without ranges of stores that were replaced since it was planned.
 
-        Parameters
-        ----------
-        batch : StreamOffset
-            Its end; it may have been planned before the query was started again.
-
-        Returns
-        -------
-        StreamOffset
-
-        Raises
-        ------
-        DataLossError
-            A store was replaced, and ``failOnDataLoss`` is set.
+        It may have been planned before the query was started again. ``DataLossError`` if a store
+        was replaced, and ``failOnDataLoss`` is set.
         """
         _, replaced = self._heads.log_starts(batch.logs)
         if not replaced:
@@ -273,13 +260,10 @@ class StreamProgress:
         return sizes_of(units_of(Queue(store, name.topic, name.queue_id), start, stop))
 
     def report(self) -> dict[str, Any]:
-        """Return the ends of the queues, and how far the batch just planned is behind them.
+        """Return the ends of the queues, and the lag of the batch just planned.
 
-        Returns
-        -------
-        dict
-            ``q`` has the ends as an offset does; of the queues that are behind, ``at`` has where
-            they are, and ``bytes`` how many bytes that is.
+        ``q`` has the ends as an offset does; for queues that are behind, ``at`` has their
+        positions, and ``bytes`` the bytes from there on.
         """
         if self._target is not None:
             self._look()
@@ -306,7 +290,7 @@ class StreamProgress:
         return {"v": 1, "q": nested(heads), "at": nested(behind), "bytes": nested(found)}
 
     def commit(self, end: StreamOffset) -> None:
-        """Keep that all before an offset is done, where the options name a group.
+        """Commit all before an offset as the group's progress, if the options name a group.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The streaming source: what Spark asks of it between two batches, and what a task reads.
+"""The streaming source, as Spark calls it: between two batches, and in tasks.
 
 One object lives in the driver's process and answers between batches; copies of it, which keep
 nothing but the options, read in the tasks.
@@ -44,15 +44,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Parameters
     ----------
     options : mapping of str to str
-        As Spark hands them over.
+        As Spark passes them.
     schema : StructType
-        Which columns, in which order.
+        Columns in their order.
 
     Notes
     -----
-    A pickle has the options and the schema alone. What was asked for and cannot be, which is an
-    OptionError, SchemaError or StoreNotFoundError, is raised by the first call of a method: Spark
-    shows no error of the constructor, but one of its own instead.
+    A pickle has the options and the schema alone. Invalid options, an OptionError, SchemaError or
+    StoreNotFoundError, are raised by the first call of a method: Spark shows no error of the
+    constructor, but one of its own instead.
     Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader.
     """
 
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parse_stream_options(self._given)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a task needs."""
+        """Return the state that a task needs."""
         return {**self.__dict__, "_progress": None}
 
     def _driver(self) -> StreamProgress:
@@ -86,8 +86,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Notes
         -----
-        Spark hands it back, or ``ReadAllAvailable`` where the trigger overrules the options; what
-        limits there are is in the options.
+        Spark passes it back, or ``ReadAllAvailable`` where the trigger overrules the options; the
+        limits themselves are in the options.
         """
         options = self._options
         if options.max_messages is not None:
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; ``start`` itself where there is none to be made."""
+        """Return the end of the next batch; ``start`` itself where there is none to be made."""
         return self._driver().latest(
             start,
             everything=isinstance(limit, ReadAllAvailable),
@@ -110,22 +110,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query: what is there now, and nothing that comes later."""
+        """Fix the end of the query at the present end."""
         self._driver().freeze()
 
     @one_line_errors()
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the ends of the queues, and how far the stream is behind them."""
+        """Return the ends of the queues, and the stream's lag behind them."""
         return self._driver().report()
 
     @one_line_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return what the tasks of a batch read, from its end alone.
+        """Return the partitions of a batch, from its end alone.
 
-        Raises
-        ------
-        DataLossError
-            Messages of the batch are not there any more, and ``failOnDataLoss`` is set.
+        ``DataLossError`` if messages of the batch are not there any more, and ``failOnDataLoss`` is
+        set.
         """
         if start == end:
             return []
@@ -133,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_batch(batch, self._options.selection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Go through the rows of a partition."""
+        """Yield the rows of a partition."""
         if isinstance(partition, StorePartition):
             with one_line_errors():
                 for piece in partition.pieces:
@@ -142,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def commit(self, end: dict[str, Any]) -> None:
-        """Note, as the group's progress, that a batch is done."""
+        """Commit a batch as the group's progress."""
         self._driver().commit(StreamOffset.from_json(end))
 
     def stop(self) -> None:
