@@ -1,7 +1,7 @@
-"""Staged rows are appended to the log, each exactly once, also across a crash.
+"""Append of staged rows to the log, each exactly once, also across a crash.
 
 An intent is on the disk before the first row is in the log. It names the staged files and where
-the log ended. The next commit finds an intent that was not ended, sees by the unique keys
+the log ended. The next commit finds an intent that was not ended, finds by the unique keys
 which of its rows are in the log, and puts the rest: from the intent's own files, as a query that
 is run again may give its rows in another order. Nothing is ever cut from the log.
 """
@@ -55,13 +55,13 @@ class UnfinishedWriteError(StoreError):
 def append(
     options: WriteOptions, limits: SinkLimits, job: Job, files: Iterable[StagedFile]
 ) -> None:
-    """Put staged files into the store, unless the job is in it; finish what another has begun.
+    """Put staged files into the store, unless the job is in it; first finish a pending write.
 
     Parameters
     ----------
     options : WriteOptions
     limits : SinkLimits
-        With which the files were checked.
+        The files were checked with them.
     job : Job
     files : iterable of StagedFile
         Of its tasks.
@@ -95,7 +95,7 @@ def append(
                 check_staged(ledger.directory(job), file, whole=False)
             if options.sync:  # tasks have synced the files and their directory, not its name
                 ledger.sync_staging()
-            store.flush()  # the log up to where the rows begin will be there after any crash
+            store.flush()  # the log before the first row survives any crash
             start = store.stats()["wrote_position"]
             intent = Intent(job, start, options.queue_nums, wanted)
             ledger.begin(intent)
@@ -107,21 +107,9 @@ def append(
 def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
     """Finish the write of an intent, if there is one.
 
-    Parameters
-    ----------
-    store : MessageStore
-        Open for writing.
-    ledger : Ledger
-        That of the store.
-    sync : bool
-        Whether the rows are forced to the disk before the ledger says that they are there.
-
-    Raises
-    ------
-    UnfinishedWriteError
-        It cannot be finished now.
-    StoreCorruptError
-        The log has other rows of it than it can have, or the intent is not as it was written.
+    ``sync``: the rows are forced to the disk before the ledger has them. ``UnfinishedWriteError``
+    if it cannot be finished now; ``StoreCorruptError`` if the log has other rows of it than it can
+    have, or the intent is not as it was written.
     """
     intent = ledger.intent()
     if intent is None:
@@ -136,14 +124,7 @@ def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
 def check_place(options: WriteOptions) -> None:
     """Refuse to make a store among other files.
 
-    Parameters
-    ----------
-    options : WriteOptions
-
-    Raises
-    ------
-    OptionError
-        There is no store, and something that is not of one; or the place is inside a store.
+    ``OptionError`` if there is no store but other files, or the path is inside a store.
     """
     if has_store(options.path):
         return
@@ -157,7 +138,7 @@ def check_place(options: WriteOptions) -> None:
 
 
 def check_outside(path: str) -> None:
-    """Refuse to make a store inside another one.
+    """Raise ``OptionError`` if a path is inside a store, which the message names.
 
     Parameters
     ----------
@@ -175,7 +156,7 @@ def check_outside(path: str) -> None:
 
 
 def foreign_entries(path: str) -> list[str]:
-    """Return the names of what a directory has, and neither a store nor the sink makes.
+    """Return a directory's entries that neither a store nor the sink makes; none if it is missing.
 
     Parameters
     ----------
@@ -194,7 +175,7 @@ def foreign_entries(path: str) -> list[str]:
 
 
 def named(entries: list[str]) -> str:
-    """Return how messages say what is in a directory.
+    """Return entries of a directory, at least one, as text for messages.
 
     Parameters
     ----------
@@ -211,7 +192,7 @@ def named(entries: list[str]) -> str:
 
 
 def has_store(path: str) -> bool:
-    """Tell whether there is a store: a file of its log.
+    """Whether there is a store: a file of its log.
 
     Parameters
     ----------
@@ -240,7 +221,7 @@ def in_order(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
 
 
 def _check_limits(store: MessageStore, limits: SinkLimits) -> None:
-    """Refuse a store of other limits than those that the rows were checked with."""
+    """Refuse a store of other limits than the rows were checked with."""
     found = limits_in_force(store.config)
     if found != limits:
         raise StoreError(
@@ -252,7 +233,7 @@ def _check_limits(store: MessageStore, limits: SinkLimits) -> None:
 def _finish(
     store: MessageStore, ledger: Ledger, intent: Intent, *, sync: bool, done: int = 0
 ) -> None:
-    """Put what is not in the log yet, and end the intent."""
+    """Put the missing rows, and end the intent."""
     directory = ledger.directory(intent.job)
     try:
         if done < intent.rows:
@@ -351,7 +332,7 @@ def _rows_in_log(store: MessageStore, intent: Intent) -> int:
 
 
 def _rows_until(intent: Intent, key: str) -> int:
-    """Return how many rows come before the one after a key's; -1 if there is no such row."""
+    """Return the number of rows up to and with a key's row; -1 without such a row."""
     try:
         partition, row = row_of_key(key)
     except ValueError:

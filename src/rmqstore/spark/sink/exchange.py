@@ -23,24 +23,12 @@ _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def swap(made: Path, path: Path) -> None:
-    """Put a directory in the place of another; what was there is at ``made`` afterwards.
+    """Put a directory in the place of another, which is at ``made`` afterwards.
 
-    Parameters
-    ----------
-    made : Path
-        ``<path>.making-<name>``, complete and on the disk.
-    path : Path
-        A directory beside it, or nothing.
-
-    Raises
-    ------
-    OSError
-        The system refuses; nothing has changed.
-
-    Notes
-    -----
-    Where the file system cannot exchange two names there is a moment without ``path``:
-    :func:`recover` ends it after a crash.
+    ``made`` is ``<path>.making-<name>``, complete and on the disk; ``path`` is a directory beside
+    it, or nothing. ``OSError`` if the system refuses; nothing has changed. Where the file system
+    cannot exchange two names there is a moment without ``path``: :func:`recover` ends it after a
+    crash.
     """
     if not os.path.lexists(path):
         made.rename(path)
@@ -56,7 +44,7 @@ def swap(made: Path, path: Path) -> None:
 
 
 def recover(path: Path) -> None:
-    """Recover an interrupted replacement, if there is one.
+    """Recover an interrupted replacement of a path, if there is one.
 
     Parameters
     ----------
@@ -74,19 +62,10 @@ def recover(path: Path) -> None:
 
 
 def job_names(path: Path, marker: str) -> list[str]:
-    """Return what the names of the sink's own directories beside one end with.
+    """Return the job names of the sink's own directories beside a path.
 
-    Parameters
-    ----------
-    path : Path
-        What was, or is, to be replaced; no link.
-    marker : str
-        What comes between its name and that of a job.
-
-    Returns
-    -------
-    list of str
-        Names of jobs. What anybody else has put there is left out.
+    ``path`` is no link; ``marker`` comes between its name and that of a job. Directories of others
+    are left out.
     """
     if not path.parent.is_dir():
         return []

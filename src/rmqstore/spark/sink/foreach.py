@@ -20,7 +20,7 @@ __all__ = ["batch_appender"]
 def batch_appender(
     path: str | os.PathLike[str], name: str, **options: str
 ) -> Callable[[DataFrame, int], None]:
-    """Return what ``foreachBatch`` takes to append each batch of a query once.
+    """Return a function for ``foreachBatch`` that appends each batch of a query once.
 
     Parameters
     ----------

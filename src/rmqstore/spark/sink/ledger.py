@@ -1,8 +1,8 @@
-"""What the sink keeps beside a store, in ``.spark``: which batches are in it, what has begun.
+"""Ledger of the sink in ``.spark`` of a store: committed batches, and a pending write.
 
 ``ledger/<job>.json`` names the last batch of a query, or a job that is done; ``intent.json`` a
 write whose rows may be in the log in part; ``staging/<job>/`` has the files of tasks;
-``created.json`` says that the sink made the store.
+``created.json`` marks a store that the sink made.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Job:
     name : str
         Of the job or of the query.
     batch : int
-        Number of the query's batch; 0 for a batch job, or the number that it was given.
+        Number of the query's batch; of a batch job, 0 or its option.
     directory : str
         Name of the directory with its staged files.
     kept : bool
@@ -64,12 +64,12 @@ class Job:
 
     @property
     def prefix(self) -> str:
-        """What the unique keys of its rows begin with: the same however often it is tried."""
+        """Prefix of its rows' unique keys: the same in each attempt."""
         return digest(f"{self.kind}\0{self.name}\0{self.batch}")[:PREFIX_DIGITS].upper()
 
     @property
     def text(self) -> str:
-        """How messages name it."""
+        """Name in messages."""
         if self.kind == "stream":
             return f"batch {self.batch} of the query {self.name}"
         return f"the job {self.name!r}" + (f", batch {self.batch}" if self.batch else "")
@@ -77,7 +77,7 @@ class Job:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What the ledger says of a query or a job.
+    """Ledger entry of a query or a job.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Intent:
-    """A write whose rows are in the log, are not, or are in part.
+    """A write whose rows may be in the log, in whole or in part.
 
     Attributes
     ----------
@@ -125,25 +125,20 @@ class Intent:
 class Ledger:
     """The sink's files beside a store.
 
-    Parameters
-    ----------
-    store : str or path-like
-        Directory of the store.
-
     Attributes
     ----------
     store : Path
     root : Path
         ``.spark`` in it.
     intent_path : Path
-        The file of the write that has begun.
+        The file of the pending write.
     staging : Path
         With a directory for each job whose tasks stage.
 
     Notes
     -----
-    What changes is written under another name, forced to the disk and renamed. Who changes it
-    holds the store's lock; staged files alone come without.
+    Changes are written under another name, forced to the disk and renamed, by the holder of the
+    store's lock; only staged files need no lock.
     """
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
@@ -154,15 +149,15 @@ class Ledger:
         self._created = self.root / "created.json"
         self.staging = self.root / "staging"
 
-    # What is in the store
+    # Committed jobs
 
     def is_done(self, job: Job) -> bool:
-        """Tell whether a write is in the store already."""
+        """Whether a write is in the store already."""
         entry = self.entry(job)
         return entry is not None and job.batch <= entry.batch
 
     def entry(self, job: Job) -> LedgerEntry | None:
-        """Return what is known of a job's name, None if nothing is.
+        """Return the entry of a job's name, or None; ``StoreCorruptError`` if the file is invalid.
 
         Raises
         ------
@@ -175,13 +170,13 @@ class Ledger:
         return _load(path, lambda found: _entry_of(found, job))
 
     def seal(self, job: Job, end: int) -> None:
-        """Enter that a write is in the store, up to a physical offset."""
+        """Record that a write is in the store, up to a physical offset."""
         if job.kept:
             data = {"kind": job.kind, "name": job.name, "batch": job.batch, "end": end}
             _save(self._entry_path(job), data)
 
     def copy_entries(self, other: Ledger) -> None:
-        """Take over what another ledger remembers, with the marks of its store."""
+        """Copy another ledger's entries, with the marks of its store."""
         if other.entries_path.is_dir():
             shutil.copytree(other.entries_path, self.entries_path, dirs_exist_ok=True)
             for path in self.entries_path.iterdir():
@@ -191,10 +186,10 @@ class Ledger:
     def _entry_path(self, job: Job) -> Path:
         return self.entries_path / f"{job.kind}-{digest(job.name)}.json"
 
-    # What has begun
+    # The pending write
 
     def intent(self) -> Intent | None:
-        """Return the write that has begun and is not known to be complete.
+        """Return the pending write, or None; ``StoreCorruptError`` if the file is invalid.
 
         Raises
         ------
@@ -204,11 +199,11 @@ class Ledger:
         return _load(self.intent_path, _intent_of)
 
     def begin(self, intent: Intent) -> None:
-        """Enter that rows come into the log from now on; from here on they all will."""
+        """Record that rows come into the log from now on; from here on they all will."""
         _save(self.intent_path, asdict(intent))
 
     def end(self) -> None:
-        """Enter that no write is half done."""
+        """Record that no write is pending."""
         self.intent_path.unlink(missing_ok=True)
         sync_path(self.root)
 
@@ -216,7 +211,7 @@ class Ledger:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the store's directory is missing, or has nothing but what the sink keeps."""
+        """Whether the store's directory is missing, or has only the sink's files."""
         if not self.store.is_dir():
             return True
         return all(path == self.root for path in self.store.iterdir())
@@ -227,24 +222,24 @@ class Ledger:
         return self._created.exists()
 
     def mark_created(self) -> None:
-        """Enter that the sink made the store."""
+        """Record that the sink made the store."""
         _save(self._created, {})
 
     # Staged files
 
     def directory(self, job: Job) -> Path:
-        """Return where a job's tasks leave their files."""
+        """Return the directory of a job's staged files."""
         return self.staging / job.directory
 
     def discard(self, job: Job) -> None:
-        """Remove a job's staged files, and directories that nothing else is in."""
+        """Remove a job's staged files, and directories left empty."""
         shutil.rmtree(self.directory(job), ignore_errors=True)
         for directory in (self.staging, self.root):
             with contextlib.suppress(OSError):
                 directory.rmdir()
 
     def keep_staging_only(self) -> None:
-        """Remove what an earlier try to make the store has left, but for staged files."""
+        """Remove remains of an earlier attempt to make the store, but not staged files."""
         for directory, kept in ((self.store, self.root), (self.root, self.staging)):
             for path in directory.iterdir() if directory.is_dir() else ():
                 if path.is_dir() and path != kept:
@@ -265,7 +260,7 @@ class Ledger:
             sync_path(directory)
 
     def sweep(self, job: Job, now: float | None = None) -> None:
-        """Remove what earlier batches of a query left, and jobs that were given up a day ago."""
+        """Remove remains of a query's earlier batches, and jobs that were given up a day ago."""
         limit = (time.time() if now is None else now) - _STALE_SECONDS
         intent = self.intent()
         kept = {job.directory} if intent is None else {job.directory, intent.job.directory}
@@ -276,7 +271,7 @@ class Ledger:
 
 
 def is_earlier(directory: str, job: Job) -> bool:
-    """Tell whether a directory is of another try of a query's batch, or of one before."""
+    """Whether a directory is of another attempt at a query's batch, or of an earlier batch."""
     stem, dot, rest = directory.partition(".")
     if not dot or job.kind != "stream" or stem != job.directory.partition(".")[0]:
         return False
@@ -285,7 +280,7 @@ def is_earlier(directory: str, job: Job) -> bool:
 
 
 def last_change(path: Path) -> float:
-    """Return when a directory, or what is in it or in its staged jobs, was changed last."""
+    """Return the time of the last change in a directory, its entries or its staged jobs."""
     times = [0.0]
     for found in (path, *path.glob("*"), *path.glob(f"{IN_STORE}/staging/*/*")):
         with contextlib.suppress(OSError):
@@ -309,7 +304,7 @@ def _save(path: Path, data: dict[str, Any]) -> None:
 
 
 def _load(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
-    """Read a small file, None if there is none."""
+    """Read a small file, None without one."""
     try:
         with open_regular(path) as file:
             text = file.read().decode("utf-8")

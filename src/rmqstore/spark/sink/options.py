@@ -1,4 +1,4 @@
-"""What ``df.write`` and ``df.writeStream`` are given: options, columns, and the store's limits.
+"""Arguments of ``df.write`` and ``df.writeStream``: options, columns, and the store's limits.
 
 Source: pyspark, ``sql/datasource.py`` DataSource.writer.
 """
@@ -38,7 +38,7 @@ _JOB_ID_LENGTH = 256
 
 @dataclass(frozen=True)
 class SinkLimits:
-    """What a record of the store may be.
+    """Limits of the store's records.
 
     Attributes
     ----------
@@ -69,14 +69,14 @@ class WriteOptions:
     topic : str or None
         Topic of all rows, in place of the column.
     queue_nums : int or None
-        Queues of a topic that the write makes; None: as the store's configuration says.
+        Queues of a topic that the write makes; None: as configured for the store.
     sync : bool
         Whether everything is forced to the disk before a write counts as done.
     allow_overwrite : bool
     job_id : str or None
         A batch write of a job that was written before is dropped.
     batch_id : int
-        Where a job is written in parts, one after the other: the number of this one.
+        Number of this part, where a job is written in several.
     lock_timeout : float
         Seconds to wait for another writer of the store.
     config : str or None
@@ -94,12 +94,9 @@ class WriteOptions:
     config: str | None
 
     def store_config(self) -> StoreConfig | None:
-        """Return the configuration that was named, None if none was.
+        """Return the configuration in the options, None without one.
 
-        Raises
-        ------
-        ValueError
-            Its log lies elsewhere: what is staged and put in place is one directory.
+        ``ValueError`` if its log lies elsewhere: staged and replaced is one directory.
         """
         if self.config is None:
             return None
@@ -114,19 +111,7 @@ class WriteOptions:
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Check the options of a sink.
 
-    Parameters
-    ----------
-    given : mapping of str to str
-        As Spark hands them over.
-
-    Returns
-    -------
-    WriteOptions
-
-    Raises
-    ------
-    OptionError
-        One is unknown, out of range or contradicts another; the message names it.
+    ``OptionError`` if one is unknown, out of range or contradicts another; the message names it.
     """
     options = Options(given, SINK_OPTIONS, what="the sink")
     found = options.paths()
@@ -162,24 +147,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """Check the columns of what is written.
+    """Return the columns to write, checked, in the order of ``SINK_COLUMNS``.
 
-    Parameters
-    ----------
-    schema : StructType
-        That of the DataFrame.
-    topic : str or None
-        The option, which stands for a column.
-
-    Returns
-    -------
-    tuple of str
-        Those that are there, in the order of ``SINK_COLUMNS``.
-
-    Raises
-    ------
-    SchemaError
-        A column is not the sink's, there twice or of another type, or one is missing.
+    ``topic``, the option, stands for a column. ``SchemaError`` if a column is unknown, there twice
+    or of another type, or one is missing.
     """
     seen: set[str] = set()
     for field in schema.fields:
@@ -206,24 +177,10 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
 
 
 def limits_of(path: str, config: StoreConfig | None) -> SinkLimits:
-    """Return what a record of the store at a path may be; of the one made there if there is none.
+    """Return the record limits of the store at a path, or of the one to be made there.
 
-    Parameters
-    ----------
-    path : str
-    config : StoreConfig or None
-        With which the store is opened.
-
-    Returns
-    -------
-    SinkLimits
-
-    Raises
-    ------
-    OptionError
-        The path is no directory, or the configuration has other sizes than the store.
-    StoreError, OSError
-        As :func:`rmqstore.open`.
+    The store is opened with ``config``. ``OptionError`` if the path is no directory, or the
+    configuration has other sizes than the store; other errors as :func:`rmqstore.open`.
     """
     if Path(path).exists() and not Path(path).is_dir():
         raise OptionError(f"option 'path' is {path!r}, which is no directory")
@@ -245,7 +202,7 @@ def limits_of(path: str, config: StoreConfig | None) -> SinkLimits:
 
 
 def limits_in_force(config: StoreConfig) -> SinkLimits:
-    """Return what a configuration makes of records."""
+    """Return the record limits of a configuration."""
     return SinkLimits(
         max_message_size=config.max_message_size,
         file_size=config.mapped_file_size_commit_log,

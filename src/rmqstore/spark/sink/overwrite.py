@@ -37,7 +37,7 @@ _TRIES = 3
 
 
 def making_path(path: str, job: Job) -> Path:
-    """Return where a job makes the store that is to be at a path.
+    """Return the directory in which a job makes a store: beside the path, or a link's target.
 
     Parameters
     ----------
@@ -63,16 +63,9 @@ def recover(path: str) -> None:
 
 
 def check_allowed(options: WriteOptions) -> None:
-    """Refuse to overwrite what this sink did not make, and what the user did not allow.
+    """Refuse to overwrite data that this sink did not make and the user did not allow.
 
-    Parameters
-    ----------
-    options : WriteOptions
-
-    Raises
-    ------
-    OptionError
-        It may not be overwritten, or the place is inside another store.
+    ``OptionError`` then, and if the path is inside another store.
     """
     path = Path(options.path)
     if not path.is_dir() or not any(path.iterdir()):
@@ -105,7 +98,7 @@ def replace(
     ----------
     options : WriteOptions
     limits : SinkLimits
-        With which the files were checked.
+        The files were checked with them.
     job : Job
     files : iterable of StagedFile
         Of its tasks, staged in :func:`making_path`.
@@ -117,14 +110,14 @@ def replace(
     StagedFileError
         A staged file is missing, or is not as its task left it.
     OptionError
-        What is there now may not be overwritten.
+        The present store may not be overwritten.
     StoreError, OSError
         As :func:`rmqstore.open`. The old store is as it was.
 
     Notes
     -----
-    The file sizes, and the number of queues of topics of the same name, are the old store's
-    where options do not say otherwise; so is what the ledger remembers.
+    File sizes, and the number of queues of topics of the same name, are the old store's unless set
+    by options; so are the ledger's entries.
     """
     path = Path(os.path.realpath(options.path))
     made = making_path(options.path, job)
@@ -148,7 +141,7 @@ def replace(
 
 
 def discard_made(path: str, job: Job) -> None:
-    """Leave nothing of a job that was not committed.
+    """Remove a job that was not committed.
 
     Parameters
     ----------
@@ -160,7 +153,7 @@ def discard_made(path: str, job: Job) -> None:
 
 
 def making_names(path: str) -> list[str]:
-    """Return the directories' names of the jobs that make a store for a path.
+    """Return the names of the directories in which jobs make a store for a path.
 
     Parameters
     ----------
@@ -184,7 +177,7 @@ def _finish_pending(options: WriteOptions) -> None:
 def _make(
     options: WriteOptions, limits: SinkLimits, job: Job, files: tuple[StagedFile, ...]
 ) -> None:
-    """Make the new store, complete and on the disk, with the old one's memory."""
+    """Make the new store, complete and on the disk, with the old one's ledger."""
     made = making_path(options.path, job)
     made.mkdir(exist_ok=True)
     ledger = Ledger(made)
@@ -217,7 +210,7 @@ def _make(
 
 
 def _sweep(path: Path, job: Job) -> None:
-    """Remove what earlier batches of a query left, and jobs that were given up a day ago."""
+    """Remove remains of a query's earlier batches, and jobs that were given up a day ago."""
     for name in making_names(str(path)):
         entry = path.with_name(f"{path.name}{MAKING}{name}")
         if is_earlier(name, job) or last_change(entry) + _STALE_SECONDS < time.time():

@@ -1,7 +1,7 @@
-"""Rows on their way: a task checks its batches and leaves them in a file, a commit takes them.
+"""Staging: a task checks its batches and leaves them in a file for the commit.
 
 A staged file is an Arrow file whose columns are those of ``put_table``; each row has the unique
-key that it gets in the log, which shows which rows of a file are there already.
+key that it gets in the log, which shows the rows of a file that are there already.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _NO_OFFSET = 1 << 31
 
 
 class StagedFileError(StoreError):
-    """A file of a write that has begun is missing, or is not as its task left it."""
+    """A file of a pending write is missing, or is not as its task left it."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What rows have to be, and become.
+    """Requirements for rows.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What one task has left.
+    """Staged file of one task.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class StagedFile:
     xxh3 : str
         Of the file's bytes, 64 bits, in hexadecimal.
     topics : tuple of str
-        Those of its rows, in the order of their names.
+        Of its rows, sorted.
     """
 
     name: str
@@ -96,7 +96,7 @@ class StagedFile:
     topics: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as an intent keeps it."""
+        """Return its form in an intent."""
         return asdict(self)
 
 
@@ -117,7 +117,7 @@ def prepare(
     topic : str, optional
         Of all rows, in place of the column.
     zone : str, optional
-        That of the session, in which a ``born_timestamp`` of type ``timestamp_ntz`` is.
+        The session's, for a ``born_timestamp`` of type ``timestamp_ntz``.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def _zone(column: str, zone: str | None) -> tzinfo:
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
-    """Return texts as the bytes that they are."""
+    """Return texts as their bytes."""
     import pyarrow as pa
 
     if pa.types.is_large_string(column.type):
@@ -170,7 +170,7 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _without_unique_keys(column: pa.MapArray) -> pa.MapArray:
-    """Return maps without UNIQ_KEY: the key of the message that was read is not that of ours."""
+    """Return maps without UNIQ_KEY: the key of the message that was read is not the new one's."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -194,26 +194,9 @@ def _without_unique_keys(column: pa.MapArray) -> pa.MapArray:
 def unique_keys(prefix: str, partition: int, first: int, count: int) -> pa.Array:
     """Return the unique keys of rows: prefix, partition, and row of the partition.
 
-    Parameters
-    ----------
-    prefix : str
-        16 hexadecimal digits, those of the job and its batch.
-    partition : int
-    first, count : int
-        Rows of the partition.
+    The prefix is 16 hexadecimal digits, for the job and its batch; keys have 32, as RocketMQ's
+    clients make them. ``RowError`` if a partition has more than 2^32 rows.
 
-    Returns
-    -------
-    pyarrow.Array
-        Of strings of 32 hexadecimal digits, as RocketMQ's clients make them.
-
-    Raises
-    ------
-    RowError
-        A partition has more than 2^32 rows.
-
-    Notes
-    -----
     Source: ``common/message/MessageClientIDSetter.java`` for the look of a key.
     """
     import numpy as np
@@ -236,7 +219,7 @@ def unique_keys(prefix: str, partition: int, first: int, count: int) -> pa.Array
 
 
 def row_of_key(key: str) -> tuple[int, int]:
-    """Return partition and row that a key of :func:`unique_keys` names."""
+    """Return partition and row of a key of :func:`unique_keys`."""
     middle = PREFIX_DIGITS + _PART_DIGITS
     return int(key[PREFIX_DIGITS:middle], 16) & (_NO_OFFSET - 1), int(key[middle:], 16)
 
@@ -256,7 +239,7 @@ def stage(
     Parameters
     ----------
     batches : iterable of pyarrow.RecordBatch
-        As Spark hands them over.
+        As Spark passes them.
     directory : Path
         Of the job; made where it is missing.
     rules : Rules
@@ -269,14 +252,10 @@ def stage(
     zone : str, optional
         As for :func:`prepare`.
 
-    Returns
-    -------
-    StagedFile
-
     Raises
     ------
     RowError
-        A row is none that the store takes; the message names partition, column and row.
+        The store would reject a row; the message names partition, column and row.
     OSError
         The system refuses. No file is left.
 
@@ -310,7 +289,7 @@ def stage(
 def _write(
     path: Path, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]
 ) -> tuple[int, set[str]]:
-    """Write batches to an Arrow file; returns rows and topics."""
+    """Write batches to an Arrow file; return rows and topics."""
     import pyarrow as pa
 
     rows = 0
@@ -332,7 +311,7 @@ def _checked(
     partition: int,
     zone: str | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the batches as they are staged; those without rows are left out."""
+    """Yield the batches in staged form; empty ones are left out."""
     first = 0
     for batch in batches:
         count = batch.num_rows
@@ -352,23 +331,9 @@ def _checked(
 
 
 def staged_batches(path: Path, skip: int = 0) -> Iterator[pa.RecordBatch]:
-    """Give the batches of a staged file, mapped, not read, from a row on.
+    """Yield the batches of a staged file, mapped, not read, without the first ``skip`` rows.
 
-    Parameters
-    ----------
-    path : Path
-    skip : int, optional
-        Rows that are passed over.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        At least one row each.
-
-    Raises
-    ------
-    StagedFileError
-        The file is missing or is no Arrow file.
+    No batch is empty. ``StagedFileError`` if the file is missing or is no Arrow file.
     """
     import pyarrow as pa
 
@@ -387,18 +352,8 @@ def staged_batches(path: Path, skip: int = 0) -> Iterator[pa.RecordBatch]:
 def check_staged(directory: Path, staged: StagedFile, *, whole: bool) -> None:
     """Check that a staged file is as its task left it.
 
-    Parameters
-    ----------
-    directory : Path
-        Of the job.
-    staged : StagedFile
-    whole : bool
-        Whether its bytes are read, and not its size alone.
-
-    Raises
-    ------
-    StagedFileError
-        It is missing, or has another size or sum; the message names both.
+    ``whole``: its bytes are read, and not its size alone. ``StagedFileError`` if it is missing, or
+    has another size or sum; the message names both.
     """
     path = directory / staged.name
     try:

@@ -60,22 +60,21 @@ __all__ = ["BatchWriter", "StagedMessage", "StreamWriter"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-# Options of Spark that no two queries of a session have in common.
+# Options of Spark that differ between any two queries of a session.
 _QUERY_OPTIONS = ("checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a task hands to the commit.
+    """A task's message to the commit.
 
     Attributes
     ----------
     job : Job
         For which it staged.
     file : StagedFile
-        What it left.
     limits : SinkLimits
-        With which it checked its rows.
+        The rows were checked with them.
     """
 
     job: Job
@@ -84,7 +83,7 @@ class StagedMessage(WriterCommitMessage):
 
 
 class _Plan:
-    """What both writers know before the first task: plain data, which Spark pickles."""
+    """State of both writers before the first task: plain data, which Spark pickles."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options = parse_write_options(options)
@@ -103,8 +102,8 @@ class _Plan:
     def plan(self, job: Job | None) -> None:
         """Note what tasks have to see before they stage.
 
-        That is the store that is there. Where there is none a directory is made: the job's, or,
-        where each batch is another job, that of all staged files.
+        That is the store. Where there is none a directory is made: the job's, or, where each batch
+        is another job, the one of all staged files.
         """
         if self.planned is not None:
             return
@@ -128,7 +127,7 @@ class _Plan:
     def stage(
         self, batches: Iterator[pa.RecordBatch], job: Job, task: TaskContext
     ) -> StagedMessage:
-        """Do a task's work."""
+        """Stage the rows of a task."""
         if self.planned is not None:
             self.planned.check()
         file = stage(
@@ -143,7 +142,7 @@ class _Plan:
         return StagedMessage(job, file, self.rules.limits)
 
     def commit(self, job: Job, messages: list[StagedMessage]) -> None:
-        """Make a job's rows visible, all of them."""
+        """Make all of a job's rows visible."""
         limits = messages[0].limits if messages else self.rules.limits
         how = replace if self.overwrite else append
         how(self.options, limits, job, [message.file for message in messages])
@@ -155,7 +154,7 @@ class _Plan:
         return Ledger(self.options.path).staged_jobs()
 
     def discard(self, job: Job) -> None:
-        """Leave nothing of a job that was not committed."""
+        """Remove a job that was not committed."""
         path = self.options.path
         if self.overwrite:
             discard_made(path, job)
@@ -176,16 +175,16 @@ class BatchWriter(DataSourceArrowWriter):
     Parameters
     ----------
     options : mapping of str to str
-        As Spark hands them over.
+        As Spark passes them.
     schema : StructType
-        That of the DataFrame.
+        Of the DataFrame.
     overwrite : bool
-        Whether a new store takes the place of the one that is there.
+        Whether a new store takes the place of the present one.
 
     Raises
     ------
     OptionError, SchemaError
-        An option or a column is not as it may be; the message names it.
+        An option or a column is invalid; the message names it.
     StoreLockedError
         The store is open for writing elsewhere.
     """
@@ -210,12 +209,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all rows visible; after an error that says so the next write does."""
+        """Make all rows visible; ``UnfinishedWriteError`` leaves it to the next write."""
         self._plan.commit(self._job, _staged(messages))
 
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what tasks have staged, unless the rows are on their way."""
+        """Remove staged files, unless the commit has begun."""
         self._plan.discard(self._job)
 
 
@@ -225,21 +224,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
     Parameters
     ----------
     options : mapping of str to str
-        As Spark hands them over.
+        As Spark passes them.
     schema : StructType
-        That of the DataFrame.
+        Of the DataFrame.
     overwrite : bool
         Whether each batch is the whole result: output mode complete.
 
     Raises
     ------
     OptionError, SchemaError
-        An option or a column is not as it may be; the message names it.
+        An option or a column is invalid; the message names it.
 
     Notes
     -----
     It waits for no lock: Spark makes one for each commit, which waits itself, and for each abort,
-    which is to remove what was staged whoever has the store.
+    which is to remove staged files whoever has the store.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -292,7 +291,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what a batch's tasks have staged, unless the rows are on their way."""
+        """Remove a batch's staged files, unless its commit has begun."""
         jobs = {message.job for message in _staged(messages)}
         if not jobs and self._known_by is not None:
             ending = stream_ending(batchId, self._known_by)
@@ -304,7 +303,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _task() -> TaskContext:
-    """Return the task that this is."""
+    """Return the current task."""
     found = TaskContext.get()
     if found is None:
         raise StoreError("rows are staged in tasks only: write with df.write or df.writeStream")
@@ -312,5 +311,5 @@ def _task() -> TaskContext:
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[StagedMessage]:
-    """Return the messages that are there."""
+    """Return the messages without None."""
     return [message for message in messages if isinstance(message, StagedMessage)]
