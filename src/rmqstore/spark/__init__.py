@@ -58,9 +58,9 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``"rmqstore"`` known to a session that did not find it by itself.
+    """Register the format ``"rmqstore"`` in a session that did not find it by itself.
 
-    Also to ``df.write`` in a thread that Python started, where Spark finds no format of a Python
+    Also for ``df.write`` in a thread that Python started, where Spark finds no format of a Python
     source before: call it first in each such thread.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The format ``"rmqstore"``: what Spark asks first, and who answers.
+"""The format ``"rmqstore"``: Spark's entry to readers and writers.
 
 Source: pyspark, ``sql/datasource.py`` DataSource.
 """
@@ -43,35 +43,35 @@ class RmqStoreDataSource(DataSource):
 
     @one_line_errors()
     def schema(self) -> StructType:
-        """Return the columns that are read where the user names none."""
+        """Return the columns that are read by default."""
         from rmqstore.spark.read.options import default_schema
 
         return default_schema(self.options)
 
     @one_line_errors()
     def reader(self, schema: StructType) -> BatchReader:
-        """Return what plans and reads a batch query; its errors name the option."""
+        """Return the reader of a batch query; its errors name the option."""
         from rmqstore.spark.read.batch import BatchReader
 
         return BatchReader(self.options, schema)
 
     @one_line_errors()
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Return what plans and reads a stream."""
+        """Return the reader of a stream."""
         from rmqstore.spark.stream.source import StreamReader
 
         return StreamReader(self.options, schema)
 
     @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return what stages and commits a batch write."""
+        """Return the writer of a batch."""
         from rmqstore.spark.sink.writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     @one_line_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Return what stages and commits each batch of a stream."""
+        """Return the writer of a stream's batches."""
         from rmqstore.spark.sink.writers import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

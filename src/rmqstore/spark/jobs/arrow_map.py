@@ -1,9 +1,9 @@
-"""Batches of rows through a function on the executors: rows come back, as many as it gives.
+"""Batches of rows through a function on the executors, which returns any number of rows.
 
 ``DataFrame.mapInArrow`` does that, but pyspark wants pandas for it. Where there is none, an Arrow
-UDF does it too: it has to give a value for each row, so the rows that come back are lists that are
-taken apart, and Spark keeps the rows that went in until then. With large rows a third of the time
-is for that.
+UDF does it too: it has to return a value for each row, so its results are lists that are taken
+apart, and Spark keeps the rows that went in until then. With large rows a third of the time is for
+that.
 """
 
 from __future__ import annotations
@@ -19,27 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["BatchFunction", "arrow_schema", "batched", "mapped", "numbered"]
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 4096
-_LISTS = 512  # that a number may give: what it has to say beyond is in the last one
+_LISTS = 512  # per number; the rest of its results is in the last one
 
 BatchFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch | None"]]
 
 
 def mapped(frame: DataFrame, work: BatchFunction, schema: str) -> DataFrame:
-    """Give each partition's batches to a function, and return the rows that it makes of them.
+    """Apply a function to each partition's batches, and return its rows.
 
     Parameters
     ----------
     frame : DataFrame
-        With at least one column. For a partition without rows nothing is called.
+        With at least one column. Nothing is called for a partition without rows.
     work : callable
-        Takes the batches of a partition, and gives batches of ``schema``. Where it has taken a
-        batch and has nothing to give for long, it gives None: until then Spark keeps the rows.
+        Takes the batches of a partition, and yields batches of ``schema``. Where it has taken a
+        batch and has no results for long, it yields None: until then Spark keeps the rows.
     schema : str
-        Names and types of the columns that come back, of those that :func:`arrow_schema` knows.
-
-    Returns
-    -------
-    DataFrame
+        Names and types of the resulting columns, as :func:`arrow_schema` parses them.
     """
     if _has_pandas():
 
@@ -78,22 +74,10 @@ def numbered(
     schema: str,
     tasks: int | None = None,
 ) -> DataFrame:
-    """Return the rows that a function makes for each number below ``count``.
+    """Return the rows that a function yields for each number below ``count``.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    count : int
-    work : callable
-        Takes a number, and gives batches of ``schema``.
-    schema : str
-        As for :func:`mapped`.
-    tasks : int, optional
-        Of Spark's, each with some of the numbers; by default as many as run at a time.
-
-    Returns
-    -------
-    DataFrame
+    ``tasks`` is the number of Spark's tasks, each with some of the numbers; by default as many as
+    run at a time.
     """
     rows = 1 if _has_pandas() else _LISTS
 
@@ -111,7 +95,7 @@ def _has_pandas() -> bool:
 
 
 def batched(rows: Iterable[tuple[Any, ...]], schema: str) -> Iterator[pa.RecordBatch]:
-    """Give rows as batches: of some thousands, or of fewer with some MiB of binary."""
+    """Yield rows as batches: of some thousands, or of fewer with some MiB of binary."""
     import pyarrow as pa
 
     known = arrow_schema(schema)
@@ -133,7 +117,7 @@ def batched(rows: Iterable[tuple[Any, ...]], schema: str) -> Iterator[pa.RecordB
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """Return the schema of Arrow for names and types as Spark spells them."""
+    """Return the Arrow schema for names and types in Spark's notation."""
     import pyarrow as pa
 
     types = {
@@ -154,11 +138,11 @@ def _fields(schema: str) -> str:
 def _lists(
     work: BatchFunction, columns: Iterable[Any], names: list[str], schema: str
 ) -> Iterator[pa.Array]:
-    """Give a list for each row that came in: those of ``work``, and None for the other rows."""
+    """Yield a list for each row that came in: results of ``work``, and None for the other rows."""
     import pyarrow as pa
 
     kind = pa.list_(pa.struct(list(arrow_schema(schema))))
-    owed = 0  # rows that came in, without those that had their list
+    owed = 0  # rows that came in, without their lists yet
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal owed
@@ -175,7 +159,7 @@ def _lists(
     rest: list[pa.RecordBatch] = []
     incoming = batches()
     for found in work(incoming):
-        # One row is kept back: what comes at the end needs it.
+        # One row is kept back, for results at the end.
         if found is None and owed > 1:
             yield pa.nulls(owed - 1, kind)
             owed = 1

@@ -1,6 +1,6 @@
-"""The columns of a DataFrame that becomes messages, checked before any task starts.
+"""Columns of a DataFrame that becomes messages, checked before any task starts.
 
-The columns are those of :meth:`MessageStore.put_table`.
+They are the columns of :meth:`MessageStore.put_table`.
 """
 
 from __future__ import annotations
@@ -22,24 +22,11 @@ _WRITABLE = [name for name, column in COLUMNS.items() if column.writable]
 
 
 def store_columns(df: DataFrame, topic: str | None) -> DataFrame:
-    """Return the DataFrame with the columns that a message takes, and no other one.
+    """Return the DataFrame with the columns of a message alone.
 
-    Parameters
-    ----------
-    df : DataFrame
-    topic : str, optional
-        Topic of all rows, in place of the column.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    SchemaError
-        A column is not a message's, there twice, of another type, or missing.
-    MessageIllegalError, TypeError
-        ``topic`` is no name of a topic.
+    ``topic`` is the topic of all rows, in place of the column. ``SchemaError`` if a column is not a
+    message's, there twice, of another type, or missing; ``MessageIllegalError`` or ``TypeError``
+    for an invalid ``topic``.
     """
     if topic is not None:
         _check_topic(topic)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactedStore", "compact"]
 
-# In each file: the table by topics, and what separates a topic's name from what follows.
+# In each file: the table by topics, and the separator after a topic's name.
 _TABLES = {
     paths.CONSUMER_OFFSET_JSON: ("offsetTable", "@"),
     paths.LMQ_CONSUMER_OFFSET_JSON: ("offsetTable", "@"),
@@ -53,20 +53,20 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class CompactedStore:
-    """What :func:`compact` made.
+    """Result of :func:`compact`.
 
     Attributes
     ----------
     path : str
         The new store.
     messages, messages_left : int
-        Records copied, and records that were not.
+        Records copied, and records left out.
     log_bytes : int
         Bytes of the records copied.
     processes : int
         Processes of executors that wrote log bytes.
     seconds : float
-        How long it took.
+        Duration.
     """
 
     path: str
@@ -84,7 +84,7 @@ def compact(
     topics: str | Iterable[str] | None = None,
     since: TimeLike | None = None,
 ) -> CompactedStore:
-    """Make a new store of what is wanted of another one.
+    """Copy selected messages of a store to a new one.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A store as it is when the job begins."""
+    """State of a store when the job begins."""
 
     config: StoreConfig
     start: int
@@ -175,7 +175,7 @@ class _Look:
 
 @dataclass(frozen=True)
 class _LookTask:
-    """Looks at the store, and whether the topics are in it."""
+    """Reads the state of the store, and checks that the topics are in it."""
 
     path: str
     topics: tuple[str, ...] | None
@@ -195,7 +195,7 @@ class _LookTask:
 
 @dataclass(frozen=True)
 class _MeasureTask:
-    """Counts what begins in some ranges of the log."""
+    """Counts the records that begin in some ranges of the log."""
 
     source: LogSource
     ranges: tuple[tuple[int, int], ...]
@@ -206,7 +206,7 @@ class _MeasureTask:
 
 
 def _measure_tasks(log: LogSource, start: int, stop: int, since: int) -> list[_MeasureTask]:
-    """Divide a log into ranges that each lie in one file, and those into tasks."""
+    """Divide a log into ranges that each lie in one file, and group them into tasks."""
     cell = piece_bytes(log.file_size)
     ranges = []
     at = start
@@ -221,7 +221,7 @@ def _measure_tasks(log: LogSource, start: int, stop: int, since: int) -> list[_M
 
 
 def _check_gapless(log: LogSource, measured: Sequence[Measured], start: int, stop: int) -> None:
-    """Each part's records begin where those before end, or bytes between them are damaged."""
+    """Raise where records of a part do not begin at the end of the part before: damaged bytes."""
     expected = start
     for part in measured:
         if part.first >= 0 and part.first != expected:
@@ -255,7 +255,7 @@ def _pieces(measured: Iterable[Measured]) -> Iterator[LogPiece]:
 
 @dataclass(frozen=True)
 class _ConfigTask:
-    """Copies the files of ``config``: what they say of topics that are copied."""
+    """Copies the files of ``config``, reduced to the copied topics."""
 
     source: str
     target: str

@@ -1,4 +1,4 @@
-"""The pieces of a new log, divided into tasks."""
+"""Division of the pieces of a new log into tasks."""
 
 from __future__ import annotations
 
@@ -35,24 +35,20 @@ def copy_tasks(
     file_size: int,
     store_timestamp: int = -1,
 ) -> list[CopyTask]:
-    """Divide what was planned into tasks.
+    """Divide planned pieces into tasks.
 
     Parameters
     ----------
     planned : sequence of LogPiece
         From :func:`rmqstore.offline.assign_positions`.
     sources : mapping of int to LogSource
-        By the number that the pieces have.
+        By the number in the pieces.
     directory : str
-        Of the new log; it is there.
+        Of the new log; it exists.
     file_size : int
         Bytes of its files.
     store_timestamp : int, optional
         Store time of all records, in ms; -1: each keeps its own.
-
-    Returns
-    -------
-    list of CopyTask
     """
     tasks = []
     for run in runs(piece.size for piece in planned):

@@ -1,6 +1,6 @@
-"""A store that many tasks make: nothing of it is seen before it is whole.
+"""A store made by many tasks: invisible before it is complete.
 
-It is made in a directory beside the one that it will be, and renamed at the end.
+It is made in a directory beside its final path, and renamed at the end.
 """
 
 from __future__ import annotations
@@ -43,21 +43,8 @@ class DestinationError(ValueError):
 def new_store(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a directory to make a store in, which becomes ``path`` if nothing is raised.
 
-    Parameters
-    ----------
-    path : path-like
-        Not there yet, or an empty directory.
-
-    Yields
-    ------
-    Path
-        With an empty ``commitlog`` and ``config`` in it; whatever was made is removed where
-        something is raised.
-
-    Raises
-    ------
-    DestinationError
-        ``path`` is there, and is no empty directory; also if it is at the end.
+    It has an empty ``commitlog`` and ``config``, and is removed on an error. ``DestinationError``
+    if ``path`` is no empty directory, now or at the end.
     """
     target = Path(absolute_path("path", path))
     _check_free(target)
@@ -110,19 +97,18 @@ def complete(
     *,
     staged: Path | None = None,
 ) -> None:
-    """Give a store whose log is there its queues, its index and its checkpoint.
+    """Make the queues, the index and the checkpoint of a store from its log.
 
     Parameters
     ----------
-    spark : SparkSession
     making : Path
         The store.
     config : StoreConfig
         Sizes of its files.
     copied : sequence of Copied
-        What the tasks say that wrote the log.
+        Results of the tasks that wrote the log.
     staged : Path, optional
-        What they copied it from; removed.
+        Source of the copy; removed.
 
     Notes
     -----
@@ -149,7 +135,7 @@ class _SealTask:
     def run(self) -> None:
         if self.staged is not None and self.staged.exists():
             shutil.rmtree(self.staged)
-        if self.last_record < 0:  # there is no message: as the engine makes a new store
+        if self.last_record < 0:  # no message: like a new store of the engine
             with rmqstore.open(self.directory, "a", config=self.config):
                 return
         if not self.config.message_index_enable:

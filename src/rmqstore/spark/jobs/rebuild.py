@@ -53,19 +53,19 @@ _TASKS_BEHIND = 16
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """What :func:`rebuild` made.
+    """Result of :func:`rebuild`.
 
     Attributes
     ----------
     messages : int
         Records of the log.
     units : int
-        Those of them that a queue has.
+        Records with a unit in a queue.
     queues : int
-        Queues that were made.
+        Queues made.
     index_entries, index_files : int
     skipped : int
-        Records whose topic or queue cannot be, or whose queue offset cannot be believed.
+        Records with an impossible topic or queue, or an implausible queue offset.
     bytes : int
         Of the log.
     workers : int
@@ -180,7 +180,7 @@ def rebuild(
 
 
 def configuration(config: StoreConfig | str | os.PathLike[str] | None) -> StoreConfig:
-    """Return the configuration that a job was given."""
+    """Return the configuration given to a job."""
     if config is None or isinstance(config, StoreConfig):
         return config or StoreConfig()
     if not isinstance(config, (str, os.PathLike)):
@@ -189,7 +189,7 @@ def configuration(config: StoreConfig | str | os.PathLike[str] | None) -> StoreC
 
 
 def settings_of(config: StoreConfig | str | os.PathLike[str] | None, source: str) -> StoreConfig:
-    """Return a configuration, and what it leaves open as a store's queue and index files are."""
+    """Return a configuration; open settings are inferred from the queue and index files."""
     chosen = configuration(config)
     derived = (paths.CONSUME_QUEUE, paths.INDEX)
     if not sizes_left_open(chosen) or not any(Path(source, name).is_dir() for name in derived):
@@ -212,7 +212,7 @@ def _lock(path: str, held: contextlib.ExitStack) -> None:
 
 @contextlib.contextmanager
 def _job_directory(target: Path) -> Iterator[Path]:
-    """Make the directory that everything is made in; on failure all of it goes again."""
+    """Make the directory for all files; it is removed on failure."""
     missing = [path for path in (target, *target.parents) if not path.exists()]
     directory = target / IN_STORE / f"rebuild-{new_name()}"
     directory.mkdir(parents=True)
@@ -228,7 +228,7 @@ def _job_directory(target: Path) -> Iterator[Path]:
 
 
 def _put_in_place(directory: Path, target: Path) -> None:
-    """Give the files the names that a store has."""
+    """Rename the files to their final names."""
     index = target / paths.INDEX
     if any((directory / paths.INDEX).iterdir()):
         (directory / paths.INDEX).rename(index)

@@ -1,7 +1,7 @@
-"""The tasks of a rebuild as Spark runs them: numbers go in, rows come out.
+"""Tasks of a rebuild as Spark runs them: numbers go in, rows come out.
 
-What they do is :class:`rmqstore.offline.Build`'s.  In mode ``"shuffle"`` the units are rows, which
-Spark sorts, so that one task writes a queue.
+The work itself is :class:`rmqstore.offline.Build`'s.  In mode ``"shuffle"`` the units are rows,
+which Spark sorts, so that one task writes a queue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = "topic string, queue_id int, position long, first long, data binary"
 def spread(
     spark: SparkSession, count: int, task: Callable[[int], Iterator[Row]], tasks: int | None
 ) -> DataFrame:
-    """Run ``task`` for each number below ``count``, in so many tasks of Spark's.
+    """Run ``task`` for each number below ``count``, in ``tasks`` tasks of Spark's.
 
     None: as many as run at a time.
     """
@@ -39,7 +39,7 @@ def spread(
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that ended a task, and that would end it again."""
+    """An error that ended a task, and would end it again."""
 
     error: Exception
 
@@ -55,7 +55,7 @@ def _failed(error: Exception) -> Row:
 
 
 def collect(frame: DataFrame) -> list[Any]:
-    """Run the tasks, and return what they report; raise what ended one of them."""
+    """Run the tasks, and return their reports; raise the error of a failed one."""
     found = [pickle.loads(row[0]) for row in frame.select("data").collect()]
     for one in found:
         if isinstance(one, Failure):
@@ -65,7 +65,7 @@ def collect(frame: DataFrame) -> list[Any]:
 
 @dataclass(frozen=True)
 class RebuildTasks:
-    """The tasks of a rebuild.
+    """Tasks of a rebuild.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class RebuildTasks:
             yield _failed(error)
 
     def scan_rows(self, number: int) -> Iterator[Row]:
-        """Read a range, and give its units as rows."""
+        """Read a range, and yield its units as rows."""
         report = RangeReport(number)
         try:
             check_all(self.planned)
@@ -129,7 +129,7 @@ class RebuildTasks:
         yield _report(written)
 
     def run_step(self, steps: list[BuildStep], number: int) -> Iterator[Row]:
-        """Do a step of what comes behind the scan."""
+        """Do a step that follows the scan."""
         try:
             check_all(self.planned)
             yield _report(self.build.run(steps[number]))

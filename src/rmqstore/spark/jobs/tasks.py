@@ -1,4 +1,4 @@
-"""Work for the executors of a session, and what they answer: plain objects there and back.
+"""Work for the executors of a session, and its results: plain objects there and back.
 
 With DataFrames alone, so that Spark Connect runs it too.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Task", "run_on_rows", "run_tasks", "runs", "task_count"]
 
 ANSWER = "number long, value binary"
-_REFUSALS = (StoreError, ValueError, TypeError, LookupError)  # to try again would be in vain
+_REFUSALS = (StoreError, ValueError, TypeError, LookupError)  # retries would be in vain
 TASK_BYTES = 256 << 20
 TASKS_LEAST = 8
 _AT_A_TIME_MOST, _LARGE_TASK_BYTES = 8 << 30, 512 << 20
@@ -32,32 +32,17 @@ class Task(Protocol):
     """A plain object that pickles; it may run twice, or be ended in the middle."""
 
     def run(self) -> Any:
-        """Do the work; what comes back is small, and pickles."""
+        """Do the work; the result is small, and pickles."""
 
 
 def run_tasks(
     spark: SparkSession, tasks: Sequence[Task], planned: Sequence[SeenStore] = ()
 ) -> list[Any]:
-    """Run each task by itself on an executor.
+    """Run each task by itself on an executor, and return the results in order.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        Also one of Spark Connect.
-    tasks : sequence of Task
-    planned : sequence of SeenStore, optional
-        Stores and directories that each task checks before it does anything.
-
-    Returns
-    -------
-    list
-        What they returned, in their order.
-
-    Raises
-    ------
-    Exception
-        What a task raised because of what it was given, as if it had run here. Anything else is
-        tried again by Spark, as often as the session says, and raised as Spark's own error.
+    Each task first checks the ``planned`` stores and directories. An error caused by a task's input
+    is raised as if it had run here. Anything else is tried again by Spark, as often as the session
+    says, and raised as Spark's own error.
     """
     if not tasks:
         return []
@@ -74,26 +59,16 @@ def run_on_rows(
     work: Callable[[int, Iterator[pa.RecordBatch]], Generator[None, None, Any]],
     planned: Sequence[SeenStore] = (),
 ) -> list[Any]:
-    """Run a function over each partition of a DataFrame; partitions without rows have no part.
+    """Run a function over each non-empty partition of a DataFrame; return the results in order.
 
     Parameters
     ----------
     frame : DataFrame
     work : callable
-        Takes the partition's number and its rows; as a task it may run twice. It is a generator
-        that gives None when it is done with a batch: Spark lets go of its rows.
+        Takes the partition's number and its rows; as a task it may run twice. A generator that
+        yields None when it is done with a batch: Spark releases its rows.
     planned : sequence of SeenStore, optional
-        As for :func:`run_tasks`.
-
-    Returns
-    -------
-    list
-        What it returned at its end, in the order of the partitions.
-
-    Raises
-    ------
-    Exception
-        As for :func:`run_tasks`.
+        As for :func:`run_tasks`, and so are the errors.
     """
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
@@ -130,7 +105,7 @@ def _answered(number: int, work: Callable[[], Any], planned: Sequence[SeenStore]
 
 
 def _answer(number: int, value: Any) -> pa.RecordBatch:
-    """Return the row that says what came of some work; an error is a refusal."""
+    """Return the row with a task's result; an error is a refusal."""
     import pyarrow as pa
 
     row = {"number": number, "value": pickle.dumps(value)}
@@ -148,18 +123,10 @@ def _collected(frame: DataFrame) -> list[Any]:
 
 
 def runs(sizes: Iterable[int]) -> list[slice]:
-    """Divide consecutive pieces of work into tasks.
+    """Divide consecutive pieces of work, given by their bytes, into tasks.
 
-    Parameters
-    ----------
-    sizes : iterable of int
-        Bytes of each piece.
-
-    Returns
-    -------
-    list of slice
-        At least 8 where pieces of one size allow it, and 256 MiB at most but where a piece is
-        larger by itself.
+    At least 8 where pieces of one size allow it, each of 256 MiB at most but where a piece is
+    larger by itself.
     """
     known = list(sizes)
     target = max(1, min(TASK_BYTES, -(-sum(known) // TASKS_LEAST)))
@@ -176,7 +143,7 @@ def runs(sizes: Iterable[int]) -> list[slice]:
 
 
 def task_count(plan: LogPlan) -> int | None:
-    """Return how many tasks the ranges of a log are worth; None: as many as run at a time.
+    """Return the number of tasks for the ranges of a log; None: as many as run at a time.
 
     A task costs Spark some 10 ms, and the ranges are of one size.
     """

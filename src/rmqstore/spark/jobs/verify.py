@@ -1,4 +1,4 @@
-"""Log, consume queues and index of a store compared with each other by the executors."""
+"""Verification of a store by the executors: log, consume queues and index compared."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _ROWS = (
     "kind string, topic string, queue_id int, queue_offset long, physical_offset long, "
     "file string, expected string, found string"
 )
-_CHAINS_MOST = 1000  # of one file that are reported
-# Rows between the tasks; their topic and queue are those of what is said about them.
+_CHAINS_MOST = 1000  # reported per file
+# Rows between the tasks; topic and queue are those of the difference.
 _QUEUE, _UNITS, _RANGE, _BLANK = ".queue", ".units", ".range", ".blank"
 
 
@@ -133,7 +133,7 @@ def _text(unit: Unit) -> str:
 
 @dataclass(frozen=True)
 class _Check:
-    """The tasks: ranges of the log, then index files, then the list of queues."""
+    """Tasks: ranges of the log, then index files, then the list of queues."""
 
     plan: LogPlan
     index_files: tuple[str, ...]
@@ -141,7 +141,7 @@ class _Check:
 
     def run(self, number: int) -> Iterator[pa.RecordBatch]:
         with one_line_errors():
-            self.seen.check()  # a store that is not seen must not pass for an empty one
+            self.seen.check()  # an invisible store must not pass for an empty one
         return batched(self._rows_of(number), _ROWS)
 
     def _rows_of(self, number: int) -> Iterator[Row]:
@@ -162,7 +162,7 @@ class _Check:
         walk = self.plan.walk(number)
         units = _UnitCheck(self.plan)
         start, stop = self.plan.bounds(number)
-        behind = stop if number + 1 < self.plan.count else INT64_MAX  # also what came since
+        behind = stop if number + 1 < self.plan.count else INT64_MAX  # also later records
         entries = _EntryCheck(self.plan.config, self.index_files, walk, start, behind)
         for found in walk.slices():
             for run in found.runs:
@@ -179,10 +179,10 @@ class _Check:
         _, stop = self.plan.bounds(number)
         for offset, reason, resumed in walk.damages:
             if offset >= stop and stop % self.plan.file_size == 0:
-                continue  # the range that begins there says it
+                continue  # the range that begins there reports it
             after = min(self.plan.end, max(stop, offset + 1))
             blank = resumed < 0 and walk.is_blank(offset, after)
-            # Zeros may be the end of the log: that is decided when all is known.
+            # Zeros may be the end of the log: decided once all ranges are known.
             kind = _BLANK if blank or offset >= self.plan.end else "record_corrupt"
             yield (kind, "", -1, number, offset, self.plan.file_of(offset), "a record", reason)
 
@@ -221,7 +221,7 @@ class _Check:
                     yield _unreadable(topic.name, queue_id, broken)
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass on what differs, and look for units that no record has."""
+        """Pass on differences, and look for units without a record."""
         with one_line_errors():
             self.seen.check()
         return batched(self._finished(batches), _ROWS)
@@ -261,7 +261,7 @@ class _Check:
 
 
 class _UnitCheck:
-    """Units of a range of the log compared with those of the queues' files."""
+    """Compares units of a range of the log with those in the queues' files."""
 
     def __init__(self, plan: LogPlan) -> None:
         self._plan = plan
@@ -295,18 +295,18 @@ class _UnitCheck:
                     elif other.physical_offset <= one.physical_offset or not walk.has_unit(
                         *where, other.physical_offset, other.size
                     ):
-                        # A later record that names the same place is what the queue has.
+                        # A later record of the same place is the queue's.
                         yield ("unit_differs", *row, _text(other))
             at += len(data)
 
     def seen(self) -> Iterator[Row]:
-        """Go through what was compared: first queue offset, and the one behind the last."""
+        """Yield the compared ranges: first queue offset, and the end."""
         for (topic, queue_id), spans in self._seen.items():
             for first, stop in spans:
                 yield (_UNITS, topic, queue_id, first, stop, None, None, None)
 
     def extra(self, topic: str, queue_id: int, seen: list[tuple[int, int]]) -> Iterator[Row]:
-        """Go through units that no record of the log has, outside of what was compared."""
+        """Yield units without a record of the log, outside of the compared ranges."""
         queue = self._queue(topic, queue_id)
         walk = self._plan.walk(0) if self._plan.count else None
         for start in queue.starts:
@@ -322,7 +322,7 @@ class _UnitCheck:
         for path, first, data in self._queue(topic, queue_id).read(start, stop):
             for number, unit in used_units(data):
                 offset = unit.physical_offset
-                # What retention removed is not missed; nor is a message that came since.
+                # Messages removed by retention are not missed, nor are later ones.
                 if 0 <= offset < self._plan.first:
                     continue
                 where = topic, queue_id, first + number
@@ -331,7 +331,7 @@ class _UnitCheck:
 
 
 class _EntryCheck:
-    """Index entries of a range of the log compared with those of all index files."""
+    """Compares index entries of a range of the log with those of all index files."""
 
     def __init__(
         self, config: StoreConfig, files: Iterable[str], walk: LogWalk, start: int, stop: int
@@ -346,15 +346,15 @@ class _EntryCheck:
                 low, high = part.first_at(start), part.first_at(stop)
             except (StoreError, OSError):
                 before = -1
-                continue  # the task of that file says why
+                continue  # the task of that file reports why
             if low < high:
                 self._parts.append((path, part, low, high, before))
             before = part.end_timestamp
-        self._wanted: list[LooseEntry] = []  # once something differs
+        self._wanted: list[LooseEntry] = []  # once there is a difference
         self._differs = False
 
     def compare(self, data: memoryview) -> None:
-        """Compare the next entries; those that are not there in order are kept for the end."""
+        """Compare the next entries; entries not found in order are kept for the end."""
         while data and self._parts and not self._differs:
             path, part, low, high, before = self._parts[0]
             count = min(high - low, len(data) // ENTRY_BYTES)
@@ -368,7 +368,7 @@ class _EntryCheck:
         self._wanted += loose_entries(data)
 
     def end(self) -> Iterator[Row]:
-        """Go through what is left on either side."""
+        """Yield the unmatched entries of both sides."""
         known = Counter((one.key_hash, one.physical_offset) for one in self._wanted)
         times = {(one.key_hash, one.physical_offset): one.store_timestamp for one in self._wanted}
         for path, part, low, high, before in self._parts:

@@ -1,7 +1,7 @@
 """A new store from a DataFrame of any size: encoded and written by the executors.
 
-Each task encodes its rows once, in a log of its own. Then their sizes say where they go, and they
-are copied there with their offsets: the rows may be other ones if they were computed again.
+Each task encodes its rows once, in a log of its own. Their sizes then determine their places, and
+they are copied there with their offsets: rows computed again might be others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _QUEUE_NUMS_MOST = 65536
 
 @dataclass(frozen=True, slots=True)
 class WrittenStore:
-    """What :func:`write_store` made.
+    """Result of :func:`write_store`.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class WrittenStore:
     processes : int
         Processes of executors that wrote log bytes.
     seconds : float
-        How long it took.
+        Duration.
     """
 
     path: str
@@ -85,7 +85,7 @@ def write_store(
     queue_nums: int = 4,
     config: StoreConfig | str | os.PathLike[str] | None = None,
 ) -> WrittenStore:
-    """Make a new store of the rows of a DataFrame, all of its bytes written by the executors.
+    """Write the rows of a DataFrame to a new store, all of its bytes by the executors.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def write_store(
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The log of one task: where it is, and the pieces that it can be taken apart into."""
+    """Log of one task: its path, and the pieces that it can be taken apart into."""
 
     directory: str
     pieces: tuple[tuple[int, int, int], ...]  # start, stop, bytes
@@ -211,7 +211,7 @@ class _Stage:
 
 
 class _Pieces:
-    """Takes a log apart, as it grows, into pieces that each lie in one of its files."""
+    """Divides a growing log into pieces that each lie in one of its files."""
 
     def __init__(self, file_size: int) -> None:
         self._file_size = file_size
@@ -259,7 +259,7 @@ def _with_queue_ids(batch: pa.RecordBatch, turn: int, queue_nums: int) -> pa.Tab
 
 @dataclass(frozen=True)
 class _AssignFirstOffsets:
-    """Tells each segment where its queues begin in the new store, and enters the topics."""
+    """Assigns first queue offsets in the new store to each segment, and enters the topics."""
 
     making: str
     segments: tuple[str, ...]
