@@ -24,7 +24,7 @@ STATE = re.compile(r"\b(PyGILState_Ensure|__Pyx_PyGILState_Ensure|__Pyx_WriteUnr
 
 
 def build(scratch: Path) -> tuple[str, str]:
-    """Build a copy in ``scratch``; return what the tools said and the generated C."""
+    """Build a copy in ``scratch``; return the tools' output and the generated C."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, scratch)
     skip = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info")
@@ -59,7 +59,7 @@ def c_bodies(generated: str) -> dict[str, str]:
 
 
 def c_suffix(function: Function) -> str:
-    """Return how the name of the function's C function ends."""
+    """Return the end of the C name of a ``cdef`` function."""
     if function.owner:
         return f"_{len(function.owner)}{function.owner}_{function.name}"
     return f"_{function.name}"
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def _is_exactly(name: str, function: Function) -> bool:
-    """Whether the C name is of this function and not of one whose name ends alike."""
+    """Whether a C name is this function's and not one with the same end."""
     rest = name.removeprefix("__pyx_f_")
     parts = []
     while True:  # packages and classes: a length, then as many characters, then "_"

@@ -1,4 +1,4 @@
-"""Check which wheels cibuildwheel would build: CPython 3.11 to 3.14 on both machines, no more."""
+"""Check the wheels of cibuildwheel: CPython 3.11 to 3.14 on both machines, no more."""
 
 import subprocess
 import sys

@@ -23,7 +23,7 @@ ENUM = re.compile(r"^cdef enum[^\n]*:\n((?:[ \t]+[^\n]*\n|\n)+)", re.MULTILINE)
 
 
 class Use(NamedTuple):
-    """A name used in a part that a later one defines."""
+    """Use of a name that a later part defines."""
 
     part: str
     line: int
@@ -59,7 +59,7 @@ def definitions(text: str) -> Iterator[str]:
 
 
 def upward(source: Path) -> list[Use]:
-    """Return each use of a name that only a later part defines, once a part and name."""
+    """Return uses of names that only a later part defines, once a part and name."""
     texts = parts(source)
     order = {part: place for place, part in enumerate(texts)}
     home: dict[str, str] = {}
@@ -78,7 +78,7 @@ def upward(source: Path) -> list[Use]:
 
 
 def fields_of(text: str) -> set[int]:
-    """Return where the names of struct fields stand: they may be those of functions as well."""
+    """Return the positions of struct fields, whose names functions may have as well."""
     found = set()
     for block in re.finditer(r"^cdef struct \w+:\n((?:[ \t]+[^\n]*\n|\n)+)", text, re.MULTILINE):
         for field in re.finditer(r"(\w+)(?:\[[^\]]*\])*[ \t]*$", block[1], re.MULTILINE):
@@ -87,7 +87,7 @@ def fields_of(text: str) -> set[int]:
 
 
 def missing(source: Path) -> list[str]:
-    """Return the parts that lie in the folders and are not included, and folders met twice."""
+    """Return the parts in the folders that are not included, and folders met twice."""
     texts = parts(source)
     there = {
         str(path.relative_to(source / "_native").with_suffix(""))

@@ -34,7 +34,7 @@ PRINTS = {"click.echo", "click.secho", "print"}
 
 
 def source_files() -> list[Path]:
-    """Return the files that the rules are for."""
+    """Return the files to check."""
     found = [ROOT / "setup.py"]
     for folder in FOLDERS:
         found += (p for p in (ROOT / folder).rglob("*") if p.suffix in SUFFIXES and p.is_file())
@@ -43,7 +43,7 @@ def source_files() -> list[Path]:
 
 
 def text_problems(path: Path) -> list[str]:
-    """Return what is wrong with one file, a line each."""
+    """Return the problems of one file, a line each."""
     problems = []
     name = path.relative_to(ROOT)
     content = path.read_bytes()
@@ -64,7 +64,7 @@ def text_problems(path: Path) -> list[str]:
 
 
 def foreign_text_problems(path: Path) -> list[str]:
-    """Return where text of others may reach a log or a terminal as it is."""
+    """Return places where foreign text may reach a log or a terminal as it is."""
     name = path.relative_to(ROOT)
     found = []
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -87,7 +87,7 @@ def foreign_text_problems(path: Path) -> list[str]:
 
 
 def lint_problems() -> list[str]:
-    """Return what cython-lint says about the sources and the copies of the parts."""
+    """Return cython-lint's findings for the sources and the copies of the parts."""
     tools = Path(sys.executable).parent
     tool = str(tools / "cython-lint")
     # It runs pycodestyle by name.

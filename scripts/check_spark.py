@@ -27,7 +27,7 @@ BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 
 
 class Problem(NamedTuple):
-    """Something that a module may not have."""
+    """A violation in a module."""
 
     path: Path
     line: int
@@ -46,12 +46,12 @@ def module_of(path: Path, source: Path) -> str:
 
 
 def package_of(module: str) -> str:
-    """Return the package of Spark's part that a module is of; the part's own is empty."""
+    """Return the package of a module in Spark's part; empty for the part's own."""
     return module.removeprefix(SPARK).lstrip(".").partition(".")[0]
 
 
 def imports(tree: ast.AST, modules: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield the modules that a module imports, wherever the import stands."""
+    """Yield the imports of a module, nested ones too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
@@ -65,12 +65,12 @@ def imports(tree: ast.AST, modules: set[str]) -> Iterator[tuple[int, str]]:
 
 
 def is_own(node: ast.Attribute) -> bool:
-    """Whether it is an attribute of the object, or the class, that a method is called for."""
+    """Whether it is an attribute of a method's own object or class."""
     return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
 def defined(tree: ast.AST) -> set[str]:
-    """Return the names that a module defines: at any level, and as attributes of its classes."""
+    """Return the names defined by a module: at any level, and as attributes of its classes."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -83,7 +83,7 @@ def defined(tree: ast.AST) -> set[str]:
 
 
 def private_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the private attributes of others, and inherited ones; also those named as texts."""
+    """Yield private attributes of others, and inherited ones; also in texts."""
     own = defined(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
@@ -99,7 +99,7 @@ def private_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def problems(source: Path) -> Iterator[Problem]:
-    """Yield what is wrong below a folder that stands for ``rmqstore``."""
+    """Yield the violations below a folder that stands for ``rmqstore``."""
     files = sorted((source / "spark").rglob("*.py"))
     modules = {module_of(path, source): path for path in files}
     graph: dict[str, set[str]] = {}
@@ -127,7 +127,7 @@ def problems(source: Path) -> Iterator[Problem]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
-    """Return the modules from which imports lead back to them."""
+    """Return the modules in import cycles."""
     found = []
     for start, imported in graph.items():
         seen: set[str] = set()

@@ -75,7 +75,7 @@ def paragraphs(text: str) -> str:
 def entries(text: str) -> str:
     """Turn the ``name : type`` entries of a section into a list."""
     lines: list[str] = []
-    fresh = False  # nothing was said of the last entry yet
+    fresh = False  # no description of the last entry yet
     for line in text.strip("\n").splitlines():
         if line.startswith(" "):
             lines[-1] += (": " if fresh else " ") + line.strip()
@@ -125,9 +125,9 @@ def signature(name: str, value: Any) -> str:
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties of a class and of those of ours that it extends.
+    """Yield the public methods and properties of a class and its base classes of ours.
 
-    Not those that a class of another package asks for: they are described there.
+    Not the interface of another package's class: it is described there.
     """
     seen: dict[str, Any] = {}
     theirs: set[str] = set()

@@ -27,7 +27,7 @@ STATES = ("created", "paid", "shipped")
 
 
 def send(address: str, topic: str, a_second: float, stop: threading.Event) -> None:
-    """Send messages until it is to stop."""
+    """Send messages until stopped."""
     with RemotingClient(address) as client:
         client.ask(34, None, heartbeat(f"{topic}-producer", producers=[f"{topic}-p"]))
         for number in itertools.count():
@@ -46,7 +46,7 @@ def send(address: str, topic: str, a_second: float, stop: threading.Event) -> No
 def consume(
     address: str, group: str, topic: str, queues: range, pause: float, stop: threading.Event
 ) -> None:
-    """Pull and commit until it is to stop, with a pause after each pull."""
+    """Pull and commit until stopped, with a pause after each pull."""
     with RemotingClient(address) as client:
         client.ask(34, None, heartbeat(f"{group}-{queues.start}", [consumer(group, {topic: "*"})]))
         offsets = dict.fromkeys(queues, 0)
@@ -80,7 +80,7 @@ def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def main() -> None:
-    """Make it."""
+    """Make the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=15.0, help="of traffic before it is taken")
     given = parser.parse_args()

@@ -33,17 +33,17 @@ this page anew.
 
 
 def fields() -> dict[str, Spec]:
-    """Return the settings that 4.9.3's store has, in its order."""
+    """Return the settings of 4.9.3's store, in its order."""
     return {name: spec for name, spec in specs_of(StoreConfig).items() if not spec.ours}
 
 
 def tests_of_field(name: str) -> tuple[str, ...]:
-    """Return the tests of a setting that acts."""
+    """Return the tests of a setting in effect."""
     return FIELDS.get(name, (f"{SETTINGS}test_{name}",))
 
 
 def shown(tests: tuple[str, ...], counts: dict[str, int]) -> tuple[str, str]:
-    """Return cells: the tests, and the comparisons that they made with the real store."""
+    """Return cells: the tests, and their comparisons with the real store."""
     names = ", ".join(
         f"[{test.partition('::')[2]}](../{test.partition('::')[0]})" for test in tests
     )
@@ -97,7 +97,7 @@ def page() -> str:
 
 
 def problems() -> list[str]:
-    """Return what is wrong with the rows: tests that there are not, settings that do nothing."""
+    """Return the problems of the rows: missing tests, settings without effect."""
     found = []
     wanted = {test for method in INTERFACE for test in method.tests}
     for name, spec in fields().items():

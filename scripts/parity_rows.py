@@ -1,7 +1,7 @@
-"""What becomes here of each method and each setting of 4.9.3's store, and which tests say so.
+"""Parity of each method and each setting of 4.9.3's store, with its tests.
 
-A method either works, with what does it and the tests that show it, or has no meaning, with the
-reason.  Of a setting, StoreConfig itself says which; here stand the tests of those that act.
+A method either works, with its implementation and tests, or has no meaning, with the reason.
+For a setting, StoreConfig itself shows which; here are the tests of settings in effect.
 """
 
 from typing import NamedTuple
