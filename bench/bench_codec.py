@@ -1,4 +1,4 @@
-"""The codec by itself: hashes, records from fields and back; messages kept beyond their batch."""
+"""The codec alone: hashes, records from fields and back; messages kept beyond their batch."""
 
 import rmqstore
 import workloads

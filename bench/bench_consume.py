@@ -1,4 +1,4 @@
-"""Consumers of groups, their offsets, and how far they are behind."""
+"""Consumers of groups, their offsets, and their lag."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""dispatch: a written log without queues and index is opened and dispatched again."""
+"""dispatch: a written log without queues and index, opened and dispatched again."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The index file by itself: keys from a list, from Arrow, one a call; lookups in a filled one."""
+"""The index file alone: keys from a list, from Arrow, one a call; lookups in a filled one."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""A consume queue and a commit log by themselves."""
+"""A consume queue and a commit log alone."""
 
 import itertools
 
@@ -15,7 +15,7 @@ MODES = ["r", "r+"]
 
 @pytest.fixture
 def fresh(tmp_path):
-    """Return a function that gives the path of a directory that is not there yet."""
+    """Return a function that gives the path of a new directory."""
     numbers = itertools.count()
     return lambda: tmp_path / str(next(numbers))
 

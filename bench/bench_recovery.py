@@ -1,4 +1,4 @@
-"""recovery: opening a store that was closed, and one whose process was killed."""
+"""recovery: opening a closed store, and one whose process was killed."""
 
 import pytest
 

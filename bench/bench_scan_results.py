@@ -1,4 +1,4 @@
-"""A scan's ways to give its messages, along the log of a closed store of half a million."""
+"""Result forms of a scan, along the log of a closed store of half a million."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""Topics, queues and what the store tells of itself; topics created and deleted."""
+"""Topics, queues and statistics of a store; topics created and deleted."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The other ways to write: put_batch, put_table, aput; and waiting for the disk."""
+"""Other ways to write: put_batch, put_table, aput; and waiting for the disk."""
 
 import asyncio
 

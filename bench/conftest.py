@@ -1,4 +1,4 @@
-"""What every benchmark shares: the machine in the report, fresh stores, written stores."""
+"""Fixtures of all benchmarks: the machine in the report, fresh stores, written stores."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ import workloads
 
 @pytest.hookimpl(optionalhook=True)  # they can be listed without pytest-benchmark
 def pytest_benchmark_update_machine_info(config: Any, machine_info: dict[str, Any]) -> None:
-    """Add what the figures depend on and pytest-benchmark does not tell."""
+    """Add conditions of the figures that pytest-benchmark does not report."""
     machine_info["rmqstore"] = getattr(rmqstore, "__version__", "unknown")
     machine_info["cpus"] = len(os.sched_getaffinity(0))
     machine_info["libc"] = " ".join(platform.libc_ver())

@@ -20,12 +20,12 @@ class Covered(NamedTuple):
 
 
 def reads(*benchmarks: str) -> Covered:
-    """Return what measures a call that reads: each benchmark in each mode."""
+    """Return the benchmarks of a reading call: each one in each mode."""
     return Covered(benchmarks, READING)
 
 
 def writes(*benchmarks: str) -> Covered:
-    """Return what measures a call that writes, or has nothing to do with a mode."""
+    """Return the benchmarks of a call that writes, or does not depend on a mode."""
     return Covered(benchmarks, ())
 
 

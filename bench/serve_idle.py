@@ -38,7 +38,7 @@ START, STOP = 150.0, 100.0  # ms, medians
 
 
 def judged(name: str, value: float, goal: float, text: str) -> bool:
-    """Print a figure beside its goal, which it has to be below; tell whether it is."""
+    """Print a figure beside its goal, an upper bound; return whether it is reached."""
     met = value < goal
     print(
         f"{name}: {text.format(value)} (goal: below {text.format(goal)}){'' if met else ' MISSED'}"
@@ -47,7 +47,7 @@ def judged(name: str, value: float, goal: float, text: str) -> bool:
 
 
 class IdleConsumer(asyncio.Protocol):
-    """One push consumer that finds nothing to consume."""
+    """An idle push consumer."""
 
     def __init__(self, number: int) -> None:
         self.group = f"group-{number}"
@@ -67,7 +67,7 @@ class IdleConsumer(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Pull again where a pull was answered."""
+        """Pull again after an answer."""
         received = self.received
         received += data
         while len(received) >= 8:
@@ -113,7 +113,7 @@ class IdleConsumer(asyncio.Protocol):
         self.pulls[number] = topic
 
     def heartbeat(self) -> None:
-        """Say who consumes what."""
+        """Send a heartbeat."""
         subscriptions = [
             {"classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*",
              "subVersion": 1, "tagsSet": [], "topic": topic}
@@ -131,19 +131,19 @@ class IdleConsumer(asyncio.Protocol):
         self.send(34, None, json.dumps(body).encode())
 
     def routes(self) -> None:
-        """Ask where its topics are."""
+        """Ask for the routes of its topics."""
         for topic in self.offsets:
             self.send(105, {"topic": topic})
 
     def keep_offsets(self) -> None:
-        """Tell how far it is, without an answer."""
+        """Commit an offset, oneway."""
         for topic, offset in self.offsets.items():
             fields = {"consumerGroup": self.group, "topic": topic, "queueId": "0",
                       "commitOffset": str(offset)}  # fmt: skip
             self.send(15, fields, flag=2)
 
     def members(self) -> None:
-        """Ask who else is in its group."""
+        """Ask for the members of its group."""
         for _ in self.offsets:
             self.send(38, {"consumerGroup": self.group})
 
@@ -164,7 +164,7 @@ async def connect(server: ServeProcess, number: int) -> IdleConsumer:
 
 
 class Blocking(asyncio.Transport):
-    """The writing side of a socket that blocks."""
+    """Writing side of a blocking socket."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class Blocking(asyncio.Transport):
 
 @contextmanager
 def connected(server: ServeProcess, consumer: IdleConsumer) -> Iterator[socket.socket]:
-    """Connect a consumer with a socket that blocks."""
+    """Connect a consumer with a blocking socket."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         consumer.connection_made(Blocking(made))
@@ -185,7 +185,7 @@ def connected(server: ServeProcess, consumer: IdleConsumer) -> Iterator[socket.s
 
 
 async def make_topic(server: ServeProcess) -> None:
-    """Make the topic by a first message."""
+    """Create the topic by a first message."""
     producer = await connect(server, -1)
     producer.put()
     while not producer.answers:
@@ -203,7 +203,7 @@ async def repeat(seconds: float, act: Callable[[], None]) -> None:
 
 
 async def idle(server: ServeProcess, count: int, seconds: float) -> bool:
-    """Measure what a server uses for consumers that wait; tell whether the goals are met."""
+    """Measure a server's use for idle consumers; return whether the goals are met."""
     loop = asyncio.get_running_loop()
     await make_topic(server)
     before = resident(server.process.pid)
@@ -243,7 +243,7 @@ async def idle(server: ServeProcess, count: int, seconds: float) -> bool:
 
 
 async def arrival(server: ServeProcess, count: int, _seconds: float) -> bool:
-    """Measure from a send to its message at a consumer that waits, another connection.
+    """Measure the latency from a send to a waiting consumer on another connection.
 
     With sockets that block: a client that asks again and again whether something has come keeps
     the processor from the server, and would measure how the kernel shares it out.

@@ -60,7 +60,7 @@ def write_messages(path: Path, messages: int, body_bytes: int) -> None:
 
 @contextmanager
 def session(cores: int, directory: Path) -> Iterator[Any]:
-    """Give a local session set up as the documentation recommends."""
+    """Yield a local session set up as the documentation recommends."""
     from pyspark.sql import SparkSession
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -90,7 +90,7 @@ def session(cores: int, directory: Path) -> Iterator[Any]:
 def in_turn(rounds: int, *works: Work, before: Work = bool) -> list[list[float]]:
     """Return the seconds of each work in each round, after one to warm up.
 
-    What is done ``before`` each of them takes no time.
+    Work done ``before`` each of them takes no time.
     """
     taken: list[list[float]] = [[] for _ in works]
     for turn in range(rounds + 1):
@@ -104,7 +104,7 @@ def in_turn(rounds: int, *works: Work, before: Work = bool) -> list[list[float]]
 
 
 def ratio(theirs: list[float], ours: list[float]) -> str:
-    """Return how many times as fast ours is, and the spread over the rounds."""
+    """Return the ratio of theirs to ours, and the spread over the rounds."""
     each = sorted(a / b for a, b in zip(theirs, ours, strict=True))
     middle = statistics.median(theirs) / statistics.median(ours)
     return f"{middle:.2f} ({each[0]:.2f}-{each[-1]:.2f})"
@@ -253,7 +253,7 @@ def rebuilding(work: Path, messages: int, rounds: int) -> list[Row]:
 
 
 def looking(work: Path, rounds: int) -> list[Row]:
-    """Time the planning of a query, and a look for news, over 1,000 queues."""
+    """Time the planning of a query, and a check for news, over 1,000 queues."""
     from rmqstore.spark.common.schema import spark_schema
     from rmqstore.spark.read.batch import BatchReader
     from rmqstore.spark.stream.source import StreamReader

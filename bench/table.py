@@ -87,7 +87,7 @@ def timed(work: Callable[[], object], count: int) -> float:
 
 
 def limit(program: str, *arguments: object) -> float:
-    """Run the limits program and return the smallest time it tells."""
+    """Run the limits program and return the smallest time in its output."""
     os.sync()
     command = [program, *map(str, arguments)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -140,7 +140,7 @@ def index(row: Row, program: str) -> None:
 
 
 def scan(rows: list[Row], count: int) -> None:
-    """All columns and three small ones, of a store that is only read and of one's own."""
+    """All columns and three small ones, of a store open for reading and for writing."""
     with workloads.scratch() as scratch:
         path = workloads.written(scratch / "store", 1024, count, with_keys=True)
         for mode, pair in (("r", rows[:2]), ("r+", rows[2:])):

@@ -34,7 +34,7 @@ LONG_LIFE = ("-XX:TieredStopAtLevel=4", "-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
 
 
 class LastingBroker(Broker):
-    """The real servers as they are started for a long life."""
+    """The real servers with the settings of a long-running broker."""
 
     flags = (*Broker.flags, *LONG_LIFE)
 
@@ -54,19 +54,19 @@ class Row:
     )
 
     def ratio(self) -> float:
-        """Ours by theirs, of the medians."""
+        """Ratio of the medians, ours to theirs."""
         ours, real = (statistics.median(self.rates[name]) for name in ("ours", "real"))
         return ours / real
 
     def both(self, key: str) -> tuple[float, float]:
-        """Theirs and ours of another figure, medians."""
+        """Medians of another figure, theirs and ours."""
         real, ours = (
             statistics.median(end[key] for end in self.more[name]) for name in ("real", "ours")
         )
         return real, ours
 
     def missed(self) -> list[str]:
-        """Return the goals that are missed, in words."""
+        """Return the missed goals as text."""
         found = []
         if self.ratio() < self.goal:
             found.append(f"{self.name}: ratio {self.ratio():.2f}, goal {self.goal:.1f}")
@@ -94,7 +94,7 @@ def rows() -> list[Row]:
 
 
 def seconds_of_processor(pid: int) -> float:
-    """Return what a process has used so far."""
+    """Return the resources that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

@@ -1,4 +1,4 @@
-"""The data and the work of each named workload; ``workloads.md`` says what the names mean.
+"""Data and work of the named workloads; ``workloads.md`` defines the names.
 
 Data is fixed (seeded), bodies differ, keys are distinct, tags vary.  Everything but the one call
 that a workload measures is made beforehand.
@@ -73,7 +73,7 @@ def tags(count: int) -> list[str]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Give a folder that is gone afterwards."""
+    """Give a temporary folder."""
     path = Path(tempfile.mkdtemp(prefix="rmqstore-bench-", dir=root()))
     try:
         yield path
@@ -179,7 +179,7 @@ def scan_all(store: rmqstore.MessageStore, columns: tuple[str, ...] | None = Non
 
 
 def query_each(store: rmqstore.MessageStore, wanted: list[str]) -> None:
-    """Look for each key by a call of its own; each is found once."""
+    """Look each key up by a call of its own; each is found once."""
     query = store.query
     for key in wanted:
         (_message,) = query(TOPIC, key)

@@ -1,1 +1,1 @@
-"""How many instructions the hot calls take, beside what is committed: ``make instructions``."""
+"""Instruction counts of the hot calls, beside the committed ones: ``make instructions``."""

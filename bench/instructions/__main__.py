@@ -24,7 +24,7 @@ COUNTED = 3
 
 
 def differing(known: dict[str, float], found: dict[str, float]) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the counts found, and what is better, a line each."""
+    """Return regressions and improvements of the counts, a line each."""
     wrong = [f"{name}: is not in {COUNTS.name}" for name in found.keys() - known.keys()]
     wrong += [f"{name}: was not counted" for name in known.keys() - found.keys()]
     better = []

@@ -1,4 +1,4 @@
-"""The program that is counted: each call twice, more often the second time.
+"""The counted program: each call twice, more often the second time.
 
     valgrind ... python -m instructions.calls caller|all FOLDER MARK
 
@@ -33,7 +33,7 @@ class Counter:
     def count(
         self, name: str, few: int, many: int, work: Callable[[int], object], *, rounds: int = 1
     ) -> None:
-        """Run the work for few, then for many; once before, so that nothing happens first."""
+        """Run the work for few, then for many; once before, as a warm-up."""
         work(few)
         self.one("-", 0, lambda _: None)
         for _ in range(rounds):
@@ -61,7 +61,7 @@ def writing(counter: Counter, folder: Path) -> None:
 
 
 def reading(counter: Counter, folder: Path, mode: str) -> None:
-    """Count what finds and gets messages of a closed store."""
+    """Count lookups and reads of messages in a closed store."""
     keys = random.Random(3).sample(workloads.keys(stores.LARGE), stores.LARGE)
     last = stores.FIRST_TIME + stores.STEP_MS * stores.LARGE
     times = random.Random(6).choices(range(stores.FIRST_TIME, last), k=60)

@@ -1,4 +1,4 @@
-"""Runs the calls under callgrind and reads what it counted."""
+"""Runs the calls under callgrind and reads its counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENVIRONMENT = {
 
 
 def key() -> str:
-    """Return what the counts are true for: compiler, Python, C library and processor."""
+    """Return the environment of the counts: compiler, Python, C library and processor."""
     built_by = BUILT_BY.search(Path(_core.__file__).read_bytes())
     compiler = "unknown"
     if built_by:
@@ -67,7 +67,7 @@ def _run(folder: Path, group: str, apart: str, mark: Path) -> None:
 
 
 def _read(path: Path, found: dict[str, dict[int, list[int]]]) -> None:
-    """Add what one file tells: the call and how often, and the instructions."""
+    """Add the call, its repetitions and the instructions in one file."""
     text = path.read_text()
     trigger, totals = TRIGGER.search(text), TOTALS.search(text)
     if trigger and totals:
@@ -76,7 +76,7 @@ def _read(path: Path, found: dict[str, dict[int, list[int]]]) -> None:
 
 
 def _each(name: str, counted: dict[int, list[int]]) -> float:
-    """Return the difference of both, of their least rounds, for each by which they differ."""
+    """Return the difference of the least rounds of both, a unit of work."""
     if len(counted) != 2:
         raise RuntimeError(f"{name} was counted for {sorted(counted)}: two counts are needed")
     few, many = sorted(counted)

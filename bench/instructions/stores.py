@@ -1,4 +1,4 @@
-"""The stores that the calls run on: the same bytes each time, times of storing included."""
+"""The stores that the calls run on: the same bytes each time, store times included."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How cost grows: with messages, with queues, with bytes, with threads: ``make scale``."""
+"""Growth of cost: with messages, with queues, with bytes, with threads: ``make scale``."""

@@ -18,7 +18,7 @@ from scale.rows import Line, table
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(prog="scale", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="of growth, sparse, queues, threads, huge")
     parser.add_argument("--sizes", default="100000,1000000,10000000", help="messages of stores")
@@ -32,7 +32,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def run(given: argparse.Namespace) -> list[Line]:
-    """Run the parts that are asked for."""
+    """Run the selected parts."""
     sizes = [int(size) for size in given.sizes.split(",")]
     found = []
     with workloads.scratch() as folder:

@@ -45,13 +45,13 @@ def batches(count: int, size: int) -> Iterator[tuple[pa.Array, pa.Array]]:
 
 
 def wait_visible(store: rmqstore.MessageStore, count: int) -> None:
-    """Wait until all messages are in their queues, without using the processor for it."""
+    """Wait until all messages are in their queues, without using the processor."""
     while sum(map(len, store[workloads.TOPIC].values())) < count:
         time.sleep(0.02)
 
 
 def write(path: Path, count: int, size: int, *, uniq_key: bool = True) -> Took:
-    """Write a store of so many messages, close it, and return what put_many took."""
+    """Write a store of so many messages, close it, and return the duration of put_many."""
     total = Took(0, 0)
     with rmqstore.open(path, "a") as store:
         store.create_topic(workloads.TOPIC, workloads.QUEUES)
@@ -87,7 +87,7 @@ def dispatch(path: Path, count: int) -> Took:
 
 
 def get(store: rmqstore.MessageStore, count: int) -> int:
-    """Read the beginning of one queue again and again; return how many messages that was."""
+    """Read the beginning of one queue again and again; return the number of messages."""
     here = min(count // workloads.QUEUES, GOT)
     turns = max(1, min(GOT, count) // here)
     for _ in range(turns):
@@ -96,13 +96,13 @@ def get(store: rmqstore.MessageStore, count: int) -> int:
 
 
 def wanted_keys(count: int, asked: int) -> list[str]:
-    """Return some of the keys that a store of so many messages has."""
+    """Return some of the keys in a store of so many messages."""
     at = random.Random(3).sample(range(count - 1), min(asked, count - 1))
     return [key_column(number, 1)[0].as_py() for number in at]
 
 
 def reading(path: Path, count: int, rounds: int) -> tuple[Took, int, Took, int]:
-    """Return what get and query took in "r", and for how many."""
+    """Return the durations of get and query in "r", and their numbers."""
     wanted = wanted_keys(count, ASKED)
     with rmqstore.open(path, "r") as store:
         got = get(store, count)
@@ -113,7 +113,7 @@ def reading(path: Path, count: int, rounds: int) -> tuple[Took, int, Took, int]:
 
 
 def opening(path: Path, name: str, rounds: int) -> list[Line]:
-    """Return how long opening a closed store takes, without closing it again."""
+    """Return the duration of opening a closed store, without closing it again."""
     lines = []
     for mode in ("r", "r+"):
         took = []
@@ -127,7 +127,7 @@ def opening(path: Path, name: str, rounds: int) -> list[Line]:
 
 
 def lines(folder: Path, sizes: list[int], rounds: int) -> list[Line]:
-    """Return the time of a message in stores of each size, and how far it grows."""
+    """Return the time of a message in stores of each size, and its growth."""
     each: dict[str, list[Took]] = {name: [] for name in WORKS}
     opened = []
     write(folder / "warm", sizes[0], SIZE)
@@ -146,7 +146,7 @@ def lines(folder: Path, sizes: list[int], rounds: int) -> list[Line]:
 
 
 def growth(name: str, sizes: list[int], each: list[Took]) -> Iterator[Line]:
-    """Yield the time of one at each size, and the greatest over the one of the first size."""
+    """Yield the time of one at each size, and the ratio of the greatest to the first."""
     for count, took in zip(sizes, each, strict=True):
         yield Line(f"{name}, {count:,} messages", f"{took.cpu:,.0f} ns cpu, {took.wall:,.0f} ns")
     grown = max(took.cpu for took in each) / each[0].cpu

@@ -20,7 +20,7 @@ SLOWER = 1.0
 
 
 def write(path: Path, topics: int, queues: int, count: int) -> Path:
-    """Write a closed store whose messages go round all queues."""
+    """Write a closed store with messages in all queues in turn."""
     topic_names = [f"topic-{number}" for number in range(topics)]
     with rmqstore.open(path, "a") as store:
         for name in topic_names:
@@ -44,19 +44,19 @@ def asked(topics: int, queues: int, count: int) -> list[tuple[str, int, int, str
 
 
 def get_each(store: rmqstore.MessageStore, places: list[tuple[str, int, int, str]]) -> None:
-    """Get one message from each place."""
+    """Get one message of each queue."""
     for topic, queue_id, offset, _key in places:
         assert len(store.get(topic, queue_id, offset, 1).messages) == 1
 
 
 def query_each(store: rmqstore.MessageStore, places: list[tuple[str, int, int, str]]) -> None:
-    """Find the message of each place by its key."""
+    """Find each message by its key."""
     for topic, _queue_id, _offset, key in places:
         assert len(store.query(topic, key)) == 1
 
 
 def lines(folder: Path, queues: int, rounds: int) -> list[Line]:
-    """Return opening of so many queues, and get and query beside four."""
+    """Return figures of opening many queues, and of get and query beside four."""
     topics = max(1, queues // PER_TOPIC)
     each = queues // topics
     count = queues * MESSAGES

@@ -1,4 +1,4 @@
-"""A line of the table, and what every part of it measures with."""
+"""A line of the table, and timing shared by all parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 @dataclass
 class Line:
-    """One figure: what it is of, its text, the goal's text, and whether it is reached.
+    """One figure: its subject, its text, the goal's text, and whether it is reached.
 
     ``reached`` is None where there is no goal.
     """
@@ -54,7 +54,7 @@ def median(values: list[float]) -> float:
 
 
 def at_most(what: str, value: float, most: float, unit: str) -> Line:
-    """Return a line whose figure is to be at most so much."""
+    """Return a line whose figure has an upper limit."""
     return Line(what, f"{value:,.1f} {unit}", f"<= {most:,g} {unit}", value <= most)
 
 

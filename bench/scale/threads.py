@@ -28,7 +28,7 @@ def put(store: rmqstore.MessageStore, rows: list[bytes]) -> None:
 
 
 def lines(count: int, rounds: int) -> list[Line]:
-    """Return the rate of each number of threads over that of one, in turn."""
+    """Return the rate of each number of threads relative to one, in turn."""
     rate(count // 4 or 1, 1)
     ratios: dict[int, list[float]] = {threads: [] for threads in THREADS}
     for _ in range(rounds):

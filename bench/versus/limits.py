@@ -1,4 +1,4 @@
-"""What the machine needs at least: the program ``bench/limits``, once in each round."""
+"""Lower bounds of the machine: the program ``bench/limits``, once in each round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening: a log dispatched again, a store that was killed, one that was closed."""
+"""Opening: a log dispatched again, a killed store, a closed store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines() -> list[Row]:
 
 
 class Opening:
-    """Stores that ours wrote, copied for each round and each side."""
+    """Stores written by ours, copied for each round and each side."""
 
     def __init__(self, real: RealStore, folder: Path) -> None:
         self.real = real

@@ -1,4 +1,4 @@
-"""Reading: a store that the real one wrote, in "r" and in "r+"."""
+"""Reading: a store written by the real one, in "r" and in "r+"."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lines() -> list[Row]:
 
 
 class Reading:
-    """The written store, a copy of it for ours, and what is asked of both."""
+    """The written store, a copy of it for ours, and the requests to both."""
 
     def __init__(self, real: RealStore, folder: Path, count: int, limits: Limits) -> None:
         self.limits = limits
@@ -62,7 +62,7 @@ class Reading:
         self.times = random.Random(6).choices(range(first, last + 1), k=TIMES)
 
     def run(self, rows: list[Row]) -> None:
-        """Run one round of the lines, theirs and ours in turn, each after one that warms."""
+        """Run one round of the lines, theirs and ours in turn, each after a warm-up."""
         self.real.ask("open", dir=self.theirs)
         theirs = dict(self._theirs())
         for row in rows:

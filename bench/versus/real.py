@@ -11,7 +11,7 @@ ROUND_TIMEOUT = 900.0
 
 
 class Round(NamedTuple):
-    """What one round took: nanoseconds by the clock and of the processor, and how many it did."""
+    """Result of one round: nanoseconds by the clock and of the processor, and the count."""
 
     ns: float
     cpu_ns: float
@@ -19,17 +19,17 @@ class Round(NamedTuple):
 
     @property
     def each(self) -> float:
-        """Nanoseconds for each."""
+        """Nanoseconds a unit."""
         return self.ns / self.count
 
     @property
     def cpu_each(self) -> float:
-        """Nanoseconds of the processor for each."""
+        """Nanoseconds of the processor a unit."""
         return self.cpu_ns / self.count
 
 
 class RealStore(JavaProcess):
-    """A JVM with both compilers, as a broker has them, that times the real store."""
+    """A JVM with both compilers, as a broker's, that times the real store."""
 
     main = "rmqstore.interop.Versus"
     flags = ("-XX:TieredStopAtLevel=4", "-Xms1g", "-Xmx4g")
@@ -40,6 +40,6 @@ class RealStore(JavaProcess):
         return self.call(op, timeout=ROUND_TIMEOUT, **fields)[1]
 
     def round(self, op: str, **fields: Any) -> Round:
-        """Send a request that is a round."""
+        """Send a request for a round."""
         end = self.ask(op, **fields)
         return Round(end["ns"], end["cpu_ns"], end["count"])

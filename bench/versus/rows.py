@@ -1,4 +1,4 @@
-"""A line of the table: a workload's rounds on both sides, and what becomes of them."""
+"""A line of the table: a workload's rounds on both sides, and their ratio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD += ["limit in C, ns", "ours / limit"]
 
 @dataclass
 class Row:
-    """A workload: its name, and the ratio of their time to ours that it is to reach."""
+    """A workload: its name, and the goal for the ratio of their time to ours."""
 
     name: str
     goal: float

@@ -26,7 +26,7 @@ def lines() -> list[Row]:
 
 
 class Start:
-    """A store that ours wrote, a copy for each side."""
+    """A store written by ours, a copy for each side."""
 
     def __init__(self, folder: Path) -> None:
         self.ours = workloads.written(folder / "start-ours", 1024, COUNT)

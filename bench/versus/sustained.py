@@ -1,4 +1,4 @@
-"""Writing many GiB without a pause: both stores, and the disk by itself."""
+"""Sustained writing of many GiB: both stores, and the disk by itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def by_theirs(path: Path, wanted: int) -> tuple[int, float]:
 
 
 def calls_for(wanted: int) -> tuple[int, int]:
-    """Return the calls after which the log has the wanted bytes, and how many it has then."""
+    """Return the calls after which the log has the wanted bytes, and its bytes then."""
     each = MESSAGES * workloads.record_size(BODY)
     calls = -(-wanted // each)
     return calls, calls * each

@@ -55,7 +55,7 @@ def lines() -> list[Row]:
 
 
 class Writing:
-    """What is written to, one folder at a time."""
+    """Fresh folders to write to, one at a time."""
 
     def __init__(self, real: RealStore, folder: Path, limits: Limits, entries: int) -> None:
         self.limits = limits
@@ -111,7 +111,7 @@ class Writing:
         row.limits += self.limits.put(size, count)
 
     def put_sync(self, row: Row, threads: int) -> None:
-        """Put messages of 1 KiB that are on the disk when each call returns."""
+        """Put messages of 1 KiB, each durable when its call returns."""
         count = SYNC_PUTS[threads]
         rows = workloads.bodies(1024, count)
         row.theirs.append(self._theirs("put", 1024, count, threads=threads, config=SYNC))
@@ -138,7 +138,7 @@ class Writing:
         row.limits += self.limits.put(size, count)
 
     def visible(self, median: Row, late: Row) -> None:
-        """Take the time from the call of put until get has the message."""
+        """Measure the time from the call of put until get has the message."""
         rows = workloads.bodies(1024, VISIBLE)
         with workloads.scratch() as path:
             self.real.ask("open", dir=path / "store")
@@ -161,7 +161,7 @@ class Writing:
             row.ours.append(Round(took[VISIBLE * part // 100], used / VISIBLE, 1))
 
     def index(self, from_list: Row, from_arrow: Row, in_list: Row, in_arrow: Row) -> None:
-        """Enter all keys into an index file, and look for some of them, warmed by another look."""
+        """Enter all keys into an index file, and look some of them up, after a warm-up."""
         with workloads.scratch() as path:
             for name, row in (("0", from_list), ("1", from_arrow)):
                 file = path / f"{name:0>17}"
