@@ -14,7 +14,7 @@ SEED = "RMQSTORE_CLIENTS_SEED"
 
 @pytest.fixture(scope="session")
 def need() -> Callable[..., None]:
-    """A function that ends a test without these programs; only where nobody counts on it."""
+    """A function that ends a test without these programs; only where they are optional."""
 
     def look(*tools: str) -> None:
         missing = [tool for tool in tools if shutil.which(tool) is None]
@@ -35,5 +35,5 @@ def java(need: Callable[..., None]) -> None:
 
 @pytest.fixture(scope="session")
 def traffic_seed() -> str:
-    """What random traffic is drawn from: another each run, or the environment's to repeat one."""
+    """Seed of random traffic: a new one each run, or the environment's to repeat one."""
     return os.environ.setdefault(SEED, f"{random.SystemRandom().getrandbits(32):x}")

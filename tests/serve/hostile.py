@@ -34,7 +34,7 @@ _HANGS = 120.0  # seconds after which an attack that does not end is a problem
 
 @dataclass(frozen=True)
 class Bounds:
-    """What must hold.
+    """Bounds that must hold.
 
     Attributes
     ----------
@@ -88,14 +88,14 @@ class Round:
 
     @property
     def name(self) -> str:
-        """Attacks, with what the server has."""
+        """Attacks, with the state of the server."""
         names = ", ".join("+".join(each) for each in self.attacks)
         return names + ", accounts" * self.accounts + ", sync" * self.sync
 
 
 @dataclass
 class Result:
-    """What came of a round."""
+    """Result of a round."""
 
     name: str
     sends: int = 0
@@ -111,7 +111,7 @@ class Result:
     problems: list[str] = field(default_factory=list)
 
     def judge(self, bounds: Bounds) -> None:
-        """Note what does not hold."""
+        """Note violations."""
         for what, value, most, unit in (
             ("processor time of a send", self.send, bounds.processor, 1e3),
             ("processor time of a pull", self.pull, bounds.processor, 1e3),
@@ -208,7 +208,7 @@ def _attack_at_once(
 
 
 def _percentile(values: Sequence[float], percent: int) -> float:
-    """Return the value that so many percent are not above; 0 of none."""
+    """Return a percentile; 0 of none."""
     ordered = sorted(values)
     return ordered[(len(ordered) * percent - 1) // 100] if ordered else 0.0
 

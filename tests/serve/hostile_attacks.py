@@ -36,7 +36,7 @@ _FORGED = "a\n2026-11-25 rmqstore: forged\r\x1b[2J\x9b\u202e\x00"
 
 @dataclass
 class Ground:
-    """Where an attack takes place.
+    """Target of an attack.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Ground:
     stopped: threading.Event
 
     def count(self, most: int) -> int:
-        """Return a random count, which is not far below the most."""
+        """Return a random count near the limit."""
         return max(1, int(most * self.scale * self.chance.uniform(0.5, 1)))
 
     def frame(
@@ -83,7 +83,7 @@ class Ground:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[RemotingClient]:
-        """Have a connection, and close it."""
+        """Open a connection, and close it."""
         with RemotingClient(self.target.address) as made:
             yield made
 
@@ -116,7 +116,7 @@ def _send(topic: str, *, properties: str = "", flag: int = 0, queue: int = 0,
 
 
 def _expression(chance: random.Random, number: int = 0) -> str:
-    """Return an expression that names ``a`` as often as it may, and is true for no message."""
+    """Return an expression that names ``a`` as often as allowed, and matches no message."""
     term = chance.choice([
         "a = {}", "a > {}9999999", "a BETWEEN {} AND {}", "NOT (a <> {})", "a IN ('{}', 'x')",
         "a = {}.5 AND b IS NULL",
@@ -188,7 +188,7 @@ def fields(ground: Ground) -> None:
 
 
 def disk(ground: Ground) -> None:
-    """Send, and read no answer, which waits for the disk where the flush is synchronous."""
+    """Send without reading answers, which wait for the disk where the flush is synchronous."""
     size = ground.chance.choice([100, 1000, 10_000, 200_000])
     sent = ground.frame(SEND, _send("t", properties="WAIT\1true\2"), bytes(size))
     each = min(20_000, ground.count(2 << 20) // len(sent) + 1)
@@ -229,7 +229,7 @@ def tables(ground: Ground) -> None:
 
 
 def log(ground: Ground) -> None:
-    """Have what clients write come into the log: ids, groups, remarks, and what is no frame."""
+    """Have client texts logged: ids, groups, remarks, and invalid frames."""
     text = _FORGED + "x" * ground.chance.choice([1, 1000, 100_000])
     beat = heartbeat(text, [consumer(text[:100], {text[:100]: "*"})], [text, "g"])
     frames = [
@@ -245,7 +245,7 @@ def log(ground: Ground) -> None:
 
 
 def denied(ground: Ground) -> None:
-    """Have pulls held, lose the permission, and get none of what is sent afterwards."""
+    """Have pulls held, lose the permission, and get none of the later messages."""
     accounts = ground.target.accounts
     if accounts is None:  # the pulls alone, and their clients are gone
         pull = ground.frame(PULL, _pull("secret", 0, "*", hold=60_000, kind="TAG"))
@@ -311,7 +311,7 @@ def queues(ground: Ground) -> None:
 
 
 def page(ground: Ground) -> None:
-    """Put bodies that inflate to much, and look at them on the page, many at once."""
+    """Put bodies that inflate to much, and show them on the page, many at once."""
     deflater = zlib.compressobj()
     body = b"".join(deflater.compress(bytes(1 << 20)) for _ in range(ground.count(200)))
     body += deflater.flush()

@@ -34,7 +34,7 @@ def processor_seconds(pid: int) -> float:
 
 
 class _Client:
-    """The connection, the account, and the file of what was seen."""
+    """The connection, the account, and the file of results."""
 
     def __init__(self, address: str, pid: int, key: str, seen: TextIO) -> None:
         self._client = RemotingClient(address)
@@ -45,7 +45,7 @@ class _Client:
     def ask(
         self, kind: str, code: int, fields: dict[str, object] | None, body: bytes = b""
     ) -> tuple[Frame, float, float]:
-        """Return an answer, and the seconds by the clock and of the processor that it took."""
+        """Return an answer, and its seconds by the clock and of the processor."""
         if self._key:
             fields = sign(fields, body, self._key, SECRET)
         began, used = time.perf_counter(), processor_seconds(self._pid)

@@ -1,4 +1,4 @@
-"""The server that is attacked, in a process of its own, and what is read of it from ``/proc``."""
+"""The attacked server, in a process of its own, and its figures from ``/proc``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Accounts:
         self.write("PUB|SUB")
 
     def write(self, secret: str) -> None:
-        """Let the attacker do so much with the topic ``secret``."""
+        """Set the attacker's permission for the topic ``secret``."""
         self._version += 1
         text = "accounts:\n"
         for key, admin in ((ATTACKER, "false"), (WELL, "false"), (OPERATOR, "true")):
@@ -135,7 +135,7 @@ class Target:
         raise AssertionError(f"the process {self.pid} has no {name}")
 
     def get(self, path: str, seconds: float = _SECONDS) -> bytes:
-        """Return what the page has at a path."""
+        """Return the page's content at a path."""
         with urllib.request.urlopen(f"http://{self.page}{path}", timeout=seconds) as reply:
             body: bytes = reply.read()
         return body
@@ -152,7 +152,7 @@ class Target:
             self.slowest_figures = max(self.slowest_figures, time.perf_counter() - began)
 
     def check_log(self) -> int:
-        """Note lines that are no objects, too long or errors; return how long the log is."""
+        """Note lines of the log that are invalid, too long or errors; return its length."""
         text = self._log.read_bytes()
         for line in text.splitlines():
             try:
@@ -166,7 +166,7 @@ class Target:
         return len(text)
 
     def lost(self, sent: list[list[Any]]) -> int:
-        """Return how many of the messages that were acknowledged are not in their places."""
+        """Return how many of the acknowledged messages are not in their places."""
         lost = 0
         with rmqstore.open(self.path, "r") as store:
             queues = [store[TOPIC][one] for one in range(QUEUES)]
@@ -211,7 +211,7 @@ class WellBehaved:
             self._target.problems.append(f"the well-behaved client: {text}")
 
     def rows(self) -> list[list[Any]]:
-        """Return what it has written."""
+        """Return its output."""
         text = self._path.read_text() if self._path.exists() else ""
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 

@@ -23,7 +23,7 @@ class Out:
     sent: int = 0
 
     def next(self) -> bytes | memoryview:
-        """Return what is sent next, nothing at the end."""
+        """Return the next bytes to send, empty at the end."""
         if self.sent < len(self.begin):
             return memoryview(self.begin)[self.sent : self.sent + _CHUNK]
         return bytes(min(_CHUNK, len(self.begin) + self.zeros - self.sent))
@@ -31,7 +31,7 @@ class Out:
 
 @dataclass(frozen=True)
 class Load:
-    """How a load is sent.
+    """Sending of a load.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ def pump(address: tuple[str, int], loads: Sequence[bytes | Out], how: Load) -> i
 
 
 def _write(one: socket.socket, out: Out) -> bool:
-    """Tell whether the connection goes on."""
+    """Return whether the connection goes on."""
     try:
         out.sent += one.send(out.next())
     except BlockingIOError:
@@ -103,7 +103,7 @@ def _write(one: socket.socket, out: Out) -> bool:
 
 
 def _read(one: socket.socket) -> int:
-    """Return how many bytes came; none at its end."""
+    """Return the number of received bytes; none at its end."""
     try:
         return len(one.recv(_CHUNK))
     except BlockingIOError:

@@ -17,7 +17,7 @@ TIMEOUT = 300.0  # of a scenario, which waits for each of its steps up to a minu
 
 
 def build(version: str) -> Path:
-    """Compile the program with the client of a release, unless that was done; return its jar."""
+    """Compile the program with the client of a release, once; return its jar."""
     target = CLIENTS / ("target" if version == FOUR else "target-five")
     target.mkdir(exist_ok=True)
     jar = target / "clients.jar"
@@ -70,5 +70,5 @@ class JavaClients(JavaProcess):
         self.jar = build(self.version)
 
     def run(self, scenario: str, namesrv: str, **fields: Any) -> list[list[Any]]:
-        """Run a scenario; return what the clients said: rows ``[kind, ...]``."""
+        """Run a scenario; return the output of the clients: rows ``[kind, ...]``."""
         return self.call("run", timeout=TIMEOUT, scenario=scenario, namesrv=namesrv, **fields)[0]

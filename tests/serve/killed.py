@@ -38,7 +38,7 @@ LEAST = 10  # acknowledged messages between one event and the next
 
 
 def free_port() -> int:
-    """Return a port that is free, with the one of the VIP channel."""
+    """Return a free port whose VIP port is free too."""
     while True:
         with socket.socket() as main, socket.socket() as vip:
             main.bind(("127.0.0.1", 0))
@@ -112,7 +112,7 @@ class ServeProcess:
 
 @dataclass
 class Seen:
-    """What the clients of a load have said so far.
+    """Output of the clients of a load so far.
 
     What consumers have had is in files of theirs, which a consumer that is killed leaves whole.
     """
@@ -144,7 +144,7 @@ class Seen:
         )
 
     def more(self, loads: list[tuple[JavaClients, str]]) -> None:
-        """Wait until some messages were acknowledged that were not before this call."""
+        """Wait until further messages are acknowledged."""
         for process, name in loads:
             self.take(process.call("load_rows", name=name)[0])
         enough = len(self.acknowledged) + LEAST
@@ -156,7 +156,7 @@ class Seen:
                 self.take(process.call("load_rows", name=name)[0])
 
     def all_consumed(self, seconds: float) -> bool:
-        """Wait until all that was acknowledged is consumed."""
+        """Wait until all acknowledged messages are consumed."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.acknowledged.keys() <= self.got.keys():
@@ -222,7 +222,7 @@ def campaign(scratch: Path, *, kills: int, seed: str, hand_overs: int = 0) -> di
 
 
 def check(path: Path, topic: str, seen: Seen) -> None:
-    """Look that what was acknowledged is in the store where it was said to be, and was consumed."""
+    """Check that acknowledged messages are stored at their reported places, and were consumed."""
     assert not seen.statuses, seen.statuses[:5]
     with rmqstore.open(path, "r") as store:
         stored = {

@@ -1,4 +1,4 @@
-"""Programs of ``interop/`` in other languages: made in ``build/clients``, and what they say."""
+"""Programs of ``interop/`` in other languages: made in ``build/clients``, and their output."""
 
 from __future__ import annotations
 

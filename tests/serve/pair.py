@@ -1,4 +1,4 @@
-"""The real servers and ours, with Java clients of each: what both are asked at once is compared."""
+"""The real servers and ours, with Java clients of each: answers to the same requests compared."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pair:
     def run(
         self, scenario: str, flags: tuple[str, ...] = (), **fields: Any
     ) -> tuple[list[list[list[Any]]], list[Transcript]]:
-        """What clients said, and what passed: of the real servers, and of ours."""
+        """Output of the clients, and frames: of the real servers, and of ours."""
         clients = self.clients(flags)
 
         def one(n: int) -> tuple[list[list[Any]], Transcript]:

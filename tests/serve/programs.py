@@ -20,7 +20,7 @@ TEXTS = ("", "plain", "K\u00f6ln \u6771\u4eac", "\U0001f680 up", '"quoted" \\ / 
 
 
 def program(random: Random, sends: int) -> list[dict[str, Any]]:
-    """Return the steps: so many sends of every kind, and what consumers do between them."""
+    """Return the steps: so many sends of every kind, with actions of consumers between them."""
     steps: list[dict[str, Any]] = []
     number = 0
 
@@ -107,7 +107,7 @@ def program(random: Random, sends: int) -> list[dict[str, Any]]:
             elif random.random() < 0.3:
                 one["async"] = True
             steps.append(one)
-    # A consumer's offset moves past what it did not ask for with the next message that it did.
+    # A consumer's offset moves past messages that it did not select with the next one that it did.
     steps.append({"do": "settle", "ms": 2500})  # what is delayed is there
     for topic in TOPICS:
         for queue in range(QUEUES):

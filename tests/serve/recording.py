@@ -1,4 +1,4 @@
-"""A proxy that stands between clients and a server, and keeps every frame that passes.
+"""A recording proxy between clients and a server.
 
 The server is told to name the proxy's address in routes and message ids, so nothing that passes is
 changed. The decoder is this file's own: it shares nothing with the server under test.

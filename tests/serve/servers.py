@@ -11,7 +11,7 @@ from interop.broker import Broker
 from serve.killed import free_port
 from serve.recording import PROXY_HOST, Recorder
 
-# What both are told, so that scenarios need not wait: transactions are asked for after a second,
+# Settings of both, so that scenarios need not wait: transactions are asked for after a second,
 # and not again before two more: a real broker commits twice what a client is slow to answer.
 CHECK_TIMEOUT, CHECK_INTERVAL = 1000, 2000
 BROKER_CONFIG = {
@@ -69,7 +69,7 @@ class RealServer:
         self._broker.close()
 
     def stop(self) -> None:
-        """Close the store, and leave it to whoever reads it."""
+        """Close the store, for the next reader."""
         assert self._broker.shutdown()
 
 
@@ -98,5 +98,5 @@ class OurServer:
         self.server.close()
 
     def stop(self) -> None:
-        """Close the store, and leave it to whoever reads it."""
+        """Close the store, for the next reader."""
         self.server.close()

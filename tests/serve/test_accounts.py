@@ -42,7 +42,7 @@ accounts:
   - signed-c=SUB
   - signed-pull-c=SUB
 """
-# Clients that believe this certificate alone.
+# Clients that trust this certificate alone.
 TLS_FLAGS = (
     "-Dtls.enable=true",
     "-Dtls.client.authServer=true",
@@ -92,12 +92,12 @@ def pair(java: None, accounts: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def refusals(said: list[list[Any]]) -> dict[str, tuple[int, str]]:
-    """Return code and words of what was refused."""
+    """Return code and remark of refusals."""
     return {row[1]: (row[3], row[4]) for row in said if row[0] == "error"}
 
 
 def check(real: list[list[Any]], ours: list[list[Any]]) -> None:
-    """See that all is as at the real servers, but for batches, which these do not look at."""
+    """Compare with the real servers, but for batches, which these do not check."""
     batch = refusals(real).pop("a batch"), refusals(ours).pop("a batch")
     assert batch == ((0, "SEND_OK"), (1, f"{EXCEPTION}No default permission for topic:others"))
     there, here = ([row for row in said if row[1] != "a batch"] for said in (real, ours))
@@ -138,7 +138,7 @@ def test_the_same_with_tls(pair: Pair) -> None:
 def test_strangers_are_told_no_routes(
     java: None, accounts: Path, tmp_path: Path, version: str
 ) -> None:
-    """Where the real name server answers everybody, and the broker refuses what they send."""
+    """The real name server answers everybody, and the broker refuses their sends."""
     with OurServer(tmp_path / "store", acl=accounts) as server, JavaClients(version) as clients:
         refused = refusals(clients.run("strangers", server.namesrv))
         assert set(refused) == {"unsigned", "wrongly signed"}

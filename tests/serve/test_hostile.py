@@ -13,7 +13,7 @@ from serve.hostile_attacks import ATTACKS
 @pytest.mark.slow
 @pytest.mark.parametrize("accounts", [False, True])
 def test_nobody_holds_the_others_up(tmp_path: Path, accounts: bool) -> None:
-    """Some at a time, one after the other: what one has left is there for the next."""
+    """A few at a time, in sequence: remains of one are there for the next."""
     names = sorted(ATTACKS)
     attacks = tuple(tuple(names[n : n + 4]) for n in range(0, len(names), 4))
     one = Round(attacks, accounts=accounts, sync=accounts, seed="slice", scale=0.1)

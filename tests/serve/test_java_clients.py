@@ -17,7 +17,7 @@ from serve.transcripts import compared, differences, rows
 
 pytestmark = [pytest.mark.interop, pytest.mark.campaign]
 
-# With what must at least have been asked, by the client or (S) by the server.
+# With the requests that must at least have passed, by the client or (S) by the server.
 SCENARIOS = {
     "quickstart": "105 310 35",
     "put": "105 310 35",
@@ -50,7 +50,7 @@ FIVE_SCENARIOS = [
     "quickstart", "async", "batch", "big", "vip", "delay", "tx", "retry", "push", "sql",
     "rebalance", "orderly", "pull", "litepull", "liteassign", "query",
 ]  # fmt: skip
-# It looks for the queue of retries at a rebalance, every 20 s where it is told nothing else.
+# It looks for the queue of retries at a rebalance, every 20 s unless notified.
 SOON = ("-Drocketmq.client.rebalance.waitInterval=500",)
 
 

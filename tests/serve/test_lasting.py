@@ -1,4 +1,4 @@
-"""What real Java clients begin and others end: consumers that die, producers that come back."""
+"""Sessions of real Java clients that others end: consumers that die, producers that come back."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def bodies(store: rmqstore.MessageStore, topic: str) -> list[str]:
 
 
 def finished(rows: list[list[Any]]) -> tuple[set[str], list[str]]:
-    """Return what was asked for, and what was consumed."""
+    """Return requests and consumed messages."""
     asked = {row[2]["body"] for row in rows if row[:2] == ["got", "check"]}
     return asked, sorted({row[2]["body"] for row in rows if row[:2] == ["got", "open"]})
 
 
 def test_the_queues_of_a_dead_orderly_consumer_are_taken_over(clients: JavaClients) -> None:
-    """Once its locks have expired: that its connection is gone gives up none of them."""
+    """Once its locks have expired: a closed connection gives up none of them."""
     with (
         rmqstore.serve(config=CONFIG) as server,
         JavaClients(flags=QUICK) as dying,

@@ -1,4 +1,4 @@
-"""mqadmin 5.3.3, its jars as they are released, against the gateway: what its commands print."""
+"""mqadmin 5.3.3, its jars as they are released, against the gateway: output of its commands."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def server() -> Iterator[rmqstore.serve.Server]:
 
 @pytest.fixture
 def admin(server: rmqstore.serve.Server, tools: Path, tmp_path: Path) -> Admin:
-    """A function that runs a command to its end and returns what it printed."""
+    """A function that runs a command to its end and returns its output."""
 
     def run(*words: str) -> str:
         done = subprocess.run(

@@ -28,7 +28,7 @@ def server() -> Iterator[rmqstore.serve.Server]:
 
 
 def done(*command: str, cwd: Path) -> None:
-    """Run what makes a client."""
+    """Run a build of a client."""
     made = subprocess.run(
         command,
         cwd=cwd,
@@ -58,7 +58,7 @@ def node_modules(need: Callable[..., None]) -> Path:
 
 
 def bodies(said: Said, who: str) -> list[str]:
-    """Return what a consumer got for the first time."""
+    """Return the messages of a consumer, without redeliveries."""
     return sorted(
         str(each["body"])
         for each in kinds(said, "got")

@@ -27,7 +27,7 @@ SENT = re.compile(
 
 
 def send(namesrv: str, home: Path) -> re.Match[str]:
-    """Run the program; return what it has printed."""
+    """Run the program; return its output."""
     jar = build(FOUR)
     done = subprocess.run(
         [

@@ -64,7 +64,7 @@ def run(make: Any, path: Path, steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def records(path: Path) -> Counter[str]:
-    """Return the log's records but for what time and place make of them."""
+    """Return the log's records without times and places."""
     found: Counter[str] = Counter()
     with rmqstore.open(path, "r") as store:
         for message in (one for topic in store for one in store[topic].messages()):

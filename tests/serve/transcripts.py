@@ -1,4 +1,4 @@
-"""What passed between clients and a server, freed from times, ids and ports, and compared.
+"""Traffic between clients and a server, freed from times, ids and ports, and compared.
 
 Two runs of one scenario do not give the same frames: threads of a client race, a poll is sent once
 more or not. Compared are, of each request that both servers were asked, the answer, of all that was
@@ -124,7 +124,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _part(frame: Frame, code: int) -> dict[str, Any]:
-    """Return what counts of a request or of the answer to one of that code."""
+    """Return the relevant part of a request or of the answer to one of that code."""
     fields = dict(frame.fields or {})
     if not frame.is_answer and code in SENDS and SENDS[code] in fields:
         fields[SENDS[code]] = properties(fields[SENDS[code]])
@@ -159,7 +159,7 @@ def _part(frame: Frame, code: int) -> dict[str, Any]:
 
 
 def about(exchange: Exchange) -> tuple[str, ...]:
-    """Return what a request is about: who asks, its code, topic, queue and group."""
+    """Return the subject of a request: asker, code, topic, queue and group."""
     asked = exchange.asked
     fields = asked.fields or {}
     names = ("topic", "queueId", "consumerGroup", "producerGroup", "group", "clientID")
@@ -178,7 +178,7 @@ class Transcript:
     """One scenario on one server."""
 
     def __init__(self, frames: list[Frame]) -> None:
-        # By what is asked, as text: the distinct answers, and what a failure shows.
+        # By request, as text: the distinct answers, and the text for a failure.
         self.answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.found: dict[tuple[str, ...], list[str]] = defaultdict(list)
         self.kinds: set[str] = set()
@@ -210,7 +210,7 @@ class Transcript:
 
 
 def differences(real: Transcript, ours: Transcript, *, ordered: bool = True) -> list[str]:
-    """Return what is not the same, a line each; nothing: the two servers were as one.
+    """Return the differences, a line each; empty: the two servers were as one.
 
     Without ``ordered`` the kinds of requests may first come in any order.
     """
@@ -244,7 +244,7 @@ def _text(value: Any) -> str:
 
 
 def rows(said: list[list[Any]]) -> list[str]:
-    """Return what clients said, cleaned, in an order that threads do not change."""
+    """Return the clients' output, cleaned, in an order that threads do not change."""
     made = set()
     for row in said:
         cleaned = clean(row)
