@@ -1,1 +1,1 @@
-"""What tests of more than one folder share."""
+"""Shared by tests of more than one folder."""

@@ -147,7 +147,7 @@ def mount(target: Path) -> int:
 
 @contextlib.contextmanager
 def bad_disk(directory: Path, target: Path) -> Iterator[Path]:
-    """``target`` shows ``directory``; the file that says which bytes of it cannot be read.
+    """``target`` shows ``directory``; yields the file that names its unreadable bytes.
 
     The test is skipped where nothing can be mounted, which pytest counts and shows.
     """

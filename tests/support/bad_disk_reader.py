@@ -33,7 +33,7 @@ def body_of(number: int) -> bytes:
 
 
 class Reader:
-    """What each call returns is compared with what was put."""
+    """Compares the result of each call with the messages put."""
 
     def __init__(self, store: Any, places: list[int]) -> None:
         self.store = store
@@ -91,7 +91,7 @@ class Reader:
 
 
 class Sweeps:
-    """Threads that call everything everywhere, and what came of it."""
+    """Threads that call everything everywhere, and their results."""
 
     def __init__(self, reader: Reader, step: int) -> None:
         self.reader = reader
@@ -138,7 +138,7 @@ class Sweeps:
         for thread in threads:
             thread.join()
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         return {
             "counts": self.counts,
             "errors": sorted(self.errors),
@@ -192,7 +192,7 @@ def main(given: str) -> None:
                 os.environ["RMQ_FAIL_AT"] = "file_read:1:5+"
         sweeps.run()
         os.environ.pop("RMQ_FAIL_AT", None)
-        print(json.dumps(sweeps.told()), flush=True)
+        print(json.dumps(sweeps.report()), flush=True)
         os.kill(os.getpid(), signal.SIGBUS)
 
 

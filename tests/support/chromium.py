@@ -23,7 +23,7 @@ _LIMIT = 110.0  # seconds until something counts as hung
 
 
 def find_chromium() -> str | None:
-    """Return where Chromium is, installed if that is possible; None where there is none."""
+    """Return the path of Chromium, installed if that is possible; None without one."""
     if shutil.which("chromium") is None:
         script = Path(__file__).parents[2] / "scripts" / "need_chromium.sh"
         subprocess.run([script], capture_output=True, check=False)

@@ -24,7 +24,7 @@ JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def environment() -> dict[str, str]:
-    """What every process of Spark's here starts with: loopback, this Python, the tests' modules."""
+    """Environment of every process of Spark's here: loopback, this Python, the tests' modules."""
     import rmqstore
 
     paths = [str(TESTS)]
@@ -115,7 +115,7 @@ def errors_of(program: str, directory: Path) -> Path:
 
 
 def output_of(program: str, *arguments: object, directory: Path, bound: float) -> str:
-    """Return what a program of this folder prints; its errors are in the failure."""
+    """Return the output of a program of this folder; its errors are in the failure."""
     with child(program, *arguments, directory=directory) as running:
         try:
             how = f"ended with {running.wait(bound)}"
@@ -131,7 +131,7 @@ def output_of(program: str, *arguments: object, directory: Path, bound: float) -
 
 
 def spark_home() -> Path:
-    """Where pyspark is installed, without loading it."""
+    """Path of pyspark, without loading it."""
     from importlib.util import find_spec
 
     return Path(find_spec("pyspark").origin).parent

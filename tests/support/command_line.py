@@ -1,4 +1,4 @@
-"""The command line in this process: how it is run, and what its output is read with."""
+"""The command line in this process: runs, and parsing of its output."""
 
 from __future__ import annotations
 

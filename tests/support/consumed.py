@@ -1,4 +1,4 @@
-"""Messages put for consumers, and what they got of them."""
+"""Messages put for consumers, and the ones they got."""
 
 from __future__ import annotations
 

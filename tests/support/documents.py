@@ -50,7 +50,7 @@ def masked(text: str, pattern: re.Pattern[str] = VOLATILE) -> list[str]:
 
 
 def alike(shown: list[str], printed: list[str]) -> bool:
-    """Whether ``printed`` is what is shown; ``...`` stands for any number of lines."""
+    """Whether ``printed`` is as shown; ``...`` stands for any number of lines."""
     if "..." not in shown:
         return shown == printed
     at = shown.index("...")
@@ -69,7 +69,7 @@ def run_python(document: Path, block: Block, names: dict[str, object]) -> str:
 
 
 def run_all(document: Path, language: str) -> list[tuple[int, str, str]]:
-    """Run all blocks of a language in order: line, what is shown, what was printed of each."""
+    """Run all blocks of a language in order: line, shown and printed text of each."""
     every = [*blocks(document), Block(0, "", "")]
     names: dict[str, object] = {"__name__": "document"}
     return [

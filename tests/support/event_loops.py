@@ -1,4 +1,4 @@
-"""What the tests of asyncio share."""
+"""Helpers of the asyncio tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def threads():
 
 
 def eventfds():
-    """Count those of the process."""
+    """Count the process's eventfds."""
     links = []
     for entry in Path("/proc/self/fd").iterdir():
         try:

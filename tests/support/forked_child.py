@@ -1,4 +1,4 @@
-"""Work in a forked child, for tests of what a child may do with its parent's store."""
+"""Work in a forked child, for tests of a child's use of its parent's store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE = 60  # seconds until a child that hangs is ended
 
 
 def in_child(work: Callable[[], object]) -> str:
-    """Run work in a forked child: what it returns or raises, as text."""
+    """Run work in a forked child: its result or error, as text."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -33,7 +33,7 @@ def in_child(work: Callable[[], object]) -> str:
 
 @contextlib.contextmanager
 def waiting_child() -> Iterator[None]:
-    """A forked child that does nothing but to keep what it has, until the end of the context."""
+    """A forked child that only keeps its state, until the end of the context."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""An independent codec of frames, in plain Python: what the core's is compared with.
+"""An independent codec of frames, in plain Python, to compare the core's with.
 
 Source: ``remoting/protocol/RemotingCommand.java``, ``RocketMQSerializable.java``;
 ``com.alibaba.fastjson`` for values of other types.
@@ -25,7 +25,7 @@ _INT = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class NotAFrame(Exception):
-    """What came is no frame."""
+    """Invalid frame."""
 
 
 class Number(str):
@@ -77,7 +77,7 @@ def framed(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
 
 
 def split(data: bytes) -> list[Request]:
-    """Return the requests of all frames that are complete, up to what is none: ``NotAFrame``.
+    """Return the requests of all complete frames, up to an invalid one: ``NotAFrame``.
 
     The exception has those before it as ``requests``.
     """

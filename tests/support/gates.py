@@ -1,4 +1,4 @@
-"""A gate before each write of ``topics.json``, for tests of what happens meanwhile."""
+"""A gate before each write of ``topics.json``, for tests of concurrent events."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ CLOSING = "closing"  # the tag of the message behind all others, which has no mi
 
 
 class Driver:
-    """The session, its queries, and what it is told."""
+    """The session, its queries, and its orders."""
 
     def __init__(self, kind: str, source: Path, output: Path, directory: Path) -> None:
         self.source, self.output, self.directory = source, output, directory
@@ -101,7 +101,7 @@ class Driver:
             self.queries[name] = self.start(name)
 
     def restart(self, name: str, forget: bool = False) -> bool:
-        """Stop a query and start it again; tell whether its last batch was forgotten."""
+        """Stop a query and start it again; return whether its last batch was forgotten."""
         self.queries[name].stop()
         forgotten = forget and forget_last_commit(self.checkpoint(name))
         self.queries[name] = self.start(name)
@@ -161,7 +161,7 @@ def _minutes(read: Any) -> Any:
 
 
 def forget_last_commit(checkpoint: Path) -> bool:
-    """Remove the entry of the last batch's end, so that it comes again; tell whether it was."""
+    """Remove the last batch's end, so that it comes again; return whether it was there."""
 
     def last(name: str) -> int:
         numbers = [int(path.name) for path in (checkpoint / name).glob("*") if _is_number(path)]

@@ -39,7 +39,7 @@ HOLD_BOUND, HELD_TICK = 20.0, 0.02
 
 @dataclass(frozen=True)
 class Control:
-    """The files by which a test and the processes that it kills speak to each other."""
+    """Files by which a test and the processes that it kills communicate."""
 
     directory: str
 
@@ -66,7 +66,7 @@ class Control:
         temporary.replace(self.armed)
 
     def comes_to(self, point: str) -> bool:
-        """Whether this process is the one that is killed here."""
+        """Whether this process is to be killed here."""
         with contextlib.suppress(FileNotFoundError):
             if self.armed.read_text() == point:
                 self.armed.rename(self.hit)  # one alone does not get the error
@@ -74,7 +74,7 @@ class Control:
         return False
 
     def die_at(self, point: str) -> None:
-        """End the driver, with all that it started, if this is where it is to die."""
+        """End the driver, with all its processes, if it is to die here."""
         if self.comes_to(point):
             for pid in processes_of(os.getsid(0)):
                 if pid != os.getpid():
@@ -83,7 +83,7 @@ class Control:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give batches on; stop in the middle of a task while the test holds it there."""
+        """Pass batches on; stop in the middle of a task while the test holds it there."""
         for batch in batches:
             give_up = time.monotonic() + HOLD_BOUND
             while self.hold.exists() and time.monotonic() < give_up:

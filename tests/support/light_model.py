@@ -1,4 +1,4 @@
-"""What light queues must hold: a model that is a list by queue, and what a store says of them."""
+"""A model of light queues, a list by queue, and their contents in a store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LightModel:
 
 
 def named(message: Any) -> dict[str, int]:
-    """The queue offset by further queue, as the message's properties say."""
+    """The queue offset by further queue, from the message's properties."""
     names = message.properties.get("INNER_MULTI_DISPATCH")
     offsets = message.properties.get("INNER_MULTI_QUEUE_OFFSET")
     if names is None or offsets is None:

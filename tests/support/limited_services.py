@@ -1,4 +1,4 @@
-"""Random limits against random services: what was acknowledged is there once, or listed.
+"""Random limits against random services: acknowledged messages are there once, or listed.
 
 ``drive`` goes through drawn steps and returns what is wrong at the end; a property test and a fault
 campaign share it.
@@ -31,7 +31,7 @@ Step = tuple[str, int, int, int]  # which, a choice, a size, another choice
 
 
 class Drive:
-    """A store under changing limits, and what was acknowledged."""
+    """A store under changing limits, and the acknowledged messages."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -144,7 +144,7 @@ class Drive:
         self.store = self.opened("r+")
 
     def wrong(self) -> list[str]:
-        """Wait until nothing moves any more, and say what is not as it must be."""
+        """Wait until nothing moves any more, and return the violations."""
         self.answers = dict.fromkeys(self.doubtful, "commit")
         self.check()
         deadline = time.monotonic() + PATIENCE
@@ -170,7 +170,7 @@ class Drive:
 
 
 def drive(root: Path, steps: Iterable[Step]) -> list[str]:
-    """Go through the steps; what is wrong at the end."""
+    """Go through the steps; return the violations at the end."""
     one = Drive(root)
     try:
         for step in steps:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
-# Name, type, and the value of a message; those that every message has are not nullable.
+# Name, type, and the value of a message; columns of every message are not nullable.
 _COLUMNS: dict[str, tuple[Any, bool, Callable[[Any], object]]] = {
     "topic": (pa.string(), False, lambda message: message.topic),
     "queue_id": (pa.int32(), False, lambda message: message.queue_id),
@@ -50,7 +50,7 @@ COLUMNS = tuple(name for name in _COLUMNS if name not in ON_DEMAND)
 
 
 def schema_of(columns: Sequence[str] = COLUMNS) -> pa.Schema:
-    """Schema of ``table_of``; ``nullable`` says which columns may have nulls."""
+    """Schema of ``table_of``; ``nullable`` selects columns that may have nulls."""
     return pa.schema(
         [pa.field(name, _COLUMNS[name][0], nullable=_COLUMNS[name][1]) for name in columns]
     )

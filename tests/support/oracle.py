@@ -39,7 +39,7 @@ DELAYS_MS = (
 
 
 class OracleError(ValueError):
-    """The bytes are not what the format asks for."""
+    """Bytes that contradict the format."""
 
 
 # Text and hashes
@@ -194,7 +194,7 @@ class Record:
 
     @property
     def tags_code(self) -> int:
-        """What the record's own consume queue unit holds."""
+        """Content of the record's own consume queue unit."""
         level = self.properties.get("DELAY")
         if self.topic == SCHEDULE_TOPIC and level is not None and int(level) > 0:
             return deliver_time(self.store_timestamp, int(level))
@@ -229,7 +229,7 @@ def deliver_time(store_timestamp: int, level: int) -> int:
 
 
 def index_keys(record: Record) -> list[str]:
-    """What is put into the index for a record, in this order, without the topic."""
+    """Index keys of a record, in this order, without the topic."""
     if record.transaction == TRANSACTION_ROLLBACK:
         return []
     return ([record.uniq_key] if record.uniq_key else []) + list(record.keys)

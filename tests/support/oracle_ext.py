@@ -71,7 +71,7 @@ def ext_of(root: Path, topic: str, queue_id: int) -> dict[int, ExtUnit]:
 def check_ext(
     root: Path, *, orphans: bool = False, behind: bool = False
 ) -> dict[tuple[str, int, int], ExtUnit]:
-    """Assert what holds for the ext units of a closed store; return them by unit.
+    """Assert the invariants of the ext units of a closed store; return them by unit.
 
     Each address names a whole unit with the record's tags code and store time, addresses ascend
     along a queue, and no unit lies behind the last one that is named. Without ``orphans`` each
@@ -104,7 +104,7 @@ def check_ext(
 
 
 def resolved(root: Path, queue: QueueName, code: int) -> int:
-    """The tags code that a unit has in the end; an address that names nothing stays."""
+    """The final tags code of a unit; an address that names nothing stays."""
     if not is_address(code):
         return code
     size = max((len(one) for one in read_files(_directory(root, queue)).values()), default=1)

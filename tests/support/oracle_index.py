@@ -1,4 +1,4 @@
-"""The index file as a model in memory, with its chains and quirks, and what a log leaves in it."""
+"""The index file as a model in memory, with its chains and quirks, and the index of a log."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class IndexSet:
             pass
 
     def put_record(self, record: Record) -> None:
-        """Index a record as the dispatch does; one that is already covered is skipped."""
+        """Index a record as the dispatch does; skip a covered one."""
         if record.physical_offset < self._last().end_phy_offset:
             return
         for key in index_keys(record):

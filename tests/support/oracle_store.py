@@ -187,7 +187,7 @@ def check_store(
     deleted: Container[str] = (),
     times_in_order: bool = True,
 ) -> dict[QueueName, list[Record]]:
-    """Assert what holds for every closed store; return the records of each queue in order.
+    """Assert the invariants of every closed store; return the records of each queue in order.
 
     Records of topics that were ``deleted`` need not be in a queue.  Without ``times_in_order`` the
     log is a copy of one whose clock went back.  ``slot_num`` is needed where an
@@ -227,7 +227,7 @@ def check_store(
 def _check_queues(
     records: dict[int, Record], queues: dict[QueueName, Units], log_start: int
 ) -> dict[QueueName, list[Record]]:
-    """Every unit that points into the log points at the record that says so itself."""
+    """Every unit that points into the log points at the record with its place."""
     by_queue: dict[QueueName, list[Record]] = {}
     for (topic, queue_id), units in queues.items():
         found = by_queue.setdefault((topic, queue_id), [])

@@ -1,4 +1,4 @@
-"""A client of the remoting protocol over one socket: what it sends is written here, not ours."""
+"""A client of the remoting protocol over one socket, with an encoder of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = 399
 
 @dataclass
 class Frame:
-    """A frame that came: an answer, or a request of the server."""
+    """A received frame: an answer, or a request of the server."""
 
     code: int
     fields: dict[str, str] | None
@@ -126,7 +126,7 @@ class RemotingClient:
         self.socket.sendall(struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body)
 
     def is_quiet(self, seconds: float) -> bool:
-        """Tell whether nothing comes for so long."""
+        """Return whether nothing comes for so long."""
         try:
             came = self._take(time.monotonic() + seconds)
         except TimeoutError:

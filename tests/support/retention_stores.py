@@ -1,4 +1,4 @@
-"""Stores of small files for tests of retention, and what a scan alone says has to go."""
+"""Stores of small files for tests of retention, and deletions expected from a scan alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def newest_of_files(store: rmqstore.MessageStore) -> dict[int, list[int]]:
 
 
 def deleted_by(store: rmqstore.MessageStore, before: int) -> Deleted:
-    """What has to go, from a scan alone."""
+    """Expected deletions, from a scan alone."""
     times = newest_of_files(store)
     starts = sorted(times)
     count = 0

@@ -82,7 +82,7 @@ def _properties(rng: random.Random) -> bytes:
 
 
 def clock_steps(rng: random.Random, count: int, gaps: Sequence[int]) -> list[int]:
-    """Store times: equal ones, a clock set back or ahead, and one that leapt for three records."""
+    """Store times: equal ones, a clock set back or ahead, a leap for three records."""
     times = []
     now = FIRST_TIME
     for _ in range(count):
@@ -97,7 +97,7 @@ def clock_steps(rng: random.Random, count: int, gaps: Sequence[int]) -> list[int
 
 
 def random_records(rng: random.Random, count: int, file_size: int) -> list[bytes]:
-    """Encoded records: a busy topic, some others, and one that is rare."""
+    """Encoded records: a busy topic, some others, a rare one."""
     most = rng.choice([900, 900, file_size // 2 - 2000])  # a few bodies are so large
     topics = ["busy"] * 20 + ["orders"] * 5 + ["%RETRY%a-b_c|d"] * 2 + ["rare"]
     if rng.random() < 0.2:
@@ -222,7 +222,7 @@ def is_one_queue(arguments: dict[str, Any]) -> bool:
 
 
 def in_range(log: Sequence[Any], arguments: dict[str, Any]) -> list[Any]:
-    """What lies between ``start`` and ``stop``."""
+    """The items between ``start`` and ``stop``."""
     start, stop = arguments.get("start", 0), arguments.get("stop", 1 << 62)
     if not is_one_queue(arguments):
         return [message for message in log if start <= message.physical_offset < stop]

@@ -1,4 +1,4 @@
-"""``rmqstore serve`` as a process: its first line, and what it has said when it ends."""
+"""``rmqstore serve`` as a process: its first line, and its output at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of tests of a gateway: bodies of heartbeats and answers, and what its loop knows."""
+"""Parts of tests of a gateway: bodies of heartbeats and answers, and the state of its loop."""
 
 from __future__ import annotations
 

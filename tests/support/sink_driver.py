@@ -54,7 +54,7 @@ def schema(*columns: str) -> StructType:
 
 
 class Task:
-    """What ``TaskContext.get()`` returns in a task."""
+    """Substitute for ``TaskContext.get()`` in a task."""
 
     def __init__(self, partition: int, properties: Mapping[str, str]) -> None:
         self.partition = partition

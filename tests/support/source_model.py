@@ -1,4 +1,4 @@
-"""What a batch source should give, said slowly: filters row by row, and readers without Spark."""
+"""A slow model of a batch source: filters row by row, and readers without Spark."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_back(
 
 
 def partitions_of(options: Mapping[str, object], filters: Sequence[Filter] = ()) -> list[Any]:
-    """What is planned."""
+    """The plan."""
     reader = BatchReader({name: str(value) for name, value in options.items()}, spark_schema())
     list(reader.pushFilters(list(filters)))
     found = reader.partitions()

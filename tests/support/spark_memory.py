@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def limits(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What the workers say that they may have, and have had at most, bytes."""
+    """Limits and peaks of the workers' memory, bytes."""
     import resource
 
     for _ in batches:

@@ -66,7 +66,7 @@ class Everywhere:
             print(check.__name__, self.facts, file=sys.stderr)
         return self.facts
 
-    # What is there
+    # Contents
 
     def put(self, path: Path, count: int) -> None:
         rng = self.rng

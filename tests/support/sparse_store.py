@@ -23,7 +23,7 @@ FIRST_TIME = 1_790_000_000_000  # ms
 
 @dataclass(frozen=True)
 class SparseStore:
-    """What is in one.
+    """Contents of a store.
 
     Attributes
     ----------

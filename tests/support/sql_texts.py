@@ -80,14 +80,14 @@ class Texts:
         return "'" + self._one(*VALUES).replace("'", "''") + "'"
 
     def number(self) -> str:
-        """Return a number, seldom one that is refused."""
+        """Return a number, seldom an invalid one."""
         text = self._one(*(BAD_NUMBERS if self.random.random() < 0.02 else NUMBERS))
         while self.random.random() < 0.15:
             text = self._one("-", "+", "- ") + text
         return text
 
     def _ordered(self, level: int) -> str:
-        """What may stand on a side of < or BETWEEN."""
+        """An operand of < or BETWEEN."""
         chance = self.random.random()
         if chance < 0.55:
             return self._one(*NAMES)
@@ -98,7 +98,7 @@ class Texts:
         return self._one("-", "+") + self._one(*NAMES)
 
     def _side(self, level: int) -> str:
-        """What may stand on a side of =."""
+        """An operand of =."""
         chance = self.random.random()
         if chance < 0.6:
             return self._ordered(level)

@@ -1,4 +1,4 @@
-"""What a store should hold after a sequence of writes: a plain model, and messages to draw."""
+"""A plain model of a store after a sequence of writes, and messages to draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the property tests draw from, and how a message is compared with the codec's record."""
+"""Strategies of the property tests, and comparison of a message with the codec's record."""
 
 from __future__ import annotations
 

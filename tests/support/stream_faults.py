@@ -1,4 +1,4 @@
-"""Random faults over two streams from a store into another, and what must hold in spite of them."""
+"""Random faults over two streams from a store into another, and the invariants in spite of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def plan(rng: random.Random, faults: int) -> list[tuple[str, list[str]]]:
 
 
 class Faults:
-    """The stores, the driver that lives now, and what was put."""
+    """The stores, the living driver, and the messages put."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -76,7 +76,7 @@ class Faults:
         self.hits: Counter[str] = Counter()
         self.orders = 0
         self.driver: subprocess.Popen[str]
-        # Who writes into it first decides its sizes, and the sink is told none.
+        # The first writer decides its sizes, and the sink is given none.
         self.put_foreign(keys=["first"])
 
     def run(self, lives: list[tuple[str, list[str]]]) -> None:
@@ -146,7 +146,7 @@ class Faults:
         )
         raise AssertionError(f"{what}\nso far: {dict(self.hits)}\n{errors[-5000:]}")
 
-    # What goes in
+    # Input
 
     def put(self, count: int) -> None:
         numbers = range(len(self.sent), len(self.sent) + count)
@@ -247,7 +247,7 @@ class Faults:
         self.ask("end")
 
     def minutes(self) -> list[dict[str, Any]]:
-        """What the sums are to be, told by plain Python."""
+        """The expected sums, by plain Python."""
         values: Counter[tuple[int, str]] = Counter()
         messages: Counter[tuple[int, str]] = Counter()
         for number, (tag, value) in enumerate(self.sent):

@@ -37,7 +37,7 @@ def fill(store: rmqstore.MessageStore, topic: str, queues: int, each: int) -> No
 
 
 def dispatched(store: rmqstore.MessageStore) -> None:
-    """Wait until who only reads sees what was put."""
+    """Wait until a reader sees the messages put."""
     until = time.monotonic() + 60
     while store.stats()["dispatch_behind_bytes"]:
         assert time.monotonic() < until
@@ -71,7 +71,7 @@ class Query:
         return travelled(self.reader.initialOffset())
 
     def trigger(self, *, crash_at: str = "", limit: Any = None) -> bool:
-        """Run a batch, if there is one; ``crash_at`` is where the driver dies."""
+        """Run the next batch, if any; the driver dies at ``crash_at``."""
         if self.done == len(self.offsets):
             start = json.loads(self.offsets[-1]) if self.offsets else self.initial()
             end = travelled(self.reader.latestOffset(start, limit or self.limit))
@@ -121,5 +121,5 @@ class Query:
 
 
 def travelled(value: Any) -> Any:
-    """Return a value as it is after Spark has had it."""
+    """Return a value after its way through Spark."""
     return json.loads(json.dumps(value))

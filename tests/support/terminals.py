@@ -1,4 +1,4 @@
-"""A terminal of a given size, and what a command shows on it."""
+"""A terminal of a given size, and the output of a command on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True)
 class Shown:
-    """What a command wrote: lines of standard output, standard error, exit code."""
+    """Output of a command: lines of standard output, standard error, exit code."""
 
     lines: list[str]
     errors: str

@@ -76,7 +76,7 @@ class Answers:
         return [name for name, _ in self.seen]
 
     def is_served_between(self, other: RemotingClient) -> bool:
-        """Have a client ask while the loop stands at a step, and tell whether it comes next."""
+        """Have a client ask while the loop stands at a step; return whether it comes next."""
         assert self._clock.stopped.wait(SECONDS)
         before = self._clock.looks
         asked = other.send(_ROUTE, {"topic": "t"})

@@ -1,4 +1,4 @@
-"""Running Python as somebody whom permissions bind, also where the tests run as root."""
+"""Running Python without privileges, also where the tests run as root."""
 
 from __future__ import annotations
 
