@@ -46,7 +46,7 @@ UNKNOWN = -1  # among the counts of requests: all codes without a handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
 _UNREAD_BUFFERS = 16  # as many write buffers as all slow clients have, about
-_UNREAD_LEAST = 64 << 10
+_MIN_UNREAD = 64 << 10
 _CLOSE_SECONDS = 1.0  # for clients to read what was written to them
 
 
@@ -212,7 +212,7 @@ class Gateway:
     def unread_room(self) -> int:
         """Bytes of answers that a client may leave unread; few where others leave many."""
         room = min(self.unread.most - self.unread.taken, self.settings.limits.write_buffer)
-        return max(room, min(_UNREAD_LEAST, self.settings.limits.write_buffer))
+        return max(room, min(_MIN_UNREAD, self.settings.limits.write_buffer))
 
     def keeps(self, connection: Connection, kept: int) -> None:
         """Note the bytes that a connection keeps; of too many, the one with the most is closed."""

@@ -141,7 +141,7 @@ def test_what_groups_get_is_counted(server: Server, client: RemotingClient) -> N
 
 
 def test_counters_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqstore.serve.figures.rates._MOST_ITEMS", 3)
+    monkeypatch.setattr("rmqstore.serve.figures.rates._MAX_ITEMS", 3)
     rates: Rates = server.gateway.rates
 
     def count() -> int:

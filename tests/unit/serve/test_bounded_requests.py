@@ -61,7 +61,7 @@ def test_an_answer_that_is_no_frame_is_an_error(server: Server, client: Remoting
 def test_progress_of_too_many_queues_is_not_listed(
     server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_QUEUES_MOST", 4)
+    monkeypatch.setattr(progress, "_MAX_QUEUES", 4)
     for group in "ab":
         assert client.ask(34, None, heartbeat(f"c{group}", [consumer(group, {})], [])).code == 0
         server.store._commit_progress("orders", group, 0, 1)
@@ -72,7 +72,7 @@ def test_progress_of_too_many_queues_is_not_listed(
     assert client.ask(208, {"consumerGroup": "a"}).code == 0
     refused = client.ask(317, {"isOrder": "false"})
     assert (refused.code, refused.remark) == (1, "the answer would have more than 4 queues")
-    monkeypatch.setattr(progress, "_QUEUES_MOST", 2)
+    monkeypatch.setattr(progress, "_MAX_QUEUES", 2)
     assert client.ask(208, {"consumerGroup": "a"}).code == 1
     assert client.ask(208, {"consumerGroup": "b"}).code == 0
 
@@ -254,8 +254,8 @@ def test_members_of_all_groups_are_bounded(server: Server, client: RemotingClien
 def test_topics_and_groups_that_operators_make_are_bounded(
     server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_TOPICS_MOST", 2)
-    monkeypatch.setattr(groups, "_GROUPS_MOST", 1)
+    monkeypatch.setattr(topics, "_MAX_TOPICS", 2)
+    monkeypatch.setattr(groups, "_MAX_GROUPS", 1)
     made: dict[str, object] = {
         "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",

@@ -39,7 +39,7 @@ _PUB, _SUB, _DENY = 4, 8, 1  # Permission
 _PERMISSIONS = {
     "DENY": _DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
 }  # fmt: skip
-_LEAST_LENGTH = 7  # of access key and secret key
+_MIN_LENGTH = 7  # of access key and secret key
 LOOK_SECONDS = 1.0  # between checks of the file for changes
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
@@ -288,9 +288,9 @@ def _account(entry: Any) -> Account:
     if not isinstance(entry, dict):
         raise ValueError(f"an account is {type(entry).__name__}, must be a mapping")
     key, secret = (str(entry.get(name) or "") for name in ("accessKey", "secretKey"))
-    if len(key) < _LEAST_LENGTH or len(secret) < _LEAST_LENGTH:
+    if len(key) < _MIN_LENGTH or len(secret) < _MIN_LENGTH:
         raise ValueError(
-            f"accessKey {key!r} and its secretKey must each be at least {_LEAST_LENGTH} characters"
+            f"accessKey {key!r} and its secretKey must each be at least {_MIN_LENGTH} characters"
         )
     named = dict(_permissions(entry, "topicPerms", key))
     groups = _permissions(entry, "groupPerms", key)

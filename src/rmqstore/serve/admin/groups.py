@@ -40,8 +40,8 @@ BUILT_IN_GROUPS = {
         "CID_ONSAPI_OWNER",
     )
 }
-_MOST_BODY = 64 << 10
-_GROUPS_MOST = 100_000
+_MAX_BODY = 64 << 10
+_MAX_GROUPS = 100_000
 # Fields of 5.x, with the only value that a group of 4.9.3 has.
 _OF_FIVE = {
     "attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
@@ -81,10 +81,10 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
                 entry.retry_queue_nums,
                 there.retry_queue_nums if there is not None else 0,
             )
-            if len(groups) >= _GROUPS_MOST and there is None:
+            if len(groups) >= _MAX_GROUPS and there is None:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
-                    f"the group {entry.group_name} is not made: there are {_GROUPS_MOST} already",
+                    f"the group {entry.group_name} is not made: there are {_MAX_GROUPS} already",
                 )
             groups.put(entry)
 
@@ -94,10 +94,10 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
 
 def _entry_of(body: bytes) -> GroupConfig:
     """Return the entry in a body, without unknown fields."""
-    if len(body) > _MOST_BODY:
+    if len(body) > _MAX_BODY:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"the body must be at most {_MOST_BODY} bytes, got {len(body)}",
+            f"the body must be at most {_MAX_BODY} bytes, got {len(body)}",
         )
     try:
         data = fastjson.loads(body.decode())
@@ -158,10 +158,10 @@ def one_config(gateway: Gateway, connection: Connection, request: Request) -> An
 
 def set_request_mode(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups always pull, and never pop."""
-    if len(request.body) > _MOST_BODY:
+    if len(request.body) > _MAX_BODY:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"the body must be at most {_MOST_BODY} bytes, got {len(request.body)}",
+            f"the body must be at most {_MAX_BODY} bytes, got {len(request.body)}",
         )
     try:
         data = fastjson.loads(request.body.decode())

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS"]
 
-_LONG_MOST = (1 << 63) - 1
-_QUEUES_MOST = 100_000  # in an answer, so that it fits a frame
+_MAX_LONG = (1 << 63) - 1
+_MAX_QUEUES = 100_000  # in an answer, so that it fits a frame
 _NAMES_STEP = 1024  # topics with groups that are looked through between two steps
 
 
@@ -95,9 +95,9 @@ def _queues(
 
 def _check_queues(queues: int) -> None:
     """Raise ``Refusal`` if an answer would have too many queues."""
-    if queues > _QUEUES_MOST:
+    if queues > _MAX_QUEUES:
         raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_QUEUES_MOST} queues"
+            ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_MAX_QUEUES} queues"
         )
 
 
@@ -223,7 +223,7 @@ def correction(gateway: Gateway, connection: Connection, request: Request) -> An
     if checked is not None:
         for queue_id, offset in progress.get(topic, checked).items():
             if queue_id in slowest and slowest[queue_id] > offset:
-                slowest[queue_id] = _LONG_MOST
+                slowest[queue_id] = _MAX_LONG
             yield
     table = Entries(slowest.items())
     return Answer(body=(yield from dumps_in_steps(Entries([("correctionOffsets", table)]))))

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "check_queues", "entry_of"]
 
-_TOPICS_MOST = 100_000
-_QUEUES_MOST = 65_536
-_UNITS_MOST = 16_384  # of a queue, in one answer
+_MAX_TOPICS = 100_000
+_MAX_QUEUES = 65_536
+_MAX_UNITS = 16_384  # of a queue, in one answer
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 _UNIT = struct.Struct(">qiq")
 _EXT_FIELDS = struct.Struct("=qqq")
@@ -79,8 +79,8 @@ def _changeable(gateway: Gateway, request: Request) -> str:
 async def update(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer UPDATE_AND_CREATE_TOPIC."""
     name = _changeable(gateway, request)
-    read = number(request, "readQueueNums", least=0, most=_QUEUES_MOST)
-    write = number(request, "writeQueueNums", least=0, most=_QUEUES_MOST)
+    read = number(request, "readQueueNums", least=0, most=_MAX_QUEUES)
+    write = number(request, "writeQueueNums", least=0, most=_MAX_QUEUES)
     perm = number(request, "perm", least=0, most=15)
     flag = optional_number(request, "topicSysFlag", least=0) or 0
     kind = request.fields.get("topicFilterType", _FILTER_TYPES[0])
@@ -90,10 +90,10 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
     def entered(there: TopicConfig | None) -> TopicConfig:
         has = max(there.read_queue_nums, there.write_queue_nums) if there is not None else 0
         check_queues(gateway, name, max(read, write), has)
-        if there is None and len(gateway.store._registry) >= _TOPICS_MOST:
+        if there is None and len(gateway.store._registry) >= _MAX_TOPICS:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"the topic {name} is not made: there are {_TOPICS_MOST} already",
+                f"the topic {name} is not made: there are {_MAX_TOPICS} already",
             )
         return TopicConfig(
             topic_name=name,
@@ -193,7 +193,7 @@ def queue_units(gateway: Gateway, connection: Connection, request: Request) -> A
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     if not first <= index < stop:
         return Answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
-    until = min(stop, index + max(0, min(count, _UNITS_MOST)))
+    until = min(stop, index + max(0, min(count, _MAX_UNITS)))
     body: dict[str, Any] = {}
     if group is not None:
         body.update(_filter_of(gateway, checked_group(group), topic))

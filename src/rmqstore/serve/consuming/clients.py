@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_MOST_MEMBERS = 200_000  # of all groups; a client counts once for each of its groups
+_MAX_MEMBERS = 200_000  # of all groups; a client counts once for each of its groups
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class Clients:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._sizes = Shares(gateway.settings.limits.subscription_bytes)
-        self._members = Shares(_MOST_MEMBERS)
+        self._members = Shares(_MAX_MEMBERS)
         self._owners: dict[Connection, Owners] = {}  # as of its first heartbeat
         self.groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Connection, Client]] = {}

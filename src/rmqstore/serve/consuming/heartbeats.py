@@ -22,9 +22,9 @@ from rmqstore.serve.wire.names import checked_group, checked_topic
 
 __all__ = ["ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
 
-_MOST_NAME = 255
-_MOST_EXPRESSION = 64 << 10
-_MOST_GROUPS = 1000  # of one client
+_MAX_NAME = 255
+_MAX_EXPRESSION = 64 << 10
+_MAX_GROUPS = 1000  # of one client
 _KEPT = 2048  # heartbeats in the cache: a client sends the same one again and again
 _KEPT_BODY = 2048  # bytes of a cached one, at most
 
@@ -141,8 +141,8 @@ def _subscription(value: Any) -> Subscription:
         raise _refused("topic must be a text", topic)
     return Subscription(
         checked_topic(topic),
-        _text(data, "subString", _MOST_EXPRESSION) or ALL,
-        _text(data, "expressionType", _MOST_NAME) or TAG,
+        _text(data, "subString", _MAX_EXPRESSION) or ALL,
+        _text(data, "expressionType", _MAX_NAME) or TAG,
         _whole(data.get("subVersion")),
         data.get("classFilterMode") in (True, "true", 1, "1"),
     )
@@ -155,8 +155,8 @@ def _group(name: Any) -> str:
 
 
 def _client_id(value: Any) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= _MOST_NAME:
-        raise _refused(f"clientID must be 1 to {_MOST_NAME} characters", value)
+    if not isinstance(value, str) or not 1 <= len(value) <= _MAX_NAME:
+        raise _refused(f"clientID must be 1 to {_MAX_NAME} characters", value)
     return value
 
 
@@ -201,8 +201,8 @@ def _list(data: dict[str, Any], name: str) -> list[Any]:
     value = data.get(name)
     if value is None:
         return []
-    if not isinstance(value, list) or len(value) > _MOST_GROUPS:
-        raise _refused(f"{name} must be a list of at most {_MOST_GROUPS}", value)
+    if not isinstance(value, list) or len(value) > _MAX_GROUPS:
+        raise _refused(f"{name} must be a list of at most {_MAX_GROUPS}", value)
     return value
 
 

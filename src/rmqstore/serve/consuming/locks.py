@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
-_MOST_LOCKS = 100_000  # of all groups
+_MAX_LOCKS = 100_000  # of all groups
 _FORGET_MILLIS = 1000  # between sweeps for expired locks, each over all of them
-_MOST_NAME = 255
+_MAX_NAME = 255
 
 
 class LockedQueue(NamedTuple):
@@ -64,7 +64,7 @@ class Locks:
         Locks at a time, of which each owner and each group has a share.
     """
 
-    def __init__(self, now: Callable[[], int], most: int = _MOST_LOCKS) -> None:
+    def __init__(self, now: Callable[[], int], most: int = _MAX_LOCKS) -> None:
         self._now = now
         self._shares = Shares(most)
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
@@ -157,8 +157,8 @@ def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[Locke
     group, client_id = body.get("consumerGroup"), body.get("clientId")
     if not isinstance(group, str) or not paths.is_group_name(group):
         raise _refused("consumerGroup must be 1 to 120 of [%|a-zA-Z0-9_-]", group)
-    if not isinstance(client_id, str) or not 1 <= len(client_id) <= _MOST_NAME:
-        raise _refused(f"clientId must be 1 to {_MOST_NAME} characters", client_id)
+    if not isinstance(client_id, str) or not 1 <= len(client_id) <= _MAX_NAME:
+        raise _refused(f"clientId must be 1 to {_MAX_NAME} characters", client_id)
     queues = body.get("mqSet", [])
     if not isinstance(queues, list):
         raise _refused("mqSet must be a list", queues)
@@ -175,8 +175,8 @@ def _queue(entry: Any) -> LockedQueue:
     topic, broker, queue_id = (entry.get(name) for name in ("topic", "brokerName", "queueId"))
     if not isinstance(topic, str) or not paths.is_topic_name(topic):
         raise _refused("topic must be 1 to 127 of [%|a-zA-Z0-9_-]", topic)
-    if not isinstance(broker, str) or len(broker) > _MOST_NAME:
-        raise _refused(f"brokerName must be up to {_MOST_NAME} characters", broker)
+    if not isinstance(broker, str) or len(broker) > _MAX_NAME:
+        raise _refused(f"brokerName must be up to {_MAX_NAME} characters", broker)
     if isinstance(queue_id, str) and queue_id.isascii() and queue_id.isdigit():
         queue_id = int(queue_id[:11])  # C++ may send it as text
     if isinstance(queue_id, bool) or not isinstance(queue_id, int) or not 0 <= queue_id <= INT_MAX:

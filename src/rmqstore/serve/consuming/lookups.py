@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
-_UNIQUE_MOST = 32  # defaultQueryMaxNum
-_MOST = 64  # maxMsgsNumBatch
-_MOST_BYTES = 8 << 20  # of records in an answer, so that it is a frame; always one
+_MAX_UNIQUE = 32  # defaultQueryMaxNum
+_MAX_MESSAGES = 64  # maxMsgsNumBatch
+_MAX_BYTES = 8 << 20  # of records in an answer, so that it is a frame; always one
 _INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
 
 
@@ -47,12 +47,12 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
     begin = number(request, "beginTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
     end = number(request, "endTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
     if request.fields.get(_UNIQUE_KEY) == "true":
-        most = _UNIQUE_MOST
+        most = _MAX_UNIQUE
     store = gateway.store
     records = b""
     if paths.is_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
         records = await gateway.loop.run_in_executor(
-            None, _found, store, topic, key, min(most, _MOST), (max(begin, 0), end)
+            None, _found, store, topic, key, min(most, _MAX_MESSAGES), (max(begin, 0), end)
         )
     time, offset = _index_end(store)
     fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
@@ -73,7 +73,7 @@ def _found(store: MessageStore, topic: str, key: str, most: int, times: tuple[in
     size = 0
     for message in found:
         size += message.store_size
-        if kept and size > _MOST_BYTES:
+        if kept and size > _MAX_BYTES:
             break
         kept.append(store._record_bytes(message))
     kept.reverse()

@@ -33,7 +33,7 @@ _SUSPEND = 2
 _SUBSCRIPTION = 4
 
 _READ = 4  # PermName.PERM_READ
-_MOST_EXPRESSION = 64 << 10
+_MAX_EXPRESSION = 64 << 10
 _LONGEST_HOLD = 3_600_000  # ms
 _HEAD = 8  # bytes of a frame before its header
 _KEPT = 256  # cached filters by tags of requests
@@ -160,7 +160,7 @@ def _own_filter(gateway: Gateway, pull: PullRequest) -> PullFilter | None:
     try:
         if key in kept:
             return kept[key]
-        if len(expression) > _MOST_EXPRESSION:
+        if len(expression) > _MAX_EXPRESSION:
             raise FilterError(f"an expression of {len(expression)} characters", 0)
         subscription = Subscription(pull.topic, expression, kind)
         found = subscription.filter

@@ -90,10 +90,10 @@ class _StoreFamilies(StoreCollector):
         settings = gateway.settings
         super().__init__(gateway.store, settings.cluster, settings.broker)
         self._online = online_groups(gateway)
-        self._most = settings.limits.offsets
+        self._limit = settings.limits.offsets
 
     def _offsets(self, store: MessageStore) -> Offsets:
-        return counted_offsets(store, self._online, self._most)
+        return counted_offsets(store, self._online, self._limit)
 
 
 class _Families:

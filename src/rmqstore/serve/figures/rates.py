@@ -24,7 +24,7 @@ SAMPLE_SECONDS = 10
 _MINUTE_SAMPLES = 7
 _HOUR_SAMPLES = 7  # ten minutes apart
 _DAY_SAMPLES = 25  # an hour apart
-_MOST_ITEMS = 20_000  # by name: groups are named by clients
+_MAX_ITEMS = 20_000  # by name: groups are named by clients
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -144,7 +144,7 @@ class Rates:
         """Return a counter, new for a new key; ``None`` if there are too many."""
         items = self._items[name]
         item = items.get(key)
-        if item is None and len(items) < _MOST_ITEMS:
+        if item is None and len(items) < _MAX_ITEMS:
             item = items[key] = _Item()
         return item
 

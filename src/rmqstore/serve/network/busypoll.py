@@ -16,7 +16,7 @@ from time import perf_counter
 __all__ = ["BusyPoll"]
 
 _SECONDS = 50e-6  # how long the loop stays awake: a client's way from an answer to its next request
-_MOST_WORTH = 16
+_MAX_WORTH = 16
 _LOSS = 2  # of worth, when nothing arrived: it goes on while two of three tries succeed
 _TRY_EACH = 64  # requests, where it was not worth it
 
@@ -46,7 +46,7 @@ class BusyPoll:
         self._last = client
         if self._awake:
             if same:
-                self._worth = min(_MOST_WORTH, self._worth + 1)
+                self._worth = min(_MAX_WORTH, self._worth + 1)
                 self._until = perf_counter() + _SECONDS
             return
         if not self._several:

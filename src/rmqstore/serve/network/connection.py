@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection"]
 
-_MOST_UNANSWERED = 64  # requests that are answered later, until no more are read
+_MAX_UNANSWERED = 64  # requests that are answered later, until no more are read
 _UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
 
 
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._full
             or self._ceased
-            or self._unanswered >= _MOST_UNANSWERED
+            or self._unanswered >= _MAX_UNANSWERED
             or self.unanswered > _UNANSWERED_BUFFERS * self._most_late
             or self._late > self._most_late
             or self._turn_awaited

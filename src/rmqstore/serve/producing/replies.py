@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Replies"]
 
 _PUSH_SECONDS = 10.0  # Broker2Client.callClient
-_PUSHED_BYTES_MOST = 64 << 20
-_PUSHED_LEAST = _PUSHED_BYTES_MOST // 10_000  # of one; replyThreadPoolQueueCapacity of them
+_MAX_PUSHED_BYTES = 64 << 20
+_MIN_PUSHED = _MAX_PUSHED_BYTES // 10_000  # of one; replyThreadPoolQueueCapacity of them
 # MessageSysFlag.COMPRESSED_FLAG and its type. A broker leaves it out: such a body is unreadable.
 _COMPRESSED = 0x701
 
@@ -46,17 +46,17 @@ class Replies:
     """
 
     def __init__(self) -> None:
-        self.shares = Shares(_PUSHED_BYTES_MOST)
+        self.shares = Shares(_MAX_PUSHED_BYTES)
 
     def has_room(self, connection: Connection, size: int) -> bool:
         """Whether a connection has room for a pushed reply of so many bytes."""
-        return self.shares.has_room(connection.owners, max(size, _PUSHED_LEAST))
+        return self.shares.has_room(connection.owners, max(size, _MIN_PUSHED))
 
     async def push(
         self, connection: Connection, client: Connection, fields: dict[str, str], body: bytes
     ) -> Request | Exception:
         """Push a reply to a client; return its answer, or the error."""
-        owners, size = connection.owners, max(len(body), _PUSHED_LEAST)
+        owners, size = connection.owners, max(len(body), _MIN_PUSHED)
         self.shares.take(owners, size)
         try:
             return await client.ask(

@@ -43,7 +43,7 @@ __all__ = ["HANDLERS", "Sent", "parse_send", "parts_of_batch", "refusal_of", "st
            "topic_of_send"]  # fmt: skip
 
 _V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
-_MOST_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
+_MAX_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
 _TRANSACTION_BITS = 0xC
 _MULTI_TAGS = 2  # MessageSysFlag.MULTI_TAGS_FLAG
 _PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of the body
@@ -158,7 +158,7 @@ def parse_send(request: Request) -> Sent:
         number(request, names["bornTimestamp"], least=-LONG_MAX - 1, most=LONG_MAX),
         number(request, names["flag"]),
         parse_properties(
-            text(request, properties, _MOST_PROPERTIES) if properties in request.fields else ""
+            text(request, properties, _MAX_PROPERTIES) if properties in request.fields else ""
         ),
         optional_number(request, names["reconsumeTimes"]) or 0,
         truth(request, names["unitMode"]),
@@ -174,7 +174,7 @@ def send(gateway: Gateway, connection: Connection, request: Request) -> Answer |
         sent = parse_send(request)
         entry = topic_of_send(gateway, connection, sent)
         if not sent.batch:
-            entry = _past_retries(gateway, connection, sent, entry)
+            entry = _retries_exhausted(gateway, connection, sent, entry)
         if entry.topic_filter_type == "MULTI_TAG":
             sent.sys_flag |= _MULTI_TAGS
         sent.sys_flag &= 0x7FFFFFFF
@@ -269,7 +269,7 @@ def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> Topic
     return entered(gateway, entry)
 
 
-def _past_retries(
+def _retries_exhausted(
     gateway: Gateway, connection: Connection, sent: Sent, entry: TopicConfig
 ) -> TopicConfig:
     """Turn a message after too many retries into a dead letter."""

@@ -37,10 +37,10 @@ __all__ = ["HANDLERS", "Transactions", "check_body"]
 
 _COMMIT = 8  # MessageSysFlag: TRANSACTION_COMMIT_TYPE
 _ROLLBACK = 12
-_ASKED_MOST = 64  # that wait for the loop
+_MAX_ASKED = 64  # that wait for the loop
 _TRIES = 3  # connections of a group that are tried until one is writable
 _STOP_SECONDS = 0.5
-_ENDING_MOST = 1000  # in other threads; then the next ones wait their turn here
+_MAX_ENDING = 1000  # in other threads; then the next ones wait their turn here
 _ILLEGAL = (
     "The message is illegal, maybe msg body or properties length not matched. "
     "msg body length limit 128k, msg properties length limit 32k."
@@ -67,7 +67,7 @@ class Transactions:
         self._turn = 0
         self._ending = 0  # in other threads
         self._closed = False
-        self._room = threading.BoundedSemaphore(_ASKED_MOST)
+        self._room = threading.BoundedSemaphore(_MAX_ASKED)
         gateway.store._ask_producers_by(self._ask)
         gateway.closing.append(self.close)
 
@@ -85,9 +85,9 @@ class Transactions:
         queue_id, offset = half.queue_id, half.queue_offset
         # Two messages without a key may be equal and no copies of each other.
         key = None if half.uniq_key is None else copy_key(half, half.properties)
-        if store._half_lock.acquire(blocking=self._ending >= _ENDING_MOST):
+        if store._half_lock.acquire(blocking=self._ending >= _MAX_ENDING):
             try:
-                if self._ending >= _ENDING_MOST or store._ends_at_once(queue_id, offset):
+                if self._ending >= _MAX_ENDING or store._ends_at_once(queue_id, offset):
                     return self._end(queue_id, offset, key, commit)
             finally:
                 store._half_lock.release()

@@ -221,11 +221,11 @@ class RmqServer(Server):
                 return list(found.messages()) if found is not None else []
             if time.monotonic() >= deadline:
                 has = "1 message" if there == 1 else f"{there} messages"
-                hint = self._where_they_are(topic) if not there else ""
+                hint = self._topics_with_messages(topic) if not there else ""
                 raise TimeoutError(f"topic {topic!r} has {has} after {timeout} s, not {n}{hint}")
             time.sleep(_LOOK_SECONDS)
 
-    def _where_they_are(self, topic: str) -> str:
+    def _topics_with_messages(self, topic: str) -> str:
         """Return the end of an error about a topic without messages: the topics that have some."""
         import difflib
 

@@ -33,9 +33,9 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG
 _WRITE = 2
 _UNIT = 1  # TopicSysFlag
 _UNIT_SUBSCRIBED = 2
-_MOST_BYTES = 4 << 20  # of the key-value table
+_MAX_BYTES = 4 << 20  # of the key-value table
 _ENTRY_BYTES = 512  # of one, besides its texts
-_VALUE_MOST = 64 << 10  # characters
+_MAX_VALUE = 64 << 10  # characters
 
 
 class NameServer:
@@ -72,9 +72,9 @@ class NameServer:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value; ``Refusal`` if the table would be too large."""
         more = _size_of(namespace, key, value)
-        if self._bytes + more > _MOST_BYTES:
+        if self._bytes + more > _MAX_BYTES:
             raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"the key-value table is at most {_MOST_BYTES} bytes"
+                ResponseCode.SYSTEM_ERROR, f"the key-value table is at most {_MAX_BYTES} bytes"
             )
         self.delete(namespace, key)
         self._values.setdefault(namespace, {})[key] = value
@@ -185,7 +185,7 @@ async def put_value(gateway: Gateway, connection: Connection, request: Request) 
     if "namespace" not in fields or "key" not in fields:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
     namespace, key = text(request, "namespace"), text(request, "key")
-    gateway.nameserver.put(namespace, key, text(request, "value", _VALUE_MOST))
+    gateway.nameserver.put(namespace, key, text(request, "value", _MAX_VALUE))
     await _mark_ordered(gateway, namespace, key)
     return Answer()
 

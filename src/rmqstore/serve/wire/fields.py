@@ -13,12 +13,12 @@ __all__ = ["INT_MAX", "LONG_MAX", "number", "optional_number", "text", "truth"]
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 _FEW_DIGITS = 19  # never beyond 64 bits
-_MOST_TEXT = 1024
+_MAX_TEXT = 1024
 
 
-def text(request: Request, name: str, most: int = _MOST_TEXT) -> str:
+def text(request: Request, name: str, most: int = _MAX_TEXT) -> str:
     """Return a required text, of so many characters at most."""
     value = request.fields.get(name)
     if value is None:
@@ -51,7 +51,7 @@ def optional_number(
         if least <= found <= most:
             return found
     digits = value[1:] if value[:1] in ("+", "-") else value
-    if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS:
+    if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS:
         found = int(value)
         if least <= found <= most:
             return found

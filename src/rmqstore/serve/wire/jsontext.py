@@ -19,11 +19,11 @@ __all__ = ["MOST_BODY", "dumps", "loads"]
 
 # Of a request: its permissions and its handler read the same bodies, or neither does.
 MOST_BODY = 4 << 20
-_MOST_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
+_MAX_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
 _STRING = re.compile(rb'"[^"]*"?')  # after removal of the escapes
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # one level in, one out
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
-_MOST_DIGITS = 400  # of a number: int() takes a time that grows with their square
+_MAX_DIGITS = 400  # of a number: int() takes a time that grows with their square
 
 _read: Callable[[bytes | str], Any] | None = None
 _write: Callable[[object], bytes] | None = None
@@ -66,13 +66,13 @@ def dumps(value: object) -> bytes:
 def _check_depth(text: bytes | str) -> None:
     """Refuse deeply nested texts, before a recursive parser takes them."""
     data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
-    if data.count(b"[") + data.count(b"{") <= _MOST_DEPTH:
+    if data.count(b"[") + data.count(b"{") <= _MAX_DEPTH:
         return
     # Brackets in strings do not count.
     bare = _STRING.sub(b"", data.replace(b"\\\\", b"").replace(b'\\"', b""))
     steps = memoryview(bare.translate(_STEPS, _NO_BRACKETS)).cast("b")
-    if max(accumulate(steps), default=0) > _MOST_DEPTH:
-        raise ValueError(f"JSON is nested deeper than {_MOST_DEPTH}")
+    if max(accumulate(steps), default=0) > _MAX_DEPTH:
+        raise ValueError(f"JSON is nested deeper than {_MAX_DEPTH}")
 
 
 def _refuse(name: str) -> Never:
@@ -80,7 +80,7 @@ def _refuse(name: str) -> Never:
 
 
 def _whole(digits: str) -> int | float:
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits")
     found = int(digits)
     # As orjson: beyond 64 bits it is a float.
