@@ -19,8 +19,8 @@ from rmqstore.regular import open_regular
 
 __all__ = ["SeenStore", "StoreNotVisibleError", "check_all", "check_directory", "note_host", "seen"]
 
-_RECORD_LEAST, _READ_MOST = 91, 4096  # bytes
-_RECORDS_MOST = 2
+_MIN_RECORD, _MAX_READ = 91, 4096  # bytes
+_MAX_RECORDS = 2
 
 
 class StoreNotVisibleError(StoreNotFoundError):
@@ -93,7 +93,7 @@ def seen(path: str) -> SeenStore:
         file = f"{paths.COMMIT_LOG}/{name}"
         if record := _first_record(Path(path, file)):
             records.append((file, record))
-            if len(records) == _RECORDS_MOST:
+            if len(records) == _MAX_RECORDS:
                 break
     return SeenStore(path, there, filled, tuple(records))
 
@@ -151,8 +151,8 @@ def _first_record(file: Path) -> str:
 
     try:
         with open_regular(file) as opened:
-            data = opened.read(_READ_MOST)
+            data = opened.read(_MAX_READ)
     except OSError:
         return ""
     size = int.from_bytes(data[:4], "big", signed=True)
-    return str(xxhash.xxh3_64_hexdigest(data[:size])) if size >= _RECORD_LEAST else ""
+    return str(xxhash.xxh3_64_hexdigest(data[:size])) if size >= _MIN_RECORD else ""

@@ -7,7 +7,7 @@ from importlib import import_module
 
 __all__ = ["PySparkVersionError", "check_pyspark"]
 
-_LEAST = (4, 2)
+_MIN_VERSION = (4, 2)
 # From the newest modules in use: a platform's own PySpark may have another version number.
 _USED = {
     "pyspark.sql.datasource": "DataSourceStreamArrowWriter",
@@ -34,7 +34,7 @@ def check_pyspark() -> None:
             f"{wanted}, and there is none: pip install 'rmqstore[spark]'", name="pyspark"
         ) from None
     numbers = re.match(r"(\d+)\.(\d+)", str(pyspark.__version__))
-    is_old = numbers is not None and (int(numbers[1]), int(numbers[2])) < _LEAST
+    is_old = numbers is not None and (int(numbers[1]), int(numbers[2])) < _MIN_VERSION
     if is_old or not all(map(_has, _USED, _USED.values())):
         raise PySparkVersionError(
             f"{wanted}; this one, {(pyspark.__path__ or ['?'])[0]}, is {pyspark.__version__}",

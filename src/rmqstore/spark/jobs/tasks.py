@@ -25,7 +25,7 @@ ANSWER = "number long, value binary"
 _REFUSALS = (StoreError, ValueError, TypeError, LookupError)  # retries would be in vain
 TASK_BYTES = 256 << 20
 TASKS_LEAST = 8
-_AT_A_TIME_MOST, _LARGE_TASK_BYTES = 8 << 30, 512 << 20
+_MAX_AT_A_TIME, _LARGE_TASK_BYTES = 8 << 30, 512 << 20
 
 
 class Task(Protocol):
@@ -148,4 +148,4 @@ def task_count(plan: LogPlan) -> int | None:
     A task costs Spark some 10 ms, and the ranges are of one size.
     """
     length = plan.end - plan.first
-    return None if length <= _AT_A_TIME_MOST else length // _LARGE_TASK_BYTES
+    return None if length <= _MAX_AT_A_TIME else length // _LARGE_TASK_BYTES

@@ -50,7 +50,7 @@ _ROWS = (
     "kind string, topic string, queue_id int, queue_offset long, physical_offset long, "
     "file string, expected string, found string"
 )
-_CHAINS_MOST = 1000  # reported per file
+_MAX_CHAINS = 1000  # reported per file
 # Rows between the tasks; topic and queue are those of the difference.
 _QUEUE, _UNITS, _RANGE, _BLANK = ".queue", ".units", ".range", ".blank"
 
@@ -189,7 +189,7 @@ class _Check:
     # ---- an index file by itself
 
     def _index_file(self, path: str) -> Iterator[Row]:
-        bad, count = IndexFileReader(path, self.plan.config).check_chains(_CHAINS_MOST)
+        bad, count = IndexFileReader(path, self.plan.config).check_chains(_MAX_CHAINS)
         for number, expected, found in bad:
             what = f"entry {number}" if number >= 0 else f"slot {-1 - number}"
             one = f"{what} leads to entry"

@@ -46,7 +46,7 @@ __all__ = ["WrittenStore", "write_store"]
 
 _COUNTS = "counts.json"  # in a segment: messages of each queue
 _FIRSTS = "firsts.json"  # and their first queue offsets in the new store
-_QUEUE_NUMS_MOST = 65536
+_MAX_QUEUE_NUMS = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def write_store(
     disk; meanwhile twice the room is taken beside it.
     """
     began = time.monotonic()
-    queue_nums = integer_within("queue_nums", queue_nums, 1, _QUEUE_NUMS_MOST)
+    queue_nums = integer_within("queue_nums", queue_nums, 1, _MAX_QUEUE_NUMS)
     settings = configuration(config)
     frame = store_columns(df, topic)
     spark = df.sparkSession
@@ -279,7 +279,7 @@ class _AssignFirstOffsets:
                 ends.setdefault(topic, Counter()).update(queues)
         table = TopicTable(self.making)
         for topic, queues in sorted(ends.items()):
-            used = min(max(queues, default=-1) + 1, _QUEUE_NUMS_MOST)
+            used = min(max(queues, default=-1) + 1, _MAX_QUEUE_NUMS)
             nums = max(self.queue_nums, used)
             table.put(TopicConfig(topic, read_queue_nums=nums, write_queue_nums=nums))
         table.save()

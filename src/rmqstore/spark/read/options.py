@@ -39,7 +39,7 @@ __all__ = [
 OnCorrupt = Literal["raise", "skip", "stop"]
 
 _POLICIES: dict[str, OnCorrupt] = {"fail": "raise", "skip": "skip", "stop": "stop"}
-_QUEUE_ID_MOST = 0x7FFFFFFF
+_MAX_QUEUE_ID = 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def _queues(options: Options) -> dict[str, tuple[int, ...]] | None:
 
 
 def _is_queue(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _QUEUE_ID_MOST
+    return type(value) is int and 0 <= value <= _MAX_QUEUE_ID
 
 
 def _stores(given: Iterable[str]) -> tuple[str, ...]:

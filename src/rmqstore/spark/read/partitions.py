@@ -48,7 +48,7 @@ __all__ = [
 
 BATCH_ROWS, BATCH_BYTES = 16384, 8 << 20
 
-_OPEN_MOST = 32  # stores that a worker's process keeps open
+_MAX_OPEN = 32  # stores that a worker's process keeps open
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def opened(path: str) -> MessageStore:
         check_directory(path)
         known = (identity, rmqstore.open(path, "r"))
     _open[path] = known
-    while len(_open) > _OPEN_MOST:
+    while len(_open) > _MAX_OPEN:
         _open.pop(next(iter(_open)))[1].close()
     return known[1]
 

@@ -45,7 +45,7 @@ __all__ = [
     "roll_forward",
 ]
 
-_NAMED_MOST = 3
+_MAX_NAMED = 3
 
 
 class UnfinishedWriteError(StoreError):
@@ -186,8 +186,8 @@ def named(entries: list[str]) -> str:
     -------
     str
     """
-    more = len(entries) - _NAMED_MOST
-    text = ", ".join(repr(name) for name in entries[:_NAMED_MOST])
+    more = len(entries) - _MAX_NAMED
+    text = ", ".join(repr(name) for name in entries[:_MAX_NAMED])
     return f"there is {text}" + (f" and {more} more" if more > 0 else "")
 
 

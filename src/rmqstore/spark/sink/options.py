@@ -31,7 +31,7 @@ __all__ = [
     "sink_columns",
 ]
 
-_QUEUES_MOST = 65536
+_MAX_QUEUES = 65536
 _LOCK_SECONDS = 60.0
 _JOB_ID_LENGTH = 256
 
@@ -136,7 +136,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         path=found[0],
         topic=topic,
-        queue_nums=options.integer("queueNums", low=1, high=_QUEUES_MOST),
+        queue_nums=options.integer("queueNums", low=1, high=_MAX_QUEUES),
         sync=options.choice("flush", "sync", ("sync", "async")) == "sync",
         allow_overwrite=options.flag("allowOverwrite", False),
         job_id=job_id,

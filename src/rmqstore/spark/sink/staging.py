@@ -43,7 +43,7 @@ __all__ = [
 
 PREFIX_DIGITS = 16
 _PART_DIGITS = 8
-_ROWS_MOST = 1 << 32
+_MAX_ROWS = 1 << 32
 # Set in each key: its last 16 digits are no physical offset, so that it is no store message id.
 _NO_OFFSET = 1 << 31
 
@@ -202,7 +202,7 @@ def unique_keys(prefix: str, partition: int, first: int, count: int) -> pa.Array
     import numpy as np
     import pyarrow as pa
 
-    if first + count > _ROWS_MOST:
+    if first + count > _MAX_ROWS:
         raise RowError(f"partition {partition} must have 2^32 rows at most, got {first + count}")
     width = PREFIX_DIGITS + 2 * _PART_DIGITS
     digits = np.empty((count, width), np.uint8)

@@ -18,7 +18,7 @@ __all__ = ["Backlog", "Sizes", "admitted", "bytes_of"]
 Backlog = Sequence[tuple[QueueName, int, int]]
 Sizes = Callable[[QueueName, int, int], "NDArray[Any]"]
 
-_UNITS_FIRST, _UNITS_MOST = 256, 1 << 18  # read at a time
+_UNITS_FIRST, _MAX_UNITS = 256, 1 << 18  # read at a time
 _SAMPLES, _SAMPLE_UNITS = 16, 256
 
 
@@ -101,7 +101,7 @@ def _fitting(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) ->
             used += int(ends[count - 1])
         if count < len(ends):
             break
-        length = min(length * 4, _UNITS_MOST)
+        length = min(length * 4, _MAX_UNITS)
     return at - start, used
 
 
@@ -110,8 +110,8 @@ def bytes_of(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) ->
     count = stop - start
     if count <= max(most, _SAMPLES * _SAMPLE_UNITS):
         return sum(
-            int(sizes(name, at, min(at + _UNITS_MOST, stop)).sum())
-            for at in range(start, stop, _UNITS_MOST)
+            int(sizes(name, at, min(at + _MAX_UNITS, stop)).sum())
+            for at in range(start, stop, _MAX_UNITS)
         )
     step = (count - _SAMPLE_UNITS) // (_SAMPLES - 1)
     found = 0
