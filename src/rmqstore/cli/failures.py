@@ -33,12 +33,13 @@ LOCKED = 3
 UNREADABLE = 4
 INTERRUPTED = 130
 
-# Arguments of Python, each with the option and its value.
+# Arguments of Python, each with the option and its value, and beside it for ``serve``: it keeps
+# messages for 72 hours as a broker does, and those of a dead broker's disk are older.
 _ARGUMENTS = (
-    ("on_corruption='fill'", "--on-corruption", " fill"),
-    ("verify='full'", "--verify", " full"),
-    ("config=,", "--config", ","),
-    ("tls=(certificate, key, 'only')", "--tls-only", ""),
+    ("on_corruption='fill'", "--on-corruption", " fill", " --keep forever"),
+    ("verify='full'", "--verify", " full", ""),
+    ("config=,", "--config", ",", ""),
+    ("tls=(certificate, key, 'only')", "--tls-only", "", ""),
 )
 _READING = (
     ("in config=", "in the file of --config"),
@@ -100,9 +101,10 @@ def in_options(text: str, verb: click.Command | None) -> str:
     known = {option for one in verb.params for option in one.opts} if verb is not None else set()
     for argument, words in _READING:
         text = text.replace(argument, words)
-    for argument, option, value in _ARGUMENTS:
+    for argument, option, value, beside in _ARGUMENTS:
         words = option + value
-        text = text.replace(argument, words if option in known else f"'rmqstore serve {words}'")
+        served = f"'rmqstore serve {words}{beside}'"
+        text = text.replace(argument, words if option in known else served)
     return text
 
 

@@ -60,10 +60,16 @@ def damage(root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["put", "orders"], "'rmqstore serve --on-corruption fill' loses no other record"),
-        (["demo"], "'rmqstore serve --on-corruption fill' loses no other record"),
-        (["clean", "--before=@1", "--apply"], "'rmqstore serve --on-corruption fill' loses"),
-        (["restore", "--apply"], "'rmqstore serve --on-corruption fill' loses"),
+        (
+            ["put", "orders"],
+            "'rmqstore serve --on-corruption fill --keep forever' loses no other record",
+        ),
+        (["demo"], "'rmqstore serve --on-corruption fill --keep forever' loses no other record"),
+        (
+            ["clean", "--before=@1", "--apply"],
+            "'rmqstore serve --on-corruption fill --keep forever' loses",
+        ),
+        (["restore", "--apply"], "'rmqstore serve --on-corruption fill --keep forever' loses"),
         (["serve", "--port", "0", "--verify", "full"], "--on-corruption fill loses no other"),
     ],
 )
@@ -81,7 +87,11 @@ def test_the_way_on_is_an_option(root: Path, run: Run, arguments: list[str], sai
 @pytest.mark.parametrize(
     ("text", "with_option", "without"),
     [
-        ("on_corruption='fill' loses", "--on-corruption fill loses", "serve --on-corruption fill'"),
+        (
+            "on_corruption='fill' loses",
+            "--on-corruption fill loses",
+            "serve --on-corruption fill --keep forever'",
+        ),
         ("verify='full' finds", "--verify full finds", "serve --verify full'"),
         ("it needs config=, with", "needs --config, with", "needs --config, with"),
         ("of RocketMQ 5: open with mode 'r'", "only read show", "only read show"),
