@@ -1,4 +1,4 @@
-"""The structs of the Arrow C data interface and the few operations the core needs on them.
+"""Structs of the Arrow C data interface, and the operations on them that the core needs.
 
 The holder of a struct calls its ``release`` once, which sets it to NULL.  A struct is moved by
 copying its bytes and setting ``release`` of the source to NULL.
@@ -41,7 +41,7 @@ cdef struct ArrowArray:
 
 
 cdef struct ArrowArrayStream:
-    # 0 or an errno; at the end get_next gives an array whose release is NULL.
+    # 0 or an errno; at the end of the stream get_next returns an array whose release is NULL.
     int (*get_schema)(ArrowArrayStream *stream, ArrowSchema *out) noexcept nogil
     int (*get_next)(ArrowArrayStream *stream, ArrowArray *out) noexcept nogil
     const char *(*get_last_error)(ArrowArrayStream *stream) noexcept nogil

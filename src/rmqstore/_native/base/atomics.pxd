@@ -1,4 +1,4 @@
-"""64-bit atomics. All state that threads share is one of these or is behind a lock."""
+"""64-bit atomics: every state shared by threads is one of these or guarded by a lock."""
 from libc.stdint cimport int64_t
 
 

@@ -1,4 +1,4 @@
-"""Big-endian loads and stores at any alignment, the atomic ones of a mapped int; growing arrays."""
+"""Big-endian loads and stores at any alignment, atomic ones of a mapped int; growing arrays."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 
@@ -91,7 +91,7 @@ cdef extern from *:
     const char *find_byte(const char *at, char byte, int64_t length) noexcept nogil
     void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) noexcept nogil
     void touch_pages(char *base, int64_t start, int64_t stop) noexcept nogil
-    # Whether two texts are equal; the pointer of an empty one may be NULL.
+    # Equality of two texts; the pointer of an empty one may be NULL.
     bint is_same(const char *a, int64_t length, const char *b, int64_t other) noexcept nogil
     int16_t get_i16(const char *at) noexcept nogil
     int32_t get_i32(const char *at) noexcept nogil
@@ -109,7 +109,7 @@ cdef extern from "<stdint.h>":
 
 
 cdef inline uint64_t mixed_64(uint64_t z) noexcept nogil:
-    """splitmix64's mixing: each bit of the result depends on all."""
+    """splitmix64's finalizer: each bit of the result depends on all."""
     z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
     return z ^ (z >> 31)

@@ -1,6 +1,6 @@
 """A column argument as C sees it: rows of bytes or of integers, readable without the GIL.
 
-The owner (``ColumnInput``) has checked everything and keeps the memory alive.  REQUIRES of
+The owner (``ColumnInput``) has validated the rows and keeps their memory alive.  REQUIRES of
 all readers: ``0 <= row <`` rows.
 """
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -27,14 +27,14 @@ cdef struct ColumnView:
     const char *rows             # value of row 0
 
 
-# How integers lie in memory, in this machine's byte order.
+# Integers of one width and sign in memory, in the machine's byte order.
 cdef struct IntLayout:
     int width                    # bytes: 1, 2, 4 or 8
     bint signed
 
 
 cdef inline int64_t native_int(const char *at, const IntLayout *layout) noexcept nogil:
-    """Integer at any alignment; above 2^63 - 1 it comes out negative."""
+    """Integer at any alignment; values above 2^63 - 1 come out negative."""
     cdef uint64_t value = 0
     cdef uint16_t two
     cdef uint32_t four
@@ -55,7 +55,7 @@ cdef inline int64_t native_int(const char *at, const IntLayout *layout) noexcept
 
 
 cdef inline const Span *column_span(const ColumnView *column, int64_t row) noexcept nogil:
-    """A row of bytes, live as long as the owner is.  REQUIRES: kind SCALAR or SPANS."""
+    """A row's bytes, alive as long as the owner.  REQUIRES: kind SCALAR or SPANS."""
     if column.kind == COLUMN_SPANS:
         return <const Span *>column.rows + row
     return &column.scalar
@@ -64,7 +64,7 @@ cdef inline const Span *column_span(const ColumnView *column, int64_t row) noexc
 cdef inline int column_get(
     const ColumnView *column, int64_t row, const char **data, int64_t *length,
 ) noexcept nogil:
-    """Bytes of one row; returns 1, or 0 for null or absent.  Integers are not read here."""
+    """Bytes of one row: 1, or 0 for null or absent.  Not for integers."""
     cdef const Span *span
     if column.kind != COLUMN_SPANS and column.kind != COLUMN_SCALAR:
         return 0

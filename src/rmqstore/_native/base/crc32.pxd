@@ -3,7 +3,7 @@
 P = x^32 + x^26 + x^23 + x^22 + x^16 + x^12 + x^11 + x^10 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1,
 bits reflected: the first bit of a message, bit 0 of its first byte, is its highest power of x.
 
-Three kernels compute the same function; the widest one that the processor has is chosen when
+Three kernels compute the same function; the widest one the processor supports is chosen when
 the library is loaded, before any thread can call it:
   portable   16 table lookups for 16 bytes; every architecture, either byte order
   clmul      carry-less multiplication, four accumulators of 128 bits (SSE4.1, PCLMULQDQ)
@@ -346,7 +346,7 @@ cdef extern from *:
     static inline int crc32_has_clmul(void) { return crc32_clmul_there; }
     static inline int crc32_has_wide(void) { return crc32_wide_there; }
     """
-    # Running value after `length` bytes at `data`; 0 to begin with, as in zlib.
+    # Running value after `length` bytes at `data`; starts at 0, as in zlib.
     uint32_t crc32_update(uint32_t crc, const void *data, size_t length) noexcept nogil
 
     # The kernels, for tests.  REQUIRES crc32_has_clmul() or crc32_has_wide() respectively.

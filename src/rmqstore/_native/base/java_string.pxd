@@ -1,4 +1,4 @@
-"""Java's ``String.hashCode`` over UTF-8 bytes, ``Math.abs`` of it, and the check of such bytes.
+"""Java's ``String.hashCode`` over UTF-8 bytes, ``Math.abs`` of it, and UTF-8 validation.
 
 The hash is ``h = 31 * h + unit`` over UTF-16 units, modulo 2^32, computed without building the
 units: ASCII goes 8 bytes a step, anything else a character a step.
@@ -64,18 +64,18 @@ cdef enum:
 
 
 cdef inline bint continues_utf8(unsigned char byte) noexcept nogil:
-    """True for the second and later bytes of a character."""
+    """Whether the byte continues a character."""
     return byte & 0xC0 == 0x80
 
 
 cdef inline int64_t java_decode_utf8(
     const unsigned char *at, int64_t room, uint32_t *code,
 ) noexcept nogil:
-    """Decode one character, or one U+FFFD where Java puts one; return the bytes it takes.
+    """Decode one character, or one U+FFFD where Java puts one; return the bytes consumed.
 
-    A byte that is not valid in its position ends the sequence before it; the valid part of that
-    becomes one U+FFFD.  An encoded surrogate (ED A0..BF xx) becomes one for all three bytes,
-    and the second byte after ED is examined only when there is a third one.
+    An invalid byte ends the sequence before it, whose valid part becomes one U+FFFD.
+    An encoded surrogate (ED A0..BF xx) becomes one for all three bytes,
+    and the second byte after ED is examined only when there is a third.
     """
     cdef unsigned char first = at[0]
     cdef unsigned char second = 0
@@ -111,7 +111,7 @@ cdef inline int64_t java_decode_utf8(
 
 
 cdef inline int64_t utf8_error(const char *text, int64_t length) noexcept nogil:
-    """Position of the first byte that is not part of well-formed UTF-8, -1 if there is none."""
+    """Position of the first byte that is not well-formed UTF-8, -1 if there is none."""
     cdef int64_t at = 0
     cdef int64_t size
     cdef uint32_t code = 0
@@ -121,7 +121,7 @@ cdef inline int64_t utf8_error(const char *text, int64_t length) noexcept nogil:
             at += size
             if size == 8:
                 continue
-            # Of two bytes, as most letters beyond ASCII are.
+            # Two-byte characters, as most letters beyond ASCII are.
             if 0xC2 <= <unsigned char>text[at] < 0xE0 and at + 1 < length \
                     and continues_utf8(<unsigned char>text[at + 1]):
                 at += 2
@@ -137,7 +137,7 @@ cdef inline int64_t utf8_error(const char *text, int64_t length) noexcept nogil:
 
 
 cdef inline uint32_t java_hash_code(uint32_t state, uint32_t code) noexcept nogil:
-    """Continue a hash by one character: one unit, or the two of a surrogate pair."""
+    """Hash extended by one character: one unit, or the two of a surrogate pair."""
     if code >= 0x10000:
         state = 31 * state + (0xD800 - (0x10000 >> 10) + (code >> 10))
         code = 0xDC00 | (code & 0x3FF)
@@ -186,7 +186,7 @@ cdef inline int32_t java_hash_utf8(
 
 
 cdef inline int32_t java_abs_hash(int32_t value) noexcept nogil:
-    """Absolute value of a hash; 0 for the one value that has none."""
+    """Absolute value of a hash; 0 for the one value without one."""
     if value == INT32_MIN:
         return 0
     return -value if value < 0 else value

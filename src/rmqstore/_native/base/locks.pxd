@@ -1,4 +1,4 @@
-"""The locks of the core, all of them, in the order in which a thread may take them.
+"""All locks of the core, in the order in which a thread may take them.
 
 A thread that holds a lock takes only locks listed below it; it may try any lock.  Debug builds
 count the locks that each thread holds and abort on a wrong order.

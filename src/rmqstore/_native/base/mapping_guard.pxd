@@ -1,8 +1,8 @@
-"""The guard against SIGBUS on mapped bytes: the caller gets an error, the process lives.
+"""SIGBUS guard for mapped bytes: the caller gets an error and the process lives.
 
 Touching a mapped page that the file no longer has (another process truncated it) or that the
-disk cannot read raises SIGBUS.  Each mapping of ours is entered in a lock-free table.  On a
-fault inside one of them the handler notes the range in its ``Guard``, maps pages of zeros
+disk cannot read raises SIGBUS.  Each of our mappings is registered in a lock-free table.  On a
+fault inside one of them the handler records the range in its ``Guard``, maps pages of zeros
 there and returns.  Code that used mapped bytes checks ``guard_lost`` before it acts on them:
 a relaxed load while nothing was lost.  The handler never jumps, so no lock stays taken.
 
@@ -249,7 +249,7 @@ cdef extern from *:
 
 
 cdef inline bint guard_lost(const Guard *guard, int64_t start, int64_t stop) noexcept nogil:
-    """Whether any of the bytes [start, stop) that were just used are zeros of ours."""
+    """Whether any of the bytes [start, stop) just used are zeros mapped by the handler."""
     guard_fence()
     if not unlikely(atomic_peek(&guard.lost) != 0):
         return False

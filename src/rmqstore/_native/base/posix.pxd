@@ -1,4 +1,4 @@
-"""The parts of POSIX and Linux that the core uses and Cython does not ship."""
+"""POSIX and Linux declarations that Cython does not ship."""
 from libc.stdint cimport int64_t, uint64_t
 
 

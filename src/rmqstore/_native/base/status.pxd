@@ -1,4 +1,4 @@
-"""Status codes of the C layer, and the note that a failure leaves for the Python layer.
+"""Status codes of the C layer, and the failure record that the Python layer raises from.
 
 Return values: 0 or more is success (a count or an offset), -1 to -4095 is ``-errno``, and
 anything below is one of these.
@@ -30,11 +30,11 @@ cdef enum:
     E_NO_MEMORY = -5017
     E_STALLED = -5018        # dispatch waits for disk space
     E_VERSION = -5019        # written in a newer format
-    E_NO_DESCRIPTOR = -5020  # a file that is only mapped: what is not there is read by its name
+    E_NO_DESCRIPTOR = -5020  # no descriptor: unmapped bytes are read by the file's name
     E_PROPERTIES = -5021     # more bytes of properties than a record can have
     E_MESSAGE_SIZE = -5022   # a record of more than max_message_size
     E_LIGHT_LIMIT = -5023    # more light queues than max_lmq_consume_queue_num
-    E_DISK_USE = -5024       # so much of the disk is used that no message is taken
+    E_DISK_USE = -5024       # disk use is above the limit for taking messages
     E_LOST = -5030           # mapped bytes that the file or the disk no longer has
 
 
@@ -77,16 +77,16 @@ cdef inline int64_t fail(
 
 
 cdef inline bint lacks_space(int64_t status) noexcept nogil:
-    """The disk or a quota is full."""
+    """Whether the disk or a quota is full."""
     return status == -ENOSPC or status == -EDQUOT
 
 
 cdef inline bint is_passing(int64_t status) noexcept nogil:
-    """Out of descriptors or memory when opening a file: no sync was attempted yet."""
+    """Whether an open failed for lack of descriptors or memory: no sync was attempted yet."""
     return status == -EMFILE or status == -ENFILE or status == -ENOMEM or status == E_NO_MEMORY
 
 
 cdef inline bint is_unreadable(int64_t status) noexcept nogil:
-    """Whether opening would fail again: not a lack of descriptors, not a file that vanished."""
+    """Whether opening would fail again: neither a lack of descriptors nor a vanished file."""
     return status == -EACCES or status == -EPERM or status == -EIO or status == -ELOOP \
         or status == -ENOTDIR

@@ -1,8 +1,8 @@
-"""Every system call that touches the store, in one place, where failures can be injected.
+"""Every system call that touches the store: the one place where failures are injected.
 
 Each returns 0 or more, or ``-errno``.  Paths are relative to an open directory.  Symbolic links
-are followed, as a broker does and as operators need who move files to another disk; what is
-opened is checked afterwards.
+are followed, as a broker does and as operators need who move files to another disk; the opened
+file is checked afterwards.
 """
 from libc.errno cimport (
     EBADF, EEXIST, EINTR, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOLCK, ENOMEM, ENOSYS,
@@ -17,9 +17,9 @@ from rmqstore._native.base.faults cimport FAULT, PLANTED
 
 cdef enum:
     NAME_ROOM = 256
-    TARGET_ROOM = 4096           # for the path of what a link leads to
+    TARGET_ROOM = 4096           # for the path of a link's target
 
-# How files are opened and mapped.
+# Flags for opening and mapping files.
 cdef enum:
     READ_ONLY
     READ_WRITE
@@ -28,7 +28,7 @@ cdef enum:
 cdef inline int64_t sys_open(int directory, const char *path, int flags) noexcept nogil:
     """Open ``path`` below ``directory``, without waiting for the other end of a FIFO.
 
-    O_CREAT makes no file where a link leads to none: it may lie on a disk that is not mounted.
+    O_CREAT does not create the target of a dangling link: it may lie on a disk that is not mounted.
     """
     cdef int without = flags if flags & O_EXCL else flags & ~O_CREAT
     cdef int fd
@@ -40,7 +40,7 @@ cdef inline int64_t sys_open(int directory, const char *path, int flags) noexcep
         number = errno
         if fd < 0 and number == ENOENT and without != flags:
             fd = openat(directory, path, flags | O_EXCL | O_NONBLOCK | O_CLOEXEC, 0o644)
-            if fd < 0 and errno == EEXIST:   # a link, or made meanwhile
+            if fd < 0 and errno == EEXIST:   # a link, or created meanwhile
                 fd = openat(directory, path, without | O_NONBLOCK | O_CLOEXEC, 0o644)
             number = errno
         if fd >= 0:
@@ -73,7 +73,7 @@ cdef inline int64_t sys_open_directory(int directory, const char *path) noexcept
 
 
 cdef inline int64_t sys_make_directory(int directory, const char *path) noexcept nogil:
-    """1: made, 0: it exists already."""
+    """1: created, 0: it exists already."""
     cdef int number = FAULT("mkdir")
     if number:
         return -number
@@ -91,7 +91,7 @@ cdef inline int64_t sys_truncate(int fd, int64_t length) noexcept nogil:
 
 
 cdef inline int64_t sys_reserve(int fd, int64_t offset, int64_t length) noexcept nogil:
-    """Allocate the blocks of a file's range, without glibc's emulation by writing."""
+    """Allocate the blocks of a file's range, without glibc's emulation by writes."""
     cdef int number = FAULT("fallocate")
     if number:
         return -number
@@ -192,7 +192,7 @@ cdef inline bint sys_is_link(int directory, const char *path) noexcept nogil:
 
 
 cdef inline bint sys_is_broken_link(int directory, const char *path) noexcept nogil:
-    """Whether a link leads to nothing, or in a circle."""
+    """Whether the path is a dangling or circular link."""
     cdef stat_t status
     return sys_is_link(directory, path) and fstatat(directory, path, &status, 0) != 0 \
         and (errno == ENOENT or errno == ENOTDIR or errno == ELOOP)
@@ -201,7 +201,7 @@ cdef inline bint sys_is_broken_link(int directory, const char *path) noexcept no
 cdef inline bint sys_link_target(
     int directory, const char *path, char *target, stat_t *status,
 ) noexcept nogil:
-    """Whether ``path`` is a link to a regular file of the same name, and that file's own path.
+    """Whether ``path`` links to a regular file of the same name; copy that file's own path.
 
     ``target`` has TARGET_ROOM bytes.
     """
@@ -229,7 +229,7 @@ cdef inline bint sys_link_target(
 cdef inline void sys_remove_target(
     int directory, const char *path, const char *target, const stat_t *status,
 ) noexcept nogil:
-    """Remove the file that the link ``path`` led to, once it is durable that the link is gone."""
+    """Remove the target of the removed link ``path``, once the link's removal is durable."""
     cdef char parent[TARGET_ROOM]
     cdef stat_t now
     cdef const char *end = strrchr(path, 47)
@@ -242,15 +242,15 @@ cdef inline void sys_remove_target(
         return
     if fsync(fd) == 0 and fstatat(AT_FDCWD, target, &now, AT_SYMLINK_NOFOLLOW) == 0 \
             and now.st_dev == status.st_dev and now.st_ino == status.st_ino:
-        unlinkat(AT_FDCWD, target, 0)        # if it cannot be removed, it stays, as with a broker
+        unlinkat(AT_FDCWD, target, 0)        # as with a broker, a file that cannot be removed stays
     close(fd)
 
 
 cdef inline int64_t sys_unlink(int directory, const char *path) noexcept nogil:
-    """Remove a file; if that is a link to a file of the same name, the file as well.
+    """Remove a file; of a link to a file of the same name, the file as well.
 
-    The link alone would free no space on the disk.  It goes first: a link that leads to nothing
-    would keep the store from being opened.
+    Removing only the link would free no space.  The link goes first: a dangling link would keep
+    the store from being opened.
     """
     cdef char target[TARGET_ROOM]
     cdef stat_t status
@@ -267,7 +267,7 @@ cdef inline int64_t sys_unlink(int directory, const char *path) noexcept nogil:
 
 
 cdef inline int64_t sys_remove_directory(int directory, const char *path) noexcept nogil:
-    """Remove a directory that is empty, or the link to one: that one then stays."""
+    """Remove an empty directory, or the link to one, whose target stays."""
     cdef DIR *entries
     cdef dirent *entry
     cdef int fd
@@ -296,9 +296,9 @@ cdef inline int64_t sys_remove_directory(int directory, const char *path) noexce
 
 
 cdef inline int64_t sys_disk_use(int directory, int64_t *room) noexcept nogil:
-    """Percent of a directory's file system that is used, rounded up, and the bytes left.
+    """Percent of a directory's file system in use, rounded up, and the bytes left.
 
-    What only root may use counts neither as used nor as left.
+    Blocks reserved for root count neither as used nor as left.
     """
     cdef statvfs_t status
     cdef uint64_t used, whole
@@ -318,7 +318,7 @@ cdef inline int64_t sys_rename(int directory, const char *path, const char *to) 
 
 
 cdef inline int64_t sys_link_unnamed(int fd, int directory, const char *path) noexcept nogil:
-    """Give a file made with O_TMPFILE its name."""
+    """Link a file opened with O_TMPFILE to a name."""
     cdef char link[64]
     cdef int number = FAULT("linkat")
     if number:
@@ -341,7 +341,7 @@ cdef inline int64_t sys_lock_first_byte(int fd) noexcept nogil:
     """Take the record lock that Java's FileChannel.tryLock(0, 1, false) contends for.
 
     An open-file-description lock: unlike a POSIX one it holds against a second opener in
-    this process and is not lost when some other descriptor of the file is closed.
+    this process and survives the closing of another descriptor of the file.
     """
     cdef flock_t lock = _first_byte(F_WRLCK)
     cdef int number = FAULT("lock")
@@ -358,15 +358,15 @@ cdef inline int64_t sys_lock_first_byte(int fd) noexcept nogil:
 
 
 cdef inline void sys_unlock_first_byte(int fd) noexcept nogil:
-    """Release the lock explicitly: a child forked just now may hold the descriptor too."""
+    """Release the lock explicitly: a child just forked may hold the descriptor too."""
     cdef flock_t lock = _first_byte(F_UNLCK)
     fcntl(fd, F_OFD_SETLK, &lock)
 
 
 cdef inline int64_t sys_lock_directory(int fd) noexcept nogil:
-    """Lock a directory: 0, also where the file system has no such locks, -EAGAIN if it is locked.
+    """Lock a directory: 0, also where the file system has no such locks; -EAGAIN if locked.
 
-    Beside the lock, which nobody can query, there is a read lock for sys_lock_owner to see.
+    The lock itself cannot be queried, so a read lock is set for sys_lock_owner to see.
     """
     cdef flock_t lock = _first_byte(F_RDLCK)
     cdef int number = FAULT("lock")
@@ -387,7 +387,7 @@ cdef inline void sys_unlock_directory(int fd) noexcept nogil:
 
 
 cdef inline int64_t sys_lock_owner(int fd) noexcept nogil:
-    """Who holds a file or directory: 0 nobody, 1 an unknown holder, else a process id."""
+    """Owner of the lock on a file or directory: 0 none, 1 unknown, else a process id."""
     cdef flock_t lock = _first_byte(F_WRLCK)
     if fcntl(fd, F_OFD_GETLK, &lock) != 0:
         return -errno

@@ -1,26 +1,26 @@
-# A turn: one thread at a time, which may run Python code meanwhile, and so handlers of signals and
-# finalizers that ask for any other turn, in any order.  No lock of the core is held by then, and
-# turns have no order: a wait that would never end, as its thread waits for itself, is refused.
+# A turn: one thread at a time, which may run Python code meanwhile, and so signal handlers and
+# finalizers that take any other turn, in any order.  No lock of the core is held by then, and
+# turns have no order: a wait that would deadlock on its own thread is refused.
 
 cdef struct Turn:
     atomic_i64 holder            # the thread whose turn it is, 0: none
 
 
-# A thread that waits; on its stack.
+# A waiting thread; lives on its stack.
 cdef struct TurnWaiter:
     int64_t thread
     const Turn *turn
     TurnWaiter *next
 
 
-cdef Lock turns_lock             # guards who waits
+cdef Lock turns_lock             # guards the list of waiters
 cdef pthread_cond_t turns_cond
 cdef TurnWaiter *turn_waiters = NULL
-cdef atomic_i64 turns_wanted     # how many wait
+cdef atomic_i64 turns_wanted     # number of waiters
 
 
 cdef void turns_init() noexcept nogil:
-    """Called when the module is loaded, and in a forked child, where nobody waits."""
+    """Run when the module is loaded, and in a forked child, where nobody waits."""
     global turn_waiters
     lock_init(&turns_lock, LOCK_TURNS)
     cond_init_monotonic(&turns_cond)
@@ -36,7 +36,7 @@ cdef inline int64_t turn_try(Turn *turn) noexcept nogil:
 
 
 cdef bint turn_waits_for_us(const Turn *turn) noexcept nogil:
-    """Whether its holder waits for a turn of this thread, directly or by others that wait."""
+    """Whether the holder waits, directly or through others, for a turn of this thread."""
     cdef int64_t holder = atomic_get(&turn.holder)
     cdef const TurnWaiter *waiter = turn_waiters
     cdef int64_t steps = atomic_get(&turns_wanted)
@@ -53,7 +53,7 @@ cdef bint turn_waits_for_us(const Turn *turn) noexcept nogil:
 
 
 cdef int64_t turn_wait(Turn *turn, int64_t until_ns) noexcept nogil:
-    """As turn_try, but wait: E_TIMEOUT; or -EDEADLOCK if that would never end."""
+    """As turn_try, but wait: E_TIMEOUT; or -EDEADLOCK if the wait would never end."""
     cdef TurnWaiter waiter
     cdef TurnWaiter **at
     cdef int64_t left

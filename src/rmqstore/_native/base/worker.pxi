@@ -6,7 +6,7 @@
 # Source: common/ServiceThread.java
 
 cdef enum:
-    WAITER_CHECK_NS = 500000000      # how often a waiter at a gate checks without being woken
+    WAITER_CHECK_NS = 500000000      # how often a waiter at a gate checks unwoken
     CALLS_CHECK_US = 200             # how often a close looks for calls in progress
 
 
@@ -15,7 +15,7 @@ cdef struct Worker:
     pthread_cond_t cond
     pthread_t thread
     atomic_i64 sleeping
-    atomic_i64 calls             # how many wake-ups were requested
+    atomic_i64 calls             # wake-ups requested
     bint started
 
 
@@ -31,7 +31,7 @@ cdef void worker_destroy(Worker *worker) noexcept nogil:
 
 
 cdef inline void worker_wake(Worker *worker) noexcept nogil:
-    """After work was published with atomic_set_strict."""
+    """Wake the worker after work was published with atomic_set_strict."""
     if unlikely(atomic_get_strict(&worker.sleeping) != 0):
         lock_take(&worker.lock)
         # One wake-up is enough: a waiter whose ``sleeping`` is 0 has a signal on its way.
@@ -42,7 +42,7 @@ cdef inline void worker_wake(Worker *worker) noexcept nogil:
 
 
 cdef inline void worker_call(Worker *worker) noexcept nogil:
-    """Make it run once more, whatever it waits for."""
+    """Make the worker run once more, whatever it waits for."""
     atomic_add(&worker.calls, 1)
     worker_wake(worker)
 
@@ -59,7 +59,7 @@ cdef void worker_sleep(
     lock_give(&worker.lock)
 
 
-# Where callers wait for a position to be reached.
+# Callers waiting for a position to be reached.
 cdef struct Gate:
     Lock lock
     pthread_cond_t cond
@@ -78,7 +78,7 @@ cdef void gate_destroy(Gate *gate) noexcept nogil:
 
 
 cdef inline void gate_open(Gate *gate) noexcept nogil:
-    """Wake all that wait; after the position was set with atomic_set_strict."""
+    """Wake all waiters; after the position was set with atomic_set_strict."""
     if atomic_get_strict(&gate.waiting) > 0:
         lock_take(&gate.lock)
         pthread_cond_broadcast(&gate.cond)
@@ -88,7 +88,7 @@ cdef inline void gate_open(Gate *gate) noexcept nogil:
 cdef int64_t gate_wait(
     Gate *gate, atomic_i64 *position, int64_t target, atomic_i64 *broken, int64_t until_ns,
 ) noexcept nogil:
-    """Wait until ``position`` has reached ``target``: 0, or E_TIMEOUT, or what broke."""
+    """Wait until ``position`` reaches ``target``: 0, E_TIMEOUT, or the status in ``broken``."""
     cdef int64_t rc = 0
     cdef int64_t left
     cdef int64_t spins = 0
@@ -114,6 +114,6 @@ cdef int64_t gate_wait(
 
 
 cdef void wait_for_calls(atomic_i64 *in_use) noexcept nogil:
-    """Return once the calls in progress have returned; new ones must be refused by now."""
+    """Wait for the calls in progress; new ones must be refused by now."""
     while atomic_get_strict(in_use) > 0:
         usleep(CALLS_CHECK_US)

@@ -1,7 +1,7 @@
 # Ranges of a file through its descriptor: copy, zero, rewrite in place.
 #
-# Holes are neither read nor written, so that a sparse file costs what it holds, and a full disk is
-# an error, never a signal.
+# Holes are neither read nor written: a sparse file costs only its data, and a full disk is an
+# error, never a signal.
 #
 
 cdef enum:
@@ -9,10 +9,10 @@ cdef enum:
 
 
 cdef int64_t next_data(int fd, int64_t at, int64_t stop, int64_t *data_stop) noexcept nogil:
-    """Begin and end of the first bytes in [at, stop) that are not a hole; ``stop`` if none."""
+    """Begin and end of the first data in [at, stop), holes skipped; ``stop`` if none."""
     cdef int64_t start = lseek(fd, at, SEEK_DATA)
     if start < 0:
-        # ENXIO: a hole up to the end of the file. Without SEEK_DATA support, all is data.
+        # ENXIO: a hole up to the end of the file.  Without SEEK_DATA support, all is data.
         start = stop if errno == ENXIO else at
     data_stop[0] = stop
     if start >= stop:
@@ -62,7 +62,7 @@ cdef int64_t copy_data(
 
 
 cdef int64_t rewrite_data(int fd, int64_t start, int64_t stop) noexcept nogil:
-    """Write the data of [start, stop) once more, which makes it dirty; holes stay holes."""
+    """Rewrite the data of [start, stop) in place, to make it dirty; holes stay holes."""
     cdef int64_t data_stop, rc
     while start < stop:
         start = next_data(fd, start, stop, &data_stop)

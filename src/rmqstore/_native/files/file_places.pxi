@@ -1,10 +1,10 @@
-# What is kept of the files of one log or one queue, and where they lie: in one directory below the
-# root, or, of a log, in directories anywhere.
+# Files of one log or one queue, and their directories: one below the root, or, of a log, several
+# anywhere.
 #
-# A directory of its own is opened once, by the path that the configuration names, and every file
-# in it is reached through that descriptor. New files go to the directories in turn, by the number
-# of the file; not to one that is only read, and not to one whose disk is full while another has
-# room. The order is that of the names, as 4.9.3 sorts them.
+# A log directory is opened once, by its configured path, and its files are reached through that
+# descriptor.  New files go to the directories in turn, by the number of the file, but not to one
+# that is read only, nor to a full one while another has room.  Files are ordered by name, as
+# 4.9.3 sorts them.
 #
 # Source: store/MultiPathMappedFileQueue.java
 
@@ -13,9 +13,9 @@ cdef enum:
 
 cdef struct Place:
     int fd                   # of the directory
-    bint read_only           # no file is made in it
-    atomic_i64 full          # no file is made in it while another place has room: so it was said,
-    atomic_i64 too_full      # or its disk is above the watermark
+    bint read_only           # no file is created in it
+    atomic_i64 full          # no file is created in it while another has room: its disk was full,
+    atomic_i64 too_full      # or is above the watermark
     char *path               # absolute, for errors
 
 cdef struct Places:
@@ -31,36 +31,36 @@ cdef struct FileSlot:
     int64_t start            # offset of the first byte, from the name
     int64_t length           # bytes, when last listed
     MappedFile *file         # NULL: not open
-    int64_t opened           # times it was opened and kept its descriptor
-    int64_t place            # which of the set's directories it lies in; 0 if it has but one
+    int64_t opened           # times opened and left with a descriptor
+    int64_t place            # index of its directory in the set; 0 if there is one
 
 
 cdef struct FileSet:
     Lock lock                # guards slots, count, capacity, listed_at
     int root                 # descriptor of the directory that contains ``directory``
     char directory[DIRECTORY_BYTES]
-    Places *places           # where else the files lie, or NULL: ``directory`` below ``root``
+    Places *places           # further directories, or NULL: ``directory`` below ``root``
     int64_t file_size
     int64_t window           # bytes reserved at a time ahead of the writer
     bint writable
-    bint keep_made           # a new file keeps its descriptor, to reserve more blocks
-    bint keep_opened         # an opened file keeps its descriptor while anybody holds it
-    bint aligned             # ignore files whose name is no multiple of the size
-    bint unclean             # names of the files may not be on the disk yet
-    bint of_queue            # of a store, of thousands: an empty file is made again, wherever it is
-    bint broken              # "r": a file was a link that leads nowhere, at a listing
+    bint keep_made           # a new file keeps its descriptor, to reserve blocks
+    bint keep_opened         # an opened file keeps its descriptor while held
+    bint aligned             # ignore files whose name is not a multiple of the size
+    bint unclean             # names of the files may not be durable yet
+    bint of_queue            # one of thousands: an empty file is recreated, wherever it was
+    bint broken              # "r": a listing met a dangling link
     bint refused             # a file could not be opened,
-    int64_t refused_start    # the last time this one
+    int64_t refused_start    # the last one
     FileSlot *slots
     int64_t count
     int64_t capacity
     atomic_i64 listed_at     # monotonic ns of the last listing
-    atomic_i64 wrote         # end of what is written; stored only after the bytes before it
-    atomic_i64 flushed       # end of what is on the disk
+    atomic_i64 wrote         # end of written bytes; stored only after the bytes before it
+    atomic_i64 flushed       # end of durable bytes
     OpenFiles *open_files    # NULL: no limit
 
 
-# Which files of a store are open, so that thousands of queues do not exhaust descriptors or maps:
+# Open files of a store, bounded so that thousands of queues do not exhaust descriptors or maps:
 # the file entered longest ago is closed for the next.  Never entered are the last file of a written
 # set, as its writer has a pointer to it, and a file that is not yet flushed: the kernel reports a
 # failed sync only to descriptors open at that time.  Each is entered once neither applies.
@@ -70,7 +70,7 @@ cdef struct OpenFiles:
     int64_t *starts
     int64_t limit
     int64_t next
-    OpenFiles *unmapped          # where files that keep a descriptor instead go; NULL: here
+    OpenFiles *unmapped          # for files that keep a descriptor; NULL: this table
 
 
 cdef void places_close(Places *places) noexcept nogil:
@@ -88,7 +88,7 @@ cdef inline int64_t set_place_count(const FileSet *files) noexcept nogil:
 
 
 cdef inline const char *set_directory(const FileSet *files, int64_t place) noexcept nogil:
-    """The path of one of a set's directories, below the root or absolute, for errors."""
+    """Path of one of a set's directories, below the root or absolute, for errors."""
     if files.places == NULL:
         return files.directory
     return files.places.items[place].path
@@ -104,7 +104,7 @@ cdef int64_t set_open_directory(const FileSet *files, int64_t place) noexcept no
 cdef int64_t set_open_file(
     const FileSet *files, int64_t place, int64_t start, int flags, stat_t *status,
 ) noexcept nogil:
-    """A new descriptor of the file that begins at ``start``, which lies in that directory."""
+    """A new descriptor of the file that begins at ``start`` in that directory."""
     cdef char path[FAILURE_PATH_BYTES]
     if files.places == NULL:
         file_name(path, files.directory, start)
@@ -118,8 +118,8 @@ cdef int64_t set_open_to_use(
 ) noexcept nogil:
     """As set_open_file, for writing if the set is written.
 
-    What lies in a directory that is only read may be on a disk that takes no writes; the caller
-    then never writes to it.
+    A directory that is only read may be on a disk that takes no writes; the caller then never
+    writes to the file.
     """
     cdef int64_t fd = set_open_file(
         files, place, start, O_RDWR if files.writable else O_RDONLY, status)
@@ -140,9 +140,9 @@ cdef inline bint place_is_full(const Place *place) noexcept nogil:
 
 
 cdef int64_t set_place_for(const FileSet *files, int64_t start, int64_t turn) noexcept nogil:
-    """The directory for a new file, or after ``turn`` others that had no room; -ENOSPC: no more.
+    """Directory for a new file, or after ``turn`` others without room; -ENOSPC: none left.
 
-    By the file's number over those that are not full; if all are, over all that are written.
+    By the file's number over the directories with room; if all are full, over all written ones.
     """
     cdef int64_t usable[PLACES_MOST]
     cdef int64_t i, pass_over
@@ -161,7 +161,7 @@ cdef int64_t set_place_for(const FileSet *files, int64_t start, int64_t turn) no
 
 
 cdef void file_name(char *into, const char *directory, int64_t start) noexcept nogil:
-    """The path of a file; ``into`` has room for FAILURE_PATH_BYTES."""
+    """Path of a file; ``into`` has room for FAILURE_PATH_BYTES."""
     if directory[0]:
         snprintf(into, FAILURE_PATH_BYTES, "%s/%020lld", directory, <long long>start)
     else:
@@ -171,12 +171,12 @@ cdef void file_name(char *into, const char *directory, int64_t start) noexcept n
 cdef void set_file_name(
     char *into, const FileSet *files, int64_t place, int64_t start,
 ) noexcept nogil:
-    """The path of a file, below the root or absolute; ``into`` has FAILURE_PATH_BYTES."""
+    """Path of a file, below the root or absolute; ``into`` has FAILURE_PATH_BYTES."""
     file_name(into, set_directory(files, place), start)
 
 
 cdef int64_t set_place_of(FileSet *files, int64_t at) noexcept nogil:
-    """The directory of the file that byte ``at`` lies in, for errors; 0 if it has no file."""
+    """Directory of the file with byte ``at``, for errors; 0 without a file."""
     cdef int64_t i
     cdef int64_t place = 0
     if files.places != NULL:
@@ -191,7 +191,7 @@ cdef int64_t set_place_of(FileSet *files, int64_t at) noexcept nogil:
 cdef int64_t fail_in_file(
     Failure *failure, int64_t status, FileSet *files, int64_t at, const char *what,
 ) noexcept nogil:
-    """As fail, naming the file that byte ``at`` of a set lies in."""
+    """As fail, naming the file with byte ``at`` of a set."""
     cdef char path[FAILURE_PATH_BYTES]
     set_file_name(path, files, set_place_of(files, at), at - at % files.file_size)
     return fail(failure, status, path, what, at, 0, 0)
@@ -200,7 +200,7 @@ cdef int64_t fail_in_file(
 cdef int64_t fail_in_set(
     Failure *failure, int64_t status, FileSet *files, const char *what,
 ) noexcept nogil:
-    """As fail, naming the file of a set that could not be opened, else its directory."""
+    """As fail, naming the file of a set that failed to open, else its directory."""
     cdef char path[FAILURE_PATH_BYTES]
     if not files.refused:
         return fail(failure, status, set_directory(files, 0), what, -1, 0, 0)

@@ -1,18 +1,18 @@
-# Bytes of a log or a queue by their offset: of a mapped file as they lie, or a copy.
+# Bytes of a log or a queue by their offset: in place in a mapped file, or copied.
 #
 # Source: store/MappedFile.java selectMappedBuffer
 
 cdef enum:
-    MOST_FETCHED = 2048          # bytes that are prefetched of a record
+    MOST_FETCHED = 2048          # bytes of a record to prefetch
 
 
 cdef int64_t file_set_read(
     FileSet *files, int64_t offset, int64_t length, Slice *slice,
 ) noexcept nogil:
-    """Up to ``length`` bytes at ``offset`` from one file; their count, 0 at the end of it.
+    """Read up to ``length`` bytes at ``offset`` of one file; their count, 0 at its end.
 
-    Files that are written are not copied. Others are copied into a private buffer, so that nothing
-    changes under the reader.
+    Bytes of written files are not copied.  Others are copied into a private buffer, so that
+    nothing changes under the reader.
     """
     cdef MappedFile *file = NULL
     cdef int64_t rc = file_set_read_near(files, &file, offset, length, slice)
@@ -23,9 +23,9 @@ cdef int64_t file_set_read(
 cdef int64_t file_set_read_near(
     FileSet *files, MappedFile **near, int64_t offset, int64_t length, Slice *slice,
 ) noexcept nogil:
-    """As file_set_read; ``near``, NULL at first, is held for the next read near this one.
+    """As file_set_read; ``near``, NULL at first, holds the file for the next read near this one.
 
-    The caller releases it.
+    The caller releases ``near``.
     """
     cdef MappedFile *file
     cdef int64_t rc
@@ -58,13 +58,13 @@ cdef int64_t file_set_read_near(
 cdef int64_t file_set_read_by_name(
     FileSet *files, const MappedFile *file, char *into, int64_t at, int64_t length,
 ) noexcept nogil:
-    """"r": as mapped_file_copy, of a file that is mapped without a descriptor; E_REMOVED."""
+    """"r": mapped_file_copy for a file mapped without a descriptor, by its name; E_REMOVED."""
     cdef stat_t status
     cdef int64_t rc
     cdef int64_t fd = set_open_file(files, file.place, file.start, O_RDONLY, &status)
     if fd < 0:
         return E_REMOVED if fd == -ENOENT else fd
-    rc = E_REMOVED                           # the name is another file's by now
+    rc = E_REMOVED                           # the name now belongs to another file
     if status.st_dev == file.device and status.st_ino == file.inode:
         rc = file_read(<int>fd, into, length, at)
     close(<int>fd)
@@ -108,9 +108,9 @@ cdef int64_t file_set_peek_near(
 cdef const char *file_set_mapped(
     FileSet *files, MappedFile **near, int64_t offset, int64_t *length,
 ) noexcept nogil:
-    """The mapped bytes at ``offset``, of which ``length`` follow in the file; NULL without.
+    """Mapped bytes at ``offset``, ``length`` of them up to the file's end; NULL without.
 
-    What is read there is not checked for being lost: for hints, or checked by the caller.
+    Not checked for loss: for hints, or the caller checks.
     ``near`` as above.
     """
     cdef MappedFile *file
@@ -130,7 +130,7 @@ cdef const char *file_set_mapped(
 cdef inline int64_t file_set_keep(
     FileSet *files, MappedFile **near, int64_t offset,
 ) noexcept nogil:
-    """Hold the file that has ``offset`` instead of the one that is held, if that is another."""
+    """Hold the file with ``offset`` in place of the one held."""
     if near[0] != NULL and 0 <= offset - near[0].start < files.file_size:
         return 0
     mapped_file_release(near[0])

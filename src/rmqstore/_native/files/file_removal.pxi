@@ -1,6 +1,6 @@
-# The first file of a set removed, while others read it.
+# Removal of a set's first file while others read it.
 #
-# Who holds the file keeps it, with its mapping and its space on the disk.
+# A holder of the file keeps it, with its mapping and its disk space.
 #
 # Source: store/MappedFileQueue.java deleteExpiredFile, store/MappedFile.java destroy
 
@@ -9,8 +9,8 @@ cdef int64_t file_set_remove_first(
 ) noexcept nogil:
     """Remove the file that begins at ``start`` if it is the first and not the only one.
 
-    0, E_NOT_FOUND, or a status: then the set has the file as before.  Its name is gone from the
-    disk once the directory is synced: see file_set_sync_directory.
+    0, E_NOT_FOUND, or a status that leaves the set unchanged.  The removal is durable once the
+    directory is synced: see file_set_sync_directory.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef MappedFile *file
@@ -50,7 +50,7 @@ cdef int64_t file_set_remove_first(
 
 
 cdef int64_t file_set_sync_directory(FileSet *files) noexcept nogil:
-    """Make durable which files there are."""
+    """Make additions and removals of files durable."""
     cdef int64_t place, directory
     cdef int64_t rc = 0
     for place in range(set_place_count(files)):

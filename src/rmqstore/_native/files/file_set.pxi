@@ -1,7 +1,7 @@
-# The files of one log or one queue in order: find, open at first use, create the next, list.
+# Files of one log or one queue in order: find, open at first use, create the next, list.
 #
-# A file is opened and mapped when it is first used.  Readers take a
-# hold on it under the set's lock; the set itself holds each open file once.
+# A file is opened and mapped at first use.  Readers hold it, taking the hold under the set's lock;
+# the set itself holds each open file once.
 #
 # Source: store/MappedFileQueue.java
 
@@ -21,7 +21,7 @@ cdef void open_files_destroy(OpenFiles *table) noexcept nogil:
 
 
 cdef inline bint file_slot_may_close(FileSet *files, int64_t index) noexcept nogil:
-    """Whether a flushed file may be closed, its name being on the disk too; under the lock."""
+    """Whether a flushed file with a durable name may be closed.  Under the lock."""
     cdef FileSlot *slot = &files.slots[index]
     cdef int64_t wrote = atomic_get(&files.wrote)
     return not files.writable or (
@@ -62,7 +62,7 @@ cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t index) noexc
 
 
 cdef void open_files_forget(OpenFiles *table, FileSet *files) noexcept nogil:
-    """Before a set is freed."""
+    """Drop a set's entries, before the set is freed."""
     cdef int64_t i
     lock_take(&table.lock)
     for i in range(table.limit):
@@ -85,7 +85,7 @@ cdef void file_set_init(
 
 
 cdef void file_set_clear(FileSet *files) noexcept nogil:
-    """Forget every file, as the directory is gone. A file that is held lives until its release."""
+    """Drop every file of a removed directory.  A held file lives until its release."""
     cdef int64_t i
     lock_take(&files.lock)
     for i in range(files.count):
@@ -164,10 +164,10 @@ cdef int64_t file_set_gap(FileSet *files, int64_t start, int64_t stop) noexcept 
 
 
 cdef int64_t file_set_map(FileSet *files, MappedFile *file, const char *path) noexcept nogil:
-    """Map a file that is written.
+    """Map a written file.
 
-    A queue's file is mostly empty: the kernel's read-ahead at a fault, which may be 8 MiB, would
-    fill the whole of it with zeros for its first unit.
+    A queue's file is mostly empty: the kernel's read-ahead at a fault, up to 8 MiB, would fill
+    all of it with zeros for its first unit.
     """
     cdef int64_t rc = mapped_file_map(file, files.root, path)
     if rc == 0 and files.of_queue:
@@ -214,7 +214,7 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
             file, status.st_size, VIEW_OF_QUEUE if files.of_queue else VIEW_OF_LOG,
             slot.opened >= OPENED_OFTEN)
         if files.of_queue and file.view.bytes != NULL:
-            close(file.fd)                   # there may be more of them than descriptors
+            close(file.fd)                   # files may outnumber descriptors
             file.fd = E_NO_DESCRIPTOR
         else:
             slot.opened += 1
@@ -230,7 +230,7 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
 
 
 cdef int64_t file_set_hold(FileSet *files, int64_t offset, MappedFile **file) noexcept nogil:
-    """Take a hold on the file that has ``offset``; mapped_file_release ends it."""
+    """Hold the file with ``offset``; mapped_file_release ends the hold."""
     cdef int64_t index
     cdef int64_t rc = 0
     lock_take(&files.lock)
@@ -261,15 +261,15 @@ cdef int64_t file_set_open_again(FileSet *files, int64_t index) noexcept nogil:
         return fd
     if status.st_dev != file.device or status.st_ino != file.inode:
         close(<int>fd)
-        return E_REMOVED                     # the name is another file's by now
+        return E_REMOVED                     # the name now belongs to another file
     file.fd = <int>fd
     return 0
 
 
 cdef void file_set_close_unused(FileSet *files, int64_t but, int64_t most) noexcept nogil:
-    """Close the descriptors of files that only the set holds, if there are more than ``most``.
+    """Close the descriptors of files held by the set alone if there are more than ``most``.
 
-    Except that of the file ``but``. Under the lock, so that nobody can get a hold. Mappings stay,
+    The file ``but`` keeps its own.  Under the lock, so that nobody can take a hold.  Mappings stay,
     as they too report a failed sync; files without a mapping are closed.
     """
     cdef MappedFile *file
@@ -293,7 +293,7 @@ cdef void file_set_close_unused(FileSet *files, int64_t but, int64_t most) noexc
 
 
 cdef int64_t file_set_hold_open(FileSet *files, int64_t offset, MappedFile **file) noexcept nogil:
-    """file_set_hold for the writer: the file has a descriptor, others give up theirs."""
+    """file_set_hold for the writer: the file has a descriptor, others lose theirs."""
     cdef int64_t rc = file_set_hold(files, offset, file)
     if rc < 0:
         return rc
@@ -307,7 +307,7 @@ cdef int64_t file_set_hold_open(FileSet *files, int64_t offset, MappedFile **fil
 
 
 cdef void file_set_opened(FileSet *files) noexcept nogil:
-    """After recovery: from now on only the writer's file keeps a descriptor."""
+    """End of recovery: from now on only the writer's file keeps a descriptor."""
     lock_take(&files.lock)
     files.keep_opened = False
     file_set_close_unused(files, -1, 0)
@@ -315,8 +315,7 @@ cdef void file_set_opened(FileSet *files) noexcept nogil:
 
 
 cdef int64_t file_set_make(FileSet *files, int64_t start, MappedFile **made) noexcept nogil:
-    """Create an unnamed file, in a directory with room: full length, first window reserved, mapped.
-    """
+    """Create an unnamed file of full length, its first window reserved and mapped."""
     cdef int64_t turn = 0
     cdef int64_t rc = 0
     cdef int64_t place = set_place_for(files, start, 0)
@@ -443,7 +442,7 @@ cdef int64_t file_set_flush(FileSet *files, int64_t stop) noexcept nogil:
 
 
 cdef void file_set_note_flushed(FileSet *files, int64_t start) noexcept nogil:
-    """A file may be closed from now on."""
+    """Make a flushed file eligible for closing."""
     cdef int64_t index
     lock_take(&files.lock)
     index = file_set_find(files, start)

@@ -1,25 +1,25 @@
-# How read-only mode reads a file: a copy of its mapped bytes, pread, or in place along a walk.
+# Read-only access to a file: a copy of its mapped bytes, pread, or in place along a walk.
 #
-# A mapping makes small reads cheap, but each page that it touched counts as memory of the process,
-# with as many around it as the page cache keeps in one piece.  So a process has only so many
-# regions of 2 MiB in use through views; what lies elsewhere is read with pread.  More of them are
-# taken into use where it pays: a region that was read with pread again and again, and a queue's
-# file that was opened and closed for others again and again.  So memory grows with what is read
-# much, not with what is large; a region costs at least its page of the page table.
+# A mapping makes small reads cheap, but each page it touched counts as memory of the process,
+# with as many around it as the page cache keeps in one piece.  So the regions of 2 MiB that a
+# process has in use through views are limited; other bytes are read with pread.  Beyond the limit
+# go regions that were read with pread again and again, and files of queues that were opened and
+# closed again and again.  So memory grows with the data read often, not with the data stored; a
+# region costs at least its page of the page table.
 #
-# A queue's file of which nothing could be in use is at first not even mapped: of a hundred
-# thousand queues each is opened for a few units, and a mapping costs more than these.
+# A queue's file without regions to use is at first not even mapped: of a hundred thousand queues
+# each is opened for a few units, and a mapping costs more than these.
 #
-# A walk along a file looks at its bytes where they are, a region at a time, and lets go of each
-# region's pages behind it.
+# A walk along a file looks at its bytes in place, a region at a time, and drops each region's pages
+# behind it.
 
 cdef enum:
     VIEW_MOST = 64 << 10         # from here on pread is as fast
     REGION_SHIFT = 21
     REGIONS_MOST = 512           # of each kind: 1 GiB
-    REGIONS_OFTEN = 16384        # and those that are read often: 64 MiB of page tables
-    REGION_READS = 32            # with pread cost as much as the faults of a region
-    OPENED_OFTEN = 4             # times that a queue's file was opened to be read with pread
+    REGIONS_OFTEN = 16384        # with the regions read often: 64 MiB of page tables
+    REGION_READS = 32            # with pread, as costly as the faults of a region
+    OPENED_OFTEN = 4             # opens of a queue's file for pread
 
 
 cdef void mapped_file_view(
@@ -27,7 +27,7 @@ cdef void mapped_file_view(
 ) noexcept nogil:
     """Map the first ``length`` bytes; without a mapping, all is read with pread.
 
-    ``often``: whether a queue's file is worth it, though nothing of it may be in use at once.
+    ``often``: map a queue's file although none of its regions may be in use yet.
     """
     cdef FileView *view = &file.view
     cdef char *bytes = NULL
@@ -53,7 +53,7 @@ cdef void mapped_file_view(
 
 
 cdef inline bint view_may_touch(FileView *view, int64_t at, int64_t length) noexcept nogil:
-    """Whether bytes of a view may become memory of the process, at most VIEW_MOST of them."""
+    """Whether at most VIEW_MOST bytes of a view may become memory of the process."""
     cdef int64_t region = at >> REGION_SHIFT
     return (byte_is_set(view.regions + region) or view_use_region(view, region)) and (
         (at + length - 1) >> REGION_SHIFT == region
@@ -61,9 +61,9 @@ cdef inline bint view_may_touch(FileView *view, int64_t at, int64_t length) noex
 
 
 cdef bint view_use_region(FileView *view, int64_t region) noexcept nogil:
-    """Take a region into use if there may be one more, or if it is worth it.
+    """Take a region into use if the limit allows it, or if it was read often.
 
-    Of a queue's file that was worth its mapping, every region is.
+    Of a mapped file of a queue that was opened often, every region is.
     """
     cdef int64_t viewed = atomic_get(&regions_viewed[view.kind])
     if viewed >= REGIONS_MOST and (
@@ -82,11 +82,11 @@ cdef inline int64_t mapped_file_copy(
 ) noexcept nogil:
     """"r": copy up to ``length`` bytes at ``at``, so that nothing changes under the reader.
 
-    Their count, less than ``length`` at the end of the file.  What the mapping does not have or
-    has lost is read with pread, whose answer is about the file as it is now.
+    Their count, less than ``length`` at the end of the file.  Bytes outside the mapping or lost
+    from it are read with pread, which answers for the file as it is now.
 
     A cut inside a page does not fault there: the rest of the page reads as zeros.  So bytes that
-    end with one are compared with the length of the file.
+    end with zero are compared with the length of the file.
     """
     cdef int64_t rc = mapped_file_peek(file, into, at, length)
     if rc == length and rc > 0 and into[rc - 1] == 0 and mapped_file_is_cut(file, at + length):
@@ -99,7 +99,7 @@ cdef inline int64_t mapped_file_peek(
 ) noexcept nogil:
     """As mapped_file_copy, but zeros may be those of a cut until files are listed again.
 
-    For bytes of which the caller takes zeros for nothing there, and asks again later.
+    For callers that take zeros as nothing there yet, and read again later.
     """
     cdef FileView *view = &file.view
     cdef int64_t rc
@@ -122,7 +122,7 @@ cdef inline int64_t mapped_file_peek(
 
 
 cdef inline int64_t file_read(int fd, char *into, int64_t length, int64_t at) noexcept nogil:
-    """As sys_read; where the disk cannot read is noted for this thread's error."""
+    """As sys_read; the unreadable bytes are noted for this thread's error."""
     cdef int number = FAULT("file_read")
     cdef int64_t rc = -number if number else sys_read(fd, into, length, at)
     if rc == -EIO:
@@ -131,7 +131,7 @@ cdef inline int64_t file_read(int fd, char *into, int64_t length, int64_t at) no
 
 
 cdef void file_note_bad(int fd, char *into, int64_t length, int64_t at) noexcept nogil:
-    """Find the first bytes of a range that cannot be read, and note them."""
+    """Note the first unreadable bytes of a range."""
     cdef char *path = descriptor_path(fd)
     cdef int64_t done = 0
     cdef int64_t got = 1
@@ -143,7 +143,7 @@ cdef void file_note_bad(int fd, char *into, int64_t length, int64_t at) noexcept
 
 
 cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogil:
-    """Whether the file does not reach up to ``stop``, as far as its descriptor can tell."""
+    """Whether the file ends before ``stop``, as far as its descriptor shows."""
     cdef stat_t status
     return file.fd >= 0 and fstat(file.fd, &status) == 0 and status.st_size < stop
 
@@ -151,10 +151,10 @@ cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogi
 cdef int64_t view_enter(
     MappedFile *file, int64_t at, int64_t need, int64_t stop, const char **bytes,
 ) noexcept nogil:
-    """The mapped bytes at ``at`` for a walk: at least ``need``, up to a region's end or ``stop``.
+    """Mapped bytes at ``at`` for a walk: at least ``need``, up to a region's end or ``stop``.
 
     Their count; 0 if there are fewer, -errno.  The caller leaves them with view_leave, and checks
-    what it used: guard_lost, and against a cut as mapped_file_copy does.
+    the used bytes: guard_lost, and against a cut as mapped_file_copy does.
     """
     cdef FileView *view = &file.view
     cdef int64_t region_end = (((at + need - 1) >> REGION_SHIFT) + 1) << REGION_SHIFT
@@ -165,14 +165,14 @@ cdef int64_t view_enter(
         return -number
     if length < need:
         return 0
-    # All pages in one call; if it fails, each is had by a fault.
+    # All pages in one call; if that fails, each costs a fault.
     madvise(<char *>view.bytes + page, <size_t>(at + length - page), MADV_POPULATE_READ)
     bytes[0] = view.bytes + at
     return length
 
 
 cdef void view_leave(MappedFile *file, const char *bytes, int64_t length) noexcept nogil:
-    """Let go of the pages of bytes from view_enter, but for those in use by other reads."""
+    """Drop the pages of bytes from view_enter, except those in use by other reads."""
     cdef FileView *view = &file.view
     cdef int64_t at = (bytes - view.bytes) & ~<int64_t>(PAGE_BYTES - 1)
     cdef int64_t stop = bytes - view.bytes + length

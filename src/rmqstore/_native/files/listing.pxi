@@ -4,7 +4,7 @@
 
 cdef enum:
     START_MARGIN = 0x7FFFFFFF    # no file is larger
-    LIST_AGAIN_MOST = 3          # times that a directory with a gap is read again
+    LIST_AGAIN_MOST = 3          # re-reads of a directory with a gap
 
 
 cdef int64_t offset_name(const char *name) noexcept nogil:
@@ -25,12 +25,11 @@ cdef int64_t offset_name(const char *name) noexcept nogil:
 cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
     """List the directory again: enter new files, drop those that are gone.
 
-    Returns the number of files.  A set that is written refuses a foreign file; read-only mode
-    ignores it.
+    Returns the number of files.  A written set refuses a foreign file; read-only mode ignores it.
 
-    A directory is not read at one moment: beside an owner, a file may be shown that was removed
-    before one behind it, or one that was made after one before it.  So a reader that sees a gap
-    looks again, until it sees the same once more.
+    A directory is not read at one moment: beside an owner, the listing may show a file removed
+    before one behind it, or one created after one before it.  So a reader that sees a gap
+    lists again, until two listings agree.
     """
     cdef int64_t rc = file_set_list_once(files, failure)
     cdef int64_t first, stop, count
@@ -80,7 +79,7 @@ cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil
     if rc == 0:
         lock_take(&files.lock)
         for index in range(files.count):
-            files.slots[index].length = -1   # until it is seen again
+            files.slots[index].length = -1   # until seen again
         for index in range(place):
             rc = file_set_list_place(files, index, directories[index], failure) if rc >= 0 else rc
         for index in range(files.count):
@@ -101,10 +100,10 @@ cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil
 cdef int64_t file_set_list_place(
     FileSet *files, int64_t place, DIR *directory, Failure *failure,
 ) noexcept nogil:
-    """Enter the files of one directory. Under the lock.
+    """Enter the files of one directory.  Under the lock.
 
-    The same name in two directories is refused where the set is opened: nothing tells which of the
-    two files is the log's.
+    The same name in two directories is refused where the set is opened: nothing shows which of
+    the two files is the log's.
     """
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
     cdef stat_t status
@@ -164,14 +163,14 @@ cdef int64_t file_set_list_place(
 cdef int64_t fail_broken_link(
     Failure *failure, const char *directory, const char *name,
 ) noexcept nogil:
-    """Refuse a link that leads nowhere: what it led to may lie on a disk that is not mounted."""
+    """Refuse a dangling link: its target may lie on a disk that is not mounted."""
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
     snprintf(path, sizeof(path), "%s/%s", directory, name)
     return fail(failure, E_INCOMPATIBLE, path, "a link that leads nowhere", -1, 0, 0)
 
 
 cdef int64_t fail_if_broken(int root, const char *path, Failure *failure) noexcept nogil:
-    """Refuse a path that a link ends which leads nowhere: 0 if there is none on the way."""
+    """Refuse a path with a dangling link on the way; 0 without one."""
     cdef char part[FAILURE_PATH_BYTES]
     cdef int64_t i = 0
     cdef int64_t length = <int64_t>strlen(path)
@@ -187,7 +186,7 @@ cdef int64_t fail_if_broken(int root, const char *path, Failure *failure) noexce
 
 
 cdef const char *foreign_name_text(const char *name) noexcept nogil:
-    """The refusal of a name that is none of a mapped file's, and the way on."""
+    """Refusal of a name that is no mapped file's, with the remedy."""
     if strncmp(name, b".nfs", 4) == 0:
         return "a foreign file: a broker would not start; it goes once the process that has the " \
             "deleted file open ends"
@@ -200,7 +199,7 @@ cdef const char *foreign_name_text(const char *name) noexcept nogil:
 cdef int64_t fail_twice(
     Failure *failure, const char *path, const char *directory,
 ) noexcept nogil:
-    """Refuse a file that lies in another directory of the log as well."""
+    """Refuse a file that is in another directory of the log too."""
     cdef char what[FAILURE_WHAT_BYTES]
     snprintf(what, FAILURE_WHAT_BYTES,
              "the log has this file twice: it is also in %.150s; move one of them away", directory)
@@ -208,9 +207,9 @@ cdef int64_t fail_twice(
 
 
 cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
-    """In read-only mode, release an open file that was replaced, or has not the length it had.
+    """Read-only mode: release an open file that was replaced or changed its length.
 
-    While it is open no other file can have its inode number. Under the lock.
+    While it is open no other file can have its inode number.  Under the lock.
     """
     cdef MappedFile *file = files.slots[index].file
     if file == NULL or files.writable or PLANTED("a16") or (
@@ -244,8 +243,8 @@ cdef enum:
 cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
     """Infer the size of the files, a multiple of ``unit``; 0 if nothing shows it.
 
-    Each length and each distance between two names is a vote, and no size wins that most
-    distances contradict: one file that is too long or too short changes nothing.
+    Each length and each distance between two names is a vote, and a size that most distances
+    contradict never wins: one file too long or too short changes nothing.
     """
     cdef int64_t candidates[TELL_CANDIDATES]
     cdef int64_t count = 0
@@ -281,7 +280,7 @@ cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
 
 
 cdef int64_t file_set_size_votes(FileSet *files, int64_t size) noexcept nogil:
-    """How many lengths of files and distances between names equal this size."""
+    """Number of file lengths and name distances equal to this size."""
     cdef int64_t votes = 0, fitting = 0
     cdef int64_t i, distance
     for i in range(files.count):
@@ -330,7 +329,7 @@ cdef void file_set_reopen(FileSet *files, int access) noexcept nogil:
 
 
 cdef void file_set_align(FileSet *files, int64_t file_size) noexcept nogil:
-    """Set the file size; read-only mode ignores files whose name is no multiple of it."""
+    """Set the file size; read-only mode ignores files whose name is not a multiple of it."""
     cdef int64_t i
     cdef int64_t kept = 0
     lock_take(&files.lock)
@@ -347,7 +346,7 @@ cdef void file_set_align(FileSet *files, int64_t file_size) noexcept nogil:
     lock_give(&files.lock)
 
 
-# What to do with a short file that may be completed.
+# Treatment of a short file that may be completed.
 cdef enum:
     LENGTHS_CHECKED              # count it
     LENGTHS_COMPLETED            # give it its full length
@@ -356,8 +355,8 @@ cdef enum:
 cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) noexcept nogil:
     """Check before writing: every file has the right size, none is missing.
 
-    Returns how many short files may be completed; LENGTHS_COMPLETED completes them.  A queue's
-    files can be made from the log: any may be short, and a missing one counts too.
+    Returns the number of short files that may be completed; LENGTHS_COMPLETED completes them.
+    A queue's files can be rebuilt from the log: any may be short, and a missing one counts too.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef FileSlot *slot
@@ -392,7 +391,7 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
 
 
 cdef const char *other_size_text(const FileSlot *slot, int64_t file_size) noexcept nogil:
-    """The refusal of one file of another size than the rest, and the way on."""
+    """Refusal of one file whose size differs from the rest, with the remedy."""
     if slot.length > file_size:
         return "the size is not the configured one, or the other files'; save it, and cut what " \
             "is too much"
@@ -401,7 +400,7 @@ cdef const char *other_size_text(const FileSlot *slot, int64_t file_size) noexce
 
 
 cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:
-    """The number of files up to the last that has a length.
+    """Number of files up to the last with a length.
 
     A broker creates two log files ahead, and a power cut may leave nothing but their names.
     """
@@ -412,7 +411,7 @@ cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:
 
 
 cdef int64_t file_set_complete(FileSet *files, FileSlot *slot) noexcept nogil:
-    """Give a short file its full length, durably."""
+    """Extend a short file to its full length, durably."""
     cdef stat_t status
     cdef int64_t rc
     cdef int64_t fd = set_open_file(files, slot.place, slot.start, O_RDWR, &status)
@@ -466,7 +465,7 @@ cdef int64_t file_set_stop(FileSet *files) noexcept nogil:
 
 
 cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
-    """Start of the first file after the one that has ``offset``, or E_NOT_FOUND."""
+    """Start of the first file after the one with ``offset``, or E_NOT_FOUND."""
     cdef int64_t i
     cdef int64_t found = E_NOT_FOUND
     lock_take(&files.lock)
@@ -479,7 +478,7 @@ cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
 
 
 cdef bint name_unreadable(FileSet *files, int64_t status, Failure *failure) noexcept nogil:
-    """Note which directory or file fails with ``status``; False if none does."""
+    """Note the directory or file that fails with ``status``; False if none does."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t found
     cdef int64_t i, start

@@ -1,4 +1,4 @@
-# One file of the store: opened, mapped, held while it is used.
+# One file of the store: opened, mapped, held while in use.
 #
 # Source: store/MappedFile.java, store/ReferenceResource.java
 
@@ -57,7 +57,7 @@ cdef enum:
     FOLIO_BYTES = 256 << 10      # pages that the page cache may keep and write back as one
 
 
-# What a file that is only read is of; each kind has its own share of the memory for views.
+# Kind of a read-only file; each kind has its own share of the memory for views.
 cdef enum:
     VIEW_OF_LOG
     VIEW_OF_QUEUE
@@ -65,37 +65,37 @@ cdef enum:
     VIEW_KINDS
 
 
-# The mapping of a file that is only read: see file_view.pxi.
+# Mapping of a read-only file: see file_view.pxi.
 cdef struct FileView:
     const char *bytes        # NULL: read with pread
-    int64_t length           # of the file's beginning, mapped
-    char *regions            # each a flag: in use, so that its pages may be the process's
+    int64_t length           # mapped bytes from the file's beginning
+    char *regions            # flags: in use, so that the region's pages may be the process's
     atomic_i64 used          # regions in use
     int kind                 # VIEW_OF_...
     Guard guard
 
 
-# Files that were deleted and are still held. It outlives its store while there are any.
+# Deleted files that are still held.  Outlives its store while there are any.
 cdef struct DeletedFiles:
     atomic_i64 references        # 1 for the store + 1 a file
     atomic_i64 bytes             # their disk space
 
 
 cdef struct MappedFile:
-    char *base               # first mapped byte of a file that is written; NULL: it is only read
-    FileView view            # "r": its bytes, mapped to be looked at
+    char *base               # first mapped byte of a written file; NULL: read only
+    FileView view            # "r": its mapped bytes
     int64_t size             # nominal size in bytes
     int64_t start            # offset of its first byte in the set
     int fd                   # below 0: closed after mapping
     atomic_i64 holds         # 1 for the set + 1 for each user; unmapped at 0
-    atomic_i64 reserved      # bytes from the start that have blocks on the disk
+    atomic_i64 reserved      # leading bytes with blocks on the disk
     atomic_i64 name_dirty    # 1: the name is durable only once the directory is synced
     uint64_t device
     uint64_t inode
-    Guard guard              # what the mapping has lost
+    Guard guard              # bytes lost from the mapping
     char *path               # of a mapped file, for errors; NULL: unknown
-    DeletedFiles *deleted    # where it is counted, once it has no name any more
-    int64_t place            # which of its set's directories it lies in
+    DeletedFiles *deleted    # where it is counted once deleted
+    int64_t place            # index of its directory in the set
     bint read_only           # mapped for reading, though its set is written
 
 
@@ -108,7 +108,7 @@ cdef struct Slice:
 
 
 cdef void file_view_close(FileView *view) noexcept nogil:
-    """Unmap it, and give back what it uses of the memory for views."""
+    """Unmap a view and return its share of the memory for views."""
     if view.bytes == NULL:
         return
     guard_leave(&view.guard)
@@ -118,7 +118,7 @@ cdef void file_view_close(FileView *view) noexcept nogil:
     view.bytes = NULL
 
 
-# Regions that all views of the process use, by kind.
+# Regions in use by all views of the process, by kind.
 cdef atomic_i64 regions_viewed[VIEW_KINDS]
 
 
@@ -166,7 +166,7 @@ cdef void deleted_files_drop(DeletedFiles *deleted) noexcept nogil:
 
 
 cdef int64_t mapped_file_map(MappedFile *file, int root, const char *path) noexcept nogil:
-    """Map the file, for writing if it may be; ``path`` is its name, below ``root`` or absolute."""
+    """Map the file, for writing if allowed; ``path`` is below ``root`` or absolute."""
     cdef int protection = PROT_READ if file.read_only else PROT_READ | PROT_WRITE
     cdef int64_t rc = sys_map(
         file.fd, file.size, READ_ONLY if file.read_only else READ_WRITE, &file.base)
@@ -192,7 +192,7 @@ cdef char *absolute_path(int root, const char *path) noexcept nogil:
 
 
 cdef char *descriptor_path(int fd) noexcept nogil:
-    """The path of an open file, which the caller frees; NULL: unknown."""
+    """Path of an open file, freed by the caller; NULL: unknown."""
     cdef char into[2048]
     cdef int64_t length = descriptor_link(fd, into)
     into[length] = 0
@@ -217,7 +217,7 @@ cdef inline int64_t mapped_file_lost(MappedFile *file, int64_t start, int64_t st
 
 
 cdef int64_t note_loss(MappedFile *file, int64_t offset) noexcept nogil:
-    """Note for this thread's error what was lost; E_LOST."""
+    """Note the loss for this thread's error; E_LOST."""
     loss_note(file.path, offset)
     return E_LOST
 
@@ -244,10 +244,10 @@ cdef int64_t mapped_file_reserve(MappedFile *file, int fd, int64_t stop) noexcep
 cdef int64_t mapped_file_reserve_ahead(
     MappedFile *file, int fd, int64_t stop, int64_t window,
 ) noexcept nogil:
-    """Allocate blocks for all bytes below ``stop``, and for a window more if there are any left.
+    """Allocate blocks for all bytes below ``stop``, and for a window more if any are left.
 
     A store into a page needs the blocks of all pages of the same folio.  So windows end at
-    multiples of a folio; and if there are too few blocks for a window, the folio's pages are
+    multiples of a folio; and with too few blocks for a window, the folio's pages are
     allocated here, where a full disk is an error instead of a fault.
     """
     cdef int64_t have = atomic_get(&file.reserved)
@@ -304,7 +304,7 @@ cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noe
 
 
 cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nogil:
-    """The byte after the last one at or after ``start`` that is not zero; ``start`` if none.
+    """Offset after the last nonzero byte at or after ``start``; ``start`` if none.
 
     Holes are skipped, so that a sparse file costs no more than its data.
     """
@@ -338,7 +338,7 @@ cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nog
 
 
 cdef int64_t mapped_file_data_stop(const MappedFile *file, int64_t length) noexcept nogil:
-    """Where the hole at the file's end begins; ``length`` if none, or without a descriptor."""
+    """Begin of the hole at the file's end; ``length`` if none, or without a descriptor."""
     cdef int64_t hole
     if file.fd < 0:
         return length

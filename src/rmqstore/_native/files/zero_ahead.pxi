@@ -1,15 +1,15 @@
 # Zeros written ahead of the writer into a file that this process has made, by system calls.
 #
-# A page that is first touched through the mapping costs a fault of its own, and the kernel reads
+# A page first touched through the mapping costs a fault of its own, and the kernel reads
 # other pages around it.  Written in a run, pages become one folio, and one fault maps all of it.
-# Only where nothing was written yet, and where blocks are reserved; any failure is left to the
-# store through the mapping.
+# Only where nothing was written yet and blocks are reserved; after any failure the store goes
+# through the mapping.
 #
 # Source: store/MappedFile.java warmMappedFile
 
 cdef enum:
-    ZERO_RUN = 256 << 10         # bytes at a time, at most: others may be waiting meanwhile
-    ZERO_BLOCK = 32 << 10        # bytes at a time where the writer is anywhere
+    ZERO_RUN = 256 << 10         # bytes at a time, at most: others may be waiting
+    ZERO_BLOCK = 32 << 10        # bytes at a time, for writes at random places
 
 cdef const char[ZERO_RUN] ZEROS      # never written
 
@@ -34,10 +34,10 @@ cdef void zero_range(MappedFile *file, int fd, int64_t start, int64_t stop) noex
 
 
 cdef inline int64_t zero_run_stop(MappedFile *file, int64_t start) noexcept nogil:
-    """Where the run that begins at ``start`` ends.
+    """End of the run that begins at ``start``.
 
-    Its length is the number of bytes that ``start`` is aligned to: short runs where a file
-    begins, so that never much more is written than is used, and whole folios later.
+    Its length is the alignment of ``start`` in bytes: short runs at the start of a file, so that
+    little more is written than used, and whole folios later.
     """
     cdef int64_t run = min(max(start & -start, PAGE_BYTES), ZERO_RUN)
     return min(start + run, atomic_peek(&file.reserved))
