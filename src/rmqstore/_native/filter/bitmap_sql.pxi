@@ -1,4 +1,4 @@
-# An SQL92 subscription as the bit maps of consumequeue_ext ask it.
+# An SQL92 subscription as evaluated for the bit maps of consumequeue_ext.
 #
 # Source: broker/filter/ConsumerFilterManager.java build
 
@@ -21,7 +21,7 @@ cdef void bitmap_sql_free(void *compiled) noexcept nogil:
 
 
 cdef int64_t bitmap_sql_init(BitmapFilter *filter, const char *text, int64_t length) noexcept nogil:
-    """Compile an expression: 0; E_CORRUPT if it is none; E_NO_MEMORY."""
+    """Compile an expression: 0; E_CORRUPT if invalid; E_NO_MEMORY."""
     cdef SqlParser parser
     cdef BitmapSql *sql = <BitmapSql *>calloc(1, sizeof(BitmapSql))
     cdef int64_t rc

@@ -1,14 +1,14 @@
-# Text to numbers, as Java's valueOf reads them: what it refuses is refused.
+# Text to numbers, accepted and refused as by Java's valueOf.
 #
 # Source: java.lang.Integer parseInt, java.lang.Long parseLong, java.lang.Character digit,
 # jdk.internal.math.FloatingDecimal readJavaFormatString and parseHexString (Java 17)
 
 cdef enum:
-    DIGITS_KEPT = 800            # decimal digits that decide how a double is rounded, and some
+    DIGITS_KEPT = 800            # decimal digits that decide the rounding of a double, and some
     HEX_DIGITS_KEPT = 30
     EXPONENT_MOST = 1_000_000    # beyond it everything is 0 or infinite
 
-# The zeros of all digits of Unicode's BMP beyond ASCII: nine more digits follow each.
+# The zeros of all digits of Unicode's BMP beyond ASCII; nine more digits follow each.
 cdef uint16_t[36] DIGIT_ZEROS = [
     0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6,
     0x0D66, 0x0DE6, 0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0,
@@ -23,7 +23,7 @@ cdef double[23] POWERS_OF_TEN = [
 
 
 cdef int32_t java_digit(uint32_t code) noexcept nogil:
-    """The digit that a character of the BMP is, -1 if it is none."""
+    """Digit value of a BMP character, -1 if none."""
     cdef int64_t i
     if code < 128:
         return <int32_t>code - 48 if 48 <= code <= 57 else -1
@@ -36,7 +36,7 @@ cdef int32_t java_digit(uint32_t code) noexcept nogil:
 cdef bint java_integer(
     const char *text, int64_t length, int64_t least, int64_t most, int64_t *value,
 ) noexcept nogil:
-    """``Integer.valueOf`` and ``Long.valueOf``: whether it is such a number of ``least..most``."""
+    """``Integer.valueOf`` and ``Long.valueOf``: whether a number within ``least..most``."""
     cdef int64_t at = 0
     cdef uint64_t limit = <uint64_t>most
     cdef uint64_t found = 0
@@ -74,7 +74,7 @@ cdef inline int32_t hex_value(char byte) noexcept nogil:
 cdef bint java_exponent(
     const char *text, int64_t length, int64_t *at, int64_t *exponent,
 ) noexcept nogil:
-    """A sign and digits from ``at`` on, which moves behind them; False without a digit."""
+    """Read a sign and digits at ``at``, which moves behind them; False without a digit."""
     cdef bint negative = False
     cdef int64_t begin
     exponent[0] = 0
@@ -92,17 +92,17 @@ cdef bint java_exponent(
 
 
 cdef inline bint is_suffix(const char *text, int64_t length, int64_t at) noexcept nogil:
-    """Whether nothing follows, or one of fFdD alone."""
+    """Whether nothing or a single fFdD follows."""
     return at == length or (
         at == length - 1 and (text[at] | 32 == 102 or text[at] | 32 == 100))
 
 
 cdef bint java_hex_double(const char *text, int64_t length, double *value) noexcept nogil:
-    """What follows 0x: digits, perhaps with a point, p, and an exponent of 2."""
+    """The part after 0x: digits, perhaps with a point, p, and an exponent of 2."""
     cdef char[HEX_DIGITS_KEPT + 64] kept
     cdef int64_t at = 0
     cdef int64_t count = 0
-    cdef int64_t shift = 0               # of digits: after the point, or not kept
+    cdef int64_t shift = 0               # of digits: after the point, or dropped
     cdef int64_t digits = 0
     cdef int64_t exponent = 0
     cdef bint point = False
@@ -132,7 +132,7 @@ cdef bint java_hex_double(const char *text, int64_t length, double *value) noexc
     if count == 0:
         return True
     exponent = max(-EXPONENT_MOST, min(<int64_t>EXPONENT_MOST, exponent)) + 4 * shift
-    if more:                             # beyond the digits kept there is something
+    if more:                             # nonzero digits beyond those kept
         kept[2 + count] = 49
         count += 1
         exponent -= 4
@@ -148,7 +148,7 @@ cdef bint java_decimal_double(const char *text, int64_t length, double *value) n
     cdef char[DIGITS_KEPT + 64] kept
     cdef int64_t at = 0
     cdef int64_t count = 0               # digits from the first that is not 0
-    cdef int64_t last = 0                # of them, up to the last that is not 0
+    cdef int64_t last = 0                # of those, up to the last that is not 0
     cdef int64_t leading = 0             # zeros before the first
     cdef int64_t before_point = 0        # digits
     cdef int64_t exponent = 0
@@ -190,7 +190,7 @@ cdef bint java_decimal_double(const char *text, int64_t length, double *value) n
     if count == 0:
         return True
     if count <= 15 and -22 <= decimal - count <= 22:
-        # Both are exact, so the one operation rounds correctly.
+        # Both are exact, so the single operation rounds correctly.
         value[0] = whole * POWERS_OF_TEN[decimal - count] if decimal >= count \
             else whole / POWERS_OF_TEN[count - decimal]
         return True
@@ -198,14 +198,14 @@ cdef bint java_decimal_double(const char *text, int64_t length, double *value) n
     if more:
         kept[count] = 49
         count += 1
-    # Without a point, so that no locale matters.
+    # Without a point, independent of the locale.
     snprintf(kept + count, 32, "e%lld", <long long>(decimal - count))
     value[0] = strtod(kept, NULL)
     return True
 
 
 cdef bint java_double(const char *text, int64_t length, double *value) noexcept nogil:
-    """``Double.valueOf``: whether it is a number."""
+    """``Double.valueOf``: whether a number."""
     cdef bint negative = False
     cdef bint good
     while length > 0 and <unsigned char>text[0] <= 32:

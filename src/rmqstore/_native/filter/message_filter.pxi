@@ -1,14 +1,14 @@
-# What a reader wants of a queue: tags, an SQL92 filter, or both.
+# A reader's filter of a queue: tags, SQL92, or both.
 #
 # Source: broker/filter/ExpressionMessageFilter.java isMatchedByCommitLog
 
 cdef enum:
-    FILTER_WORK = 1 << 20        # of a look, which then pauses: a few milliseconds
+    FILTER_WORK = 1 << 20        # of one look, which then pauses: a few milliseconds
     RECORD_BYTES = 16            # that cost as much to read as a byte of a property to filter
 
 cdef struct MessageFilter:
-    bint active                  # there is one; also while it is made
-    int64_t work                 # since the look began: steps and bytes
+    bint active                  # a filter is set; also while it is built
+    int64_t work                 # steps and bytes since the look began
     TagFilter tags
     SqlRun sql
 
@@ -16,9 +16,9 @@ cdef struct MessageFilter:
 cdef bint filter_passes(
     MessageFilter *filter, const char *data, const Record *record,
 ) noexcept nogil:
-    """Whether a checked record passes both.
+    """Whether a checked record passes both filters.
 
-    It counts what that takes at most, not what it took: the same for the same messages.
+    Counts the most that may take, not the actual work: the same for the same messages.
     """
     filter.work += record.properties_length + record.size // RECORD_BYTES
     if filter.sql.program != NULL:

@@ -6,12 +6,12 @@
 cdef struct SqlRun:
     const SqlProgram *program    # NULL: everything passes
     SqlValue *stack
-    SqlString *properties        # by the number of the name
+    SqlString *properties        # by number of the name
     SqlString *literals
 
 
 cdef int64_t sql_run_init(SqlRun *run, const SqlProgram *program) noexcept nogil:
-    """Memory for evaluations of a program, which must outlive it: 0 or E_NO_MEMORY."""
+    """Allocate the evaluation of a program, which must outlive it: 0 or E_NO_MEMORY."""
     run.stack = <SqlValue *>malloc(
         <size_t>program.depth_most * sizeof(SqlValue)
         + <size_t>(program.names.count + program.string_count) * sizeof(SqlString))
@@ -40,7 +40,7 @@ cdef inline bint is_bool(const SqlValue *value, bint outcome) noexcept nogil:
 
 
 cdef bint sql_equal(SqlValue *left, const SqlValue *right, bint negated) noexcept nogil:
-    """= and <>, into ``left``: False where Java raises.
+    """Evaluate = or <> into ``left``: False where Java raises.
 
     A null on the left is unknown, a null on the right is not equal, two nulls are equal.
     """
@@ -70,7 +70,7 @@ cdef inline bint ordered_as(int32_t op, int answer) noexcept nogil:
 cdef bint sql_ordered(
     int32_t op, const SqlValue *left, const SqlValue *right, SqlValue *into,
 ) noexcept nogil:
-    """< <= > >= of a left side that is not null: False where Java raises."""
+    """Evaluate < <= > >= of a non-null left side: False where Java raises."""
     cdef int answer = 0
     if right.type == VALUE_NULL:
         into.type = VALUE_NULL
@@ -82,7 +82,7 @@ cdef bint sql_ordered(
 
 
 cdef inline void sql_join(SqlValue *left, const SqlValue *right, bint decides) noexcept nogil:
-    """AND, decided by false, or OR, decided by true, of a left side that does not decide."""
+    """AND, decided by false, or OR, decided by true, of an undecided left side."""
     if is_bool(right, decides):
         set_bool(left, decides)
     elif left.type == VALUE_NULL or right.type == VALUE_NULL:
@@ -101,9 +101,9 @@ cdef void sql_negate(SqlValue *value) noexcept nogil:
 
 
 cdef bint sql_bound(int32_t op, SqlValue *top, int64_t *back) noexcept nogil:
-    """A bound of BETWEEN or NOT BETWEEN, ``back`` values go: False where Java raises.
+    """A bound of BETWEEN or NOT BETWEEN; pops ``back`` values: False where Java raises.
 
-    The lower one leaves the value and its outcome, or the outcome alone if that decides.
+    The lower bound leaves the value and its outcome, or the outcome alone if that decides.
     """
     cdef bint inside = op == STEP_BETWEEN_LOW or op == STEP_BETWEEN_HIGH
     cdef SqlValue outcome
@@ -125,7 +125,7 @@ cdef bint sql_bound(int32_t op, SqlValue *top, int64_t *back) noexcept nogil:
 
 
 cdef bint sql_run_steps(const SqlRun *run) noexcept nogil:
-    """Whether the outcome is true, with the properties at hand."""
+    """Whether the outcome is true with the collected properties."""
     cdef const SqlProgram *program = run.program
     cdef SqlValue *top = run.stack - 1
     cdef const SqlStep *step
@@ -190,8 +190,8 @@ cdef bint sql_run_steps(const SqlRun *run) noexcept nogil:
 cdef bint sql_matches(const SqlRun *run, const char *properties, int64_t length) noexcept nogil:
     """Whether a record with these properties passes: one walk over them for all names.
 
-    Each step runs once at most, and each property is converted once: together they cost no more
-    than the expression and the properties are long.
+    Each step runs at most once, and each property is converted once: together they cost no more
+    than the lengths of the expression and the properties.
     """
     cdef const SqlProgram *program = run.program
     cdef Property entry

@@ -1,15 +1,15 @@
-# An SQL92 filter parsed, without recursion, into the steps that evaluate it.
+# Parser of SQL92 filters, without recursion, into evaluation steps.
 #
-# The grammar, by what binds tightest: a value or a condition in brackets; then the signs and NOT
-# before it; comparisons, BETWEEN and IN; = <> and IS NULL; AND; OR.  As in Java what follows a
-# complete expression is not read, but for one token, which must be one.  Nesting takes memory here
-# where it takes Java's stack: what Java refuses or does not match for want of stack works here.
+# The grammar, tightest binding first: a value or a condition in brackets; then the signs and NOT
+# before it; comparisons, BETWEEN and IN; = <> and IS NULL; AND; OR.  As in Java the text after a
+# complete expression is not read, except for one token, which must be valid.  Nesting takes memory
+# here and stack in Java: an expression too deep for Java's stack works here.
 #
 # Source: filter/parser/SelectorParser.java; the checks are those of filter/expression/
 # ComparisonExpression.java, ConstantExpression.java and UnaryExpression.java
 
 cdef int64_t sql_to_condition(SqlParser *parser) noexcept nogil:
-    """The last operand as a condition: a property counts as one."""
+    """Make the last operand a condition: a property counts as one."""
     cdef SqlOperand *last = sql_operand(parser, 0)
     if last.kind == OPERAND_NAME:
         sql_step(parser, STEP_CAST, 0, 0)
@@ -20,7 +20,7 @@ cdef int64_t sql_to_condition(SqlParser *parser) noexcept nogil:
 
 
 cdef int64_t sql_check_ordered(SqlParser *parser, const SqlOperand *operand) noexcept nogil:
-    """Refuse what < > and BETWEEN do not compare."""
+    """Refuse an operand that < > and BETWEEN do not compare."""
     if operand.kind == OPERAND_TEXT:
         return sql_refuse(parser, "a text is compared by = and <> only", operand.start)
     if operand.kind == OPERAND_NULL:
@@ -44,7 +44,7 @@ cdef int64_t sql_check_equal(SqlParser *parser) noexcept nogil:
 
 
 cdef int64_t sql_check_bounds(SqlParser *parser) noexcept nogil:
-    """BETWEEN: literal bounds are in order."""
+    """BETWEEN: check that literal bounds are in order."""
     cdef const SqlOperand *low = sql_operand(parser, 1)
     cdef const SqlOperand *high = sql_operand(parser, 0)
     cdef const SqlValue *constants = parser.program.constants
@@ -56,7 +56,7 @@ cdef int64_t sql_check_bounds(SqlParser *parser) noexcept nogil:
 
 
 cdef int64_t sql_between(SqlParser *parser, SqlPending *frame) noexcept nogil:
-    """BETWEEN with value and both bounds at hand."""
+    """Complete BETWEEN, its value and both bounds being parsed."""
     cdef bint inside = frame.op == STEP_BETWEEN_LOW
     if (inside and sql_check_bounds(parser) < 0) \
             or sql_check_ordered(parser, sql_operand(parser, 2)) < 0 \
@@ -70,7 +70,7 @@ cdef int64_t sql_between(SqlParser *parser, SqlPending *frame) noexcept nogil:
 
 
 cdef int64_t sql_reduce(SqlParser *parser) noexcept nogil:
-    """Complete the pending operator, whose operands are at hand."""
+    """Complete the pending operator, whose operands are parsed."""
     cdef SqlPending *frame = &parser.pending[parser.pending_count - 1]
     cdef SqlOperand *last
     if frame.kind == PENDING_NEGATE:
@@ -105,7 +105,7 @@ cdef int64_t sql_reduce(SqlParser *parser) noexcept nogil:
 
 
 cdef int64_t sql_read_operand(SqlParser *parser) noexcept nogil:
-    """Signs, NOT and opening brackets, up to the value after them: 0 or why not."""
+    """Read signs, NOT and opening brackets, up to the value after them: 0 or the refusal."""
     cdef int32_t kind
     while True:
         kind = parser.token.kind
@@ -135,7 +135,7 @@ cdef int64_t sql_read_operand(SqlParser *parser) noexcept nogil:
 
 
 cdef int64_t sql_in(SqlParser *parser, int32_t op) noexcept nogil:
-    """IN, which is at hand, with its list."""
+    """Read IN, the current token, with its list."""
     cdef const char *text
     cdef TextSet *texts
     cdef int64_t number
@@ -171,7 +171,7 @@ cdef int64_t sql_in(SqlParser *parser, int32_t op) noexcept nogil:
 
 
 cdef int64_t sql_is(SqlParser *parser) noexcept nogil:
-    """IS, which is at hand, with NULL or NOT NULL."""
+    """Read IS, the current token, with NULL or NOT NULL."""
     cdef int32_t op = STEP_IS_NULL
     sql_next(parser)
     if parser.token.kind == TOKEN_NOT:
@@ -186,7 +186,7 @@ cdef int64_t sql_is(SqlParser *parser) noexcept nogil:
 
 
 cdef int64_t sql_comparison(SqlParser *parser) noexcept nogil:
-    """A comparison that begins: 1 if a value must follow, 0 if it is complete or is none."""
+    """Begin a comparison: 1 if a value must follow, 0 if it is complete or there is none."""
     cdef int32_t kind = parser.token.kind
     cdef int32_t op = STEP_BETWEEN_LOW
     cdef bint negated = kind == TOKEN_NOT
@@ -207,7 +207,7 @@ cdef int64_t sql_comparison(SqlParser *parser) noexcept nogil:
 
 
 cdef int64_t sql_low_bound(SqlParser *parser, SqlPending *frame) noexcept nogil:
-    """The lower bound of BETWEEN is at hand; AND must follow."""
+    """Finish the lower bound of BETWEEN; AND must follow."""
     if parser.token.kind != TOKEN_AND:
         return sql_expected(parser, "AND with the upper bound of BETWEEN")
     frame.skip_low = sql_step(parser, frame.op, 0, 0)
@@ -217,7 +217,7 @@ cdef int64_t sql_low_bound(SqlParser *parser, SqlPending *frame) noexcept nogil:
 
 
 cdef int64_t sql_after_operand(SqlParser *parser) noexcept nogil:
-    """What follows a value: 1 if another one must, 0 at the end of the expression."""
+    """Read on after a value: 1 if another must follow, 0 at the end of the expression."""
     cdef int64_t level = AT_VALUE
     cdef int32_t pending, kind
     cdef SqlPending *frame
@@ -288,9 +288,9 @@ cdef int64_t sql_after_operand(SqlParser *parser) noexcept nogil:
 cdef int64_t sql_parse(
     SqlParser *parser, SqlProgram *program, const char *text, int64_t length,
 ) noexcept nogil:
-    """Compile an expression: 0; E_CORRUPT with what is wrong in ``parser``; E_NO_MEMORY.
+    """Compile an expression: 0; E_CORRUPT with the refusal in ``parser``; E_NO_MEMORY.
 
-    The caller frees the program, whatever becomes of it.
+    The caller frees the program in any case.
     """
     cdef int64_t rc = 1
     memset(parser, 0, sizeof(SqlParser))
@@ -307,7 +307,7 @@ cdef int64_t sql_parse(
         rc = sql_read_operand(parser)
         if rc == 0:
             rc = sql_after_operand(parser)
-    # Java has looked at the next token, too.
+    # Java has scanned the next token, too.
     if rc == 0 and parser.token.kind == TOKEN_BAD:
         rc = sql_expected(parser, "an operator or the end")
     if rc == 0:

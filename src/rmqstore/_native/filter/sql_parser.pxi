@@ -1,5 +1,5 @@
-# The state of a parser of SQL92 filters: the token at hand, what is pending, what was refused; and
-# the values, which are single tokens.
+# State of a parser of SQL92 filters: current token, pending operators, refusal; and the values,
+# which are single tokens.
 #
 # Source: filter/parser/SelectorParser.java literal, stringLitteral, variable;
 # filter/expression/ConstantExpression.java
@@ -10,20 +10,20 @@ cdef enum:
     OPERAND_BOOL
     OPERAND_NULL
     OPERAND_NAME
-    OPERAND_NEGATED              # of any kind: null where that is no number
+    OPERAND_NEGATED              # of any kind: null if not a number
     OPERAND_CONDITION
 
     PENDING_OPEN
     PENDING_NEGATE
     PENDING_NOT
     PENDING_COMPARE              # < <= > >=, its step in ``op``
-    PENDING_LOW                  # BETWEEN, its lower bound comes; ``op``: STEP_BETWEEN_LOW or ...
-    PENDING_HIGH                 # the upper one
+    PENDING_LOW                  # BETWEEN before its lower bound; ``op``: STEP_BETWEEN_LOW or ...
+    PENDING_HIGH                 # before its upper bound
     PENDING_EQUAL                # = <>
     PENDING_AND
     PENDING_OR
 
-    # What is at hand: a value, and whether operators of these levels may follow.
+    # Current position: a value, and whether operators of these levels may follow.
     AT_VALUE                     # after its signs
     AT_COMPARISON
     AT_EQUALITY
@@ -38,29 +38,29 @@ cdef struct SqlOperand:
 cdef struct SqlPending:
     int32_t kind
     int32_t op
-    int64_t skip                 # steps whose target is where this one ends; -1: none
+    int64_t skip                 # steps that jump to this operator's end; -1: none
     int64_t skip_low
     int64_t start
 
 cdef struct SqlParser:
     SqlProgram *program
     SqlText text
-    SqlToken token               # not used yet
+    SqlToken token               # not consumed yet
     SqlOperand *operands
     int64_t operand_count
     int64_t operand_room
     SqlPending *pending
     int64_t pending_count
     int64_t pending_room
-    int64_t status               # E_CORRUPT: refused, with what follows; E_NO_MEMORY
-    const char *expected         # a phrase; NULL: ``reason`` has all
+    int64_t status               # E_CORRUPT: refused, as described below; E_NO_MEMORY
+    const char *expected         # a phrase; NULL: ``reason`` is complete
     const char *reason
-    int64_t start                # of what was found instead
+    int64_t start                # of the token found instead
     int64_t stop
 
 
 cdef int64_t sql_expected(SqlParser *parser, const char *what) noexcept nogil:
-    """Refuse the token at hand."""
+    """Refuse the current token."""
     if parser.status == 0:
         parser.status = E_CORRUPT
         parser.expected = what
@@ -116,7 +116,7 @@ cdef int64_t sql_push_operand(
 cdef int64_t sql_push_pending(
     SqlParser *parser, int32_t kind, int32_t op, int64_t skip,
 ) noexcept nogil:
-    """Note what the token at hand begins, and go on to the next."""
+    """Push the operator that the current token begins, and advance."""
     cdef SqlPending *grown = <SqlPending *>array_with_room(
         parser.pending, &parser.pending_room, parser.pending_count, sizeof(SqlPending))
     if grown == NULL:
@@ -134,12 +134,12 @@ cdef int64_t sql_push_pending(
 
 
 cdef inline SqlOperand *sql_operand(SqlParser *parser, int64_t before) noexcept nogil:
-    """The last operand, or the one so many before it."""
+    """The last operand, or the one ``before`` places back."""
     return &parser.operands[parser.operand_count - 1 - before]
 
 
 cdef int64_t sql_number(SqlParser *parser, SqlValue *value) noexcept nogil:
-    """The literal at hand, of a type that Java gives it."""
+    """Value of the current literal, in the type Java gives it."""
     cdef const char *text = parser.text.data + parser.token.start
     cdef int64_t length = parser.token.stop - parser.token.start
     if parser.token.kind == TOKEN_DECIMAL:
@@ -158,7 +158,7 @@ cdef int64_t sql_number(SqlParser *parser, SqlValue *value) noexcept nogil:
 
 
 cdef const char *sql_quoted(SqlParser *parser, int64_t *length) noexcept nogil:
-    """The text at hand: two quotes in it are one of it."""
+    """Text of the current literal: two quotes in it stand for one."""
     cdef const char *at = parser.text.data + parser.token.start + 1
     cdef const char *stop = parser.text.data + parser.token.stop - 1
     cdef const char *quote

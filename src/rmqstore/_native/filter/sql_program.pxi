@@ -1,4 +1,4 @@
-# An SQL92 filter as it is evaluated: steps over a stack of values.
+# A compiled SQL92 filter: steps over a stack of values.
 #
 # Source: filter/expression/*.java; an expression tree there, one step a node here, in the order of
 # evaluation
@@ -14,7 +14,7 @@ cdef enum:
     STEP_CONSTANT                # push constant ``at``
     STEP_STRING                  # push string ``at``, a literal
     STEP_NAME                    # push the property of name ``at``
-    STEP_CAST                    # a property as a condition: false, or unknown where it is none
+    STEP_CAST                    # a property as a condition: false, or unknown without a value
     STEP_NEGATE
     STEP_NOT
     STEP_IS_NULL
@@ -37,22 +37,22 @@ cdef enum:
     STEP_SKIP_TRUE               # OR
     STEP_OR
 
-    # Conversions of a string that were made, and what they have found.
+    # Conversions of a string made so far, and their outcomes.
     STRING_LITERAL = 1           # of the expression: lasts as long as the run
-    STRING_WHOLE = 2             # whether it is a long was found out
+    STRING_WHOLE = 2             # tried as a long
     STRING_IS_WHOLE = 4
     STRING_REAL = 8
     STRING_IS_REAL = 16
     STRING_HASHED = 32
 
-# A property of the message at hand or a literal, with each conversion made once.
+# A property of the current message or a literal, with each conversion made once.
 cdef struct SqlString:
-    const char *text             # NULL: there is no such property
+    const char *text             # NULL: no such property
     int64_t length
     int64_t known                # STRING_...
     int64_t whole
     double real
-    uint64_t hash                # of the characters that Java sees
+    uint64_t hash                # of the characters as Java decodes them
 
 cdef struct SqlValue:
     int64_t type
@@ -68,7 +68,7 @@ cdef struct SqlProgram:
     SqlStep *steps
     int64_t count
     int64_t room
-    SqlValue *constants          # but texts
+    SqlValue *constants          # except texts
     int64_t constant_count
     int64_t constant_room
     SqlString *strings
@@ -78,7 +78,7 @@ cdef struct SqlProgram:
     int64_t list_count
     int64_t list_room
     TextSet names                # of properties
-    char *text                   # what names, strings and lists point into
+    char *text                   # backs names, strings and lists
     int64_t text_length
     int64_t depth                # of the stack after the last step
     int64_t depth_most
@@ -98,7 +98,7 @@ cdef void program_free(SqlProgram *program) noexcept nogil:
 
 
 cdef int64_t program_bytes(const SqlProgram *program, int64_t length) noexcept nogil:
-    """Memory that a program takes whose expression has that length."""
+    """Memory of a program whose expression has that length."""
     cdef int64_t i
     cdef int64_t bytes = length + text_set_bytes(&program.names)
     for i in range(program.list_count):
@@ -112,7 +112,7 @@ cdef int64_t program_bytes(const SqlProgram *program, int64_t length) noexcept n
 cdef const char *program_text(
     SqlProgram *program, const char *text, int64_t length,
 ) noexcept nogil:
-    """A copy.  REQUIRES: room, which is as long as the whole expression."""
+    """A copy.  REQUIRES: room, which is the length of the whole expression."""
     cdef char *copy = program.text + program.text_length
     memcpy(copy, text, <size_t>length)
     program.text_length += length
@@ -122,7 +122,7 @@ cdef const char *program_text(
 cdef int64_t program_step(
     SqlProgram *program, int32_t op, int64_t at, int64_t growth,
 ) noexcept nogil:
-    """Add a step, by which the stack grows by so much: its number, or E_NO_MEMORY."""
+    """Add a step that grows the stack by ``growth``: its number, or E_NO_MEMORY."""
     cdef SqlStep *grown
     if program.count == INT32_MAX:
         return E_NO_MEMORY
@@ -154,7 +154,7 @@ cdef int64_t program_constant(SqlProgram *program, const SqlValue *value) noexce
 cdef int64_t program_string(
     SqlProgram *program, const char *text, int64_t length,
 ) noexcept nogil:
-    """Add a string, which lasts as long as the program: its number, or E_NO_MEMORY."""
+    """Add a string, kept as long as the program: its number, or E_NO_MEMORY."""
     cdef SqlString *string
     cdef SqlString *grown = <SqlString *>array_with_room(
         program.strings, &program.string_room, program.string_count, sizeof(SqlString))

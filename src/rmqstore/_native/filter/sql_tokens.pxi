@@ -1,4 +1,4 @@
-# The words of an SQL92 filter: always the longest that there is.
+# Tokens of an SQL92 filter, by longest match.
 #
 # Source: filter/parser/SelectorParser.jj, SelectorParserTokenManager.java
 
@@ -28,12 +28,12 @@ cdef enum:
     TOKEN_CLOSE
     TOKEN_PLUS
     TOKEN_MINUS
-    TOKEN_BAD                    # no word begins like this
+    TOKEN_BAD                    # no token begins like this
 
 cdef struct SqlText:
     const char *data
     int64_t length
-    int64_t last_break           # where its last line ends, -1 if none does
+    int64_t last_break           # end of its last line, -1 if it has none
 
 cdef struct SqlToken:
     int32_t kind
@@ -46,7 +46,7 @@ cdef inline bint is_name_byte(char byte) noexcept nogil:
 
 
 cdef bint is_word(const char *text, int64_t length, const char *word) noexcept nogil:
-    """Compare without regard to case."""
+    """Compare ignoring case."""
     cdef int64_t i
     for i in range(length):
         if word[i] == 0 or text[i] | 32 != word[i]:
@@ -80,7 +80,7 @@ cdef int32_t word_kind(const char *text, int64_t length) noexcept nogil:
 
 
 cdef int64_t comment_stop(const SqlText *of, int64_t at) noexcept nogil:
-    """Where the comment at ``at`` ends; ``at`` if there is none, or it does not end."""
+    """End of the comment at ``at``; ``at`` without one, or if it is not closed."""
     cdef const char *text = of.data
     cdef int64_t length = of.length
     cdef int64_t begin = at
@@ -113,7 +113,7 @@ cdef int64_t digits_stop(const char *text, int64_t at, int64_t length) noexcept 
 
 
 cdef int64_t exponent_stop(const char *text, int64_t at, int64_t length) noexcept nogil:
-    """Where e, a sign and digits end; ``at`` if they are not there."""
+    """End of e, a sign and digits; ``at`` without them."""
     cdef int64_t digits = at + 1
     cdef int64_t stop
     if at >= length or text[at] | 32 != 101:
@@ -125,20 +125,20 @@ cdef int64_t exponent_stop(const char *text, int64_t at, int64_t length) noexcep
 
 
 cdef void number_token(const char *text, int64_t length, SqlToken *token) noexcept nogil:
-    """The token at ``start``, which has a digit or a point there."""
+    """Read a number at ``start``, where a digit or a point is."""
     cdef int64_t at = token.start
     cdef int64_t digits = digits_stop(text, at, length)
     token.kind = TOKEN_FLOAT
     if digits < length and text[digits] == 46:
         token.stop = digits_stop(text, digits + 1, length)
-        if token.stop - at == 1:             # a point alone
+        if token.stop - at == 1:             # a lone point
             token.kind = TOKEN_BAD
         token.stop = exponent_stop(text, token.stop, length)
         return
     token.stop = exponent_stop(text, digits, length)
     if token.stop > digits:
         return
-    token.kind = TOKEN_DECIMAL               # 0, or what does not begin with 0
+    token.kind = TOKEN_DECIMAL               # 0, or no leading 0
     if text[at] == 48:
         token.stop = at + 1
     elif digits < length and text[digits] | 32 == 108:
@@ -146,7 +146,7 @@ cdef void number_token(const char *text, int64_t length, SqlToken *token) noexce
 
 
 cdef void text_token(const char *text, int64_t length, SqlToken *token) noexcept nogil:
-    """A quoted text; one that does not end ends at its last two quotes in a row, as in Java."""
+    """Read a quoted text; one without an end ends at its last two quotes in a row, as in Java."""
     cdef int64_t at = token.start + 1
     cdef int64_t stop = -1
     cdef const char *quote
@@ -158,7 +158,7 @@ cdef void text_token(const char *text, int64_t length, SqlToken *token) noexcept
         stop = at
         if at == length or text[at] != 39:
             break
-        at += 1                              # two: one of the text, if another one follows
+        at += 1                              # two quotes: one of the text, if another follows
     token.kind = TOKEN_TEXT if stop > 0 else TOKEN_BAD
     token.stop = stop if stop > 0 else length
 
@@ -172,7 +172,7 @@ cdef void sql_text(SqlText *into, const char *text, int64_t length) noexcept nog
 
 
 cdef void sql_token(const SqlText *of, int64_t at, SqlToken *token) noexcept nogil:
-    """The token at or after ``at``, behind blanks and comments."""
+    """Read the token at or after ``at``, behind blanks and comments."""
     cdef const char *text = of.data
     cdef int64_t length = of.length
     cdef int64_t stop

@@ -1,18 +1,18 @@
-# Values of an SQL92 filter compared, with Java's conversions.
+# Comparison of SQL92 values, with Java's conversions.
 #
-# Text is compared as Java sees it, where each malformed part of it is a U+FFFD.
+# Text is compared as Java decodes it, each malformed part a U+FFFD.
 #
 # Source: filter/expression/ComparisonExpression.java __compare
 
 cdef enum:
-    CHARACTER_BYTES = 4          # at most, of UTF-8 that becomes one
+    CHARACTER_BYTES = 4          # of UTF-8, at most, that become one character
     STRING_SHORT = 64            # compared without its hash
 
 
 cdef bint java_text_same(
     const char *one, int64_t one_length, const char *other, int64_t other_length,
 ) noexcept nogil:
-    """``String.equals`` of the two as Java decodes them; costs as much as the shorter one."""
+    """``String.equals`` of two texts as Java decodes them; linear in the shorter one."""
     cdef const unsigned char *a = <const unsigned char *>one
     cdef const unsigned char *b = <const unsigned char *>other
     cdef int64_t i = 0
@@ -34,7 +34,7 @@ cdef bint java_text_same(
 
 
 cdef uint64_t string_code(SqlString *string) noexcept nogil:
-    """Hash of the characters, once: texts that Java takes for the same have the same."""
+    """Hash of the characters, computed once; equal for texts that Java takes for equal."""
     cdef int64_t at = 0
     cdef uint32_t code = 0
     if not string.known & STRING_HASHED:
@@ -49,14 +49,14 @@ cdef uint64_t string_code(SqlString *string) noexcept nogil:
 
 
 cdef bint strings_same(SqlString *one, SqlString *other) noexcept nogil:
-    """``String.equals``; a long text is walked once, however often it is compared."""
+    """``String.equals``; a long text is walked once over all comparisons."""
     if one.text == other.text and one.length == other.length:
         return True
     if min(one.length, other.length) > STRING_SHORT and string_code(one) != string_code(other):
         return False
     if not java_text_same(one.text, one.length, other.text, other.length):
         return False
-    # From now on they are one text; a literal is there for longer than a message.
+    # From now on they share one text: a literal outlives a message.
     if not other.known & STRING_LITERAL:
         other[0] = one[0]
     elif not one.known & STRING_LITERAL:
@@ -78,7 +78,7 @@ cdef bint is_in_list(const TextSet *texts, const SqlString *string) noexcept nog
 
 
 cdef bint string_is_whole(SqlString *string) noexcept nogil:
-    """``Long.valueOf``, once: whether it is one, which is then in ``whole``."""
+    """``Long.valueOf``, once: whether it succeeds; the value is in ``whole``."""
     if not string.known & STRING_WHOLE:
         string.known |= STRING_WHOLE
         if java_integer(string.text, string.length, INT64_LEAST, INT64_MOST, &string.whole):
@@ -87,7 +87,7 @@ cdef bint string_is_whole(SqlString *string) noexcept nogil:
 
 
 cdef bint string_is_real(SqlString *string) noexcept nogil:
-    """``Double.valueOf``, once: whether it is one, which is then in ``real``."""
+    """``Double.valueOf``, once: whether it succeeds; the value is in ``real``."""
     if not string.known & STRING_REAL:
         string.known |= STRING_REAL
         if java_double(string.text, string.length, &string.real):
@@ -117,9 +117,9 @@ cdef bint sql_text_as(SqlString *string, int64_t type, SqlValue *into) noexcept 
 
 
 cdef bint sql_compare(const SqlValue *left, const SqlValue *right, int *answer) noexcept nogil:
-    """``__compare``: -1, 0 or 1, also -1 for what cannot be compared; False where Java raises.
+    """``__compare``: -1, 0 or 1, also -1 for incomparable values; False where Java raises.
 
-    Of two texts only whether they are the same is said.
+    Of two texts only equality is decided.
     """
     cdef SqlValue converted
     answer[0] = -1

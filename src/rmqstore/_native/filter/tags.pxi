@@ -1,9 +1,9 @@
-# Filters by tags: the hash in the unit first, then the TAGS of the record.
+# Filters by tags: first the hash in the unit, then the TAGS of the record.
 #
 # Source: store/DefaultMessageFilter.java, broker/filter/ExpressionMessageFilter.java
 
 cdef enum:
-    CODES_COMPARED = 8           # up to so many are compared one by one
+    CODES_COMPARED = 8           # up to this many are compared one by one
 
 cdef struct TagFilter:
     int64_t count                # 0: everything passes
@@ -37,14 +37,14 @@ cdef bint ext_code_passes(
 cdef inline bint unit_passes(
     const TagFilter *tags, Queue *queue, MappedFile **near, int64_t code,
 ) noexcept nogil:
-    """Whether a unit's record may have the tags; ``near``: the ext file read last."""
+    """Whether a unit's record may have the tags; ``near``: the last ext file read."""
     if unlikely(code <= EXT_ADDRESS) and tags.count:
         return ext_code_passes(tags, queue, near, code)
     return tags_code_passes(tags, code)
 
 
 cdef bint is_among_codes(const TagFilter *tags, int32_t code) noexcept nogil:
-    """By halves."""
+    """Binary search."""
     cdef int64_t low = 0
     cdef int64_t high = tags.count
     cdef int64_t middle
@@ -64,7 +64,7 @@ cdef int compare_codes(const void *one, const void *other) noexcept nogil:
 
 
 cdef int64_t tags_ready(TagFilter *tags) noexcept nogil:
-    """Hash the names, once all of them are there: 0 or E_NO_MEMORY."""
+    """Hash the names, once all are added: 0 or E_NO_MEMORY."""
     cdef int64_t i
     cdef int64_t count = tags.names.count
     tags.codes = <int32_t *>malloc(<size_t>max(count, 1) * sizeof(int32_t))

@@ -1,24 +1,24 @@
-# A set of texts, numbered in the order in which they were added: a few are compared one by one,
-# many are found by their hash.  The set does not own the texts.
+# A set of texts, numbered in order of insertion: a few are compared one by one, many are found by
+# hash.  The set does not own the texts.
 
 cdef enum:
-    TEXTS_COMPARED = 8           # up to so many are compared one by one
-    TEXT_SLOTS = 32              # the least hash table
+    TEXTS_COMPARED = 8           # up to this many are compared one by one
+    TEXT_SLOTS = 32              # the smallest hash table
 
 cdef struct TextSet:
     int64_t count
     int64_t room
-    int64_t longest              # length of one
+    int64_t longest              # length of the longest text
     const char **texts
     int64_t *lengths
-    int32_t *slots               # numbers, -1 where there is none; NULL while there are few
+    int32_t *slots               # numbers, -1 for none; NULL while there are few
     uint32_t mask
 
 
 cdef inline int64_t text_set_find(
     const TextSet *among, const char *text, int64_t length,
 ) noexcept nogil:
-    """The number of a text, -1 if it is not there."""
+    """The number of a text, -1 if absent."""
     cdef int64_t i
     cdef uint32_t slot
     if length > among.longest:               # and not hashed
@@ -45,7 +45,7 @@ cdef void text_set_enter(TextSet *into, int64_t number) noexcept nogil:
 
 
 cdef int64_t text_set_hash(TextSet *into) noexcept nogil:
-    """A hash table that is at most half full: 0 or E_NO_MEMORY."""
+    """Build a hash table at most half full: 0 or E_NO_MEMORY."""
     cdef uint32_t size = TEXT_SLOTS
     cdef int32_t *slots
     cdef int64_t i
@@ -63,7 +63,7 @@ cdef int64_t text_set_hash(TextSet *into) noexcept nogil:
 
 
 cdef int64_t text_set_grow(TextSet *into) noexcept nogil:
-    """Room for more: 0 or E_NO_MEMORY."""
+    """Make room for more: 0 or E_NO_MEMORY."""
     cdef int64_t room = max(<int64_t>TEXTS_COMPARED, 2 * into.room)
     cdef const char **texts = <const char **>realloc(into.texts, <size_t>room * sizeof(char *))
     cdef int64_t *lengths
@@ -79,7 +79,7 @@ cdef int64_t text_set_grow(TextSet *into) noexcept nogil:
 
 
 cdef int64_t text_set_add(TextSet *into, const char *text, int64_t length) noexcept nogil:
-    """The number of a text, which is added if it is new; E_NO_MEMORY."""
+    """The number of a text, added if new; E_NO_MEMORY."""
     cdef int64_t number = text_set_find(into, text, length)
     if number >= 0:
         return number
@@ -96,7 +96,7 @@ cdef int64_t text_set_add(TextSet *into, const char *text, int64_t length) noexc
 
 
 cdef int64_t text_set_bytes(const TextSet *of) noexcept nogil:
-    """Memory that it takes, besides the texts."""
+    """Memory of the set, besides the texts."""
     return of.room * <int64_t>(sizeof(char *) + sizeof(int64_t)) + (
         0 if of.slots == NULL else (of.mask + 1) * <int64_t>sizeof(int32_t))
 

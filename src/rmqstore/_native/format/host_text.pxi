@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef int64_t host_write(const char *host, bint v6, char *into) noexcept nogil:
-    """Write ``ip:port``, or ``[v6]:port``; the length. ``into`` has room for HOST_TEXT_MOST."""
+    """Write ``ip:port``, or ``[v6]:port``; the length.  ``into`` has room for HOST_TEXT_MOST."""
     cdef char address[HOST_TEXT_MOST]
     if v6:
         inet_ntop(AF_INET6, host, address, HOST_TEXT_MOST)
@@ -32,7 +32,7 @@ cdef int64_t message_id_write(
 
 
 cdef int64_t host_parse(const char *text, int64_t length, char *into) noexcept nogil:
-    """ "ip:port" or "[v6]:port" -> address and port; the number of bytes, 8 or 20, or 0."""
+    """Parse "ip:port" or "[v6]:port" to address and port; the bytes written, 8 or 20, or 0."""
     cdef char address[HOST_TEXT_MOST]
     cdef int64_t colon = length - 1
     cdef int64_t port

@@ -1,8 +1,8 @@
-"""Every on-disk size and position of RocketMQ 4.9.3's store, once.
+"""Every on-disk size and position of RocketMQ 4.9.3's store, defined once.
 
 Integers are big-endian and signed.
 
-Record of the commit log; what follows the hosts moves by 12 for each IPv6 host::
+Record of the commit log; fields after a host move by 12 for each IPv6 host::
 
     0        4          8        12       16    20           28              36
     +--------+----------+--------+--------+-----+------------+---------------+--------
@@ -92,7 +92,7 @@ cdef enum:
     EXT_FIXED_BYTES = 20
     EXT_UNIT_MAX_BYTES = 32767
     EXT_END_BYTES = 4                # kept free at the end of a file
-    EXT_END_SIZE = -1                # size where a file ends
+    EXT_END_SIZE = -1                # size at the end of a file
 
     INDEX_BEGIN_TIMESTAMP = 0
     INDEX_END_TIMESTAMP = 8

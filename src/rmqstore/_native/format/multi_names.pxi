@@ -1,7 +1,7 @@
-# The queues that a record names by multi-dispatch, each with its queue offset there.
+# Queues that a record names by multi-dispatch, each with its queue offset there.
 #
-# Names and offsets are two lists with commas, split as Java does: empty ones at the end do not
-# count. Lists of different lengths name nothing.
+# Names and offsets are two comma-separated lists, split as Java does: trailing empty items do not
+# count.  Lists of different lengths name nothing.
 #
 # Source: store/ConsumeQueue.java multiDispatchLmqQueue; common/MixAll.java isLmq
 
@@ -16,7 +16,7 @@ cdef const char *LIGHT_PREFIX = b"%LMQ%"
 cdef struct MultiNames:
     const char *names
     const char *offsets
-    int64_t names_length         # -1: all were visited
+    int64_t names_length         # -1: all visited
     int64_t offsets_length
 
 
@@ -31,14 +31,14 @@ cdef inline bint name_is_light(const char *name, int64_t length) noexcept nogil:
 
 
 cdef int64_t list_length(const char *text, int64_t length) noexcept nogil:
-    """Bytes without the commas at the end."""
+    """Length without trailing commas."""
     while length > 0 and text[length - 1] == 44:
         length -= 1
     return length
 
 
 cdef int64_t list_count(const char *text, int64_t length) noexcept nogil:
-    """Items of a list, empty ones too, but for those at its end."""
+    """Items of a list, empty ones included except trailing ones."""
     cdef int64_t i
     cdef int64_t count = 1
     length = list_length(text, length)
@@ -59,7 +59,7 @@ cdef void list_next(
 
 
 cdef int64_t multi_begin(const StoreProperties *properties, MultiNames *walk) noexcept nogil:
-    """Begin a walk: how many queues are named; 0 for none, -1 for lists that differ in length."""
+    """Begin a walk: the number of queues named; 0 for none, -1 for lists that differ in length."""
     cdef int64_t count
     if properties.multi_dispatch.value_length <= 0 or properties.multi_offset.value_length <= 0:
         return 0
@@ -84,5 +84,5 @@ cdef bint multi_next(MultiNames *walk, MultiName *into) noexcept nogil:
 
 
 cdef inline int32_t multi_queue_id(const MultiName *entry, int32_t queue_id) noexcept nogil:
-    """The id of a queue that a record of queue ``queue_id`` names."""
+    """Id of a queue named by a record of queue ``queue_id``."""
     return LIGHT_QUEUE_ID if name_is_light(entry.name, entry.length) else queue_id

@@ -3,7 +3,7 @@
 # Source: common/message/MessageDecoder.java string2messageProperties, messageProperties2String
 
 cdef enum:
-    TORN_BYTES = 64              # so many zeros in a row are a missing sector, not text
+    TORN_BYTES = 64              # this many zeros in a row are a missing sector, not text
 
 cdef struct Property:
     const char *name
@@ -12,7 +12,7 @@ cdef struct Property:
     int64_t value_length
 
 
-# The properties of a record that the store itself uses; lengths of -1 where there is none.
+# Properties of a record used by the store itself; length -1 for a missing one.
 cdef struct StoreProperties:
     Property tags
     Property keys
@@ -48,7 +48,7 @@ cdef inline bint property_next(
 cdef bint property_find(
     const char *data, int64_t length, const char *name, int64_t name_length, Property *found,
 ) noexcept nogil:
-    """The last entry of that name."""
+    """The last entry with that name."""
     cdef Property entry
     cdef int64_t at = 0
     cdef bint hit = False
@@ -63,7 +63,7 @@ cdef bint property_find(
 cdef void store_properties(
     const char *data, int64_t length, StoreProperties *into,
 ) noexcept nogil:
-    """Pick the properties that dispatch needs, in one pass."""
+    """Collect the properties that dispatch needs, in one pass."""
     cdef Property entry
     cdef int64_t at = 0
     into.tags.value_length = -1
@@ -93,7 +93,7 @@ cdef void store_properties(
 
 
 cdef bint has_zero_run(const char *data, int64_t length) noexcept nogil:
-    """TORN_BYTES zeros in a row: indistinguishable from what a power cut tore."""
+    """Whether TORN_BYTES zeros are in a row: indistinguishable from a torn write."""
     cdef int64_t i
     cdef int64_t run = 0
     if length < TORN_BYTES:
@@ -109,7 +109,7 @@ cdef bint split_next(
     const char *text, int64_t length, char separator, int64_t *at,
     const char **word, int64_t *word_length,
 ) noexcept nogil:
-    """The next word that is not empty."""
+    """The next nonempty word."""
     cdef const char *end
     while at[0] < length:
         word[0] = text + at[0]
@@ -141,7 +141,7 @@ cdef int64_t parse_decimal(const char *text, int64_t length) noexcept nogil:
     return value
 
 
-# A growing properties string: at first in memory of its owner.
+# A growing properties string: at first in the owner's memory.
 cdef struct Text:
     char *data
     int64_t length
@@ -175,7 +175,7 @@ cdef int64_t text_grow(Text *text, int64_t length) noexcept nogil:
 
 
 cdef inline int64_t text_reserve(Text *text, int64_t length) noexcept nogil:
-    """Make room for so many more bytes: 0 or E_NO_MEMORY."""
+    """Make room for ``length`` more bytes: 0 or E_NO_MEMORY."""
     return 0 if likely(text.length + length <= text.room) else text_grow(text, length)
 
 
@@ -189,7 +189,7 @@ cdef inline void text_add_property(
     Text *text, int64_t start, const char *name, int64_t name_length, const char *value,
     int64_t value_length,
 ) noexcept nogil:
-    """Append ``name 0x01 value`` to the string that began at ``start``, with a 0x02 between two.
+    """Append ``name 0x01 value`` to the string that began at ``start``, separated by 0x02.
 
     REQUIRES: there is room for both and 2 bytes more.
     """
@@ -204,6 +204,6 @@ cdef inline void text_add_property(
 
 
 cdef inline bint text_is_bad(const char *data, int64_t length) noexcept nogil:
-    """Whether it has a byte that would end a property, or so many zeros that it looks torn."""
+    """Whether a byte would end a property, or zeros make it look torn."""
     return memchr(data, PROPERTY_NAME_END, <size_t>length) != NULL \
         or memchr(data, PROPERTY_VALUE_END, <size_t>length) != NULL or has_zero_run(data, length)

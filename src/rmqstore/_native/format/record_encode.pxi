@@ -1,16 +1,16 @@
-# A message -> the bytes of its record. What does not depend on position and time is encoded before
-# the put lock is taken; under it the record is copied and completed.
+# A message -> the bytes of its record.  All but position and time is encoded before the put lock is
+# taken; under it the record is copied and completed.
 #
 # Source: store/CommitLog.java MessageExtEncoder, DefaultAppendMessageCallback
 
-# A message laid out for the log, without its position and time; it owns nothing.
+# A message laid out for the log, without position and time; owns nothing.
 cdef struct Encoded:
     const char *topic
     int64_t topic_length
     const char *body
     int64_t body_length
     const char *properties
-    int64_t properties_length    # with the checksum's 20 bytes where there is one
+    int64_t properties_length    # with the 20 bytes of a checksum, if any
     int64_t born_timestamp
     int64_t prepared_transaction_offset
     int32_t body_crc
@@ -21,14 +21,14 @@ cdef struct Encoded:
     int32_t size                 # of the whole record
     void *multi                  # a Multi, whose offsets complete the properties; or NULL
     bint checksum                # the properties end with a __CRC32# to fill in
-    bint volatile_body           # the caller may still change it: compute the CRC of the copy
+    bint volatile_body           # the caller may still change it: take the CRC of the copy
     char born_host[HOST_V6_BYTES]
     char store_host[HOST_V6_BYTES]
 
 
 cdef inline bint encoded_is_queued(const Encoded *message) noexcept nogil:
     """Whether it gets a unit: prepared and rollback records do not, and have queue offset 0."""
-    return not message.sys_flag & SYS_PREPARED     # a bit that both have
+    return not message.sys_flag & SYS_PREPARED     # a bit set in both
 
 
 cdef int64_t encoded_size(const Encoded *message) noexcept nogil:
@@ -41,7 +41,7 @@ cdef int64_t encoded_size(const Encoded *message) noexcept nogil:
 
 
 cdef inline int64_t host_copy(char *at, const char *host, int32_t v6) noexcept nogil:
-    """Write a host; its bytes.  Both lengths are constants, so that no call is made to copy."""
+    """Write a host; its bytes.  Both lengths are constants, so that the copy is inlined."""
     if unlikely(v6 != 0):
         memcpy(at, host, HOST_V6_BYTES)
         return HOST_V6_BYTES
@@ -55,8 +55,8 @@ cdef inline void record_write(
 ) noexcept nogil:
     """Write the record of ``message.size`` bytes.
 
-    TOTALSIZE is written last: BODYCRC does not cover topic and properties, so a process that is
-    killed in between would otherwise leave a record without them that passes the check.
+    TOTALSIZE is written last: BODYCRC does not cover topic and properties, so a process killed
+    in between would otherwise leave a record without them that passes the check.
     """
     cdef char *at = into
     put_i32(at + RECORD_MAGIC, MAGIC_MESSAGE)
@@ -108,7 +108,7 @@ cdef inline void blank_write(char *into, int64_t room) noexcept nogil:
 
 
 cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) noexcept nogil:
-    """The nonzero bytes of a record of ``size`` bytes that replaces damaged ones.
+    """Nonzero bytes of a record of ``size`` bytes that replaces damaged ones.
 
     A rollback, which 4.9.3 skips.  ``into`` has RECORD_FIXED_BYTES; the rest is zeros.
     """
@@ -130,7 +130,7 @@ cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) no
 
 
 cdef inline bint record_is_rolled_back(const Record *record) noexcept nogil:
-    """Whether it rolls back a transaction: it is in no queue and no index."""
+    """Whether it rolls back a transaction: in no queue and no index."""
     return (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK
 
 

@@ -29,7 +29,7 @@ cdef enum:
     SECTOR_BYTES = 512           # the unit that a disk writes atomically
 
 
-# Why a record was refused, in the order of record_field_name.
+# Reason for refusing a record, in the order of record_field_name.
 cdef enum:
     FIELD_NONE
     FIELD_SIZE
@@ -102,11 +102,11 @@ cdef int64_t last_nonzero(const char *data, int64_t length) noexcept nogil:
 cdef int64_t record_parse(
     const char *data, int64_t length, int64_t room, Record *record, int64_t *field,
 ) noexcept nogil:
-    """The record at ``data``, of which ``length`` bytes may be read; ``room`` are in the file.
+    """Parse the record at ``data``; ``length`` bytes may be read, ``room`` are in the file.
 
-    Returns its size, 0 for the blank that ends a file, E_CORRUPT with ``field`` set if it is not
-    a record, E_NOT_FOUND if more than ``length`` bytes are needed (``record.size`` then has the
-    number).  Everything is checked but the body, which record_check does.
+    Returns its size, 0 for the blank that ends a file, E_CORRUPT with ``field`` set for bytes that
+    are no record, E_NOT_FOUND if more than ``length`` bytes are needed (``record.size`` has the
+    number).  Everything but the body is checked; record_check checks that.
     """
     cdef int64_t size, at
     cdef int32_t topic_head = 1
@@ -180,16 +180,16 @@ cdef int64_t record_parse(
 
 
 cdef inline bint magic_of_message(int32_t magic) noexcept nogil:
-    """Whether a record begins so: one of 4.9.3, or of RocketMQ 5's second version."""
+    """Whether the magic code begins a record: 4.9.3's, or RocketMQ 5's second version."""
     return magic == MAGIC_MESSAGE or magic == MAGIC_MESSAGE_V2
 
 
 cdef inline int64_t record_stored_at(int32_t sys_flag) noexcept nogil:
-    """Where the store time lies in a record."""
+    """Position of the store time in a record."""
     return RECORD_BORN_HOST + (HOST_V6_BYTES if sys_flag & SYS_BORN_HOST_V6 else HOST_V4_BYTES)
 
 
-# How thoroughly a record is checked: its fields against each other, or the body's CRC as well.
+# Depth of a record's check: its fields against each other, or the body's CRC as well.
 cdef enum:
     CHECK_FIELDS
     CHECK_CRC
@@ -198,7 +198,7 @@ cdef enum:
 cdef int64_t record_check(
     const char *data, const Record *record, int64_t physical_offset, int how,
 ) noexcept nogil:
-    """FIELD_NONE if a parsed record is intact and at its own position, else what is wrong.
+    """FIELD_NONE if a parsed record is intact and at its own position, else the bad field.
 
     ``physical_offset`` -1 skips the check of the position.
     """
@@ -217,14 +217,14 @@ cdef int64_t record_check(
 
 
 cdef inline int32_t record_body_crc(const char *body, int64_t length) noexcept nogil:
-    """BODYCRC of a body as stored."""
+    """BODYCRC of a stored body."""
     if length == 0:
         return 0
     return <int32_t>(crc32_update(0, body, <size_t>length) & 0x7FFFFFFF)
 
 
 cdef inline int64_t record_checksum_at(const char *data, const Record *record) noexcept nogil:
-    """Where RocketMQ 5's whole-record checksum lies in the record, -1 if it has none."""
+    """Position of RocketMQ 5's whole-record checksum in the record, -1 without one."""
     cdef int64_t at = record.size - CHECKSUM_PROPERTY_BYTES
     if record.properties_length < CHECKSUM_PROPERTY_BYTES \
             or data[record.size - 1] != PROPERTY_VALUE_END or data[at] != 95 \
@@ -234,11 +234,11 @@ cdef inline int64_t record_checksum_at(const char *data, const Record *record) n
 
 
 cdef inline bint record_checksum_is_damaged(const char *data, const Record *record) noexcept nogil:
-    """Whether the record ends with such a checksum, one byte of whose name or end is damaged.
+    """Whether the record ends with a checksum whose name or end has a damaged byte.
 
-    Without them the property would not be found, and the damaged record would pass for one that
-    never had a checksum.  Matching digits distinguish it from a property that looks alike.
-    Or its end never reached the disk and is zeros.
+    Otherwise the property would not be found, and the damaged record would pass for one without a
+    checksum.  Matching digits distinguish it from a property that looks alike.
+    The end may also be zeros that never reached the disk.
     """
     cdef const char *at = data + record.size - CHECKSUM_PROPERTY_BYTES
     cdef const char *fixed = b"__CRC32#\x01"
@@ -306,16 +306,16 @@ cdef bint text_is_torn(
 
 
 cdef inline bint record_may_be_unfinished(const char *data, const Record *record) noexcept nogil:
-    """Whether an owner may still be copying it to the log, if it is the last one.
+    """Whether an owner may still be copying the record, the log's last one.
 
-    Nothing covers topic and properties, which come last: bytes not yet written are zeros.
+    Topic and properties come last and no CRC covers them: bytes not yet written are zeros.
     """
     return memchr(data + record.topic_at, 0, <size_t>record.topic_length) != NULL \
         or memchr(data + record.properties_at, 0, <size_t>record.properties_length) != NULL
 
 
 cdef void checksum_digits(uint32_t value, char *into) noexcept nogil:
-    """Ten decimal digits, the least significant first, as RocketMQ 5 writes them."""
+    """Ten decimal digits, least significant first, as RocketMQ 5 writes them."""
     cdef int64_t i
     for i in range(10):
         into[i] = <char>(48 + value % 10)
@@ -325,7 +325,7 @@ cdef void checksum_digits(uint32_t value, char *into) noexcept nogil:
 cdef int64_t record_find(
     const char *data, int64_t length, int64_t offset, int64_t file_end, int64_t *size,
 ) noexcept nogil:
-    """First good record at or after ``data``, which lies at ``offset`` of the log.
+    """First good record at or after ``data``, which is at ``offset`` of the log.
 
     A record is recognized by its magic code and by its own physical offset.  Returns its distance
     from ``data`` and its ``size``, or E_NOT_FOUND.

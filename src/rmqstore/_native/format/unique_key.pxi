@@ -1,8 +1,8 @@
-# RocketMQ's message id made by a client, 32 hexadecimal digits: address 4, process 2, a number
+# RocketMQ's client-made message id, 32 hexadecimal digits: address 4, process 2, a number
 # that distinguishes processes 4, milliseconds of the month 4, counter 2 bytes.
 #
-# Time and counter form one number here that only grows, so that two keys of one process are
-# never equal, however many are made in a millisecond.
+# Time and counter form one growing number, so that two keys of one process are never equal,
+# however many are made in a millisecond.
 #
 # Source: common/message/MessageClientIDSetter.java
 
@@ -43,7 +43,7 @@ cdef extern from *:
 
 
 cdef void unique_keys_init(UniqueKeys *keys, uint32_t address, uint32_t number) noexcept nogil:
-    """Set the prefix of this process; again in a child after a fork."""
+    """Set this process's prefix; again in a child after a fork."""
     keys.address = address
     put_hex(keys.prefix, address, 8)
     put_hex(keys.prefix + 8, <uint64_t>(getpid() & 0xFFFF), 4)

@@ -50,7 +50,7 @@ cdef int fuzz_start(Fuzz *fuzz, list seeds) except -1:
 
 
 def _fuzz(str target, list seeds not None, uint64_t seed, int64_t first, int64_t count):
-    """Run ``count`` inputs from number ``first`` on; how many of them were accepted.
+    """Run ``count`` inputs from number ``first`` on; the number accepted.
 
     The same target, seeds, seed and number make the same input.  AssertionError names an input
     for which the parser breaks a promise; touching a byte outside of it ends the process.

@@ -1,8 +1,8 @@
 # Arrow arrays for the fuzzer: every layout that an argument may have, with invalid lengths,
 # offsets, views, indices and counts.
 #
-# The interface does not carry the size of most buffers.  So they are as long as plausible lengths
-# say, and errors that only the size would reveal are not generated.
+# The interface does not carry the size of most buffers.  So their lengths follow from plausible
+# lengths, and errors that only the size would reveal are not generated.
 
 cdef enum:
     FUZZ_ARRAYS = 4              # lists, their items, and the values of a dictionary
@@ -35,7 +35,7 @@ cdef void fuzz_keep_array(ArrowArray *array) noexcept nogil:
 
 
 cdef const char *fuzz_noise(Fuzz *fuzz, int64_t length) noexcept nogil:
-    """Bytes of the seed, some of them changed."""
+    """Bytes of the seed, some changed."""
     cdef char *at = fuzz_take(fuzz, length)
     cdef int64_t i
     cdef int64_t start = fuzz_below(fuzz, fuzz.length)
@@ -172,7 +172,7 @@ cdef int64_t fuzz_arrow_add(Fuzz *fuzz, FuzzArrow *tree, int64_t depth) noexcept
 
 
 cdef void fuzz_arrow_spoil(Fuzz *fuzz, ArrowSchema *schema, ArrowArray *array) noexcept nogil:
-    """Set one number or pointer that contradicts the others, in one array of three."""
+    """In one array of three, set one number or pointer that contradicts the others."""
     cdef int64_t kind = fuzz_below(fuzz, 30)
     if kind == 0:
         array.length = -1 - fuzz_below(fuzz, 2) * INT64_MAX
@@ -182,7 +182,7 @@ cdef void fuzz_arrow_spoil(Fuzz *fuzz, ArrowSchema *schema, ArrowArray *array) n
         array.length = INT64_MAX - fuzz_below(fuzz, 2) * array.offset
     elif kind == 3:
         array.null_count = fuzz_value(fuzz)
-    elif kind == 4:                          # of views the last one has the sizes
+    elif kind == 4:                          # of views, the last one holds the sizes
         array.n_buffers = fuzz_below(fuzz, min(array.n_buffers, 3))
     elif kind == 5:
         array.buffers[fuzz_below(fuzz, array.n_buffers)] = NULL

@@ -1,4 +1,4 @@
-# SQL92 filters as the fuzzer calls them: an expression, a zero, and a properties string.
+# SQL92 filters for the fuzzer: an expression, a zero, and a properties string.
 
 cdef bint fuzz_program_sound(const SqlProgram *program) noexcept nogil:
     """Whether each step stays within the program and its tables, and skips forward only."""

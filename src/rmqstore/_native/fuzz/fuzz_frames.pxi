@@ -1,7 +1,7 @@
-# Frames as the fuzzer makes them: found, parsed, and what a send reads of them.
+# Frames for the fuzzer: found, parsed, and read as a send reads them.
 
 cdef int64_t fuzz_frame_make(Fuzz *fuzz) noexcept nogil:
-    """Mutate a frame; in most cases with lengths that are right, so that the rest is read."""
+    """Mutate a frame; mostly with correct lengths, so that the rest is read."""
     cdef int64_t length
     fuzz_field(fuzz, 0, 4)
     fuzz_field(fuzz, 4, 4)
@@ -28,7 +28,7 @@ cdef bint fuzz_text_inside(const WireText *text, const char *data, int64_t lengt
 
 
 cdef int64_t fuzz_send(Fuzz *fuzz, const Frame *frame) noexcept nogil:
-    """What a send would read: its fields, its properties, the messages of a batch."""
+    """Read as a send does: its fields, its properties, the messages of a batch."""
     cdef SendRequest request
     cdef BatchItem item
     cdef Text plain

@@ -7,7 +7,7 @@
 cdef enum:
     FUZZ_ROOM = 16 << 10         # bytes of the longest input
     FUZZ_FIELDS = 64
-    FUZZ_ROOMS = 16              # guarded buffers that one input may take
+    FUZZ_ROOMS = 16              # guarded buffers per input
 
 cdef extern from *:
     """
@@ -52,7 +52,7 @@ cdef struct Fuzz:
     char *rooms[FUZZ_ROOMS]
     int64_t rooms_used
     Offsets found
-    const char *broken           # the promise that was broken, NULL: none
+    const char *broken           # the broken promise, NULL: none
     int page                     # a file in memory, for readers that use pread
 
 
@@ -97,7 +97,7 @@ cdef char *fuzz_place(Fuzz *fuzz, const char *data, int64_t length) noexcept nog
 
 
 cdef int64_t fuzz_value(Fuzz *fuzz) noexcept nogil:
-    """A number that is usually near some limit."""
+    """A number, mostly near some limit."""
     cdef int64_t kind = fuzz_below(fuzz, 16)
     cdef int64_t value
     if kind < 3:

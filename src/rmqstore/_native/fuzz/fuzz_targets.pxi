@@ -1,5 +1,5 @@
-# The parsers as the fuzzer calls them: one input each, made from a seed.  Besides never touching a
-# byte outside of its input, each has promises to keep.
+# Parsers as the fuzzer calls them: one input each, made from a seed.  Besides never touching a
+# byte outside its input, each has promises to keep.
 
 cdef enum:
     FUZZ_BROKEN = -1
@@ -14,7 +14,7 @@ cdef int64_t fuzz_broke(Fuzz *fuzz, const char *promise) noexcept nogil:
 
 
 cdef void fuzz_record_fields(Fuzz *fuzz) noexcept nogil:
-    """Note where the seed's record has its fields, and the numbers among its properties."""
+    """Note the fields of the seed's record, and the numbers among its properties."""
     cdef Record record
     cdef int64_t field
     fuzz_field(fuzz, RECORD_SIZE, 4)
@@ -40,7 +40,7 @@ cdef void fuzz_record_fields(Fuzz *fuzz) noexcept nogil:
 
 
 cdef void fuzz_record_repair(Fuzz *fuzz) noexcept nogil:
-    """Repair what would end the parse early, so that the later fields are read as well."""
+    """Repair what would end the parse early, so that later fields are read too."""
     cdef Record record
     cdef int64_t field
     if fuzz.length < RECORD_FIXED_BYTES:
@@ -66,7 +66,7 @@ cdef int64_t fuzz_record_make(Fuzz *fuzz) noexcept nogil:
 
 
 cdef int64_t fuzz_properties(Fuzz *fuzz, const char *data, int64_t length) noexcept nogil:
-    """Walk the properties of a record, and read everything that is read from them."""
+    """Walk the properties of a record, and read everything read from them."""
     cdef StoreProperties read
     cdef Property entry, last
     cdef const char *word

@@ -1,16 +1,16 @@
-# The chains of many keys of one index file, walked side by side.
+# Chains of many keys of one index file, walked side by side.
 #
-# Walked one by one, each key waits for memory several times: for its slot, then for each entry of
-# its chain.  Here all keys of a chunk take a step before any takes the next, and each fetches what
-# its next step needs, so that their misses overlap.
+# One by one, each key waits for memory several times: for its slot, then for each entry of
+# its chain.  Here all keys of a chunk take a step before any takes the next, and each prefetches
+# the data of its next step, so that their misses overlap.
 #
 # Source: store/index/IndexFile.java selectPhyOffset
 
 cdef enum:
-    WALK_REDO = 1                # something was not there in place: ask key by key
-    WALK_HITS_MOST = 1 << 16     # of a chunk; keys with more are asked one by one
+    WALK_REDO = 1                # the mapping lacks something: query key by key
+    WALK_HITS_MOST = 1 << 16     # of a chunk; keys with more are queried one by one
 
-    CHAIN_SELECT                 # as index_select, whatever the time
+    CHAIN_SELECT                 # as index_select, at any time
     CHAIN_COLLECT                # as index_collect, which checks each entry
 
 
@@ -31,11 +31,11 @@ cdef struct ChainHit:
 
 cdef struct ChainWalk:
     ChainStep steps[KEY_CHUNK]   # those under way come first
-    ChainHit *hits               # in the order in which they were found
+    ChainHit *hits               # in the order found
     int64_t count
     int64_t room
     int64_t end_phy_offset       # the file's when the walk began
-    bint redo[KEY_CHUNK]         # keys whose chain is not good
+    bint redo[KEY_CHUNK]         # keys with an invalid chain
 
 
 cdef inline const char *index_bytes(
@@ -52,7 +52,7 @@ cdef inline const char *index_bytes(
 cdef inline const char *entry_fetched(
     IndexFile *index, int64_t number, int64_t stop,
 ) noexcept nogil:
-    """Fetch an entry, which may lie in two cache lines; NULL if there is none of that number."""
+    """Prefetch an entry, which may span two cache lines; NULL if there is none of that number."""
     cdef const char *at = NULL
     if 0 < number < stop:
         at = index_bytes(index, index_entry_at(index, number), INDEX_ENTRY_BYTES)
@@ -66,17 +66,17 @@ cdef int64_t chains_walk(
     IndexFile *index, ChainWalk *walk, int how, const int32_t *hashes, int64_t keys,
     int64_t max_num,
 ) noexcept nogil:
-    """The hits of up to KEY_CHUNK keys: 0, WALK_REDO, E_CORRUPT or another status.
+    """Collect hits of up to KEY_CHUNK keys: 0, WALK_REDO, E_CORRUPT or another status.
 
-    Those of a key come in its order, but mixed with those of others.
+    Hits of one key are in order, interleaved with those of other keys.
     """
     cdef ChainStep *step
     cdef int64_t count, i, kept, rc
     cdef int64_t going = keys
     walk.count = 0
-    # Read before the slots: while it is the same, no record but the last has got more entries.
+    # Read before the slots: while it is the same, only the last record can have got more entries.
     walk.end_phy_offset = atomic_get(&index.end_phy_offset)
-    if index.heads != NULL:                  # its slots do not count
+    if index.heads != NULL:                  # patched: the file's slots are not used
         return WALK_REDO
     memset(walk.redo, 0, sizeof(walk.redo))
     if max_num <= 0:
@@ -132,7 +132,7 @@ cdef int64_t chains_walk(
 cdef inline int64_t chain_step(
     IndexFile *index, ChainWalk *walk, int how, ChainStep *step, int64_t count, int64_t max_num,
 ) noexcept nogil:
-    """Look at a key's entry and go to the one before; ``at`` is NULL at the end of the chain."""
+    """Process a key's entry and step to the older one; ``at`` is NULL at the end of the chain."""
     cdef const char *entry = step.at
     cdef int32_t hash = get_i32(entry + ENTRY_KEY_HASH)
     cdef int64_t offset = get_i64(entry + ENTRY_PHYSICAL_OFFSET)
@@ -170,7 +170,7 @@ cdef inline int64_t chain_step(
 cdef int64_t chains_by_key(
     const ChainWalk *walk, int64_t keys, int64_t *starts, Offsets *found,
 ) noexcept nogil:
-    """Append the hits, key by key; ``starts``: where those of each key begin."""
+    """Append the hits, key by key; ``starts``: where each key's begin."""
     cdef int64_t counts[KEY_CHUNK + 1]
     cdef int64_t *grown
     cdef int64_t i

@@ -2,7 +2,7 @@
 #
 # Written by one thread through the mapping.  A reader sees a slot only after its entry is
 # complete, and follows a chain only to lower numbers, so that neither a torn nor a malicious
-# file can trap it.
+# file can trap the reader.
 #
 # Source: store/index/IndexFile.java, store/index/IndexHeader.java
 
@@ -13,8 +13,8 @@ cdef enum:
 
     INDEX_UNCHECKED = 0          # only listed
     INDEX_SOUND = 1
-    INDEX_PATCHED = 2            # "r": ``heads`` replace its slots, ``count`` is what holds
-    INDEX_BROKEN = 3             # found by a reader: its part of the log is searched instead
+    INDEX_PATCHED = 2            # "r": ``heads`` replace its slots, ``count`` the valid entries
+    INDEX_BROKEN = 3             # found damaged by a reader, who searches its part of the log
 
 cdef struct IndexFile:
     MappedFile *file
@@ -30,12 +30,12 @@ cdef struct IndexFile:
     atomic_i64 flushed_count     # ``count`` at the last sync
     atomic_i64 name_dirty        # NAME_...
     atomic_i64 state             # INDEX_...
-    int64_t zeroed               # entries: zeros are written up to here; INT64_MOST: not here
-    char *blocks                 # of slots, ZERO_BLOCK bytes each: 1: zeros are written; or NULL
+    int64_t zeroed               # end of the entries zeroed ahead; INT64_MOST: no zeroing
+    char *blocks                 # a flag per ZERO_BLOCK bytes of slots: zeroed; or NULL
     int32_t *heads               # newest entry of each slot, computed from the entries, or NULL
-    char patched_from[INDEX_HEADER_BYTES]    # the header when it became INDEX_PATCHED
+    char patched_from[INDEX_HEADER_BYTES]    # the header when patched
     char name[INDEX_NAME_DIGITS + 1]
-    int root                     # of a set: where index/<name> is reopened; -1: never closed
+    int root                     # where index/<name> is reopened; -1: never closed
 
 cdef enum:
     NAME_SYNCED = 0
@@ -43,7 +43,7 @@ cdef enum:
     NAME_IN_SYNC = 2             # the next sync of the directory covers it
 
 
-# Physical offsets, in the order in which they were found.
+# Physical offsets, in the order found.
 cdef struct Offsets:
     int64_t *items
     int64_t count
@@ -72,7 +72,7 @@ cdef inline int64_t index_entry_at(const IndexFile *index, int64_t number) noexc
 cdef int64_t index_read(
     IndexFile *index, int64_t at, int64_t length, char *into,
 ) noexcept nogil:
-    """A copy of bytes of the file."""
+    """Copy bytes of the file."""
     cdef int64_t rc
     if index.file.base != NULL:
         memcpy(into, index.file.base + at, <size_t>length)
@@ -84,10 +84,10 @@ cdef int64_t index_read(
 
 
 cdef int64_t index_load_header(IndexFile *index) noexcept nogil:
-    """Read the header into the fields. A count of 0 or less means a fresh file."""
+    """Read the header into the fields.  A count of 0 or less means a fresh file."""
     cdef char header[INDEX_HEADER_BYTES]
     cdef int64_t rc, count
-    if index.heads != NULL:                  # the header was found wrong
+    if index.heads != NULL:                  # the file's header is wrong
         return 0
     rc = index_read(index, 0, INDEX_HEADER_BYTES, header)
     if rc < 0:
@@ -115,7 +115,7 @@ cdef void index_store_header(IndexFile *index) noexcept nogil:
 cdef void index_seed(
     IndexFile *index, int64_t end_phy_offset, int64_t end_timestamp,
 ) noexcept nogil:
-    """A new file starts with the end values of the full one before it."""
+    """Begin a new file with the end values of the full one before it."""
     if end_phy_offset > 0:
         atomic_set(&index.begin_phy_offset, end_phy_offset)
         atomic_set(&index.end_phy_offset, end_phy_offset)
@@ -130,7 +130,7 @@ cdef void index_seed(
 
 
 cdef inline int32_t index_key_hash(const char *key, int64_t length, int32_t start) noexcept nogil:
-    """Hash of ``topic#key`` where ``start`` is the hash of ``topic#``."""
+    """Hash of ``topic#key``; ``start`` is the hash of ``topic#``."""
     return java_abs_hash(java_hash_utf8(key, length, start))
 
 
@@ -139,13 +139,13 @@ cdef inline bint index_is_full(IndexFile *index) noexcept nogil:
 
 
 cdef inline char *index_slot(IndexFile *index, int32_t key_hash) noexcept nogil:
-    # Neither is negative, and both fit: a division of 32 bits takes half the time.
+    # Neither is negative, and both fit: a 32-bit division takes half the time.
     return index.file.base + INDEX_HEADER_BYTES \
         + <int64_t>(<uint32_t>key_hash % <uint32_t>index.slot_num) * INDEX_SLOT_BYTES
 
 
 cdef int64_t index_open_again(IndexFile *index) noexcept nogil:
-    """A descriptor of a set's file, which the caller closes or keeps."""
+    """A descriptor of a set's file, closed or kept by the caller."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef int64_t fd
@@ -153,7 +153,7 @@ cdef int64_t index_open_again(IndexFile *index) noexcept nogil:
     fd = sys_open_file(index.root, path, O_RDWR if index.file.base != NULL else O_RDONLY, &status)
     if fd >= 0 and (status.st_dev != index.file.device or status.st_ino != index.file.inode):
         close(<int>fd)
-        return E_REMOVED                     # the name is another file's by now
+        return E_REMOVED                     # the name now belongs to another file
     return E_REMOVED if fd == -ENOENT else fd
 
 
@@ -173,7 +173,7 @@ cdef int64_t index_reserve(IndexFile *index, int64_t number) noexcept nogil:
 
 
 cdef int64_t index_stat(IndexFile *index, stat_t *status) noexcept nogil:
-    """Status of the file that now has this name in the set's directory."""
+    """Status of the file under this name in the set's directory."""
     cdef char path[FAILURE_PATH_BYTES]
     snprintf(path, FAILURE_PATH_BYTES, "index/%s", <char *>index.name)
     return 0 if fstatat(index.root, path, status, 0) == 0 else -errno
@@ -189,14 +189,14 @@ cdef int64_t index_unlinked(IndexFile *index) noexcept nogil:
 
 
 cdef inline int64_t index_seconds(int64_t begin, int64_t store_timestamp) noexcept nogil:
-    """The seconds stored in an entry of a file whose begin time is ``begin``."""
+    """Seconds to store in an entry of a file whose begin time is ``begin``."""
     if begin > 0 and store_timestamp > begin:
         return min((store_timestamp - begin) // 1000, 0x7FFFFFFF)
     return 0
 
 
 cdef inline int64_t index_millis(int64_t begin, int64_t seconds) noexcept nogil:
-    """The time of an entry in a file whose begin time is ``begin``, whatever that is."""
+    """Time of an entry in a file whose begin time is ``begin``, saturated."""
     return begin + seconds * 1000 if begin <= INT64_MOST - seconds * 1000 else INT64_MOST
 
 
@@ -204,10 +204,10 @@ cdef int64_t index_select(
     IndexFile *index, int32_t key_hash, int64_t max_num, int64_t begin, int64_t end,
     Offsets *found,
 ) noexcept nogil:
-    """selectPhyOffset: append the offsets of the chain that match, the newest first.
+    """selectPhyOffset: append the matching offsets of the chain, newest first.
 
     Stops once ``found`` has ``max_num``.  Returns 0, or E_CORRUPT for a chain that does not
-    lead to older entries.
+    descend to older entries.
     """
     cdef char entry[INDEX_ENTRY_BYTES]
     cdef char slot[INDEX_SLOT_BYTES]
@@ -254,10 +254,10 @@ cdef int64_t index_select(
 cdef int64_t index_collect(
     IndexFile *index, int32_t key_hash, Offsets *found,
 ) noexcept nogil:
-    """Append the offsets of all entries with that hash, the newest first.
+    """Append the offsets of all entries with that hash, newest first.
 
-    Returns 0, or E_CORRUPT for an invalid chain: one with an entry of another slot, or with one
-    that is not older than the one before it in the chain.
+    Returns 0, or E_CORRUPT for an invalid chain: one with an entry of another slot, or one
+    that is not older than the entry before it in the chain.
     """
     cdef char entry[INDEX_ENTRY_BYTES]
     cdef char slot[INDEX_SLOT_BYTES]
@@ -348,7 +348,7 @@ cdef int64_t index_open_file(
 
 
 cdef void index_close(IndexFile *index) noexcept nogil:
-    """Drop a hold."""
+    """Release a hold."""
     if index != NULL and atomic_add(&index.holds, -1) == 0:
         mapped_file_release(index.file)
         free(index.heads)

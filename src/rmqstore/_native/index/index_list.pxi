@@ -1,8 +1,8 @@
-# The directory ``index/``: its files are listed, completed, or set aside if unusable.
+# The directory ``index/``: files listed, completed, or set aside if unusable.
 #
 # Source: store/index/IndexService.java load
 
-cdef const char *INDEX_REBUILT = ".rebuilt"      # suffix that no broker takes for an index file
+cdef const char *INDEX_REBUILT = ".rebuilt"      # suffix that brokers ignore
 
 
 cdef bint index_name_good(const char *name) noexcept nogil:
@@ -29,7 +29,7 @@ cdef int64_t index_set_open_directory(
 
 
 cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nogil:
-    """Infer the numbers of slots and entries from the files; nothing is changed.
+    """Infer the numbers of slots and entries from the files, without changing them.
 
     If they are configured, refuse a set whose sound files all have other sizes: a broker with
     the configured sizes would misread them.
@@ -88,9 +88,9 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
     for i in range(count):
         if choices[i].sound and choices[i].slot_num == indexes.slot_num \
                 and choices[i].entry_num == indexes.entry_num:
-            return 0                         # the others are damaged
+            return 0                         # the rest are damaged
     for i in range(count):
-        if choices[i].sound and odd == 0:    # as long with more slots and fewer entries
+        if choices[i].sound and odd == 0:    # the same length with more slots and fewer entries
             return fail(failure, E_INCOMPATIBLE, "index",
                         "the slots are not as many as max_hash_slot_num has; name the right "
                         "sizes in config=, or none: then they are inferred",
@@ -107,8 +107,8 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
 cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
     """List ``index/`` again: open new files, drop those that are gone.
 
-    Files of another length: read-only mode ignores them; a writer extends a short one, whose
-    entries are then checked, and sets a longer one aside.
+    Files of another length: read-only mode ignores them; a writer extends a short one, to be
+    checked, and sets a longer one aside.
     """
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
     cdef stat_t status
@@ -169,7 +169,7 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
 
 
 cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
-    """Drop files that are gone or were replaced. Under the lock."""
+    """Drop files that are gone or were replaced.  Under the lock."""
     cdef stat_t status
     cdef IndexFile *index
     cdef char header[INDEX_HEADER_BYTES]
@@ -195,16 +195,16 @@ cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
 
 
 cdef bint index_name_left(const char *name) noexcept nogil:
-    """Whether the name is of a replacement that was not finished."""
+    """Whether the name is of an unfinished replacement."""
     return strlen(name) > INDEX_NAME_DIGITS \
         and strcmp(name + INDEX_NAME_DIGITS, INDEX_REBUILT) == 0
 
 
 cdef int64_t index_set_aside(IndexSet *indexes, const char *name) noexcept nogil:
-    """Move a file that cannot be used to rmqstore-quarantine/index.
+    """Move an unusable file to rmqstore-quarantine/index.
 
     A broker loads every file whose name is a number.  If the quarantine is on another file system,
-    the file is renamed in place to a name that brokers ignore; a link too, as it may be relative.
+    the file, or a link, which may be relative, is renamed in place to a name that brokers ignore.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef char to[FAILURE_PATH_BYTES]

@@ -1,4 +1,4 @@
-# The index files of a store, oldest first: held, rolled, written and flushed.
+# The index files of a store, oldest first: hold, roll, flush.
 #
 # Source: store/index/IndexService.java
 
@@ -6,9 +6,9 @@ cdef struct IndexSet:
     Lock lock                    # guards files, count, room
     int root
     bint writable
-    IndexSizes hint              # slots and entries configured or of a checkpoint, 0: none
-    bint sizes_set               # they are configured
-    int64_t size_up_at           # when inferring the sizes may be tried again
+    IndexSizes hint              # configured or checkpointed slots and entries, 0: none
+    bint sizes_set               # by the configuration
+    int64_t size_up_at           # earliest time of the next attempt to infer the sizes
     bint repaired                  # files were set aside or extended: trust none of them
     bint vouched                 # "r": closed cleanly, matching the watermark, or owned now
     int64_t set_aside            # files moved to the quarantine
@@ -22,11 +22,11 @@ cdef struct IndexSet:
     int64_t slot_num
     int64_t entry_num
     atomic_i64 listed_at
-    atomic_i64 waiting           # 1: the files are checked and repaired once there is space
+    atomic_i64 waiting           # 1: check and repair of the files wait for space
     int64_t try_at               # monotonic ns of the next try
-    IndexFile *last              # where keys are entered; the dispatch thread's own
-    int64_t known_end            # records below are in some file already
-    atomic_i64 full_timestamp    # end time of the newest full file that is on the disk
+    IndexFile *last              # receives new keys; the dispatch thread's own
+    int64_t known_end            # records below are already indexed
+    atomic_i64 full_timestamp    # end time of the newest durable full file
     atomic_i64 dispatched        # log offset below which every record is indexed
 
 
@@ -53,7 +53,7 @@ cdef void index_set_destroy(IndexSet *indexes) noexcept nogil:
 
 
 cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil:
-    """Enter a file in the order of the names; the set takes the hold. Under the lock."""
+    """Enter a file in name order; the set takes the hold.  Under the lock."""
     cdef IndexFile **grown
     cdef int64_t at = indexes.count
     grown = <IndexFile **>array_with_room(
@@ -77,9 +77,9 @@ cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil
 
 
 cdef void index_set_close_unused(IndexSet *indexes, const IndexFile *but) noexcept nogil:
-    """"r": close the descriptors of files that only the set holds, if there are too many.
+    """"r": close the descriptors of files held by the set alone if there are too many.
 
-    Except that of the file ``but``. Under the lock, so that nobody can get a hold.
+    The file ``but`` keeps its own.  Under the lock, so that nobody can take a hold.
     """
     cdef IndexFile *index
     cdef int64_t i
@@ -92,12 +92,12 @@ cdef void index_set_close_unused(IndexSet *indexes, const IndexFile *but) noexce
 
 
 cdef void index_set_open_again(IndexSet *indexes, IndexFile *index) noexcept nogil:
-    """"r": reopen the descriptor of a file, or store the error in its place. Under the lock."""
+    """"r": reopen the descriptor of a file, or store the error in its place.  Under the lock."""
     cdef int64_t fd
     if index.file.fd >= 0:
         return
     fd = index_open_again(index)
-    if fd == E_REMOVED:                      # stays so until the directory is listed again
+    if fd == E_REMOVED:                      # until the directory is listed again
         atomic_set(&index.state, INDEX_BROKEN)
         fd = -EBADF
     index.file.fd = <int>fd
@@ -107,7 +107,7 @@ cdef void index_set_open_again(IndexSet *indexes, IndexFile *index) noexcept nog
 
 
 cdef void index_set_let_go(IndexSet *indexes, IndexFile *index) noexcept nogil:
-    """Drop the set's hold on a file that leaves it. Under the lock."""
+    """Release the set's hold on a leaving file.  Under the lock."""
     if not indexes.writable and index.file.fd >= 0:
         indexes.open -= 1
     index_close(index)
@@ -129,7 +129,7 @@ cdef IndexFile *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil
 cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nogil:
     """yyyyMMddHHmmssSSS in local time, but always greater than the last name."""
     cdef tm when
-    cdef char digits[96]                     # room for any year that C can represent
+    cdef char digits[96]                     # for any year that C can represent
     local_time(now, &when)
     snprintf(digits, sizeof(digits), "%04d%02d%02d%02d%02d%02d%03d", when.tm_year + 1900,
              when.tm_mon + 1, when.tm_mday, when.tm_hour, when.tm_min, when.tm_sec,
@@ -152,7 +152,7 @@ cdef void index_name_after(const char *name, char *into) noexcept nogil:
 
 
 cdef int64_t index_set_roll(IndexSet *indexes) noexcept nogil:
-    """Make sure that the last file has room; create one if there is none or it is full."""
+    """Ensure that the last file has room; create one if there is none or it is full."""
     cdef char name[INDEX_NAME_DIGITS + 1]
     cdef IndexFile *index = NULL
     cdef IndexFile *last = indexes.last
@@ -191,7 +191,7 @@ cdef inline int64_t index_set_put(
 cdef int64_t index_set_flush(
     IndexSet *indexes, bint full_only, int64_t flushed_log,
 ) noexcept nogil:
-    """Force index files to the disk, all or only those that are full; the number of syncs.
+    """Force index files to the disk, all or only full ones; the number of syncs.
 
     ``flushed_log``: the durable end of the log.  A full file that points beyond it waits: the
     checkpoint's time would cover records that a power cut may take.
@@ -236,7 +236,7 @@ cdef int64_t index_set_flush(
 
 
 cdef void index_set_names_synced(IndexSet *indexes) noexcept nogil:
-    """The directory was synced, and with it the names that were there before."""
+    """Record that the directory was synced, with the names present before."""
     cdef int64_t i
     lock_take(&indexes.lock)
     for i in range(indexes.count):

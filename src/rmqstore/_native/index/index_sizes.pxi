@@ -1,4 +1,4 @@
-# Infer the numbers of slots and entries of index files that are not configured.
+# Inference of the numbers of slots and entries of index files that are not configured.
 #
 # A length alone does not determine them (40 + 4 s + 20 e), and any single file may be damaged: each
 # file votes, and the sizes that fit the chains of most files win.
@@ -13,11 +13,11 @@ cdef struct IndexSizes:
     int64_t slot_num
     int64_t entry_num
     int64_t files                # with this length
-    int64_t sound                # of them, those whose chains fit these numbers
+    int64_t sound                # of those, files whose chains fit these numbers
 
 
 cdef int64_t index_infer_slots(int64_t size) noexcept nogil:
-    """Slots of a file of ``size`` bytes with RocketMQ's 4 entries a slot, or E_INCOMPATIBLE."""
+    """Slots of a file of ``size`` bytes at RocketMQ's 4 entries a slot, or E_INCOMPATIBLE."""
     cdef int64_t slots = (size - INDEX_HEADER_BYTES) // (INDEX_SLOT_BYTES + 4 * INDEX_ENTRY_BYTES)
     if slots < 1 or index_file_bytes(slots, 4 * slots) != size:
         return E_INCOMPATIBLE
@@ -33,7 +33,7 @@ cdef bint index_chains_fit(int fd, int64_t slot_num, int64_t entry_num) noexcept
     if sys_read(fd, header, INDEX_HEADER_BYTES, 0) != INDEX_HEADER_BYTES:
         return False
     count = get_i32(header + INDEX_COUNT)
-    if count < 2 or count > entry_num:       # a wrong count, or a file without keys, fits anything
+    if count < 2 or count > entry_num:       # a wrong count, or an empty file, fits anything
         count = entry_num
     number = 1
     while number < count:
@@ -48,7 +48,7 @@ cdef bint index_chains_fit(int fd, int64_t slot_num, int64_t entry_num) noexcept
 cdef bint index_entry_fits(
     int fd, int64_t slot_num, int64_t entry_num, int64_t number,
 ) noexcept nogil:
-    """Whether an entry is the newest of its slot, or older than that, which has the same slot."""
+    """Whether an entry is its slot's newest, or older than it and in the same slot."""
     cdef char entry[INDEX_ENTRY_BYTES]
     cdef char slot[INDEX_SLOT_BYTES]
     cdef char hash[4]
@@ -94,7 +94,7 @@ cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
         got = sys_read(fd, buffer, ENTRIES_READ * INDEX_ENTRY_BYTES, at)
         i = 0
         while i + 8 <= got:
-            # A record has several entries: the last one of the file is the last of its own.
+            # A record has several entries: the file's last one is the last of its own.
             if get_i64(buffer + i) == wanted and (number == 1 or sys_read(
                     fd, following, 8, at + i + INDEX_ENTRY_BYTES) < 8
                     or get_i64(following) != wanted):
@@ -111,10 +111,10 @@ cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
     return 0
 
 
-# What a choice of sizes stands on.
+# Evidence for a choice of sizes.
 cdef enum:
     SIZES_GUESSED
-    SIZES_SOUND                  # its file's chains fit them
+    SIZES_SOUND                  # its file's chains fit
 
 
 cdef void index_vote(
@@ -167,8 +167,8 @@ cdef bint index_vote_length(
 ) noexcept nogil:
     """Count the vote of a file with the configured slots, or without keys, and another length.
 
-    Its chains fit the configuration as well, and it is whole: it is the configuration that is
-    wrong. False if it is no such file.
+    Its chains fit the configuration and it is whole: the configuration is wrong.
+    False for any other file.
     """
     cdef char header[INDEX_HEADER_BYTES]
     cdef int64_t keys, likely
@@ -194,7 +194,7 @@ cdef bint index_vote_length(
 cdef int64_t index_choose_sizes(
     const IndexSizes *choices, int64_t count, int64_t *slot_num, int64_t *entry_num,
 ) noexcept nogil:
-    """Choose what most files with sound chains show, else the most common length; 0 if none."""
+    """Choose the sizes of most files with sound chains, else the most common length; 0 if none."""
     cdef const IndexSizes *best = NULL
     cdef int64_t i
     for i in range(count):

@@ -1,14 +1,14 @@
-# An index file made, and keys entered in it.
+# Creation of an index file and entry of keys.
 #
-# A file made here gets zeros ahead of its entries, and in a block of slots before its first one is
+# A new file gets zeros ahead of its entries, and in a block of slots before its first one is
 # used: see files/zero_ahead.pxi.
 #
 # Source: store/index/IndexFile.java putKey
 
 cdef int64_t index_begin_zeroing(IndexFile *index) noexcept nogil:
-    """Let index_put write zeros ahead in a file just made: 0 or E_NO_MEMORY.
+    """Let index_put write zeros ahead in a new file: 0 or E_NO_MEMORY.
 
-    Neither to the block with the header nor to the one with the first entries.
+    Not in the block with the header, nor in the one with the first entries.
     """
     cdef int64_t whole = index_entry_at(index, 0) // ZERO_BLOCK
     index.blocks = <char *>calloc(<size_t>(whole + 1), 1)
@@ -27,7 +27,7 @@ cdef void index_end_zeroing(IndexFile *index) noexcept nogil:
 
 
 cdef bint index_zero(IndexFile *index, int64_t start, int64_t stop) noexcept nogil:
-    """Write zeros to a range; False if the file cannot be opened for it."""
+    """Write zeros to a range; False if the file cannot be opened for that."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int fd = index.file.fd
     if fd < 0:
@@ -42,9 +42,9 @@ cdef bint index_zero(IndexFile *index, int64_t start, int64_t stop) noexcept nog
 
 
 cdef void index_zero_block(IndexFile *index, char *slot) noexcept nogil:
-    """Write zeros to the block of a slot, the first one of it that is used.
+    """Write zeros to the block of a slot, the first used in it.
 
-    The store makes the fault one for writing, which maps the whole block: pages that were read
+    The store makes the fault one for writing, which maps the whole block: pages read
     first would each be mapped once more.
     """
     cdef int64_t block = (slot - index.file.base) // ZERO_BLOCK
@@ -54,7 +54,7 @@ cdef void index_zero_block(IndexFile *index, char *slot) noexcept nogil:
 
 
 cdef void index_zero_ahead(IndexFile *index, int64_t at) noexcept nogil:
-    """Write zeros before the first entry that reaches beyond ``zeroed``, at ``at``."""
+    """Write zeros before the first entry beyond ``zeroed``, at ``at``."""
     cdef int64_t start = index.zeroed
     index.zeroed = INT64_MOST
     if at <= start and index_zero(index, start, zero_run_stop(index.file, start)):
@@ -137,7 +137,7 @@ cdef int64_t index_make_file(
         if rc == 0 and index_begin_zeroing(made[0]) < 0:
             index_close(made[0])
             rc = E_NO_MEMORY
-        if rc < 0:                           # else each try would leave a file
+        if rc < 0:                           # else each attempt would leave a file
             sys_unlink(<int>at, name)
     close(<int>at)
     if rc == 0:

@@ -1,4 +1,4 @@
-# Ranges of the log that no index file covers and that were found to hold no key.
+# Ranges of the log outside all index files that are known to be keyless.
 #
 
 cdef enum:
@@ -13,7 +13,7 @@ cdef struct Keyless:
 
 
 cdef int64_t keyless_until(Keyless *keyless, int64_t start) noexcept nogil:
-    """The log offset up to which there is known to be no key from ``start`` on."""
+    """The log offset up to which the log is known to be keyless from ``start`` on."""
     cdef int64_t until = start
     cdef int64_t i
     lock_take(&keyless.lock)
@@ -25,7 +25,7 @@ cdef int64_t keyless_until(Keyless *keyless, int64_t start) noexcept nogil:
 
 
 cdef bint uncovered_is_keyless(Keyless *keyless, int64_t start, int64_t stop) noexcept nogil:
-    """Whether a range is known to hold no key."""
+    """Whether a range is known to be keyless."""
     return keyless_until(keyless, start) >= stop
 
 

@@ -59,7 +59,7 @@ cdef int64_t index_match(
     IndexFile *index, int64_t number, int64_t stop, const LooseEntry *wanted, int64_t seeded,
     char *buffer,
 ) noexcept nogil:
-    """How many entries from ``number`` on are as expected, up to the first that is not.
+    """Number of entries from ``number`` on that match, up to the first mismatch.
 
     ``seeded`` is the end time of the file before, the base of the first entry's time; -1 if
     unknown.
@@ -91,10 +91,10 @@ cdef int64_t index_match(
 cdef int64_t index_check_chains(
     IndexFile *index, int64_t *found, int64_t most,
 ) noexcept nogil:
-    """Entries whose predecessor is not the newest one before them in their slot, and slots that do
+    """Find entries whose predecessor is not the newest before them in their slot, and slots that do
     not name their newest: (number, expected, found), numbers of slots as -1 - slot.
 
-    Returns their number, of which at most ``most`` are in ``found``.
+    Returns their number, at most ``most`` of them in ``found``.
     """
     cdef int32_t *heads = <int32_t *>calloc(<size_t>index.slot_num, sizeof(int32_t))
     cdef char *buffer = <char *>malloc(CHECK_ENTRIES * INDEX_ENTRY_BYTES)

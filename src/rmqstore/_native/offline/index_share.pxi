@@ -1,8 +1,8 @@
-# One index file filled by several processes: each enters the keys of its share of the slots.
+# One index file filled by several processes: each enters the keys of its slots.
 #
 # A chain never leaves its slot, and an entry's number is its position among all keys, so no process
 # waits for another.  The newest entry of each slot is kept in memory and stored into the file at
-# the end, so that running a share again, or twice concurrently, writes the same bytes.
+# the end, so that repeated or concurrent runs of a share write the same bytes.
 #
 # Source: store/index/IndexFile.java putKey
 
@@ -19,7 +19,7 @@ cdef void index_outline(
     IndexFile *index, const LooseEntry *before, const LooseEntry *first, const LooseEntry *last,
     int64_t count, int64_t slots_used,
 ) noexcept nogil:
-    """The header of a file of ``count`` entries; ``before`` is the last key of the file before."""
+    """Header of a file of ``count`` entries; ``before`` is the last key of the file before."""
     index_end_zeroing(index)                 # other processes enter the keys
     if before != NULL:
         index_seed(index, before.physical_offset, before.store_timestamp)
@@ -51,7 +51,7 @@ cdef int64_t index_share_begin(
 cdef void index_share_put(
     IndexFile *index, IndexShare *share, const LooseEntry *entries, int64_t count,
 ) noexcept nogil:
-    """Continue with the next keys, and enter those of the share."""
+    """Go on with the next keys, and enter those of the share."""
     cdef int64_t slots[KEY_CHUNK]
     cdef int64_t done = 0
     cdef int64_t i, part

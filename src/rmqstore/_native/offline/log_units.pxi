@@ -1,4 +1,4 @@
-# A range of the log as the dispatch would process it: queue units in runs, and index entries.
+# A range of the log as dispatch would process it: queue units in runs, and index entries.
 #
 # A record belongs to the range in which it begins.  A range that begins within a file begins with
 # the first record found there; the walk ends on the first record of the next one, so that the
@@ -30,13 +30,13 @@ cdef struct UnitRun:
     char *units
 
 cdef struct LogWalk:
-    Store *store                 # a log alone, whose table has only the walk's queues
+    Store *store                 # a log alone; its table has only the walk's queues
     Cursor cursor
     int64_t start
     int64_t stop
     bint begun
     bint ended
-    bint unclean                 # ignore a torn last record, as in a recovery
+    bint unclean                 # ignore a torn last record, as recovery does
     bint any_version             # accept records of RocketMQ 5 as well
     bint indexed
     DispatchRequest request
@@ -54,8 +54,8 @@ cdef struct LogWalk:
     int64_t units
     int64_t keys
     int64_t skipped
-    int64_t noted                # records that the index handles, with keys or without
-    bint noted_last              # one of them comes after the last key
+    int64_t noted                # records that the index handles, with or without keys
+    bint noted_last              # one comes after the last key
     int64_t first_record         # -1: none begins in the range
     int64_t next_record          # the first one after the range; -1: none follows
     int64_t bad_offset           # with WALK_DAMAGED
@@ -64,7 +64,7 @@ cdef struct LogWalk:
 
 
 cdef void walk_free_slice(LogWalk *walk) noexcept nogil:
-    """Free a slice; it no longer has the runs that were handed out."""
+    """Free a slice; runs handed out are no longer in it."""
     cdef int64_t i
     for i in range(walk.run_count):
         free(walk.runs[i].units)
@@ -169,7 +169,7 @@ cdef int64_t walk_damaged(LogWalk *walk) noexcept nogil:
 cdef inline int64_t walk_record(
     LogWalk *walk, const char *data, const Record *record,
 ) noexcept nogil:
-    """Add the unit and index entries that the dispatch would write for a record."""
+    """Add the unit and index entries that dispatch would write for a record."""
     cdef Queue *queue
     cdef int64_t rc
     cdef int64_t wanted = dispatch_request(
@@ -199,13 +199,13 @@ cdef inline int64_t walk_record(
 cdef inline Queue *queue_enter_near(
     TopicTable *table, Topic *topic, int32_t queue_id,
 ) noexcept nogil:
-    """As queue_enter, without the table's lock where the queue is there."""
+    """As queue_enter, without the table's lock for a known queue."""
     cdef Queue *queue = queue_find(topic, queue_id)
     return queue if queue != NULL else queue_enter(table, topic, queue_id)
 
 
 cdef int64_t walk_multi(LogWalk *walk, const Record *record) noexcept nogil:
-    """Add the units in the further queues that a record names."""
+    """Add the units in the record's further queues."""
     cdef MultiNames names
     cdef MultiName entry
     cdef Queue *queue
@@ -342,7 +342,7 @@ cdef int64_t queue_put_run(
     cdef int64_t i, rc, at
     for i in range(count):
         unit_read(units + i * UNIT_BYTES, &unit)
-        if is_light:                         # its offsets may begin again; it does not
+        if is_light:                         # the record's offsets may restart; the queue's do not
             at = multi_place(queue, unit.physical_offset, first + i, True)
             rc = recover_unit_at(NULL, queue, at, &unit, skipped) if at >= 0 else 0
         else:
