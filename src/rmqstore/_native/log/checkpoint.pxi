@@ -1,8 +1,7 @@
 # The checkpoint page: RocketMQ's three times, and our watermark further back.
 #
-# The watermark names a log offset up to which log, queues and index were on the disk, with a
-# digest of the queues at that point.  It is a hint: recovery trusts it only as far as the bytes
-# agree.
+# The watermark names a log offset up to which log, queues and index were durable, with a digest of
+# the queues at that point.  It is a hint: recovery trusts it only as far as the bytes agree.
 #
 # Source: store/StoreCheckpoint.java
 
@@ -10,13 +9,13 @@ cdef enum:
     WATERMARK_MAGIC = 0x524D5157     # "RMQW"
     WATERMARK_VERSION = 1
     WATERMARK_CRC = 88
-    TIMES_AHEAD_MS = 86400000        # times later than this are not those of a checkpoint
+    TIMES_AHEAD_MS = 86400000        # later times are not those of a checkpoint
 
 cdef struct Watermark:
     bint valid
     bint clean                   # written by a clean close
     int64_t dispatched           # everything below is durable: records, units, entries
-    int64_t queues               # their number, and the digest of their units
+    int64_t queues               # their number, and a digest of their units
     uint64_t digest
     int64_t index_end            # endPhyOffset of the last index file
     int64_t index_entries        # entries in all files
@@ -25,15 +24,15 @@ cdef struct Watermark:
     uint32_t last_crc            # over all of its bytes
     int64_t slot_num             # of an index file; 0 if written by an earlier version
     int64_t entry_num
-    int32_t fronts               # digest of where the queues' files begin; 0: unknown
+    int32_t fronts               # digest of the begins of the queues' files; 0: unknown
 
 cdef struct Checkpoint:
-    bint stale                   # there was a watermark, but it cannot be trusted
+    bint stale                   # a watermark was found, but cannot be trusted
     int64_t physic
     int64_t logics
     int64_t index
     int64_t confirmed            # of RocketMQ 5: the log had at least this many bytes; 0: unknown
-    int64_t marked               # ``dispatched`` of the watermark, also of one given up; 0: none
+    int64_t marked               # ``dispatched`` of the watermark, also of a rejected one; 0: none
     int64_t marked_record        # and its last record, -1: none
     Watermark mark
 
@@ -69,7 +68,7 @@ cdef int64_t checkpoint_read(int root, Checkpoint *into) noexcept nogil:
 
 
 cdef bint checkpoint_is_sound(const char *page) noexcept nogil:
-    """Whether the page can be a checkpoint: what RocketMQ 5 notes in it counts only then."""
+    """Whether the page can be a checkpoint; only then RocketMQ 5's fields in it count."""
     cdef int64_t most = wall_millis() + TIMES_AHEAD_MS
     return 0 <= get_i64(page + CHECKPOINT_PHYSIC) <= most \
         and 0 <= get_i64(page + CHECKPOINT_LOGICS) <= most \
@@ -77,7 +76,7 @@ cdef bint checkpoint_is_sound(const char *page) noexcept nogil:
 
 
 cdef void index_take_hint(IndexSet *indexes, const Checkpoint *checkpoint) noexcept nogil:
-    """Take the sizes of index files from the checkpoint, for use if the files do not show them."""
+    """Take the index file sizes of the checkpoint as a hint, if the files do not show theirs."""
     if not indexes.sizes_set and checkpoint.mark.valid and checkpoint.mark.slot_num > 0 \
             and checkpoint.mark.entry_num > 1:
         indexes.hint.slot_num = checkpoint.mark.slot_num
@@ -104,10 +103,10 @@ cdef void watermark_read(const char *at, Watermark *mark) noexcept nogil:
     mark.fronts = get_i32(at + 84)
 
 
-# What a watermark asserts about the store.
+# Claim of a watermark about the store.
 cdef enum:
     MARK_OPEN
-    MARK_CLOSED                  # closed cleanly: everything was on the disk
+    MARK_CLOSED                  # closed cleanly: everything was durable
 
 
 cdef int64_t checkpoint_write(
@@ -115,7 +114,7 @@ cdef int64_t checkpoint_write(
 ) noexcept nogil:
     """Write times and watermark for the log offset ``dispatched`` and sync them.
 
-    REQUIRES: everything below is on the disk; ``last_record`` is the last record there.
+    REQUIRES: everything below is durable; ``last_record`` is the last record there.
     """
     cdef char page[CHECKPOINT_BYTES]
     cdef char *mark = page + WATERMARK_AT
@@ -127,8 +126,8 @@ cdef int64_t checkpoint_write(
     cdef bint marked = True
     if last_record >= 0:
         rc = log_record(store, last_record, 0, &found, &field)
-        # Without checks of bodies a recovery keeps a record whose body does not check: there is
-        # no watermark then, and the next opening looks for itself.
+        # Without checks of bodies a recovery keeps a record with a bad body: then there is no
+        # watermark, and the next opening examines the log.
         marked = store.settings.check_crc or rc > 0
         if rc <= 0 and (marked or rc != E_CORRUPT):
             return rc if rc < 0 else E_CORRUPT
@@ -156,7 +155,7 @@ cdef int64_t checkpoint_write(
         put_i64(mark + 16, dispatched)
         put_i64(mark + 24, queues)
         put_i64(mark + 32, <int64_t>digest)
-        # Without an index, the next opening enters what this one did not.
+        # Without an index, the next opening enters the keys that this one did not.
         put_i64(mark + 40, index_set_end(&store.indexes) if store.indexes.enabled else -1)
         put_i64(mark + 48, index_set_entries(&store.indexes))
         put_i64(mark + 56, logics)
@@ -201,14 +200,14 @@ cdef int64_t index_set_entries(IndexSet *indexes) noexcept nogil:
 
 
 cdef bint index_is_vouched(IndexSet *indexes, const Watermark *mark) noexcept nogil:
-    """Whether the index files are those that a clean close left, none missing."""
+    """Whether the index files are those left by a clean close, none missing."""
     return mark.valid and mark.clean and not indexes.repaired \
         and mark.index_end == index_set_end(indexes) \
         and mark.index_entries == index_set_entries(indexes)
 
 
 cdef int32_t queue_fronts(Store *store) noexcept nogil:
-    """A digest of the queues that have files, and of the byte at which each begins; not 0."""
+    """A digest of the queues that have files, and of each one's first byte; not 0."""
     cdef Queue *queue = first_queue(&store.table)
     cdef uint64_t total = 0
     cdef uint64_t hash

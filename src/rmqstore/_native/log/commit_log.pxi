@@ -1,13 +1,13 @@
-# Append: one writer at a time, under the put lock. Bytes first, then the wrote position.
+# Append: one writer at a time, under the put lock.  Bytes first, then the wrote position.
 #
 # Source: store/CommitLog.java asyncPutMessage, asyncPutMessages, DefaultAppendMessageCallback
 
 cdef enum:
     APPEND_WHOLE = 1             # all messages or none, in one file, visible together
-    APPEND_AT_ONCE = 2           # neither waits nor makes system calls: the caller has the GIL
-    APPEND_QUIET = 4             # the caller dispatches it itself: reput_here
+    APPEND_AT_ONCE = 2           # no waits or system calls: the caller has the GIL
+    APPEND_QUIET = 4             # the caller dispatches the records: reput_here
 
-# Where a message went.
+# Position of an appended message.
 cdef struct AppendResult:
     int64_t physical_offset
     int64_t queue_offset
@@ -15,7 +15,7 @@ cdef struct AppendResult:
 
 
 cdef inline int64_t log_room(Store *store, int64_t size, char **at) noexcept nogil:
-    """Address of the next ``size`` bytes: 0, E_ROLL or E_RESERVE. Under the put lock."""
+    """Address of the next ``size`` bytes: 0, E_ROLL or E_RESERVE.  Under the put lock."""
     cdef MappedFile *file = store.writer.current
     cdef int64_t position
     if unlikely(file == NULL):
@@ -52,7 +52,7 @@ cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
     """Allocate blocks of the current file up to the log offset ``stop``, in the calling thread."""
     cdef MappedFile *file = store.writer.current
     cdef int64_t rc
-    # One at a time: where blocks are allocated by rewriting pages, two would undo each other.
+    # One at a time: where blocks are allocated by rewriting pages, two calls would undo each other.
     lock_take(&store.writer.prepare_lock)
     rc = mapped_file_reserve_ahead(file, file.fd, stop - file.start, LOG_WINDOW)
     lock_give(&store.writer.prepare_lock)
@@ -60,10 +60,10 @@ cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
 
 
 cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept nogil:
-    """Create files and blocks for the units below ``stop``: 0 or E_STALLED. Under the put lock.
+    """Create files and blocks for the units below ``stop``: 0 or E_STALLED.  Under the put lock.
 
-    So that no message is acknowledged without space in its queue.  Any other failure is left to
-    the dispatch, which reports it.
+    So that no message is acknowledged without space in its queue.  Other failures are left to
+    dispatch, which reports them.
     """
     cdef char *at = NULL
     cdef int64_t unit = queue.next_offset
@@ -94,7 +94,7 @@ cdef int64_t multi_make_room(Store *store, const Multi *multi, int64_t how) noex
 
 
 cdef int64_t log_roll(Store *store) noexcept nogil:
-    """End the current file with a blank and continue in the next one. Under the put lock."""
+    """End the current file with a blank and continue in the next one.  Under the put lock."""
     cdef MappedFile *file = store.writer.current
     cdef MappedFile *following = NULL
     cdef int64_t wrote = atomic_peek(&store.log.wrote)
@@ -108,7 +108,7 @@ cdef int64_t log_roll(Store *store) noexcept nogil:
     if file != NULL and wrote < next_start:
         if wrote + RECORD_BLANK_BYTES - file.start > atomic_get(&file.reserved):
             # Not concurrently with the preparer: where blocks are allocated by rewriting, it would
-            # restore what it read before the blank.
+            # restore the bytes it read before the blank.
             rc = log_reserve(store, wrote + RECORD_BLANK_BYTES)
             if rc < 0:
                 mapped_file_release(following)
@@ -133,9 +133,9 @@ cdef int64_t log_roll(Store *store) noexcept nogil:
 cdef inline int64_t log_written(
     Store *store, MappedFile *file, int64_t offset, int64_t size,
 ) noexcept nogil:
-    """0 if bytes just written at a log offset are in the file, else the store has failed.
+    """Check that bytes just written at a log offset are in the file: 0, else fail the store.
 
-    Checked before they are published, under the put lock.
+    Called before they are published, under the put lock.
     """
     if likely(mapped_file_lost(file, offset - file.start, offset - file.start + size) == 0):
         return 0
@@ -144,7 +144,7 @@ cdef inline int64_t log_written(
 
 
 cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexcept nogil:
-    """Create a log file, without a name yet, whose length is durable.
+    """Create an unnamed log file of durable length.
 
     Otherwise a directory sync for another file could make the name durable without the length: an
     empty file in the middle of the log.  As with any failed sync, a failure here is final.
@@ -162,7 +162,7 @@ cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexc
 
 
 cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexcept nogil:
-    """The file that begins at ``start``, held for the writer: existing, prepared, or new."""
+    """Hold the file that begins at ``start`` for the writer: existing, prepared, or new."""
     cdef MappedFile *made = NULL
     cdef int64_t rc = file_set_hold_open(&store.log, start, file)
     if rc != E_NOT_FOUND:
@@ -207,7 +207,7 @@ cdef inline int64_t log_append(
 ) noexcept nogil:
     """Append messages to their queues in order, over as many files as needed.
 
-    Returns how many are in the log; if that is less than ``count``, ``status`` has the reason:
+    Returns the number of messages in the log; if less than ``count``, ``status`` has the reason:
     with APPEND_AT_ONCE E_BUSY instead of waiting.  ``whole_size`` is the sum of the sizes with
     APPEND_WHOLE.  A queue offset is used up only by a record that is in the log.
     """
@@ -236,7 +236,7 @@ cdef inline int64_t log_append(
                     rc = multi_make_room(store, <Multi *>message.multi, how)
                 if rc < 0:
                     break
-                whole_size = message.size    # a batch names no further queues
+                whole_size = message.size    # a batch has no further queues
             size = whole_size if how & APPEND_WHOLE else message.size
             rc = log_room(store, size, &at)
             if unlikely(rc != 0):

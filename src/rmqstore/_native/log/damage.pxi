@@ -1,34 +1,34 @@
-# The damage that an opening found in the log, and what it did about it.
+# Damage that an opening found in the log, and its repair.
 #
 
 cdef enum:
     QUARANTINE_NAME_BYTES = 48
 
-    DAMAGE_TAIL = 1              # no good record follows, and none was there: cut
+    DAMAGE_TAIL = 1              # no good record follows, none was there: cut
     DAMAGE_LOST = 2              # never synced, and zeros, as a power cut leaves: filled
     DAMAGE_BYTES = 3             # anything else: refused, or filled on request
 
 
-# Bytes of one log file that are not a good record.
+# Bytes of one log file that are no good record.
 cdef struct Damage:
     int64_t start                # log offsets
     int64_t stop
     int64_t used                 # end of the bytes worth saving
     int64_t kind
     int64_t field                # the check that failed
-    int64_t records              # how many records there were, -1: unknown
-    int64_t checked              # good records that the scan found before it
+    int64_t records              # number of records lost, -1: unknown
+    int64_t checked              # good records of the scan before it
     bint tail                    # no good record follows
     bint repaired
     bint unnamed                 # "r": no units cover it
     char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: nothing to save
 
 
-# How the store is to be opened, what was found and done.
+# Request for an opening, its findings and its repairs.
 cdef struct Recovery:
     bint full                    # requested: examine the whole log
     bint fill                    # requested: fill damage that good records follow
-    bint clean                   # the last owner closed the store: there was no `abort`
+    bint clean                   # the last owner closed the store: no `abort`
     Damage *damages
     int64_t damage_count
     int64_t damage_room
@@ -39,25 +39,25 @@ cdef struct Recovery:
     int64_t units_written
     int64_t queues_rebuilt
     int64_t index_files_rebuilt
-    bint queue_size_taken        # no file shows the size, and no configuration: the default's
+    bint queue_size_taken        # the default: neither a file nor the configuration has a size
     bint index_size_taken
     int64_t index_set_aside      # index files moved to the quarantine
     int64_t checked_from
     int64_t seconds_ns
     bint completed_file
     bint changed                 # something was repaired already
-    bint made_lock               # by this opening: there was none
+    bint made_lock               # created by this opening
     bint made_abort
-    bint idle                    # closed in good order, and found so: nothing was repaired
+    bint idle                    # clean exit, confirmed: nothing was repaired
     int64_t end                  # of the log
-    int64_t lost_from            # a closed store's log ends there, although ``lost_by`` names it
+    int64_t lost_from            # a closed store's log ends there, although ``lost_by`` names more
     int64_t lost_until           # up to here; 0: nothing is lost
     char lost_by[FAILURE_PATH_BYTES]
-    bint lacking                 # queues lack files or units that the watermark's digest misses
+    bint lacking                 # queues lack files or units of the watermark's digest
 
 
 cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
-    """Whether a power cut took the bytes there: a recovery replaces them with a filler."""
+    """Whether a power cut took the bytes there: recovery replaces them with a filler."""
     cdef int64_t i
     for i in range(recovery.damage_count):
         if recovery.damages[i].kind == DAMAGE_LOST \
@@ -69,7 +69,7 @@ cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
 cdef int64_t behind_damage(
     const Recovery *recovery, int64_t at, int64_t *clear,
 ) noexcept nogil:
-    """The end of the damaged range that has ``at``, or ``at``; none begins below ``clear``."""
+    """The end of the damaged range with ``at``, or ``at``; none begins below ``clear``."""
     cdef const Damage *damage
     cdef int64_t i = 0
     if at < clear[0]:
@@ -88,7 +88,7 @@ cdef int64_t behind_damage(
 
 
 cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t stop) noexcept nogil:
-    """"r": whether damage that units do not cover lies in a part of the log."""
+    """"r": whether a part of the log has damage that units do not cover."""
     cdef int64_t i
     for i in range(recovery.damage_count):
         if recovery.damages[i].unnamed and recovery.damages[i].start < stop \
@@ -98,7 +98,7 @@ cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t st
 
 
 cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept nogil:
-    """Whether opening reported damage there, or a recovery repairs it."""
+    """Whether the damage there was reported by the opening, or is repaired by a recovery."""
     cdef const Damage *damage
     cdef int64_t i
     for i in range(recovery.damage_count):
@@ -109,9 +109,9 @@ cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept 
 
 
 cdef bint unit_names_damage(const Recovery *recovery, const Unit *unit) noexcept nogil:
-    """Whether a unit of a read-only store names damage that reading it must report.
+    """Whether a unit of a read-only store names damage that a read of it must report.
 
-    That is damage a recovery would refuse; what a power cut left it fills silently.
+    Damage that a recovery would refuse; it fills the losses of a power cut silently.
     """
     cdef const Damage *damage
     cdef int64_t i

@@ -1,16 +1,16 @@
-# How much of the disks is used: above a watermark the store takes no more messages, so that those
-# it has can still get into their queues, and others that share the disk go on.
+# Disk use: above a watermark the store takes no more messages, so that those it has can still get
+# into their queues, and other users of the disk go on.
 #
 # Source: store/DefaultMessageStore.java CleanCommitLogService isSpaceFull;
 #         common/UtilAll.java getDiskPartitionSpaceUsedPercent
 
 cdef enum:
-    DISK_WARNING = 90            # percent, where none is configured:
-    DISK_ROOM = 64 << 20         # then as much left is enough
+    DISK_WARNING = 90            # percent, unless configured:
+    DISK_ROOM = 64 << 20         # then enough if so much is left
 
 
 cdef int64_t directory_disk_use(int64_t fd, int64_t *room) noexcept nogil:
-    """Percent that is used of a directory's file system, 0 if unknown; closes ``fd``."""
+    """Used percent of a directory's file system, 0 if unknown; closes ``fd``."""
     cdef int64_t rc
     room[0] = 0
     if fd < 0:
@@ -21,7 +21,7 @@ cdef int64_t directory_disk_use(int64_t fd, int64_t *room) noexcept nogil:
 
 
 cdef int64_t queues_disk_use(Store *store, int64_t *room) noexcept nogil:
-    """Percent that is used of the queues' file system; 0 if unknown."""
+    """Used percent of the queues' file system; 0 if unknown."""
     cdef int64_t percent = atomic_get(&store.disk.pretended_queues) - 1
     room[0] = 0
     if percent >= 0:
@@ -36,9 +36,9 @@ cdef bint disk_use_is_too_much(const Store *store, int64_t percent, int64_t room
 
 
 cdef int64_t log_disk_use(Store *store, int64_t *room) noexcept nogil:
-    """The same of the log's; of several directories, the one that is used least.
+    """Used percent of the log's file system; of several directories, the least used one.
 
-    It also notes which of several are too full for a new file.
+    Notes which of several are too full for a new file.
     """
     cdef int64_t place, percent, there
     cdef int64_t least = atomic_get(&store.disk.pretended_log) - 1
@@ -59,10 +59,10 @@ cdef int64_t log_disk_use(Store *store, int64_t *room) noexcept nogil:
 
 
 cdef int64_t disk_check(Store *store) noexcept nogil:
-    """Look at the disks of log and queues: 0, or E_DISK_USE while messages are refused.
+    """Check the disks of log and queues: 0, or E_DISK_USE while messages are refused.
 
-    That of the queues only counts where a watermark is configured: without room for their units
-    no message is taken in any case.
+    The queues' disk counts only with a configured watermark: without room for their units no
+    message is taken in any case.
     """
     cdef int64_t room = 0
     cdef int64_t percent = log_disk_use(store, &room)

@@ -1,36 +1,36 @@
 # Reput: each new record of the log gets its consume queue unit and its index entries.
 #
 # Records are taken in batches: units are written one by one; keys are hashed, their slots
-# prefetched, then entered together. The position is published last.
+# prefetched, then entered together.  The position is published last.
 #
 # Source: store/DefaultMessageStore.java ReputMessageService, CommitLogDispatcherBuildConsumeQueue,
 #         CommitLogDispatcherBuildIndex; store/index/IndexService.java buildIndex
 
 cdef enum:
     DISPATCH_BATCH = 128         # records
-    WANTED_SPINS = 256           # pauses, then yields, while others wait for its lock
+    WANTED_SPINS = 256           # pauses, then yields, while others wait for the lock
     WANTED_YIELDS = 1000
 
     REQUEST_UNIT = 1                # the record has a unit in a queue
     REQUEST_KEYS = 2                # index its keys, if it has any
-    REQUEST_ROLLBACK = 4            # neither, but like 4.9.3 roll the index file if it is full
+    REQUEST_ROLLBACK = 4            # neither, but roll a full index file as 4.9.3 does
     REQUEST_SKIPPED = 8             # an invalid topic name or queue id
 
-# What dispatch needs of one record.
+# Parts of one record that dispatch needs.
 cdef struct DispatchRequest:
-    Topic *topic                 # the record's; on entry that of the record before it, or NULL
+    Topic *topic                 # the record's; on entry the preceding record's, or NULL
     int64_t code                 # with REQUEST_UNIT
     StoreProperties properties
 
 
-# What dispatch writes.
+# Output of dispatch.
 cdef enum:
     DISPATCH_ALL                 # units and index entries
     DISPATCH_UNITS               # units only, while the index has no space
 
 
 cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
-    """Dispatch the records below the log offset ``limit``: 0, or what stopped it.
+    """Dispatch the records below the log offset ``limit``: 0, or the status that stopped it.
 
     If the index has no space, the queues still get their units, once.
     """
@@ -43,13 +43,13 @@ cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
 
 
 cdef inline void dispatch_note_refused(Store *store, Queue *queue) noexcept nogil:
-    """Note the queue that cannot be written, NULL if it is no queue's file; not the index."""
+    """Note the queue that cannot be written; NULL if the failure is not in a queue's file."""
     store.dispatch.index_stalled = False
     store_queue(&store.dispatch.refused, queue)
 
 
 cdef inline void dispatch_goes_on(Store *store) noexcept nogil:
-    """Note that nothing holds it up; writes only if something did, as puts read these fields."""
+    """Clear the stall; writes only if there was one, as puts read these fields."""
     if unlikely(atomic_get(&store.dispatch.stalled) != 0):
         atomic_set(&store.dispatch.stalled, 0)
     if unlikely(store.dispatch.index_stalled or load_queue(&store.dispatch.refused) != NULL):
@@ -57,7 +57,7 @@ cdef inline void dispatch_goes_on(Store *store) noexcept nogil:
 
 
 cdef void dispatch_let_others(Store *store) noexcept nogil:
-    """Give callers that wait for the lock of dispatch the time to take it: a mutex is not fair."""
+    """Yield to callers that wait for the lock of dispatch: a mutex is not fair."""
     cdef int64_t spins = 0
     while atomic_get(&store.dispatch.lock_wanted) > 0 and spins < WANTED_SPINS + WANTED_YIELDS:
         if spins < WANTED_SPINS:
@@ -143,7 +143,7 @@ cdef int64_t dispatch_batch(
             rc = fail(&store.failure, E_CORRUPT, set_directory(&store.log, 0),
                       record_field_name(field), at, 0, 0)
             break
-        # If the next two are about as long: the heads, and the end that has the properties.
+        # If the next two are about as long: their heads, and the ends with the properties.
         prefetch_to_read(data + 2 * size)
         prefetch_to_read(data + 2 * size + 64)
         prefetch_to_read(data + 3 * size - 128)
@@ -176,7 +176,7 @@ cdef inline int64_t dispatch_request(
     TopicTable *table, const Settings *settings, const char *data, const Record *record,
     DispatchRequest *request,
 ) noexcept nogil:
-    """What dispatch does with a record: REQUEST_... flags, 0 for nothing, or E_NO_MEMORY."""
+    """Decide the dispatch of a record: REQUEST_... flags, 0 for nothing, or E_NO_MEMORY."""
     cdef Topic *topic = request.topic
     cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION
     if transaction == SYS_ROLLBACK:
@@ -190,7 +190,7 @@ cdef inline int64_t dispatch_request(
             if topic == NULL:
                 return E_NO_MEMORY
         request.topic = topic
-    # Deleting a topic deletes its queues only: its records can still be found by key.
+    # Deleting a topic deletes only its queues: its records can still be found by key.
     if topic != NULL and record.physical_offset < topic.deleted_before:
         if record.physical_offset >= topic.noted_before:
             topic.gone = True
@@ -241,7 +241,7 @@ cdef inline int64_t dispatch_record(
 
 
 cdef inline const char *dispatch_refused(Store *store) noexcept nogil:
-    """The path of what dispatch could not write last."""
+    """Path of the file or directory that dispatch could not write last."""
     cdef const char *path = b"consumequeue"
     cdef Queue *queue = load_queue(&store.dispatch.refused)
     if store.dispatch.index_stalled:
@@ -321,7 +321,7 @@ cdef inline void dispatch_note_keys(
     Store *store, const char *data, const Record *record, const DispatchRequest *request,
     int64_t with_keys,
 ) noexcept nogil:
-    """Hash the keys of a record and prefetch their slots; without any, note that it has none."""
+    """Hash the keys of a record and prefetch their slots; note a record without any."""
     cdef int64_t at = -1
     cdef bint begins = True
     cdef int32_t key_hash = next_key_hash(data, record, request, &at) if with_keys else KEYLESS
@@ -352,13 +352,13 @@ cdef inline void note_key(
 
 
 cdef int64_t dispatch_keys(Store *store) noexcept nogil:
-    """Enter the keys noted; skip records below the last file's end, which are in it."""
+    """Enter the noted keys; skip records below the last file's end, which has them."""
     cdef Pending *pending = store.dispatch.pending
     cdef PendingKey *key
     cdef int64_t rc = 0
     cdef int64_t i
     if unlikely(atomic_get(&store.indexes.waiting) != 0):
-        rc = -ENOSPC                         # its files must be repaired first: reput_until
+        rc = -ENOSPC                         # the files must be repaired first: reput_until
     for i in range(pending.count if rc == 0 else 0):
         key = &pending.keys[i]
         if key.begins:

@@ -1,11 +1,11 @@
-# The ext unit of each record that is dispatched, before the unit that names it.
+# The ext unit of each dispatched record, written before the unit that names it.
 #
 # Source: store/ConsumeQueue.java putMessagePositionInfoWrapper
 
 cdef int64_t dispatch_ext_code(
     Store *store, Queue *queue, const char *data, const Record *record, int64_t code,
 ) noexcept nogil:
-    """What a record's unit has as its tags code: the address of its ext unit, written now.
+    """Tags code for a record's unit: the address of its ext unit, written now.
 
     ``code`` itself where that cannot be written, as in 4.9.3; where the unit is there already; and
     in a recovery, which asks for it when it knows that it writes the unit.
@@ -22,7 +22,7 @@ cdef int64_t dispatch_ext_code(
     if ext == NULL:
         return code
     if ext.newest_record == record.physical_offset:
-        return ext.newest_address            # its own unit found no space the last time
+        return ext.newest_address            # its own unit found no space at the last attempt
     if not ext.begun and dispatch_ext_begin(queue, ext) < 0:
         return code
     unit.tags_code = code
@@ -40,7 +40,7 @@ cdef int64_t dispatch_ext_code(
 
 
 cdef int64_t dispatch_ext_begin(Queue *queue, QueueExt *ext) noexcept nogil:
-    """The first ext unit of a queue since the opening: remove what an earlier life left."""
+    """First ext unit of a queue since the opening: remove the remains of an earlier life."""
     cdef int64_t rc = queue_ext_begin(queue, ext, atomic_peek(&queue.max_offset))
     if rc == 0:
         rc = queue_ext_cut(queue, ext)

@@ -1,12 +1,12 @@
-# Ext units while queues are completed from the log: which are believed, which are written anew.
+# Ext units while queues are completed from the log: trusted, or written anew.
 #
-# A unit keeps its address if what lies there is its record's: the same tags code and store time. So
+# A unit keeps its address if the ext unit there is its record's: same tags code and store time.  So
 # no address can come to name the ext unit of another message.
 #
 # Source: store/ConsumeQueue.java recover, truncateDirtyLogicFiles
 
 cdef int64_t stored_at(Store *store, int64_t physical_offset) noexcept nogil:
-    """The store time of the record there, which is not checked; or a status."""
+    """Store time of the record there, which is not checked; or a status."""
     cdef char head[RECORD_BORN_HOST + HOST_V6_BYTES + 8]
     cdef int64_t rc = file_set_peek(&store.log, physical_offset, sizeof(head), head)
     cdef int64_t at = RECORD_BORN_HOST + HOST_V4_BYTES
@@ -23,7 +23,7 @@ cdef bint ext_unit_is_of(
 ) noexcept nogil:
     """Whether the ext unit at ``offset`` is of a record with that tags code and store time.
 
-    The delivery time of a delayed message depends on what its levels meant when it was stored.
+    A delayed message's delivery time depends on the delay levels when it was stored.
     """
     cdef MappedFile *near = NULL
     cdef int64_t rc = ext_unit_at(ext, &near, offset, unit)
@@ -33,9 +33,9 @@ cdef bint ext_unit_is_of(
 
 
 cdef bint ext_follows(Queue *queue, QueueExt *ext, int64_t offset) noexcept nogil:
-    """Whether a unit at ``offset`` is right behind the last one, or begins the next file.
+    """Whether a unit at ``offset`` directly follows the last one, or begins the next file.
 
-    4.9.3 goes from unit to unit, so there must be no gap but that at the end of a file.
+    4.9.3 goes from unit to unit, so the only gap allowed is at the end of a file.
     """
     cdef int64_t at = atomic_peek(&ext.files.wrote)
     cdef int64_t used = at % ext.files.file_size
@@ -51,9 +51,9 @@ cdef bint ext_follows(Queue *queue, QueueExt *ext, int64_t offset) noexcept nogi
 cdef bint ext_mend_bitmap(
     Queue *queue, QueueExt *ext, int64_t offset, const ExtUnit *unit,
 ) noexcept nogil:
-    """Set all bits of a bit map that lie in a sector of their own and are zero; False: cannot.
+    """Set all bits of a bit map that is zero in a sector of its own; False if that fails.
 
-    A power cut may have taken that sector and left the unit's head. A bit that is set only makes a
+    A power cut may have taken that sector and left the unit's head.  A set bit only makes a
     broker look at the message itself.
     """
     cdef int64_t base = offset - offset % ext.files.file_size
@@ -76,7 +76,7 @@ cdef bint ext_mend_bitmap(
 cdef bint ext_address_stays(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *there, int64_t code,
 ) noexcept nogil:
-    """Whether a unit keeps the address that it has; the ext units then end behind that one.
+    """Whether a unit keeps its address; the ext units then end behind that one.
 
     ``code`` is the tags code of its record.
     """
@@ -98,7 +98,7 @@ cdef bint ext_address_stays(
 
 
 cdef void ext_keep(Queue *queue, const Unit *unit) noexcept nogil:
-    """Of a unit that is kept whatever it names: write no other ext unit where its own is."""
+    """Write no other ext unit in place of one whose unit is kept in any case."""
     cdef ExtUnit there
     cdef MappedFile *near = NULL
     cdef QueueExt *ext
@@ -116,7 +116,7 @@ cdef int64_t ext_bitmap_there(
     Store *store, Queue *queue, QueueExt *ext, int64_t queue_offset, const Unit *unit,
     int64_t store_timestamp, const char **bitmap,
 ) noexcept nogil:
-    """The bytes of the bit map that a unit's record has, where it cannot stay; -1: it has none."""
+    """Bytes of a record's bit map, where it cannot stay; -1: none."""
     cdef ExtUnit there
     cdef Unit old
     cdef char *grown
@@ -145,9 +145,9 @@ cdef int64_t ext_bitmap_there(
 cdef int64_t ext_recovered_code(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
 ) noexcept nogil:
-    """The tags code for a unit that is written anew: an address, or the record's own.
+    """Tags code for a unit that is written anew: an address, or the record's own.
 
-    Where the ext unit is there already, as only the queue's page was lost, it stays.
+    An existing ext unit, where only the queue's page was lost, stays.
     """
     cdef char mark[2]
     cdef ExtUnit there
@@ -156,7 +156,7 @@ cdef int64_t ext_recovered_code(
     cdef QueueExt *ext
     cdef int64_t field, at, address
     if queue_offset < atomic_peek(&queue.max_offset):
-        return unit.tags_code                # behind newer ones, and addresses ascend
+        return unit.tags_code                # behind newer ones, but addresses ascend
     ext = queue_ext_of(queue)
     if ext == NULL or queue_ext_begin(queue, ext, atomic_peek(&queue.max_offset)) < 0 \
             or log_record(store, unit.physical_offset, unit.size, &found, &field) <= 0:

@@ -1,18 +1,18 @@
-# What an open store counts of its puts and gets, and how fast they were.
+# Counters of an open store's puts and gets, and their rates.
 #
 # Source: store/StoreStatsService.java
 
 cdef enum:
-    PUT_TIMES = 13               # classes of how long a put took
+    PUT_TIMES = 13               # classes of put durations
     RATE_SAMPLES = 601           # a second apart: rates over 10, 60 and 600 seconds
     SAMPLE_NS = 1000000000
 
-# The upper ends of the classes but the last, in ms, exclusive; the first is "less than 1".
+# Upper bounds of the classes but the last, in ms, exclusive; the first is "less than 1".
 cdef int64_t[PUT_TIMES - 1] PUT_TIME_ENDS
 PUT_TIME_ENDS[:] = [1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10000]
 
 
-# The counters at a moment.
+# Counters at one moment.
 cdef struct RateSample:
     int64_t at_ns                # monotonic; 0: not taken yet
     int64_t put
@@ -26,13 +26,13 @@ cdef struct Figures:
     atomic_i64 put_records       # written under the put lock
     atomic_i64 put_bytes         # the same
     atomic_i64 put_failed        # calls that stored nothing
-    atomic_i64[PUT_TIMES] put_times   # calls, by how long they took
+    atomic_i64[PUT_TIMES] put_times   # calls, by duration
     atomic_i64 put_most_ns
-    atomic_i64 get_found         # calls of get that found something
+    atomic_i64 get_found         # get calls with messages
     atomic_i64 get_missed
     atomic_i64 get_transferred   # messages
     atomic_i64 get_most_ns
-    atomic_i64 behind_most       # bytes that dispatch was behind, at most, when it looked
+    atomic_i64 behind_most       # the most bytes that dispatch found itself behind
     atomic_i64 sampled           # samples taken; the newest is at (sampled - 1) % RATE_SAMPLES
     RateSample[RATE_SAMPLES] samples  # written by one thread, read beside it
 
@@ -44,13 +44,13 @@ cdef inline void count_put(Figures *figures, int64_t records, int64_t size) noex
 
 
 cdef inline void note_most(atomic_i64 *most, int64_t value) noexcept nogil:
-    """Raise a maximum; one that two raise at a time may keep the lower value."""
+    """Raise a maximum; of two concurrent raises, the lower may win."""
     if unlikely(value > atomic_peek(most)):
         atomic_set(most, value)
 
 
 cdef inline void count_put_time(Figures *figures, int64_t ns) noexcept nogil:
-    """Count a call by its time, to the tick of the coarse clock: a few milliseconds."""
+    """Count a call by its duration, to the tick of the coarse clock: a few milliseconds."""
     cdef int64_t at = 0
     if unlikely(ns >= 1000000):
         note_most(&figures.put_most_ns, ns)
@@ -69,7 +69,7 @@ cdef inline void count_get(Figures *figures, int64_t messages, int64_t ns) noexc
 
 
 cdef void sample_rates(Figures *figures) noexcept nogil:
-    """Take a sample, if the last one is a second old; one thread does."""
+    """Take a sample if the last one is a second old; called by one thread."""
     cdef int64_t count = atomic_peek(&figures.sampled)
     cdef int64_t now = monotonic_ns()
     cdef RateSample *sample
@@ -87,9 +87,9 @@ cdef void sample_rates(Figures *figures) noexcept nogil:
 cdef bint rate_samples(
     const Figures *figures, int64_t seconds, RateSample *first, RateSample *last,
 ) noexcept nogil:
-    """The newest sample and the one so many samples before it; False without them."""
+    """The newest sample and the one ``seconds`` samples before; False if there are too few."""
     cdef int64_t count
-    for _ in range(8):                       # again where the oldest was overwritten meanwhile
+    for _ in range(8):                       # again if the oldest was overwritten meanwhile
         count = atomic_get(&figures.sampled)
         if count <= seconds or seconds >= RATE_SAMPLES:
             return False

@@ -1,7 +1,7 @@
-# Which subscriptions with an expression want a message, as the bit map of its ext unit.
+# Bit map of an ext unit: the subscriptions with an expression that match the message.
 #
-# A bit that is not set says that the expression was not true; a consumer that subscribed later has
-# to ask the message itself.
+# A clear bit means that the expression was not true; a consumer that subscribed later has to
+# evaluate the message itself.
 #
 # Source: broker/filter/CommitLogDispatcherCalcBitMap.java, filter/util/BitsArray.java
 
@@ -13,9 +13,9 @@ cdef extern from *:
 cdef int64_t filter_bitmap(
     Store *store, Topic *topic, const char *properties, int64_t length, const char **bitmap,
 ) noexcept nogil:
-    """The bytes of a message's bit map; 0 if nobody subscribed to its topic with an expression.
+    """Bytes of a message's bit map; 0 without expression subscriptions of its topic.
 
-    They are valid until the next call, which only the dispatch may make.
+    Valid until the next call, which only the dispatch thread may make.
     """
     cdef BitmapFilters *filters = load_filters(&topic.bitmap_filters)
     cdef BitmapFilter *filter

@@ -1,5 +1,5 @@
-# The two flushing activities: the commit log, periodically or for callers that wait for the
-# disk (group commit), and the consume queues with the checkpoint.
+# The two flush activities: the commit log, periodically or for callers that wait for the disk
+# (group commit), and the consume queues with the checkpoint.
 #
 # A failed sync is final: a retry may succeed although the bytes are not on the disk.
 #
@@ -80,7 +80,7 @@ cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept
 cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
     """Wait until everything below ``stop`` is dispatched: 0, E_TIMEOUT or what failed the store.
 
-    If dispatch is waiting for disk space, allow it a few more tries.
+    While dispatch waits for disk space, allow it a few more tries.
     """
     if atomic_get(&store.dispatch.dispatched) >= stop:
         return 0
@@ -94,17 +94,17 @@ cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept
 
 
 cdef void wait_for_earlier_puts(Store *store) noexcept nogil:
-    """Wait until earlier puts are visible, but not for what cannot be dispatched."""
+    """Wait until earlier puts are visible, but not for records that cannot be dispatched."""
     wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + VISIBLE_WAIT_NS)
 
 
 cdef bint dispatch_is_stalled(Store *store) noexcept nogil:
-    """Whether messages in the log wait for disk space to get into their queues."""
+    """Whether messages in the log wait for disk space in their queues."""
     return store.writable and atomic_get(&store.dispatch.stalled) != 0 \
         and atomic_get(&store.dispatch.dispatched) < atomic_get(&store.log.wrote)
 
 
-# Which queues to force to the disk.
+# Selection of the queues to force to the disk.
 cdef enum:
     FLUSH_DUE                    # those with enough dirty pages
     FLUSH_ALL                    # all of them
@@ -173,7 +173,7 @@ cdef int64_t dispatched_position(
 
 
 cdef int64_t flush_each_queue(Store *store, int64_t least_pages) noexcept nogil:
-    """Force the queues, of each what its units name in consumequeue_ext first."""
+    """Force the queues, each one's units in consumequeue_ext first."""
     cdef Queue *queue = first_queue(&store.table)
     cdef int64_t dirty, rc, wrote
     while queue != NULL:
@@ -203,7 +203,7 @@ cdef void *flush_queue_run(void *argument) noexcept nogil:
         calls = atomic_get_strict(&store.flush.queue_worker.calls)
         now = monotonic_ns()
         sample_rates(&store.figures)
-        guard_install()                      # in front again, whatever was installed since
+        guard_install()                      # in front again, in case another was installed
         disk_check(store)
         thorough = now - store.flush.thorough_queue_at >= store.settings.flush_thorough_queue
         thorough = thorough and last_thorough != atomic_get(&store.dispatch.dispatched)

@@ -3,9 +3,9 @@
 # Source: store/DefaultMessageStore.java DefaultMessageStore, destroy
 
 cdef enum:
-    WRITER_MAPPINGS = 4096       # of full files on the disk; Linux allows a process 65,530
+    WRITER_MAPPINGS = 4096       # of full durable files; Linux allows a process 65,530
     READER_MAPPINGS = 16384      # of files of queues
-    QUEUE_DESCRIPTORS = 64       # of such files beyond what views have room for
+    QUEUE_DESCRIPTORS = 64       # of queue files beyond the room for views
 
 
 cdef int64_t reader_files() noexcept nogil:
@@ -99,7 +99,7 @@ cdef void store_empty(Store *store) noexcept nogil:
     mapped_file_release(store.writer.next_file)
     store.writer.current = NULL
     store.writer.next_file = NULL
-    store.open_files.limit = store.open_log_files.limit = 0  # or each set would be looked for
+    store.open_files.limit = store.open_log_files.limit = 0  # or each set would be searched for
     store.open_queue_files.limit = 0
     if store.table.slots != NULL:
         topic_table_destroy(&store.table)

@@ -1,16 +1,16 @@
-# A walk along the commit log, one checked record after the other, where they are mapped or copied
+# A walk along the commit log, one checked record after the other, in place in the mapping or copied
 # piece by piece.
 #
-# A reader's walk may look at records in place.  One that is good there is given to the caller as it
-# is: another process may cut the file or write it anew at any time, so the caller makes what it
-# wants of the record, asks cursor_changed, and if so takes it back and asks for the record again.
-# All that is not good in place is read again as a copy, which decides what is wrong with it.
+# A reader's walk may look at records in place.  A good record is given to the caller as it is:
+# another process may cut or rewrite the file at any time, so the caller uses the record, asks
+# cursor_changed, and if so discards the result and asks for the record again.  Bytes that are no
+# good record in place are read again as a copy, which decides.
 #
 # Source: store/CommitLog.java recoverNormally
 
 cdef enum:
     CURSOR_CHUNK = 256 << 10     # small enough to stay in the processor's cache until used
-    AHEAD_BYTES = 2 << 20        # of a walk that the kernel is asked to have read by then
+    AHEAD_BYTES = 2 << 20        # of a walk that the kernel has been asked to read ahead
     POSITION_CUT = 35            # bytes of a record that end just before its position is complete
 
 cdef struct Cursor:
@@ -19,11 +19,11 @@ cdef struct Cursor:
     int64_t stop
     Slice slice                  # bytes from slice_at on, all of one file
     int64_t slice_at
-    int64_t field                # why E_CORRUPT
+    int64_t field                # reason for E_CORRUPT
     bint check_crc
-    bint report_removed          # E_REMOVED and FIELD_MISSING for a file that is not there
-    bint in_place                # "r": look at records in place where the walk is long
-    bint doubted                 # the slice is a copy of what was not good in place
+    bint report_removed          # E_REMOVED and FIELD_MISSING for a missing file
+    bint in_place                # "r": look at records in place on a long walk
+    bint doubted                 # the slice is a copy of bytes rejected in place
     int64_t chunk                # bytes per read if files are not mapped
     char *buffer                 # for such reads, reused
     int64_t room
@@ -53,19 +53,19 @@ cdef inline bint cursor_is_in_place(const Cursor *cursor) noexcept nogil:
 
 
 cdef void cursor_leave(Cursor *cursor) noexcept nogil:
-    """Let go of the slice."""
+    """Release the slice."""
     if cursor_is_in_place(cursor):
         view_leave(cursor.slice.file, cursor.slice.data, cursor.slice.length)
     slice_release(&cursor.slice)
 
 
 cdef enum:
-    WALK_IN_PLACE                # where the cursor may
+    WALK_IN_PLACE                # where the cursor allows it
     WALK_COPIED
 
 
 cdef int64_t cursor_load(Cursor *cursor, int64_t need, int how) noexcept nogil:
-    """Get ``need`` bytes at ``cursor.at`` into the slice, or as many as the file has."""
+    """Load ``need`` bytes at ``cursor.at`` into the slice, or as many as the file has."""
     cdef FileSet *log = &cursor.store.log
     cdef int64_t rc
     cursor_leave(cursor)
@@ -85,7 +85,7 @@ cdef int64_t cursor_load(Cursor *cursor, int64_t need, int how) noexcept nogil:
 
 
 cdef int64_t cursor_enter(Cursor *cursor, FileSet *log, int64_t need) noexcept nogil:
-    """Point the slice to bytes in place; their count, 0 if they have to be copied."""
+    """Point the slice to bytes in place; their count, 0 if they must be copied."""
     cdef MappedFile *file = NULL
     cdef const char *bytes = NULL
     cdef int64_t stop = max(cursor.stop, atomic_get(&cursor.store.view.log_end))
@@ -106,7 +106,7 @@ cdef int64_t cursor_enter(Cursor *cursor, FileSet *log, int64_t need) noexcept n
 
 
 cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept nogil:
-    """Up to ``length`` bytes at ``cursor.at``, all of one file, into the cursor's buffer."""
+    """Read up to ``length`` bytes at ``cursor.at``, all of one file, into the cursor's buffer."""
     cdef MappedFile *file = NULL
     cdef int64_t rc
     rc = file_set_hold(log, cursor.at, &file)
@@ -129,9 +129,9 @@ cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept 
 cdef void cursor_ask_ahead(
     Cursor *cursor, const MappedFile *file, int64_t stop, int64_t end,
 ) noexcept nogil:
-    """Have the kernel read what a walk comes to after ``stop``, unless that is near its ``end``.
+    """Have the kernel read ahead of a walk after ``stop``, unless that is near its ``end``.
 
-    It does so while the bytes before are examined, and needs no thread of ours for that.
+    It does so while the bytes before are examined, without a thread of ours.
     """
     cdef int64_t wanted = min(min(stop + AHEAD_BYTES, end), file.start + file.size)
     cdef bint goes_on = cursor.walked - CURSOR_CHUNK <= cursor.at <= cursor.walked
@@ -145,9 +145,9 @@ cdef void cursor_ask_ahead(
 
 
 cdef int64_t cursor_at_gap(Cursor *cursor, int64_t rc) noexcept nogil:
-    """No file has ``cursor.at``: go on to the next one, 1; 0 at the end of the log.
+    """Without a file at ``cursor.at``: go on to the next one, 1; 0 at the end of the log.
 
-    Files that retention removed or that are missing are reported with ``report_removed``.
+    Files removed by retention or missing are reported with ``report_removed``.
     """
     cdef int64_t next_start = file_set_next_start(&cursor.store.log, cursor.at)
     if cursor.report_removed and (rc == E_REMOVED or cursor.at < log_first(cursor.store)):
@@ -227,9 +227,9 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
 
 
 cdef bint cursor_is_good(Cursor *cursor, const Record *record, const char *data) noexcept nogil:
-    """Whether a record parsed in place is good: then it is so in a copy as well.
+    """Whether a record parsed in place is good; a copy of it then is, too.
 
-    One that ends with a zero may be cut inside its last page.
+    A record that ends with a zero may be cut inside its last page.
     """
     cdef int64_t at = data - cursor.slice.file.view.bytes
     return data[record.size - 1] != 0 \
@@ -238,7 +238,7 @@ cdef bint cursor_is_good(Cursor *cursor, const Record *record, const char *data)
 
 
 cdef bint cursor_changed(Cursor *cursor, const Record *record, const char *data) noexcept nogil:
-    """Whether the record given last may have changed since; then it comes once more, as a copy."""
+    """Whether the last record may have changed since; if so it is returned again, as a copy."""
     cdef char head[RECORD_HEAD_BYTES]
     if not cursor.in_place:
         return False
@@ -248,9 +248,9 @@ cdef bint cursor_changed(Cursor *cursor, const Record *record, const char *data)
     elif not cursor.doubted or log_bytes(
             cursor.store, cursor.at - record.size, RECORD_HEAD_BYTES, head) != RECORD_HEAD_BYTES \
             or head_is_of(head, record):
-        return False                         # also where the file is gone: there is the copy
+        return False                         # also if the file is gone: the copy shows that
     cursor.at -= record.size
-    cursor_load(cursor, 8, WALK_COPIED)      # if that fails, the next one tries again
+    cursor_load(cursor, 8, WALK_COPIED)      # after a failure, the next call tries again
     return True
 
 
@@ -321,7 +321,7 @@ cdef int64_t cursor_straddler(Cursor *cursor, int64_t length) noexcept nogil:
 
 
 cdef int64_t log_used(Store *store, int64_t start) noexcept nogil:
-    """The log offset after the last byte from ``start`` on that is not zero; ``start`` if none."""
+    """Log offset after the last nonzero byte from ``start`` on; ``start`` if none."""
     cdef MappedFile *file = NULL
     cdef int64_t used = start
     cdef int64_t at = start

@@ -1,7 +1,7 @@
-# Store times of the log's files: which files a range of times needs, and whether times ascend.
+# Store times of the log's files: the files for a range of times, and whether times ascend.
 #
-# Store times ascend along the log, unless a clock was set.  What is skipped for them must not have
-# been stored in the range:
+# Store times ascend along the log, unless a clock was set.  A file skipped for them must not have
+# a record stored in the range:
 #
 # - In a log of up to TIMES_WALKED bytes the times of a file are known: the heads of its records are
 #   walked once, and remembered while the store is open.
@@ -14,7 +14,7 @@
 # Appends of a store open for writing are never older than its records.
 
 cdef enum:
-    CLOCK_STEP_MS = 3600000      # the margin: the greatest leap of a clock that firsts allow for
+    CLOCK_STEP_MS = 3600000      # the margin: the greatest clock step that first records allow for
     TIMES_WALKED = 1 << 30
 
 
@@ -33,7 +33,7 @@ cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
 
 
 cdef FileTimes *times_entry(Store *store, int64_t start) noexcept nogil:
-    """The entry of the file at ``start``, new with its first record's time; NULL: no memory.
+    """Entry of the file at ``start``, new with its first record's time; NULL: no memory.
 
     Under the lock.
     """
@@ -73,9 +73,9 @@ cdef void times_forget(LogTimes *times, int64_t first) noexcept nogil:
 
 
 cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogil:
-    """Have an entry cover the file's records below ``stop``.  Under the lock.
+    """Extend an entry to the file's records below ``stop``.  Under the lock.
 
-    Damage is passed over: nothing that was stored in a range is there.
+    Damage is skipped: it has no record stored in a range.
     """
     cdef Cursor cursor
     cdef Record record
@@ -112,9 +112,9 @@ cdef bint log_is_walked(Store *store, int64_t head) noexcept nogil:
 
 
 cdef FileTimes *times_of(Store *store, int64_t index, int64_t head) noexcept nogil:
-    """The entry of a file of the log, up to date; NULL: none.  Under the lock.
+    """Up-to-date entry of a file of the log; NULL: none.  Under the lock.
 
-    The entry is good until the next call.
+    Valid until the next call.
     """
     cdef int64_t start = file_set_start_of(&store.log, index) if index >= 0 else E_NOT_FOUND
     cdef FileTimes *entry
@@ -144,7 +144,7 @@ cdef int64_t margin_above(int64_t time, int64_t margin) noexcept nogil:
 cdef void times_bounds(
     Store *store, int64_t index, int64_t head, int64_t *oldest, int64_t *newest,
 ) noexcept nogil:
-    """The times between which all records of a file were stored, as the rule has it.
+    """Bounds of the store times of a file's records, by the rules above.
 
     Under the lock.
     """
@@ -233,7 +233,7 @@ cdef int64_t times_back(Store *store, int64_t stop) noexcept nogil:
 cdef void times_narrow(
     Store *store, int64_t since, int64_t until, int64_t head, int64_t *at, int64_t *stop,
 ) noexcept nogil:
-    """Leave out files at both ends of [at, stop) that have nothing of [since, until)."""
+    """Drop files at both ends of [at, stop) without records of [since, until)."""
     cdef int64_t count = file_set_count(&store.log)
     cdef int64_t i = 0
     cdef int64_t leapt = -1

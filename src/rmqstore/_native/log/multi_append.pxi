@@ -1,5 +1,5 @@
-# The further queues of a message that is put: under the put lock their next offsets are written
-# into its properties, and once the record is in the log they are used up.
+# Further queues of a put message: under the put lock their next offsets are written into its
+# properties; they are used up once the record is in the log.
 #
 # Source: store/MultiDispatch.java wrapMultiDispatch, updateMultiQueueOffset;
 #         store/DefaultMessageStore.java isLmqConsumeQueueNumExceeded
@@ -15,7 +15,7 @@ cdef struct Multi:
     int64_t before               # bytes of the properties before the offsets
     int64_t count
     int64_t max_size             # of the record
-    Queue **queues               # in the order of their names; one may be there twice
+    Queue **queues               # in the order of their names; may have duplicates
     int64_t *offsets
 
 
@@ -44,7 +44,7 @@ cdef int64_t multi_new(
         queue = NULL
         topic = topic_find(table, entry.name, entry.length)
         if topic == NULL:
-            # Refused already here, so that names that never get a queue take no memory.
+            # Refused here already, so that names that never get a queue take no memory.
             if name_is_light(entry.name, entry.length) \
                     and atomic_get(&table.light_queues) >= store.settings.max_light_queues:
                 return E_LIGHT_LIMIT
@@ -60,7 +60,7 @@ cdef int64_t multi_new(
 
 
 cdef int64_t multi_within_limit(Store *store, const Multi *multi) noexcept nogil:
-    """0, or E_LIGHT_LIMIT if light queues would become too many. Under the put lock."""
+    """0, or E_LIGHT_LIMIT if light queues would become too many.  Under the put lock."""
     cdef int64_t i
     cdef int64_t more = 0
     for i in range(multi.count):
@@ -71,9 +71,9 @@ cdef int64_t multi_within_limit(Store *store, const Multi *multi) noexcept nogil
 
 
 cdef int64_t multi_complete(Store *store, Encoded *message) noexcept nogil:
-    """Write the next offsets into the properties, which have room: 0, or why it is refused.
+    """Write the next offsets into the properties, which have room: 0, or the refusal.
 
-    Under the put lock. Sizes are known only now; repeating it is harmless.
+    Under the put lock.  Sizes are known only now; repeating it is harmless.
     """
     cdef Multi *multi = <Multi *>message.multi
     cdef char *begin = <char *>message.properties
@@ -107,7 +107,7 @@ cdef void queue_count_light(TopicTable *table, Queue *queue) noexcept nogil:
 
 
 cdef void multi_appended(Store *store, const Multi *multi) noexcept nogil:
-    """Use up the offsets of a record that is in the log. Under the put lock."""
+    """Use up the offsets of a record that is in the log.  Under the put lock."""
     cdef int64_t i
     for i in range(multi.count):
         multi.queues[i].next_offset = multi.offsets[i] + 1

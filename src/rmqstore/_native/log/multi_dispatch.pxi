@@ -1,16 +1,16 @@
-# The units of a record in the further queues that it names.
+# Units of a record in its further queues.
 #
-# As in 4.9.3 the first record that names an offset of such a queue keeps it. A broker forgets the
-# next offsets of light queues: once it is started again, they begin at 0. It puts the unit of
-# offset 0 at the queue's end, wherever that is, and skips the following ones until they are past
-# it. So none of them begins the queue anew, as a record of the queue itself may.
+# As in 4.9.3 the first record that names an offset of such a queue keeps it.  A broker forgets the
+# next offsets of light queues: after a restart they begin at 0.  It puts the unit of offset 0 at
+# the queue's end, wherever that is, and skips the following ones until they are past it.  So none
+# of them restarts the queue, as a record of the queue itself may.
 #
 # Source: store/ConsumeQueue.java multiDispatchLmqQueue, putMessagePositionInfo
 
 cdef int64_t multi_find_queue(
     TopicTable *table, const Record *record, const MultiName *entry, Queue **found,
 ) noexcept nogil:
-    """A queue that a record names; NULL if its topic was deleted. E_NOT_FOUND: no valid name."""
+    """A queue that a record names; NULL if its topic was deleted.  E_NOT_FOUND: no valid name."""
     cdef Topic *topic
     cdef int32_t queue_id = multi_queue_id(entry, record.queue_id)
     found[0] = NULL
@@ -36,9 +36,9 @@ cdef int64_t multi_find_queue(
 cdef inline int64_t multi_place(
     const Queue *queue, int64_t physical_offset, int64_t queue_offset, bint is_light,
 ) noexcept nogil:
-    """The position of the unit of a record that names ``queue_offset``; -1: it has none now.
+    """Position of the unit of a record that names ``queue_offset``; -1: none now.
 
-    The queue's first record lies below that of a first unit behind it, whose file is missing.
+    The queue's first record is below that of a first unit behind it whose file is missing.
     """
     cdef int64_t end = atomic_peek(&queue.max_offset)
     if queue_offset > 0 or end == 0 or not is_light \
@@ -99,9 +99,9 @@ cdef int64_t multi_dispatch(
     Store *store, const Record *record, const StoreProperties *properties, int64_t code,
     Queue **refused,
 ) noexcept nogil:
-    """Write the units of a record in its further queues: 0, or what stopped it at ``refused``.
+    """Write the units of a record in its further queues: 0, or the status, with ``refused``.
 
-    A name or an offset that is invalid is skipped, and counted.
+    An invalid name or offset is skipped, and counted.
     """
     cdef MultiNames names
     cdef MultiName entry

@@ -1,9 +1,9 @@
-# Who may write: two locks, a table of this process, and whether what is locked has its name still.
+# Ownership: two locks, a table of this process, and whether the locked names still exist.
 #
-# A broker locks the first byte of `lock`, and so does an owner here. But whoever removes that file
-# can make another and lock it. The second lock is on the directory itself, which has no other name
-# to be made under. Where a file system has no locks on directories, the table keeps two stores of
-# one process apart, and an owner that finds `lock` or its directory gone takes nothing more.
+# A broker locks the first byte of `lock`, and so does an owner here.  But after a removal of that
+# file another can be created and locked.  The second lock is on the directory itself, which cannot
+# be created under another name.  Where a file system has no locks on directories, the table keeps
+# two stores of one process apart, and an owner without `lock` or directory takes nothing more.
 #
 # Source: store/DefaultMessageStore.java start
 
@@ -11,11 +11,11 @@ cdef enum:
     TAKE_TRIES = 100
     TAKE_RETRY_US = 5000
     LEAVING_NS = 2000000000      # wait for the threads of a store abandoned in this process
-    NAMES_LOOK_NS = 500000000    # how often an owner looks for its names
+    NAMES_LOOK_NS = 500000000    # how often an owner checks its names
 
 
 cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noexcept nogil:
-    """Become the owner; E_LOCKED with the holder in ``failure.actual`` if there is another one."""
+    """Become the owner; E_LOCKED with another holder in ``failure.actual``."""
     cdef int64_t until = monotonic_ns() + timeout_ns
     cdef int64_t rc
     while True:
@@ -31,7 +31,7 @@ cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noex
 
 
 cdef int64_t take_locks(Store *store, Failure *failure) noexcept nogil:
-    """Try once: the table, the directories, and last `lock`, which is not made beside an owner."""
+    """Try once: the table, the directories, and last `lock`, not created beside an owner."""
     cdef int64_t rc = E_LOCKED
     if claim_root(store):
         rc = lock_root(store)
@@ -55,7 +55,7 @@ cdef int64_t take_locks(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef bint claim_root(Store *store) noexcept nogil:
-    """Enter the directory in the table of this process; False if another store has it."""
+    """Enter the directory in the process's table; False if another store has it."""
     cdef Store *other
     cdef stat_t status
     if fstat(store.root, &status) != 0:
@@ -75,7 +75,7 @@ cdef bint claim_root(Store *store) noexcept nogil:
 
 
 cdef int64_t lock_root(Store *store) noexcept nogil:
-    """Lock the directory, as far as the file system can: 0, E_LOCKED or -errno.
+    """Lock the directory, where the file system can: 0, E_LOCKED or -errno.
 
     No fork may come between: a child must know the descriptor to close it.
     """
@@ -139,7 +139,7 @@ cdef bint is_root(const Store *store, int fd) noexcept nogil:
 
 
 cdef int64_t lock_file(Store *store) noexcept nogil:
-    """Lock the first byte of `lock`, which is made if it is missing: 0, E_LOCKED or -errno."""
+    """Lock the first byte of `lock`, created if missing: 0, E_LOCKED or -errno."""
     cdef int64_t rc
     for _ in range(TAKE_TRIES):
         rc = open_lock(store)
@@ -150,7 +150,7 @@ cdef int64_t lock_file(Store *store) noexcept nogil:
             return E_LOCKED
         if rc < 0 or not lock_is_lost(store):
             return rc
-    return -ESTALE                           # always removed between opening and locking it
+    return -ESTALE                           # removed each time between opening and locking
 
 
 cdef int64_t open_lock(Store *store) noexcept nogil:
@@ -172,7 +172,7 @@ cdef int64_t open_lock(Store *store) noexcept nogil:
 
 
 cdef int64_t lock_write_text(Store *store, Failure *failure) noexcept nogil:
-    """Write into `lock` what RocketMQ has there."""
+    """Write RocketMQ's text into `lock`."""
     cdef stat_t status
     cdef int64_t rc = 0
     if fstat(store.lock, &status) != 0:
@@ -187,13 +187,13 @@ cdef int64_t lock_write_text(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef void lock_unmake(Store *store) noexcept nogil:
-    """Remove `lock`, still locked, if this opening made it and is refused."""
+    """Remove the locked `lock` of a refused opening that created it."""
     if store.recovery.made_lock and store.lock >= 0 and not lock_is_lost(store):
         sys_unlink(store.root, "lock")
 
 
 cdef void release_locks(Store *store) noexcept nogil:
-    """Release them explicitly: a child forked just now may have the descriptors too."""
+    """Release the locks explicitly: a child just forked may have the descriptors too."""
     cdef int64_t i
     if store.claimed and store.log.places != NULL:
         for i in range(store.log.places.count):
@@ -216,7 +216,7 @@ cdef void release_locks(Store *store) noexcept nogil:
 
 
 cdef bint lock_is_lost(Store *store) noexcept nogil:
-    """Whether `lock` is not, or no longer, the file that is locked."""
+    """Whether `lock` is not, or no longer, the locked file."""
     cdef stat_t own, named
     if fstat(store.lock, &own) != 0:
         return False
@@ -232,7 +232,7 @@ cdef bint root_is_lost(Store *store) noexcept nogil:
     if store.root_path == NULL or not store.claimed:
         return False
     if fstatat(AT_FDCWD, store.root_path, &named, 0) != 0:
-        number = errno                       # a path that may not be followed shows nothing
+        number = errno                       # an inaccessible path shows nothing
         return number == ENOENT or number == ENOTDIR
     return store.root_inode != named.st_ino or store.root_device != named.st_dev
 
@@ -252,12 +252,12 @@ cdef bint log_file_is_lost(Store *store, MappedFile *file) noexcept nogil:
 
 
 cdef void check_names(Store *store) noexcept nogil:
-    """Fail the store if its files have lost their names, or its lock or directory has.
+    """Fail the store if its files, its lock or its directory lost their names.
 
-    A broker started by mistake deletes files before it takes the lock; what is written to a file
-    without a name is lost with the process, and to one in a directory that was replaced is lost
-    to whoever opens the store next. Without its lock's name the store is no longer this
-    process's alone.
+    A broker started by mistake deletes files before it takes the lock; writes to a file
+    without a name are lost with the process, and those in a replaced directory are lost to
+    the store's next opener.  Without its lock's name the store is no longer this process's
+    alone.
     """
     cdef MappedFile *file
     cdef IndexFile *index

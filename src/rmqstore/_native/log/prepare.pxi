@@ -1,11 +1,11 @@
 # Off the writer's path: allocates blocks in windows, populates pages ahead of the writer, and makes
-# the next file, unnamed until it is needed, so that no other process can interfere with it. As its
-# thread waits for no disk, it also looks whether the store is its own still.
+# the next file, unnamed until needed, so that no other process can interfere with it.  As its
+# thread waits for no disk, it also checks that the store is still its own.
 #
 # Source: store/AllocateMappedFileService.java
 
 cdef enum:
-    WARM_BYTES = 4 << 20         # pages that are filled without looking whether the store stops
+    WARM_BYTES = 4 << 20         # pages filled between checks for a stop
 
 
 cdef void *prepare_run(void *argument) noexcept nogil:
@@ -24,7 +24,7 @@ cdef void *prepare_run(void *argument) noexcept nogil:
 
 
 cdef void prepare_ahead(Store *store) noexcept nogil:
-    """One round. The writer will meet any failure here again and report it."""
+    """One round.  The writer meets any failure here again and reports it."""
     cdef MappedFile *file
     cdef int64_t wrote, position, stop, target
     lock_take(&store.writer.put_lock)
@@ -64,7 +64,7 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
 
 
 cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
-    """Make the file that begins at ``start``, and fill its pages if it is to be warm."""
+    """Make the file that begins at ``start``, and fill its pages if configured."""
     cdef MappedFile *made = NULL
     cdef MappedFile *cold = NULL
     lock_take(&store.writer.prepare_lock)
@@ -85,10 +85,10 @@ cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
 
 
 cdef void warm_file(Store *store, MappedFile *file) noexcept nogil:
-    """Allocate all blocks and pages of a file just made, and keep it in memory if that is allowed.
+    """Allocate all blocks and pages of a new file, and lock it in memory if that is allowed.
 
     With SYNC_FLUSH some pages at a time are forced to the disk, so that none is dirty when the
-    file is used. A failure leaves the rest to the writer, which needs none of this.
+    file is used.  A failure leaves the rest to the writer, which needs none of this.
     """
     cdef int64_t step = min(file.size, store.settings.warm_pages * PAGE_BYTES)
     cdef int64_t at = 0

@@ -1,10 +1,10 @@
-# Which record owns a queue offset if several in the log name it.
+# Ownership of a queue offset that several records of the log name.
 #
 # Along the log the queue offsets of a queue ascend, until its topic is deleted and made again: then
-# they restart at 0, and a broker leaves the records of the earlier life in the log. So a record
+# they restart at 0, and a broker leaves the records of the earlier life in the log.  So a record
 # that falls back to 0, or to before the queue's beginning, starts a new life if the queue's next
-# record continues it, and the units of the earlier life go. On its own it is a damaged record, as
-# is any other that falls back. Within a life, a unit already in its position stays if it holds.
+# record continues it, and the units of the earlier life go.  On its own it is a damaged record, as
+# is any other that falls back.  Within a life, a unit already in its position stays if it holds.
 #
 # A queue seen for the first time may begin at any offset, as in a log that was compacted. But a
 # first record whose offset is too high for the log below it, and which the next ones contradict,
@@ -15,7 +15,7 @@
 cdef enum:
     UNIT_SKIPPED                 # of an earlier life, wrong, or its position is taken
     UNIT_TO_WRITE                # missing in its position, or wrong there
-    UNIT_PRESENT                 # it is already there
+    UNIT_PRESENT                 # already there
     UNIT_TOO_FAR                 # the gap before it is impossible
 
     NEAR_UNITS = 256             # units that read-only mode reads at a time
@@ -48,7 +48,7 @@ cdef inline bint offset_is_likely(
 
 
 cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit) noexcept nogil:
-    """Process a queue's next record; whether it confirms a new life that began at ``restart``."""
+    """Process a queue's next record; whether it confirms a new life from ``restart``."""
     cdef bint follows = 0 < life.restart_next == queue_offset
     if unit.physical_offset < life.seen_until:
         return False                         # seen before: a batch is repeated
@@ -93,10 +93,10 @@ cdef void queue_begin_life(Queue *queue) noexcept nogil:
 cdef int64_t unit_action(
     Store *store, Queue *queue, int64_t queue_offset, Unit *unit,
 ) noexcept nogil:
-    """What to do with a record's unit: UNIT_..., or a status.
+    """Decide about a record's unit: UNIT_..., or a status.
 
-    With UNIT_PRESENT ``unit`` is set to the one there. E_REMOVED: the walk must start at an earlier
-    record. Without a store the queue has only units of records that were just found good.
+    With UNIT_PRESENT ``unit`` is set to the one there.  E_REMOVED: the walk must start at an
+    earlier record.  Without a store the queue has only units of records that were just found good.
     """
     cdef Unit there
     cdef int64_t physical_offset = unit.physical_offset
@@ -176,7 +176,7 @@ cdef int64_t unit_holds(
 
 
 cdef int64_t recovered_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
-    """The unit in that position at present: 0, E_NOT_FOUND, or -errno."""
+    """Current unit in that position: 0, E_NOT_FOUND, or -errno."""
     cdef Derived *making = queue.making
     cdef int64_t rc
     if making != NULL and making.start <= queue_offset < making.start + making.count:
@@ -191,7 +191,7 @@ cdef int64_t queue_near_unit(Queue *queue, int64_t queue_offset, Unit *unit) noe
     cdef MappedFile *file = queue.current
     cdef int64_t position, rc
     if queue.files.writable:
-        # The file that is written, without a search and its lock.
+        # The file being written, without a search and its lock.
         if file != NULL and queue_offset * UNIT_BYTES >= file.start:
             position = queue_offset * UNIT_BYTES - file.start
             if queue.zeroed < position + UNIT_BYTES <= file.size:

@@ -1,4 +1,4 @@
-# Reading a record by its position; checking units against their records.
+# Reads of a record by position; checks of units against their records.
 #
 # Source: store/DefaultMessageStore.java getMessage, store/CommitLog.java getMessage
 
@@ -9,16 +9,16 @@ cdef struct Found:
 
 cdef enum:
     RECORD_GUESS = 4096          # bytes read before a record's size is known
-    SMALL_RECORD = 64 << 10      # up to here it is copied on the word of its first bytes
+    SMALL_RECORD = 64 << 10      # up to here it is copied by the size in its first bytes
     LARGE_RECORD = 4 << 20       # from here on its parts are checked before it is read whole
 
 
 cdef int64_t log_record(
     Store *store, int64_t physical_offset, int64_t size_hint, Found *found, int64_t *field,
 ) noexcept nogil:
-    """The record at an offset of the log, checked in all its parts.
+    """Read the record at an offset of the log, fully checked.
 
-    Returns its size and what to release; 0 at a blank; E_NOT_FOUND outside of the log,
+    Returns its size and a slice to release; 0 at a blank; E_NOT_FOUND outside the log,
     E_REMOVED if its file is gone, E_CORRUPT with ``field``.
     """
     cdef MappedFile *near = NULL
@@ -45,10 +45,10 @@ cdef int64_t log_record_near(
     if size_hint <= 0 and not store.writable:
         mapped = file_set_mapped(&store.log, near, physical_offset, &follow)
         if mapped != NULL and follow >= 4:
-            size_hint = get_i32(mapped)      # the record's own word: how much to copy
+            size_hint = get_i32(mapped)      # the record's own size: how much to copy
             if size_hint > SMALL_RECORD:
                 size_hint = 0
-    if size_hint > LARGE_RECORD:             # do not allocate so much on a unit's word
+    if size_hint > LARGE_RECORD:             # a unit's size alone justifies no such allocation
         size_hint = 0
     wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0
                  else max(size_hint, 8))
@@ -90,9 +90,9 @@ cdef int64_t log_record_near(
 cdef const char *record_mapped(
     Store *store, MappedFile **near, int64_t offset, int64_t *room,
 ) noexcept nogil:
-    """Where a small record is mapped, if ``offset`` is of one, with what follows; else NULL.
+    """Mapped bytes of a small record at ``offset``, with those after it; else NULL.
 
-    What is taken of it counts once mapped_record_changed has denied.
+    Their use counts only if mapped_record_changed returns False afterwards.
     """
     cdef int64_t size
     cdef const char *data = NULL
@@ -111,10 +111,10 @@ cdef const char *record_mapped(
 cdef bint mapped_record_changed(
     MappedFile *file, const char *data, const Record *record,
 ) noexcept nogil:
-    """Whether a record that was parsed, and used, where it is mapped may be another one by now.
+    """Whether a record parsed and used in place may have been replaced since.
 
-    Its head tells: an owner that writes other records there is past a recovery, and no record
-    written later has the same place, queue offset, checksum and time.  The end is asked first: a
+    Its head shows it: an owner that writes other records there is past a recovery, and no record
+    written later has the same place, queue offset, checksum and time.  The end is checked first: a
     cut inside its page shows as a zero there, one before it is lost.
     """
     cdef const Guard *guard = &file.guard
@@ -135,7 +135,7 @@ cdef inline bint head_is_of(const char *head, const Record *record) noexcept nog
 
 
 cdef int64_t log_first(Store *store) noexcept nogil:
-    """The first offset the log has."""
+    """The log's first offset."""
     return file_set_start(&store.log)
 
 
@@ -176,7 +176,7 @@ cdef int64_t large_record_fits(
 cdef int64_t log_bytes(
     Store *store, int64_t offset, int64_t length, char *into,
 ) noexcept nogil:
-    """"r": up to ``length`` bytes of one file, with pread: not a page for each large record."""
+    """"r": pread up to ``length`` bytes of one file: a large record must not cost pages."""
     cdef MappedFile *file = NULL
     cdef int64_t rc = file_set_hold(&store.log, offset, &file)
     if rc < 0:
@@ -200,7 +200,7 @@ cdef inline bint record_is_own(
 cdef bint record_is_of(
     const char *data, const Record *record, const Queue *queue, int64_t queue_offset,
 ) noexcept nogil:
-    """Whether a record names this queue and queue offset, or does so by multi-dispatch."""
+    """Whether a record names this queue and queue offset, itself or by multi-dispatch."""
     cdef StoreProperties properties
     cdef MultiNames names
     cdef MultiName entry
@@ -211,8 +211,8 @@ cdef bint record_is_of(
     if multi_begin(&properties, &names) <= 0:
         return False
     while multi_next(&names, &entry):
-        # A broker without enableLmq has light queues under the id of the record's queue, and one
-        # that was started again puts the unit of offset 0 at the end of the queue.
+        # A broker without enableLmq has light queues under the id of the record's queue, and a
+        # restarted one puts the unit of offset 0 at the end of the queue.
         if (entry.queue_offset == queue_offset or (
                 entry.queue_offset == 0 and topic_is_light(topic))) \
                 and entry.length == topic.length \
@@ -227,7 +227,7 @@ cdef int64_t queue_record(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *unit, Found *found,
     int64_t *field,
 ) noexcept nogil:
-    """The record that a unit points to; it must name the unit's queue and queue offset."""
+    """Read the record of a unit; it must name the unit's queue and queue offset."""
     cdef MappedFile *near = NULL
     cdef int64_t rc = queue_record_near(store, &near, queue, queue_offset, unit, found, field)
     mapped_file_release(near)
@@ -276,7 +276,7 @@ cdef bint unit_is_misplaced(Queue *queue, int64_t queue_offset, const Unit *unit
 cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
     """Whether a unit of a read-only store counts: its record checks and names it.
 
-    Not if its tags code is still incomplete: tag filters would miss the message.
+    Not while its tags code is incomplete: tag filters would miss the message.
     """
     cdef Unit unit
     cdef Unit before
@@ -305,7 +305,7 @@ cdef int64_t queue_first_kept(
 ) noexcept nogil:
     """First queue offset in [low, stop) whose record the log still has; ``stop`` if there is none.
 
-    Units ascend.  A unit that points below the log after one whose record is there is damaged,
+    Units ascend.  A unit that points below the log, after one whose record is there, is damaged
     and hides nothing before it.
     """
     cdef int64_t start = log_first(store)
@@ -320,7 +320,7 @@ cdef int64_t queue_first_kept(
 
 
 cdef bint code_is_half_written(int64_t stored, int64_t wanted) noexcept nogil:
-    """Whether a code differs by bytes that are still zero, and by no others."""
+    """Whether a code differs only by bytes that are still zero."""
     cdef int64_t shift = 0
     if stored == wanted:
         return False

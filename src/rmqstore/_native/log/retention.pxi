@@ -1,26 +1,26 @@
-# Retention: whole files of the log are removed from its front, then what pointed only into them.
+# Retention: removal of whole files from the log's front, then of files that pointed only to them.
 #
-# Each name of the log is gone from the disk before the next goes, and all of them before those of
-# the queues: so that after a crash, or a power cut that undoes what was not synced, the log has no
-# gap, and a queue lacks no unit of a record that is there. The names of a queue go in order, and
-# are synced together: file systems lose unsynced changes of a directory from the last one on.
+# Each removal of a log file is durable before the next, and all of them before those of queue
+# files: after a crash, or a power cut that undoes unsynced changes, the log has no gap, and a queue
+# lacks no unit of a remaining record.  The files of a queue are removed in order, and synced
+# together: file systems lose unsynced changes of a directory from the last one on.
 #
 # Source: store/DefaultMessageStore.java CleanCommitLogService, CleanConsumeQueueService;
 #         store/CommitLog.java deleteExpiredFile; store/ConsumeQueue.java deleteExpiredFile;
 #         store/index/IndexService.java deleteExpiredFile
 
 cdef enum:
-    CLOSING_EVERY = 1024         # records between two looks at whether the store closes
+    CLOSING_EVERY = 1024         # records between two checks for a close
 
 
-# What lies in a file of the log.
+# Contents of a file of the log.
 cdef struct LogContent:
-    int64_t newest               # store time of its newest record, -1: it has none
+    int64_t newest               # store time of its newest record, -1: none
     int64_t records
     bint whole                   # all of it could be read
 
 
-# What retention removed beside files of the log.
+# Files removed by retention beside those of the log.
 cdef struct Removed:
     int64_t queue_files
     int64_t index_files
@@ -29,8 +29,8 @@ cdef struct Removed:
 cdef int64_t log_removable_until(Store *store) noexcept nogil:
     """Files of the log that end at or below this offset may be removed.
 
-    Neither the last one, nor the one that has the newest record, nor what a queue or the index
-    still lacks.
+    Never the last one, nor the one with the newest record, nor files that a queue or the index
+    still needs.
     """
     cdef Found found
     cdef int64_t count = file_set_count(&store.log)
@@ -89,7 +89,7 @@ cdef int64_t log_file_content(Store *store, int64_t start, LogContent *content) 
 
 
 cdef int64_t log_file_changed_at(Store *store, int64_t start) noexcept nogil:
-    """When a file of the log was changed last, in ms, as the file system has it."""
+    """Modification time of a log file in ms, by the file system."""
     cdef stat_t status
     cdef int64_t fd = set_open_file(
         &store.log, set_place_of(&store.log, start), start, O_RDONLY, &status)
@@ -102,14 +102,14 @@ cdef int64_t log_file_changed_at(Store *store, int64_t start) noexcept nogil:
 cdef int64_t queue_first_from(
     Store *store, Queue *queue, int64_t until, int64_t *stop,
 ) noexcept nogil:
-    """The first queue offset whose record begins at or after ``until``; ``stop`` if none does."""
+    """First queue offset whose record begins at or after ``until``; ``stop`` if none."""
     cdef int64_t low = file_set_start(&queue.files) // UNIT_BYTES
     stop[0] = atomic_get(&queue.max_offset)
     return queue_first_at_or_after(queue, until, min(low, stop[0]), stop[0])
 
 
 cdef int64_t count_emptied(Store *store, int64_t until) noexcept nogil:
-    """How many queues lose their last message if the log begins at ``until``."""
+    """Number of queues that lose their last message if the log begins at ``until``."""
     cdef Queue *queue = first_queue(&store.table)
     cdef int64_t count = 0
     cdef int64_t first, stop
@@ -125,7 +125,7 @@ cdef int64_t count_emptied(Store *store, int64_t until) noexcept nogil:
 
 
 cdef int64_t queues_begin_at(Store *store, int64_t until) noexcept nogil:
-    """Set the minimum of every queue for a log that begins at ``until``."""
+    """Set every queue's minimum for a log that begins at ``until``."""
     cdef Queue *queue = first_queue(&store.table)
     cdef int64_t first = 0
     cdef int64_t stop
@@ -141,7 +141,7 @@ cdef int64_t queues_begin_at(Store *store, int64_t until) noexcept nogil:
 
 
 cdef int64_t retention_failed(Store *store, int64_t status, const char *directory) noexcept nogil:
-    """As with any failed sync, that of a directory is final: E_FAILED."""
+    """A failed directory sync is final, as any failed sync: E_FAILED."""
     if is_passing(status):
         return status
     store_set_failed(store, status, directory, "the directory cannot be forced to the disk")
@@ -155,8 +155,8 @@ cdef int64_t retention_remove_log(Store *store, int64_t until) noexcept nogil:
     """
     cdef int64_t start
     cdef int64_t count = 0
-    # So that no recovery begins at a checkpoint below the log, nor lacks a unit that a queue's file
-    # would have to be made for.
+    # So that no recovery begins at a checkpoint below the log, nor lacks a unit whose queue file
+    # would have to be created.
     cdef int64_t rc = flush_queues_now(store, FLUSH_ALL)
     until = min(until, atomic_get(&store.log.flushed))
     if rc == 0:
@@ -183,7 +183,7 @@ cdef int64_t retention_remove_log(Store *store, int64_t until) noexcept nogil:
 
 
 cdef int64_t retention_trim(Store *store, Removed *removed) noexcept nogil:
-    """Remove files of queues and of the index that point only below the log; 0, or a status."""
+    """Remove queue and index files that point only below the log; 0, or a status."""
     cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc = 0
     memset(removed, 0, sizeof(Removed))
@@ -198,22 +198,22 @@ cdef int64_t retention_trim(Store *store, Removed *removed) noexcept nogil:
         rc = index_trim_front(store)
         removed.index_files = max(rc, 0)
     KILL_POINT("retention-after-index")
-    if rc > 0:                               # the checkpoint counts the entries of the index
+    if rc > 0:                               # the checkpoint counts the index's entries
         rc = flush_queues_now(store, FLUSH_ALL)
     return min(rc, 0)
 
 
 cdef int64_t queue_trim_front(Store *store, Queue *queue) noexcept nogil:
-    """Remove the files of a queue all of whose units are below its minimum; their number.
+    """Remove a queue's files with units only below its minimum; their number.
 
-    Never the last one, nor the one that has the newest unit.
+    Never the last one, nor the one with the newest unit.
     """
     cdef int64_t rc = 0
     cdef int64_t count = 0
     cdef int64_t start, stop
     if file_set_count(&queue.files) < 2:
         return 0
-    lock_take(&store.flush.queues_lock)      # neither is the topic deleted meanwhile
+    lock_take(&store.flush.queues_lock)      # nor is the topic deleted meanwhile
     while rc == 0:
         start = file_set_start(&queue.files)
         stop = min(atomic_get(&queue.min_offset), atomic_get(&queue.max_offset) - 1) * UNIT_BYTES
@@ -235,7 +235,7 @@ cdef int64_t queue_trim_front(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_ext_trim_front(Store *store, Queue *queue) noexcept nogil:
-    """Remove the ext files that no unit from the queue's minimum on points to; their number."""
+    """Remove the ext files to which no unit from the queue's minimum on points; their number."""
     cdef Unit unit
     cdef int64_t rc
     lock_take(&store.flush.queues_lock)
@@ -251,7 +251,7 @@ cdef int64_t queue_ext_trim_front(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t index_trim_front(Store *store) noexcept nogil:
-    """Remove the index files whose records are all below the log, never the last; their number."""
+    """Remove the index files with records only below the log, never the last; their number."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef IndexSet *indexes = &store.indexes
     cdef IndexFile *index
@@ -292,7 +292,7 @@ cdef int64_t index_trim_front(Store *store) noexcept nogil:
 
 
 cdef bint topic_is_unused(Store *store, Topic *topic) noexcept nogil:
-    """Whether nothing names a topic, and its queues have files and no message any more.
+    """Whether nothing names a topic, and its queues have files but no messages any more.
 
     To act on it, the caller holds the locks of puts and of dispatch.
     """
@@ -311,7 +311,7 @@ cdef bint topic_is_unused(Store *store, Topic *topic) noexcept nogil:
 
 
 cdef int64_t topic_remove_unused(Store *store, Topic *topic) noexcept nogil:
-    """Remove the queues of an unused topic: 1, or 0 if it is in use by now, or a status."""
+    """Remove the queues of an unused topic: 1, or 0 if it is in use again, or a status."""
     cdef Queue *queue
     cdef int64_t rc = 0
     lock_take(&store.flush.queues_lock)

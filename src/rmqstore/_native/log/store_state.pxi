@@ -1,9 +1,9 @@
-# The whole state of an open store, and who may access what.
+# State of an open store, and who may access it.
 #
 # The locks and their order are in base/locks.pxd.
 # Under the lock of dispatch: queues' files, index files, dispatched.
 # The flush threads alone move: the sets' flushed positions.
-# Everything else is behind a lock, atomic, or constant after opening.
+# All else is behind a lock, atomic, or constant after opening.
 #
 # Source: store/DefaultMessageStore.java
 
@@ -28,12 +28,12 @@ cdef enum:
     CLOSE_STALLED_NS = 1000000000    # how long it waits for disk space
 
 
-# The part of StoreConfig that the core uses. Times in ns, sizes in bytes.
+# The part of StoreConfig that the core uses.  Times in ns, sizes in bytes.
 cdef struct Settings:
     int64_t log_file_size
     int64_t queue_file_size
     int64_t ext_file_size
-    int64_t ext_bitmap_bytes     # that a bit map has, as far as is known
+    int64_t ext_bitmap_bytes     # size of a bit map, as far as known
     int64_t slot_num
     int64_t entry_num
     int64_t max_message_size
@@ -50,12 +50,12 @@ cdef struct Settings:
     int64_t delay_millis[DELAY_LEVELS_MAX]
     int64_t max_light_queues
     int64_t compress_above       # body bytes; -1: never
-    int64_t warm_pages           # of a file made ahead, forced to the disk at a time
-    bint multi_dispatch          # a record given as a whole may name further queues
-    bint light_queues            # and light ones
+    int64_t warm_pages           # of a file made ahead, per sync
+    bint multi_dispatch          # a record put as a whole may name further queues
+    bint light_queues            # light ones too
     bint warm                    # fill the pages of a file made ahead
     bint sync_flush
-    bint flush_on_put            # ASYNC_FLUSH: look at what is dirty after each put
+    bint flush_on_put            # ASYNC_FLUSH: check for dirty bytes after each put
     bint ext_enabled
     bint index_enabled
     bint check_crc
@@ -73,17 +73,17 @@ cdef struct PendingKey:
     int64_t physical_offset
     int64_t store_timestamp
     int32_t key_hash             # KEYLESS: no key, but roll the file if it is full
-    bint begins                  # the first one of its record
+    bint begins                  # the first of its record
 
 cdef struct Pending:
     int64_t count
     bint lost                    # keys were dropped for lack of space
-    bint known                   # the record of the next keys was entered before
+    bint known                   # the next keys' record was entered before
     bint units_only              # leave out keys: the index has no space
     PendingKey keys[PENDING_ROOM]
 
 
-# Send: where the next record goes, and the files ahead of it.
+# Append: position of the next record, and the files ahead of it.
 cdef struct Writer:
     Lock put_lock
     MappedFile *current          # the log's last file; held
@@ -96,32 +96,32 @@ cdef struct Writer:
     Worker worker                # prepares
 
 
-# Reput: the position up to which queues and index are written, and what holds it up.
+# Reput: the position up to which queues and index are written, and the reason of a stall.
 cdef struct Dispatch:
     atomic_i64 dispatched        # log offset
-    int64_t last_record          # offset of the last one dispatched, -1: none
+    int64_t last_record          # offset of the last dispatched one, -1: none
     atomic_i64 logics_timestamp  # its store time
     Lock turn                    # held while records are dispatched: one thread at a time
     Lock lock
-    atomic_i64 lock_wanted       # callers that wait for ``lock``: dispatch lets them go first
+    atomic_i64 lock_wanted       # callers waiting for ``lock``: dispatch lets them go first
     Pending *pending
-    char *bitmap                 # of the record that is dispatched
+    char *bitmap                 # of the record being dispatched
     int64_t bitmap_room
-    int64_t units_until          # log offset up to which queues are written while the index waits
+    int64_t units_until          # log offset of the queues' units while the index waits
     int64_t recovering_until     # log offset below which a recovery's rules apply
     atomic_i64 skipped           # records with an invalid topic or queue id
-    Gate visible                 # callers that wait for it
-    Wakeups wakeups              # consumers that do
-    atomic_i64 stalled           # -errno while it cannot go on for lack of space
+    Gate visible                 # callers waiting for it
+    Wakeups wakeups              # consumers waiting for it
+    atomic_i64 stalled           # -errno while it waits for space
     bint index_stalled           # the index lacks space, not a queue; set before ``stalled``
-    Queue *refused               # the queue that could not be written last, NULL: none
+    Queue *refused               # the last queue that could not be written, NULL: none
     Worker worker
 
 
-# The two flushing activities.
+# The two flush activities.
 cdef struct Flush:
-    Gate durable                 # callers that wait for the log to be on the disk
-    Wakeups wakeups              # event loops that do
+    Gate durable                 # callers waiting for a durable log
+    Wakeups wakeups              # event loops waiting for it
     atomic_i64 unflushed         # why no log file could be opened for a flush; retried
     atomic_i64 physic_timestamp
     atomic_i64 syncs_log
@@ -135,15 +135,15 @@ cdef struct Flush:
     Worker queue_worker
 
 
-# What a read-only store knows of the files, and since when.
+# A read-only store's knowledge of the files, and its age.
 cdef struct View:
     bint owned_elsewhere         # another process has the store open
     Lock refresh_lock
     atomic_i64 refreshed_at
     int64_t refresh_took         # ns of the last search for new queues
-    int64_t guarded_at           # monotonic ns at which the handler of SIGBUS was looked at last
-    atomic_i64 log_end           # as far as it is known
-    atomic_i64 search_at         # monotonic ns from which it is searched once more
+    int64_t guarded_at           # monotonic ns of the last check of the SIGBUS handler
+    atomic_i64 log_end           # as far as known
+    atomic_i64 search_at         # monotonic ns of the next search for it
     Lock derive_lock
     atomic_i64 derived           # the queues have been completed from the log
     Lock queued_lock
@@ -152,24 +152,24 @@ cdef struct View:
     int64_t queued_minimums
     atomic_i64 scanned_records   # by all scans
     atomic_i64 scanned_bytes
-    bint queue_size_inferred     # no configuration says it: it is inferred from the files
+    bint queue_size_inferred     # inferred from the files, as none is configured
     bint ext_size_inferred
-    bint log_size_read           # the size is known from a file; until then, look for one
+    bint log_size_read           # known from a file; until then, look for one
     bint queue_size_read
 
 
 # Store times of a file of the log.
 cdef struct FileTimes:
     int64_t start                # of the file
-    int64_t until                # the records below are in what follows
-    int64_t first                # of the first record, INT64_LEAST if that does not check
+    int64_t until                # the fields below cover the records before
+    int64_t first                # of the first record, INT64_LEAST if that is bad
     int64_t last
     int64_t oldest
     int64_t newest
     int64_t back                 # ms that a record is older than one before it, at most
 
 
-# Store times of the files that were asked about.
+# Store times of the files queried so far.
 cdef struct LogTimes:
     Lock lock
     FileTimes *files             # ascending
@@ -180,10 +180,10 @@ cdef struct LogTimes:
     int64_t leapt                # start of a file with or before a leap; -1: none known
 
 
-# How much of the disks is used, and whether that is too much to take messages.
+# Disk use, and whether it is too high to take messages.
 cdef struct Disk:
-    atomic_i64 refuses           # 1: messages are refused until there is room again
-    atomic_i64 pretended_log     # percent + 1 that tests have it find; 0: what it is
+    atomic_i64 refuses           # 1: messages are refused until there is room
+    atomic_i64 pretended_log     # percent + 1 pretended in tests; 0: the real one
     atomic_i64 pretended_queues
 
 
@@ -207,15 +207,15 @@ cdef struct Store:
     char *root_path              # of the directory; NULL: of a part by itself
     uint64_t root_device
     uint64_t root_inode
-    atomic_i64 clock_shift       # ms that the store's clock is ahead of the wall clock
+    atomic_i64 clock_shift       # ms of the store's clock ahead of the wall clock
     Settings settings
-    atomic_i64 failed            # first failed sync: nothing is acknowledged from then on
+    atomic_i64 failed            # first failed sync: nothing is acknowledged any more
     Failure failure              # of the first background failure
     Lock failure_lock
     # its files
     OpenFiles open_files
     OpenFiles open_log_files     # "r": those of the log, which keep descriptors
-    OpenFiles open_queue_files   # "r": those of queues that do, as views have no room for them
+    OpenFiles open_queue_files   # "r": those of queues with descriptors, beyond the room for views
     FileSet log
     TopicTable table
     IndexSet indexes
@@ -235,9 +235,9 @@ cdef struct Store:
 cdef void store_set_failed(
     Store *store, int64_t status, const char *path, const char *what,
 ) noexcept nogil:
-    """Fail the store for good after a failed sync: no more writes, and all waiters learn it."""
+    """Fail the store for good after a failed sync: no more writes, and all waiters return."""
     cdef int64_t offset = -1
-    if status == E_LOST:                     # with the file and offset that were noted
+    if status == E_LOST:                     # with the noted file and offset
         path = loss_noted(&offset)
         what = LOSS_TEXT
     lock_take(&store.failure_lock)
@@ -256,14 +256,14 @@ cdef inline int64_t store_millis(const Store *store) noexcept nogil:
 
 
 cdef void dispatch_lock_take(Store *store) noexcept nogil:
-    """Take the lock of dispatch, which is held almost all the time while there is work."""
+    """Take the lock of dispatch, held almost all the time while there is work."""
     atomic_add(&store.dispatch.lock_wanted, 1)
     lock_take(&store.dispatch.lock)
     atomic_add(&store.dispatch.lock_wanted, -1)
 
 
 cdef inline int64_t store_enter(Store *store) noexcept nogil:
-    """Begin a call: 0, or E_CLOSED, E_FORKED. Balanced by store_leave."""
+    """Begin a call: 0, or E_CLOSED, E_FORKED.  Balanced by store_leave."""
     if unlikely(store.fork_generation != fork_generation):
         return E_FORKED
     atomic_add(&store.in_use, 1)
@@ -279,9 +279,9 @@ cdef inline void store_leave(Store *store) noexcept nogil:
     atomic_add(&store.in_use, -1)
 
 
-# Incremented in a child after each fork, which identifies the parent's stores there.
+# Incremented in a child after each fork; identifies the parent's stores there.
 cdef int64_t fork_generation = 0
-# Stores that nobody closed and whose last thread has yet to end and release the lock.
+# Unclosed stores whose last thread has yet to end and release the lock.
 cdef atomic_i64 stores_leaving
 cdef Store *open_stores = NULL
 cdef Lock open_stores_lock
@@ -296,7 +296,7 @@ cdef void after_fork_in_parent() noexcept nogil:
 
 
 cdef void after_fork_in_child() noexcept nogil:
-    """The child closes its copies of the parent's locks, which would otherwise stay held."""
+    """Close the child's copies of the parent's locks, which would otherwise stay held."""
     global fork_generation
     cdef Store *store = open_stores
     cdef int64_t i

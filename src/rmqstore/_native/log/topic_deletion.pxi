@@ -4,10 +4,10 @@
 # Source: store/DefaultMessageStore.java cleanUnusedTopic
 
 cdef void infer_deleted_topics(Store *store, int64_t end) noexcept nogil:
-    """Do not bring back topics that were deleted without a note, for one by a broker.
+    """Keep topics deleted without a note, as by a broker, from coming back.
 
-    Those have neither an entry in topics.json nor a queue, in a store that was closed. After an
-    unclean exit either may be missing on the disk, and the log decides. Called before the log is
+    Such a topic has neither an entry in topics.json nor a queue, in a closed store.  After an
+    unclean exit either may be missing on the disk, and the log decides.  Called before the log is
     walked; until topics_inferred_deleted the same applies to topics first met there.
     """
     cdef stat_t status
@@ -26,9 +26,9 @@ cdef void topics_inferred_deleted(Store *store) noexcept nogil:
 
 
 cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
-    """Treat no record after the log's end as one of a deleted topic.
+    """Exclude records after the log's end from deleted topics.
 
-    The log may have lost records that a deletion note covers: new ones are put at lower offsets.
+    The log may have lost records that a deletion note covers: new ones get lower offsets.
     """
     cdef Topic *topic = load_topic(&store.table.first)
     while topic != NULL and not PLANTED("a4"):
@@ -37,16 +37,16 @@ cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
 
 
 cdef void queued_forget(Store *store) noexcept nogil:
-    """After units were removed: no record is known to be in a queue any more."""
+    """After a removal of units: no record is known to be in a queue any more."""
     lock_take(&store.view.queued_lock)
     store.view.queued_first = -1
     lock_give(&store.view.queued_lock)
 
 
 cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
-    """Empty every queue of a topic and unlink its files, while neither put nor dispatch runs.
+    """Empty a topic's queues and unlink their files, while neither put nor dispatch runs.
 
-    Records in the log by then are not dispatched any more. Returns its end.
+    Records in the log by then are not dispatched any more.  Returns its end.
     """
     cdef Queue *queue
     cdef int64_t rc = 0
@@ -58,7 +58,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
     while queue != NULL and rc >= 0:
         rc = queue_delete(&store.table, queue)
         queue = queue.next_made
-    if rc >= 0:                              # the dispatch may make it again at once
+    if rc >= 0:                              # dispatch may recreate it at once
         rc = remove_topic_directory(store, topic)
     lock_give(&store.dispatch.lock)
     lock_give(&store.writer.put_lock)

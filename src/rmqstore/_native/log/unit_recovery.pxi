@@ -1,14 +1,14 @@
-# Completing queues from the log: the unit of each record at exactly its queue offset.
+# Completion of queues from the log: the unit of each record at exactly its queue offset.
 #
-# What a queue's files hold beyond its floor may never have been synced: any page or sector of it
-# may be zeros. A unit there counts once its own record is met in the log; missing ones are written
-# again, or blank if no record names the offset. Read-only mode does the same in memory, so that it
-# sees what a recovery would leave.
+# The contents of a queue's files beyond its floor may never have been synced: any page or sector
+# may be zeros.  A unit there counts once its own record is met in the log; missing ones are written
+# again, or blank if no record names the offset.  Read-only mode does the same in memory, so that it
+# sees the result of a recovery.
 #
 # Source: store/ConsumeQueue.java putMessagePositionInfo, correctMinOffset
 
 cdef enum:
-    UNIT_LOST_SIZE = 1           # in memory only, and less than any record has
+    UNIT_LOST_SIZE = 1           # in memory only; smaller than any record
 
 
 cdef int64_t queue_floor(
@@ -17,7 +17,7 @@ cdef int64_t queue_floor(
     """The queue offset after the leading units that need no second check; -errno.
 
     Each begins at or after the end of its predecessor's record, and ends at or below ``limit``,
-    a log offset.  Blank units count up to the last other one, or all if there is no other.
+    a log offset.  Blank units count up to the last other one, or all without another.
     """
     cdef Slice units
     cdef Unit unit
@@ -58,9 +58,9 @@ cdef int64_t queue_floor(
 cdef int64_t recover_unit(
     Store *store, Queue *queue, int64_t queue_offset, Unit *unit, int64_t *skipped,
 ) noexcept nogil:
-    """Process the unit of a queue's next record: how many were missing or wrong, or a status.
+    """Process the unit of a queue's next record: the number missing or wrong, or a status.
 
-    E_REMOVED: the walk must start at an earlier record. Without a store the queue has only units
+    E_REMOVED: the walk must start at an earlier record.  Without a store the queue has only units
     of records that were just found good.
     """
     cdef int64_t more
@@ -96,9 +96,9 @@ cdef int64_t life_drop_restart(
     """Treat the record kept as ``restart`` as damaged if the files contradict it.
 
     If a life has one message, and the next record names the same offset, the log alone cannot
-    show whether a new life began. The files can: the first message's unit is in its position, and
-    so is that of the record after it. A recovery that began a new life would have replaced the
-    first. 0, or a status.
+    show whether a new life began.  The files can: the first message's unit is in its position, and
+    so is that of the record after it.  A recovery that began a new life would have replaced the
+    first.  0, or a status.
     """
     cdef Unit there
     cdef int64_t rc
@@ -125,7 +125,7 @@ cdef int64_t recover_unit_at(
     if at + 1 == queue.life.next and queue.life.restart_next == 0:
         queue.life.newest_was_there = goes == UNIT_PRESENT
     rc = 0
-    # Nearly always it follows the last unit, and nothing is to be filled.
+    # Nearly always it follows the last unit, and there is no gap to fill.
     if at != atomic_peek(&queue.max_offset) or queue.files.count == 0 \
             or at * UNIT_BYTES < queue.files.slots[0].start:
         rc = recover_units_before(store, queue, at, unit)
@@ -156,7 +156,7 @@ cdef int64_t recover_record(
 
 
 cdef bint unit_names_gap(Store *store, const Unit *unit) noexcept nogil:
-    """Whether a unit names a record of a file that is missing between two others."""
+    """Whether a unit names a record of a file missing between two others."""
     return unit.size > 0 and file_set_gap(
         &store.log, unit.physical_offset, unit.physical_offset + 1) >= 0
 
@@ -180,7 +180,7 @@ cdef int64_t recover_units_before(
     """Fill every position between the queue's end, or its beginning, and ``queue_offset``.
 
     ``following``: the unit there.  A reader's units of messages that a missing file of the log may
-    have had name that file, so that reading them reports it; else they are blank.
+    have had name that file, so that a read of them reports it; else they are blank.
     """
     cdef Unit unit
     cdef int64_t lost = E_NOT_FOUND
@@ -196,7 +196,7 @@ cdef int64_t recover_units_before(
         atomic_set(&queue.min_offset, queue_offset)
         atomic_set(&queue.files.flushed, at * UNIT_BYTES)
     elif queue.files.count and queue_offset < queue.files.slots[0].start // UNIT_BYTES:
-        # Files before the first one: the nearest first, so that none is ever missing.
+        # Files before the first one: the nearest first, so that there is never a gap.
         stop = queue.files.slots[0].start // UNIT_BYTES
         at = stop
         while queue.files.writable and at > queue_offset:
@@ -205,7 +205,7 @@ cdef int64_t recover_units_before(
             if rc < 0:
                 return rc
         at = min(at, queue_offset)
-    elif queue.files.count:                  # where a later life of the queue begins
+    elif queue.files.count:                  # begin of a later life of the queue
         at = max(at, queue.files.slots[0].start // UNIT_BYTES)
     if at < stop and not queue.files.writable:
         lost = file_set_gap(&store.log, atomic_peek(&queue.last_end), following.physical_offset)

@@ -1,11 +1,11 @@
-# Eventfds that the flush writes to when the log is on the disk, for event loops that wait for it,
-# and the dispatch when messages are in their queues, for consumers.
+# Eventfds: written by the flush once the log is durable, for waiting event loops, and by dispatch
+# once messages are in their queues, for consumers.
 #
-# A loop has one in its selector while any of its tasks waits, and stores the position that they
-# wait for. It stores that first and then reads the flushed position; the flush moves its position
-# first and then reads what is wanted: one of the two sees the other.
+# A loop has one in its selector while any of its tasks waits, and stores the position they wait
+# for.  It stores that first and then reads the flushed position; the flush moves its position
+# first and then reads ``wanted``: one of the two sees the other.
 #
-# Source: store/CommitLog.java GroupCommitService for what is waited for
+# Source: store/CommitLog.java GroupCommitService for the condition waited for
 
 cdef struct Wakeup:
     int fd                       # nonblocking, for reads and writes
@@ -29,7 +29,7 @@ cdef void wakeups_destroy(Wakeups *wakeups) noexcept nogil:
 
 
 cdef int64_t wakeups_add(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
-    """Create the descriptor and enter it, wanting nothing yet: 0 or -errno."""
+    """Create the descriptor and enter it, waiting for nothing yet: 0 or -errno."""
     cdef int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
     if fd < 0:
         return -errno
@@ -44,7 +44,7 @@ cdef int64_t wakeups_add(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
 
 
 cdef void wakeups_remove(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
-    """Remove it: its descriptor is not written to after that."""
+    """Remove it; its descriptor is not written to afterwards."""
     cdef Wakeup **at
     lock_take(&wakeups.lock)
     at = &wakeups.first
@@ -58,9 +58,9 @@ cdef void wakeups_remove(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
 
 
 cdef void wakeups_ring(Wakeups *wakeups, int64_t position) noexcept nogil:
-    """Wake the loops that wait for something below ``position``.
+    """Wake the loops that wait for a position below ``position``.
 
-    Called after the position was set with atomic_set_strict. INT64_MAX wakes all of them, so that
+    Called after the position was set with atomic_set_strict.  INT64_MAX wakes all of them, so that
     they notice a failure or a close.
     """
     cdef Wakeup *wakeup
