@@ -1,5 +1,5 @@
-# The units of a queue: 20 bytes each that point into the commit log. Only the dispatch thread
-# writes them, through the mapping; any thread reads them.
+# Units of a queue: 20 bytes each that point into the commit log.  Only the dispatch thread writes
+# them, through the mapping; any thread reads them.
 #
 # Source: store/ConsumeQueue.java
 
@@ -8,7 +8,7 @@ cdef inline void unit_write(
 ) noexcept nogil:
     """The size is written last: 4.9.3 treats a unit with a size as complete.
 
-    A process killed in between leaves a unit without a size, which is then written again.
+    A process killed in between leaves a unit without a size, to be written again.
     """
     put_i64(at + UNIT_PHYSICAL_OFFSET, physical_offset)
     put_i64(at + UNIT_TAGS_CODE, code)
@@ -95,9 +95,9 @@ cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
 
 
 cdef void queue_zero_ahead(Queue *queue, int64_t position) noexcept nogil:
-    """Write zeros before the first unit that reaches beyond ``zeroed``, at ``position``.
+    """Write zeros before the first unit beyond ``zeroed``, at ``position``.
 
-    No more of them for a file whose units do not follow each other.
+    Stops for a file whose units are not consecutive.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t start = queue.zeroed
@@ -164,7 +164,7 @@ cdef int64_t queue_set_unit(
 
 
 cdef inline void count_unit(Queue *queue, int64_t size) noexcept nogil:
-    """Count a message that was appended.  Nobody else writes these."""
+    """Count an appended message.  Nobody else writes these."""
     atomic_set(&queue.put_units, atomic_peek(&queue.put_units) + 1)
     atomic_set(&queue.put_bytes, atomic_peek(&queue.put_bytes) + size)
 
@@ -192,7 +192,7 @@ cdef int64_t queue_put_unit(
         return rc if rc < 0 else 1
     if queue_offset > next_offset:
         at = next_offset
-        if queue.files.count == 0:           # only the part of its first file
+        if queue.files.count == 0:           # only part of its first file
             at = queue_offset - queue_offset % (queue.files.file_size // UNIT_BYTES)
             atomic_set(&queue.min_offset, queue_offset)
             atomic_set(&queue.files.flushed, at * UNIT_BYTES)
@@ -214,7 +214,7 @@ cdef int64_t queue_put_unit(
 cdef inline bint queue_append_unit(
     Queue *queue, int64_t queue_offset, int64_t physical_offset, int32_t size, int64_t code,
 ) noexcept nogil:
-    """As queue_put_unit, for the unit at the queue's end if that needs nothing else; else False."""
+    """As queue_put_unit, for a unit at the queue's end that needs nothing else; else False."""
     cdef MappedFile *file = queue.current
     cdef int64_t position
     if unlikely(queue_offset == 0 or queue_offset != atomic_peek(&queue.max_offset)
@@ -242,7 +242,7 @@ cdef bint unit_code_is_given(const Queue *queue, const Unit *unit) noexcept nogi
 cdef int64_t queue_units(
     Queue *queue, int64_t queue_offset, int64_t count, Slice *slice,
 ) noexcept nogil:
-    """Up to ``count`` units of one file; their number. May include unpublished units."""
+    """Up to ``count`` units of one file; their number.  May include unpublished units."""
     cdef Derived *derived = load_derived(&queue.derived)
     memset(slice, 0, sizeof(Slice))
     if derived != NULL and queue_offset >= derived.start:
@@ -313,7 +313,7 @@ cdef int64_t queue_first_at_or_after(
 ) noexcept nogil:
     """First queue offset in [low, stop) whose record begins at or after ``physical_offset``.
 
-    ``stop`` if there is none.  A blank unit counts as the one after it; a damaged one with a
+    ``stop`` without one.  A blank unit counts as the one after it; a damaged one with a
     negative physical offset does not end the search below it.
     """
     cdef int64_t high = stop
@@ -354,7 +354,7 @@ cdef int64_t queue_skip_blanks(
 
 
 cdef int64_t queue_used_units(Queue *queue) noexcept nogil:
-    """Units in the files, judged by their bytes: up to the first empty one in the last file.
+    """Units in the files by their bytes: up to the first empty one in the last file.
 
     By bisection, so that the cost does not depend on the size; a unit is empty if its size is
     not above 0.
@@ -383,7 +383,7 @@ cdef int64_t queue_used_units(Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_data_units(Queue *queue, int64_t index) noexcept nogil:
-    """Units of a file that may have bytes: a page that is a hole need not be read to be empty."""
+    """Units of a file that may have data: a page in a hole is empty without being read."""
     cdef MappedFile *file = NULL
     cdef int64_t length = queue.files.slots[index].length
     if not queue.files.writable and file_set_hold(
@@ -422,7 +422,7 @@ cdef bint queue_is_of_deleted(Queue *queue) noexcept nogil:
 cdef int64_t queue_trim(Queue *queue, int64_t stop) noexcept nogil:
     """Unlink the files that begin at byte ``stop`` of the queue or later.
 
-    They are left from an earlier life of the topic. A broker sets a queue's end to the start of
+    They are left from an earlier life of the topic.  A broker sets a queue's end to the start of
     the third-last file if the last three are empty.
     """
     cdef char path[FAILURE_PATH_BYTES]

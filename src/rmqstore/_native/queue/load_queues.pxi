@@ -1,4 +1,4 @@
-# Load queues from the directories below consumequeue/, and infer the size of their files.
+# Loading of queues from the directories below consumequeue/, and inference of their file size.
 #
 # Source: store/DefaultMessageStore.java loadConsumeQueue
 
@@ -44,7 +44,7 @@ cdef int64_t load_queues(TopicTable *table, Failure *failure) noexcept nogil:
 cdef int64_t note_broken_link(
     TopicTable *table, const char *directory, const char *name, Failure *failure,
 ) noexcept nogil:
-    """A link that leads nowhere: refused where the store is written, else noted; 0 or a status."""
+    """Refuse a dangling link in a written store, else note it; 0 or a status."""
     cdef char path[FAILURE_PATH_BYTES]
     if table.writable:
         return fail_broken_link(failure, directory, name)
@@ -54,7 +54,7 @@ cdef int64_t note_broken_link(
 
 
 cdef void note_broken(TopicTable *table, const char *path) noexcept nogil:
-    """Note, in "r", a link that leads nowhere, or a queue's directory with some in it."""
+    """"r": note a dangling link, or a queue's directory with some in it."""
     if table.broken_links < BROKEN_NOTED:
         copy_text(table.broken[table.broken_links], FAILURE_PATH_BYTES, path)
     table.broken_links += 1
@@ -88,7 +88,7 @@ cdef int64_t load_topic_queues(
         if entry == NULL:
             break
         queue_id = parse_decimal(entry.d_name, <int64_t>strlen(entry.d_name))
-        # Only the canonical form of a queue id: not 007.
+        # Only the canonical queue id: not 007.
         if queue_id < 0 or queue_id > 0x7FFFFFFF or (entry.d_name[0] == 48 and entry.d_name[1]):
             continue
         if entry.d_type != DT_DIR and sys_is_broken_link(<int>fd, entry.d_name):
@@ -112,20 +112,20 @@ cdef int64_t load_topic_queues(
 
 
 cdef enum:
-    QUEUE_SIZES = 16             # distinct sizes that are counted; others are ignored
-    QUEUES_ENOUGH = 3            # "r": a lead of so many queues settles the size
+    QUEUE_SIZES = 16             # distinct sizes counted; others are ignored
+    QUEUES_ENOUGH = 3            # "r": a lead of this many queues settles the size
 
-# Sizes of files, and how many queues show each.
+# File sizes, and the number of queues that show each.
 cdef struct SizeVotes:
     int64_t sizes[QUEUE_SIZES]
     int64_t queues[QUEUE_SIZES]
     int64_t count
-    int64_t best                 # index of the size of most queues, the larger of two
-    int64_t second               # queues of the next one
+    int64_t best                 # index of the most frequent size, the larger of two
+    int64_t second               # queues of the runner-up
 
 
 cdef void size_vote(SizeVotes *votes, int64_t size) noexcept nogil:
-    """Count the size that one queue shows; 0: none."""
+    """Count the size shown by one queue; 0: none."""
     cdef int64_t i = 0
     while i < votes.count and votes.sizes[i] != size:
         i += 1
@@ -188,7 +188,7 @@ cdef int64_t infer_ext_file_size(TopicTable *table, Failure *failure) noexcept n
 
 
 cdef void set_ext_file_size(TopicTable *table, int64_t size) noexcept nogil:
-    """Give the ext files of all queues their size, while the store is opened."""
+    """Set the size of all queues' ext files, while the store is opened."""
     cdef QueueExt *ext
     cdef Queue *queue = first_queue(table)
     table.ext.file_size = size

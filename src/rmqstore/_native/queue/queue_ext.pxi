@@ -1,14 +1,14 @@
-# The units of a queue in consumequeue_ext: what a tags code that is an address stands for.
+# Units of a queue in consumequeue_ext, to which a tags code that is an address refers.
 #
 # Like the queue's own they are written by the dispatch thread alone, each before the unit that
-# names it, and their addresses ascend along the queue. What is not there, or does not check, is no
-# error: the record has all of it but the bit map.
+# names it, and their addresses ascend along the queue.  A missing or invalid one is no error: the
+# record has all of it but the bit map.
 #
 # Source: store/ConsumeQueueExt.java; store/ConsumeQueue.java getExt, truncateDirtyLogicFiles
 
 cdef enum:
-    EXT_LIST_NS = 100000000      # "r": how long a listing of the directory is relied on
-    EXT_NONE = 0                 # no address: the plain tags code has to do
+    EXT_LIST_NS = 100000000      # "r": validity of a directory listing
+    EXT_NONE = 0                 # no address: the plain tags code is used
 
 
 # A unit's fields; its bit map follows its first EXT_FIXED_BYTES.
@@ -30,7 +30,7 @@ cdef extern from *:
 
 
 cdef inline int64_t ext_offset(int64_t address) noexcept nogil:
-    """The offset in the ext files that an address stands for: the address plus 2^63."""
+    """Offset in the ext files of an address: the address plus 2^63."""
     return address & INT64_MAX
 
 
@@ -40,7 +40,7 @@ cdef inline bint ext_is_written(const Queue *queue) noexcept nogil:
 
 
 cdef QueueExt *queue_ext_of(Queue *queue) noexcept nogil:
-    """The queue's ext files, listed at the first call; NULL: it has none, or no memory."""
+    """The queue's ext files, listed at the first call; NULL: none, or no memory."""
     cdef char directory[FAILURE_PATH_BYTES]
     cdef QueueExt *ext = load_ext(&queue.ext)
     cdef QueueExt *seen = NULL
@@ -67,7 +67,7 @@ cdef QueueExt *queue_ext_of(Queue *queue) noexcept nogil:
 cdef int64_t queue_ext_list(QueueExt *ext, Failure *failure) noexcept nogil:
     """List the files; their number, 0 without a directory.
 
-    Files that are only read tell their size themselves.
+    Read-only files show their size.
     """
     cdef Failure unused
     cdef int64_t size
@@ -89,7 +89,7 @@ cdef int64_t queue_ext_list(QueueExt *ext, Failure *failure) noexcept nogil:
 
 
 cdef inline bint ext_unit_read(const char *bytes, int64_t room, ExtUnit *unit) noexcept nogil:
-    """Whether ``bytes`` begin a whole unit, of which at most ``room`` bytes may follow."""
+    """Whether ``bytes``, at most ``room`` of them, begin with a whole unit."""
     unit.size = get_i16(bytes + EXT_SIZE)
     unit.tags_code = get_i64(bytes + EXT_TAGS_CODE)
     unit.store_timestamp = get_i64(bytes + EXT_STORE_TIMESTAMP)
@@ -116,7 +116,7 @@ cdef int64_t ext_unit_at(
 cdef int64_t queue_ext_unit(
     Queue *queue, MappedFile **near, int64_t address, ExtUnit *unit,
 ) noexcept nogil:
-    """The ext unit of an address: 0, or a negative status if there is none that checks.
+    """Ext unit of an address: 0, or a negative status without a valid one.
 
     ``near`` as for file_set_read_near.
     """
@@ -125,7 +125,7 @@ cdef int64_t queue_ext_unit(
     if ext == NULL or address > EXT_ADDRESS:
         return E_NOT_FOUND
     if not queue.files.writable:
-        # Files that the queue got since, or got anew.
+        # Files created or recreated since.
         listed = atomic_get(&ext.files.listed_at)
         if listed < atomic_get(&queue.files.listed_at):
             queue_ext_list(ext, NULL)
@@ -172,7 +172,7 @@ cdef int64_t queue_ext_sync_names(Queue *queue, QueueExt *ext) noexcept nogil:
 
 
 cdef int64_t queue_ext_flush(Queue *queue) noexcept nogil:
-    """Force the ext units to the disk, before the queue's units that name them: its syncs."""
+    """Force the ext units to the disk, before the queue's units that name them; the syncs."""
     cdef QueueExt *ext = load_ext(&queue.ext)
     cdef int64_t rc, syncs
     if ext == NULL or not ext.files.writable:
@@ -188,7 +188,7 @@ cdef int64_t queue_ext_flush(Queue *queue) noexcept nogil:
 cdef int64_t queue_ext_room(
     Queue *queue, QueueExt *ext, int64_t offset, int64_t bytes,
 ) noexcept nogil:
-    """Make the file that has ``offset`` the current one, created if missing, with its blocks."""
+    """Make the file with ``offset`` the current one, created if missing, with its blocks."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef MappedFile *file = NULL
@@ -225,9 +225,9 @@ cdef int64_t queue_ext_room(
 cdef int64_t queue_ext_put(
     Queue *queue, QueueExt *ext, const ExtUnit *unit, const char *bitmap,
 ) noexcept nogil:
-    """Write the next ext unit: its address, or EXT_NONE, as where the disk is full.
+    """Write the next ext unit: its address, or EXT_NONE, as on a full disk.
 
-    REQUIRES: queue_ext_begin returned 0. ``unit.size`` is made up from its bit map.
+    REQUIRES: queue_ext_begin returned 0.  ``unit.size`` is computed from its bit map.
     """
     cdef int64_t at = atomic_peek(&ext.files.wrote)
     cdef int64_t size = EXT_FIXED_BYTES + unit.bitmap_bytes

@@ -1,19 +1,19 @@
-# Where the ext units of a queue begin and end: found again after an opening, cut, removed.
+# Begin and end of a queue's ext units: found after an opening, cut, removed.
 #
-# The queue's own units tell: 4.9.3 goes through all ext files instead, and takes what lies behind
-# the last unit that the queue names for more of them until then.
+# The queue's own units show them: 4.9.3 goes through all ext files instead, and until then takes
+# the bytes behind the last unit named by the queue for more of them.
 #
 # Source: store/ConsumeQueueExt.java recover, truncateByMinAddress, truncateByMaxAddress, destroy
 
 cdef enum:
-    EXT_RETRY_NS = 1000000000    # after a search for the end that failed
-    EXT_SEARCH_UNITS = 4096      # units of the queue that are read at a time
+    EXT_RETRY_NS = 1000000000    # after a failed search for the end
+    EXT_SEARCH_UNITS = 4096      # units of the queue read at a time
 
 
 cdef int64_t ext_end_before(Queue *queue, QueueExt *ext, int64_t stop) noexcept nogil:
-    """Where the ext units end that the queue's units below ``stop`` name, or a status.
+    """End of the ext units named by the queue's units below ``stop``, or a status.
 
-    Addresses ascend, so the newest one tells. Where that is missing, nothing may be written that
+    Addresses ascend, so the newest one decides.  If it is missing, nothing may be written that
     it would then name: the end is the beginning of the file after it.
     """
     cdef ExtUnit there
@@ -24,7 +24,7 @@ cdef int64_t ext_end_before(Queue *queue, QueueExt *ext, int64_t stop) noexcept 
     cdef int64_t most = file_set_stop(&ext.files)
     cdef int64_t at = stop
     cdef int64_t rc, start, i, offset
-    if most == 0:                            # none but damage is beyond so many of the largest
+    if most == 0:                            # only damage lies beyond that many of the largest
         most = min(stop, INT64_MOST // (1 << 16)) * (EXT_UNIT_MAX_BYTES + EXT_END_BYTES)
     while at > first:
         start = max(first, at - EXT_SEARCH_UNITS)
@@ -52,7 +52,7 @@ cdef int64_t ext_end_before(Queue *queue, QueueExt *ext, int64_t stop) noexcept 
 
 
 cdef int64_t queue_ext_begin(Queue *queue, QueueExt *ext, int64_t stop) noexcept nogil:
-    """Find where the next ext unit goes, if the queue's units end at ``stop``; 0 or a status."""
+    """Find the next ext unit's position if the queue's units end at ``stop``; 0 or a status."""
     cdef int64_t end
     if ext.begun:
         return 0
@@ -62,7 +62,7 @@ cdef int64_t queue_ext_begin(Queue *queue, QueueExt *ext, int64_t stop) noexcept
     if end < 0:
         ext.retry_at = monotonic_ns() + EXT_RETRY_NS
         return end
-    atomic_set(&ext.files.flushed, end)      # first: a flush must not see what it need not force
+    atomic_set(&ext.files.flushed, end)      # first: a flush must not see bytes it need not force
     atomic_set(&ext.files.wrote, end)
     ext.began_at = end
     ext.newest_record = -1
@@ -71,7 +71,7 @@ cdef int64_t queue_ext_begin(Queue *queue, QueueExt *ext, int64_t stop) noexcept
 
 
 cdef void queue_ext_restart(Queue *queue) noexcept nogil:
-    """The queue's units end elsewhere now: its ext units have to begin anew."""
+    """Restart a queue's ext units, as its units end elsewhere now."""
     cdef QueueExt *ext = load_ext(&queue.ext)
     if ext == NULL:
         return
@@ -83,7 +83,7 @@ cdef void queue_ext_restart(Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_ext_cut(Queue *queue, QueueExt *ext) noexcept nogil:
-    """Remove what lies behind the end: files that begin there, and bytes of the one that has it.
+    """Remove everything behind the end: files that begin there, and bytes of the one with the end.
 
     A broker reads the units of a file from its first to the first of size 0.
     """
@@ -132,7 +132,7 @@ cdef int64_t queue_ext_cut(Queue *queue, QueueExt *ext) noexcept nogil:
 
 
 cdef int64_t queue_ext_check(Queue *queue, Failure *failure) noexcept nogil:
-    """Before anything is changed: the files have the configured size; 0 or a status."""
+    """Check before any change that the files have the configured size; 0 or a status."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef QueueExt *ext
     cdef FileSlot *slot
@@ -158,7 +158,7 @@ cdef int64_t queue_ext_check(Queue *queue, Failure *failure) noexcept nogil:
 
 
 cdef int64_t queue_ext_complete(Queue *queue, Failure *failure) noexcept nogil:
-    """Give files that a power cut left short their full length; 0 or a status."""
+    """Extend files that a power cut left short to full length; 0 or a status."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef QueueExt *ext = load_ext(&queue.ext)
     cdef FileSlot *slot
@@ -176,10 +176,10 @@ cdef int64_t queue_ext_complete(Queue *queue, Failure *failure) noexcept nogil:
 
 
 cdef int64_t queue_ext_truncate_before(Queue *queue, int64_t address) noexcept nogil:
-    """Remove the files that end before the unit at ``address``: how many, or a status.
+    """Remove the files that end before the unit at ``address``: their number, or a status.
 
-    ``address`` is the tags code of the queue's first unit whose record is in the log; one that is
-    no address removes nothing. REQUIRES: the locks of flushing queues and of dispatch.
+    ``address`` is the tags code of the queue's first unit whose record is in the log; a code that
+    is no address removes nothing.  REQUIRES: the locks of flushing queues and of dispatch.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef QueueExt *ext
@@ -212,7 +212,7 @@ cdef int64_t queue_ext_truncate_before(Queue *queue, int64_t address) noexcept n
 
 
 cdef int64_t queue_ext_delete(Queue *queue) noexcept nogil:
-    """Unlink the files and their directory, as the queue's are gone; readers keep their holds."""
+    """Unlink the files and directory of a removed queue; readers keep their holds."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef QueueExt *ext = queue_ext_of(queue)
     cdef int64_t i

@@ -1,19 +1,19 @@
-# The state of a topic and of one of its queues while a store is open.
+# State of a topic and of one of its queues while a store is open.
 #
 # Source: store/ConsumeQueue.java; store/DefaultMessageStore.java consumeQueueTable
 
 cdef enum:
     QUEUE_WINDOW = 256 << 10     # bytes of blocks reserved at a time
     FLOOR_UNITS = 4096           # units examined in one step
-    OFFSET_GIVEN = 0x4E455649    # tags code of an empty unit at an offset that was given away
+    OFFSET_GIVEN = 0x4E455649    # tags code of an empty unit at a given-away offset
     EXT_ADDRESS = -2147483649    # tags codes up to this are addresses in consumequeue_ext
-    FILTER_POSITIONS_MAX = 16    # bits that one subscription has in a bit map
+    FILTER_POSITIONS_MAX = 16    # bits of one subscription in a bit map
     TOPIC_DIRECTORY_BYTES = 255  # the longest name of a directory
 
-# Units derived from the log, from ``start`` on: those missing or wrong in the files. Complete
+# Units derived from the log, from ``start`` on: those missing or wrong in the files.  Complete
 # before it is published; after that neither changed nor freed while the queue lives.
 cdef struct Derived:
-    Derived *older               # the one it replaced
+    Derived *older               # its predecessor
     char *units
     int64_t start
     int64_t count
@@ -27,26 +27,26 @@ cdef struct Unit:
     int32_t size
 
 
-# What a store's configuration says of consumequeue_ext.
+# Configuration of consumequeue_ext.
 cdef struct ExtSettings:
-    int64_t file_size            # of a queue that has no files yet
+    int64_t file_size            # for a queue without files
     bint written                 # each new unit gets one
 
 
-# The files of a queue in consumequeue_ext. What is written is of the dispatch thread.
+# Files of a queue in consumequeue_ext.  Written fields belong to the dispatch thread.
 cdef struct QueueExt:
     FileSet files
     MappedFile *current          # where units are written; held
     atomic_i64 names_dirty       # 1: its directories have to be synced
-    atomic_i64 size_known        # 1: the files have shown their size
+    atomic_i64 size_known        # 1: read from the files
     bint begun                   # the end of its units was found: more can be written
     int64_t began_at             # that end
-    int64_t retry_at             # monotonic ns before which it is not searched again
+    int64_t retry_at             # monotonic ns of the next search for it
     int64_t newest_record        # log offset of the record whose unit was written last; -1: none
     int64_t newest_address
 
 
-# A subscription with an expression, for the bit maps: is a message one that it wants?
+# A subscription with an expression, for the bit maps: does it want a message?
 # ``evaluate`` answers 1 for true; 0, or a negative number, for anything else.
 cdef struct BitmapFilter:
     int64_t (*evaluate)(
@@ -57,30 +57,30 @@ cdef struct BitmapFilter:
     int32_t positions[FILTER_POSITIONS_MAX]
 
 
-# The subscriptions of a topic. Complete before it is published; freed with the topic.
+# The subscriptions of a topic.  Complete before it is published; freed with the topic.
 cdef struct BitmapFilters:
-    BitmapFilters *older         # the one it replaced
+    BitmapFilters *older         # its predecessor
     int64_t bitmap_bytes
     int64_t count
     BitmapFilter *filters
 
 
-# Where a queue's offsets begin again along the log, as its topic was deleted and made again.
+# Restart of a queue's offsets along the log, as its topic was deleted and made again.
 cdef struct Life:
     int64_t start                # records below are of an earlier life
-    int64_t first                # the queue offset that it began with
-    int64_t next                 # the next queue offset along the log; 0: none was seen
+    int64_t first                # its first queue offset
+    int64_t next                 # the next queue offset along the log; 0: none seen
     int64_t seen_until           # records below were processed
     int64_t known_until          # records below have their units already, or none
     int64_t restart_next         # the offset that confirms a new life at ``restart``; 0: none
-    bint doubtful                # a single record, whose offset is too high for the log below it
+    bint doubtful                # a single record, its offset too high for the log below it
     bint newest_was_there        # the newest record's unit was already in its position
     Unit restart
 
 
-# What a bisection by store time found at its upper levels; ``busy`` guards the rest.
+# Upper levels of a bisection by store time; ``busy`` guards the rest.
 cdef struct TimeMemo:
-    atomic_i64 busy              # 1: a search has it; others do without
+    atomic_i64 busy              # 1: taken by a search; others do without
     int64_t low                  # the ends of the bisection
     int64_t high
     const Derived *derived       # the queue's at that time
@@ -92,27 +92,27 @@ cdef struct TimeMemo:
 
 cdef struct Topic:
     Topic *next                  # of the same hash slot
-    Topic *next_made             # in the order in which they were entered
+    Topic *next_made             # in order of entry
     uint32_t hash
     uint32_t digest              # of the name, in the watermark
     int32_t key_hash             # Java's hash of "<topic>#", which index keys begin with
     atomic_i64 write_queue_nums  # 0: no entry in topics.json
     atomic_i64 round_robin
-    atomic_i64 client_queue_nums  # queue ids below are for clients to send to; 0: ask first
-    atomic_i64 client_messages   # that came this way, and the bytes of their records
+    atomic_i64 client_queue_nums  # queue ids below are for clients to send to; 0: query first
+    atomic_i64 client_messages   # sent this way, and the bytes of their records
     atomic_i64 client_bytes
     Queue **queues               # by id, up to queue_room; replaced by a larger copy
     int64_t queue_room
     Queue *far_queues            # those with ids too high for the array
-    Queue *first_queue           # all of them, in the order in which they were entered
+    Queue *first_queue           # all of them, in order of entry
     int64_t deleted_before       # records below this log offset belong to a deleted topic
     int64_t noted_before         # the same, from rmqstore-deleted.json
-    bint entered                 # topics.json had it when the store was opened
-    bint gone                    # records after noted_before did not recreate it
+    bint entered                 # in topics.json when the store was opened
+    bint gone                    # not recreated by records after noted_before
     bint schedule                # SCHEDULE_TOPIC_XXXX: tags codes are times
     BitmapFilters *bitmap_filters            # published; NULL: none
     int32_t length
-    char name[8]                 # and as many more as the name and its zero take
+    char name[8]                 # extended to the name and its zero
 
 
 cdef struct Queue:
@@ -121,20 +121,20 @@ cdef struct Queue:
     Queue *next_far
     FileSet files
     MappedFile *current          # where units are written; held, owned by the dispatch thread
-    const ExtSettings *ext_settings          # NULL: it has none, being by itself
-    QueueExt *ext                # published; NULL: nobody has asked for it yet
-    int64_t zeroed               # zeros are written up to here; INT64_MOST: not to this file
+    const ExtSettings *ext_settings          # NULL: a queue by itself, without any
+    QueueExt *ext                # published; NULL: not requested yet
+    int64_t zeroed               # zeros are written up to here; INT64_MOST: not in this file
     atomic_i64 max_offset        # end of the units; stored only after their bytes
     atomic_i64 min_offset        # first unit whose record the log still has
     atomic_i64 last_end          # end of the record that the newest unit points to
     atomic_i64 put_units         # appended since the store was opened, and their records' bytes
     atomic_i64 put_bytes
     atomic_i64 names_dirty       # 1: its directories have to be synced
-    int64_t next_offset          # the next message's queue offset; guarded by the put lock
+    int64_t next_offset          # queue offset of the next message; guarded by the put lock
     int64_t room                 # units below have a file and blocks; guarded by the put lock
     atomic_i64 refreshed_at      # "r": monotonic ns of the last search for the end
     Derived *derived             # "r": published; NULL if the files are complete
-    Derived *derived_kept        # all that were ever published, newest first
+    Derived *derived_kept        # all ever published, newest first
     Derived *making              # under construction, unpublished
     TimeMemo time_memo
     Slice near                   # "r": units of the files from near_start on, while deriving
@@ -149,9 +149,9 @@ cdef struct Queue:
     int64_t first_physical       # INT64_MOST: none; records before it are of an earlier life
     Life life                    # while units are derived from the log
     Life ahead                   # the same, for the pass that runs ahead
-    int64_t bad_start            # "r": units [bad_start, bad_stop) at the end were not good
+    int64_t bad_start            # "r": units [bad_start, bad_stop) at the end were bad
     int64_t bad_stop
-    int64_t unreadable           # "r": why it cannot be read, -errno; 0: it can
+    int64_t unreadable           # "r": -errno of an unreadable queue; 0: readable
     int64_t bad_log_stop         # valid while the log's files end there
     bint light_counted           # in the table's number of light queues; guarded by the put lock
     bint completed               # units were written while the store was opened
@@ -170,7 +170,7 @@ cdef Queue *queue_new(
     if queue == NULL:
         return NULL
     if topic != NULL and topic.length > TOPIC_DIRECTORY_BYTES:
-        # RocketMQ 5, whose queues are elsewhere then. No topic has a space: nothing is there.
+        # RocketMQ 5, whose queues are elsewhere then.  No topic has a space: nothing is there.
         snprintf(directory, FAILURE_PATH_BYTES, "consumequeue/a topic of %d bytes/%d",
                  topic.length, queue_id)
     elif topic != NULL:
@@ -182,7 +182,7 @@ cdef Queue *queue_new(
     queue.id = queue_id
     file_set_init(&queue.files, root, directory, file_size, writable)
     queue.files.window = QUEUE_WINDOW
-    queue.files.of_queue = topic != NULL      # by itself it has no log to be made from
+    queue.files.of_queue = topic != NULL      # by itself it has no log to be rebuilt from
     return queue
 
 

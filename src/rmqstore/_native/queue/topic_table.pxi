@@ -1,14 +1,14 @@
-# Topic and queue -> state: a C hash table, so that neither a put nor the dispatch needs a
-# Python dict. Topics and queues are freed only with the store, so readers may keep pointers.
-# Lookups take no lock, entering takes the table's.
+# Topic and queue -> state: a C hash table, so that neither put nor dispatch needs a
+# Python dict.  Topics and queues are freed only with the store, so readers may keep pointers.
+# Lookups take no lock, insertions the table's.
 #
 # Source: store/DefaultMessageStore.java consumeQueueTable, CommitLog.topicQueueTable
 
 cdef enum:
     TOPIC_TABLE_SLOTS = 1 << 14
-    QUEUES_DIRECT = 1 << 16      # ids below this are found by an array
+    QUEUES_DIRECT = 1 << 16      # smaller ids are found by array
     SCHEDULE_TOPIC_LENGTH = 19
-    BROKEN_NOTED = 8             # links that lead nowhere; of more only the number is kept
+    BROKEN_NOTED = 8             # dangling links; beyond them only the number is kept
 
 cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 
@@ -28,8 +28,8 @@ cdef struct TopicTable:
     atomic_i64 topics
     atomic_i64 queues
     atomic_i64 light_queues      # with messages; changed under the put lock
-    atomic_i64 listing           # number of the last listing of the directories that is complete
-    int64_t broken_links         # "r": topics, queues, or their files that are links to nothing
+    atomic_i64 listing           # number of the last complete listing of the directories
+    int64_t broken_links         # "r": dangling links of topics, queues, or their files
     char broken[BROKEN_NOTED][FAILURE_PATH_BYTES]
     int64_t gone_before          # above 0: a new topic counts as deleted up to this log offset
 
@@ -62,7 +62,7 @@ cdef uint64_t topic_hash_seed = 0
 
 
 cdef inline uint32_t topic_hash(const char *name, int64_t length) noexcept nogil:
-    """Seeded per process: clients choose topics, properties and what filters name."""
+    """Seeded per process: clients choose topics, properties and the names in filters."""
     cdef uint64_t state = topic_hash_seed + <uint64_t>length
     cdef uint64_t rest = 0
     cdef int64_t i
@@ -128,23 +128,23 @@ cdef inline Topic *topic_find(TopicTable *table, const char *name, int64_t lengt
 
 
 cdef inline bint queue_is_unlisted(TopicTable *table, Queue *queue) noexcept nogil:
-    """"r": whether a queue's directory was there and is not any more."""
+    """"r": whether a queue's directory disappeared."""
     return not table.writable and atomic_get(&queue.listed) > 0 \
         and atomic_get(&queue.listed) < atomic_get(&table.listing)
 
 
 cdef inline bint queue_is_gone(TopicTable *table, Queue *queue) noexcept nogil:
-    """"r": whether its topic was deleted; units that are derived from the log make up for it."""
+    """"r": whether its topic was deleted; units derived from the log replace its files."""
     return queue_is_unlisted(table, queue) and load_derived(&queue.derived) == NULL
 
 
 cdef inline bint topic_is_light(const Topic *topic) noexcept nogil:
-    """Whether its queue is a light one: its units are of records of other queues."""
+    """Whether its queue is a light one, with units of other queues' records."""
     return name_is_light(topic.name, topic.length)
 
 
 cdef bint topic_is_kept(const Topic *topic) noexcept nogil:
-    """Whether topics.json may lack the topic: one that brokers create for themselves."""
+    """Whether the topic is one that brokers create themselves, which topics.json may lack."""
     return topic.schedule or topic.name[0] == 37 \
         or strncmp(topic.name, "RMQ_SYS_", 8) == 0 or strncmp(topic.name, "rmq_sys_", 8) == 0 \
         or strncmp(topic.name, "TRANS_CHECK_MAX_TIME_TOPIC", 26) == 0
@@ -232,7 +232,7 @@ cdef inline Queue *next_queue(const Queue *queue) noexcept nogil:
 
 
 cdef Queue *queue_enter(TopicTable *table, Topic *topic, int32_t queue_id) noexcept nogil:
-    """Find or make the entry of a queue; NULL without memory. Nothing is created on disk."""
+    """Find or make the entry of a queue; NULL without memory.  Nothing is created on disk."""
     cdef Queue *queue
     lock_take(&table.lock)
     queue = queue_find(topic, queue_id)
@@ -282,10 +282,10 @@ cdef int64_t topic_grow(TopicTable *table, Topic *topic, int64_t queue_id) noexc
 
 
 cdef bint topic_name_stored(const char *name, int64_t length) noexcept nogil:
-    """Whether a topic on a disk can have the name: text that is a path's component, and no path.
+    """Whether a stored topic can have the name: text that is a single path component.
 
-    Brokers before 4.7 took nearly any, and their stores are read; a file system decides how long
-    one may be that has a directory.
+    Brokers before 4.7 accepted nearly any, and their stores are read; the file system limits the
+    length of one with a directory.
     """
     if length < 1 or length > TOPIC_V2_MAX_BYTES or (name[0] == 46 and (
             length == 1 or (length == 2 and name[1] == 46))):

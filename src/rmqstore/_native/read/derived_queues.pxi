@@ -1,8 +1,8 @@
-# "r" on a store without an owner: what a recovery would complete, missing queues and units that
-# never reached the disk, is derived from the log in the same way and kept in memory.
+# "r" on a store without an owner: missing queues, and units that never reached the disk, are
+# derived from the log as by a recovery, and kept in memory.
 
 cdef enum:
-    GOES_ON_BYTES = 4 << 20      # looked at behind the end of a log whose queues seem complete
+    GOES_ON_BYTES = 4 << 20      # examined behind the end of a log with complete queues
 
 cdef int64_t derive_units(Store *store) noexcept nogil:
     """Derive the queues as a recovery would leave them."""
@@ -44,7 +44,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     rc = derive_queues(store, &checkpoint, end)
     atomic_set(&store.log.wrote, 0)
     if rc >= 0:
-        # A search along the records ends in front of the first damaged one behind the last unit,
+        # A search along the records ends before the first damaged one behind the last unit,
         # and the one above was made before there were units.
         atomic_raise(&store.view.log_end, end)
         log_end_searched(store, monotonic_ns())
@@ -55,7 +55,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
 cdef int64_t find_end_reading(
     Store *store, const Checkpoint *checkpoint, int64_t end,
 ) noexcept nogil:
-    """As find_lost_end, unless the store has got an owner, who appends, since it was opened."""
+    """As find_lost_end, unless an owner, who appends, appeared since the store was opened."""
     cdef stat_t status
     cdef int64_t rc
     if not store.recovery.clean:
@@ -68,10 +68,10 @@ cdef int64_t find_end_reading(
 
 
 cdef int64_t log_goes_on(Store *store, int64_t end) noexcept nogil:
-    """1 if bytes that are not zero lie behind the end that units and records show, else 0.
+    """1 if nonzero bytes lie behind the end that units and records show, else 0.
 
-    Then a damaged record may be there, with good ones behind it that no unit names.  Without any
-    unit all of the log is looked at, else the beginnings of its files and the next bytes.
+    A damaged record may be there, with good ones behind it that no unit names.  Without any
+    unit all of the log is examined, else the beginnings of its files and the next bytes.
     """
     cdef MappedFile near
     cdef MappedFile *file = NULL
@@ -94,7 +94,7 @@ cdef int64_t log_goes_on(Store *store, int64_t end) noexcept nogil:
 
 
 cdef void mark_unnamed(Store *store) noexcept nogil:
-    """Mark the damage that units do not cover: readers of a queue may pass over it."""
+    """Mark damage not covered by units: readers of a queue may pass over it."""
     cdef Damage *damage
     cdef int64_t i
     for i in range(store.recovery.damage_count):
@@ -128,7 +128,7 @@ cdef int64_t derive_queues(
 
 
 cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
-    """Use nothing from the files that the log does not confirm."""
+    """Use only the contents of files that the log confirms."""
     cdef int64_t rc = examine_below(store, NULL)
     if rc < 0:
         return rc
@@ -140,7 +140,7 @@ cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
 
 
 cdef bint has_light_queue(Store *store) noexcept nogil:
-    """Whether there is a queue whose units are of records of others."""
+    """Whether any queue has units of other queues' records."""
     cdef Queue *queue = first_queue(&store.table)
     while queue != NULL:
         if topic_is_light(queue.topic):
@@ -150,7 +150,7 @@ cdef bint has_light_queue(Store *store) noexcept nogil:
 
 
 cdef int64_t list_queues(Store *store) noexcept nogil:
-    """List the files of every queue; one that cannot be read fails when it is read."""
+    """List the files of every queue; an unreadable one fails when read."""
     cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
     while queue != NULL:
@@ -217,7 +217,7 @@ cdef int64_t derive_unit(Store *store, const char *data, const Record *record) n
 cdef int64_t derive_multi(
     Store *store, const Record *record, const DispatchRequest *request,
 ) noexcept nogil:
-    """The same in the further queues that the record names."""
+    """Set the units in the record's further queues."""
     cdef MultiNames names
     cdef MultiName entry
     cdef Queue *queue
@@ -276,7 +276,7 @@ cdef int64_t derive_end(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t derive_if_needed(Store *store) noexcept nogil:
-    """Derive once, before queues are read; only if the store has no owner."""
+    """Derive once, before queues are read, if the store has no owner."""
     cdef int64_t rc = 0
     if store.writable or store.view.owned_elsewhere or atomic_get(&store.view.derived):
         return 0

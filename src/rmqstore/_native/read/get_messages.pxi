@@ -24,14 +24,14 @@ cdef struct Got:
     int64_t next_offset
     int64_t min_offset
     int64_t max_offset
-    int64_t stop                 # queue offset up to which is looked
+    int64_t stop                 # end of the search, a queue offset
     int64_t bytes                # of the records found
-    int64_t bad_offset           # log offset of a record that did not check
-    Queue *queue                 # the one read; NULL: none
+    int64_t bad_offset           # log offset of a bad record
+    Queue *queue                 # the queue read; NULL: none
     MappedFile *ext_near         # the ext file read last
     bint unit_is_bad             # it points elsewhere; bad_offset is its byte in the queue
-    bint paused                  # the filter has worked enough: call again to go on from there
-    bint removed                 # a record was, which is passed over
+    bint paused                  # the filter's work limit was reached: call again to go on
+    bint removed                 # a removed record was passed over
     bint at_once                 # do not wait for earlier puts: set by the caller
     bint head_asked              # earlier puts were waited for, or the files refreshed
     int64_t field
@@ -51,7 +51,7 @@ cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
 
 
 cdef int64_t got_reserve(Got *got, int64_t count) noexcept nogil:
-    """Make room for so many at once: each time that the array grows it may be moved."""
+    """Make room for ``count`` at once: each growth of the array may move it."""
     cdef Found *grown
     if count <= got.room:
         return 0
@@ -78,8 +78,8 @@ cdef int64_t get_messages(
 ) noexcept nogil:
     """Fill ``got``; 0, or E_CORRUPT with ``got.bad_offset`` and ``got.field``, or another status.
 
-    ``queue`` NULL means an unknown queue.  Where ``got.paused`` is set, the result is one of fewer
-    units; called again with the same arguments it goes on.
+    ``queue`` NULL is an unknown queue.  With ``got.paused`` set, the result is one of fewer
+    units; another call with the same arguments goes on.
     """
     cdef MappedFile *near = NULL
     cdef int64_t rc = get_each(
@@ -94,7 +94,7 @@ cdef int64_t get_each(
     Store *store, MappedFile **near, Queue *queue, int64_t offset, int64_t max_messages,
     int64_t max_bytes, MessageFilter *filter, Got *got,
 ) noexcept nogil:
-    """As get_messages; ``near``: the log's file that was read last, which the caller releases."""
+    """As get_messages; ``near``: the last log file read, released by the caller."""
     cdef Slice units
     cdef Unit unit
     cdef Found found
@@ -204,27 +204,27 @@ cdef int64_t get_each(
 
 
 cdef bint queue_file_is_missing(Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether the file there is gone, between two others."""
+    """Whether the file there is missing between two others."""
     cdef int64_t byte = queue_offset * UNIT_BYTES
     return file_set_start(&queue.files) <= byte and file_set_next_start(&queue.files, byte) > 0
 
 
-# What became of a unit of a reader that was read as empty.
+# Outcome for a reader's unit that was read as empty.
 cdef enum:
-    UNIT_EMPTY                   # it is, and others follow
-    UNIT_THERE                   # it was written by now
-    UNIT_TAKEN_BACK              # so are those after it
+    UNIT_EMPTY                   # confirmed, and others follow
+    UNIT_THERE                   # written by now
+    UNIT_TAKEN_BACK              # with those after it
 
-    TAKING_WAITS = 50            # while the store has an owner, which may be at it
+    TAKING_WAITS = 50            # while the store has an owner, possibly at work on it
     TAKING_WAIT_US = 1000
 
 
 cdef int64_t queue_ends_at(
     Store *store, Queue *queue, int64_t at, int64_t stop,
 ) noexcept nogil:
-    """Whether an owner's recovery took back the units from ``at`` on, and has not written them yet.
+    """Whether an owner's recovery took back the units from ``at`` on, and has not rewritten them.
 
-    It empties and writes them in ascending order, so that while it does the first, the last one is
+    It empties and writes them in ascending order, so that meanwhile the first, the last one is
     still there.  A reader that derived units beyond them may not know of it yet.
     """
     cdef Derived *derived = load_derived(&queue.derived)
@@ -248,7 +248,7 @@ cdef int64_t queue_ends_at(
 
 
 cdef void get_ends_at(int64_t at, Got *got) noexcept nogil:
-    """The queue has no more than what is before ``at``."""
+    """End the queue before ``at``."""
     got.max_offset = at
     got.min_offset = min(got.min_offset, at)
     got.next_offset = at
@@ -263,9 +263,9 @@ cdef bint unit_is_inside(Store *store, const Unit *unit) noexcept nogil:
 
 
 cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept nogil:
-    """Whether retention removed what is at ``at``, after reading the minimum again.
+    """Whether retention removed the record at ``at``, by a fresh minimum.
 
-    The result then ends there, so that every reader learns of the gap.
+    The result then ends there, so that every reader notices the gap.
     """
     if not store.writable and queue_refresh_now(store, queue) < 0:
         return False
@@ -302,10 +302,10 @@ cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) n
 
 
 cdef int64_t head_met(Store *store, Queue *queue, Got *got) noexcept nogil:
-    """A read meets the head: have what was put before it in the queue, once a call.
+    """At the head: wait until earlier puts are in the queue, once a call.
 
-    Every read of a queue comes here, whatever its filter, and before it says where the queue ends.
-    A reader without the lock looks for what an owner appended instead.
+    Every read of a queue comes here, with any filter, before it reports the queue's end.
+    A reader without the lock looks for an owner's appends instead.
     """
     got.head_asked = True
     if store.writable:
@@ -316,7 +316,7 @@ cdef int64_t head_met(Store *store, Queue *queue, Got *got) noexcept nogil:
 
 
 cdef bint queue_has_grown(Store *store, Queue *queue, Got *got) noexcept nogil:
-    """Whether a queue has more than it had when the read began; its max is current then."""
+    """Whether a queue has grown since the read began; its max is current then."""
     cdef int64_t known = got.max_offset
     if got.head_asked or head_met(store, queue, got) < 0:
         return False

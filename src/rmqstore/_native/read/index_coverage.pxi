@@ -1,7 +1,7 @@
-# Which parts of the log the index covers, and which other parts are known to have no keys.
+# Parts of the log covered by the index, and other parts known to be keyless.
 
 cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
-    """Whether its keys may be queried; read-only mode queries no file that was not checked."""
+    """Whether its keys may be queried; read-only mode queries no unchecked file."""
     cdef int64_t state = atomic_get(&index.state)
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
@@ -9,14 +9,14 @@ cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
 cdef bint index_has_all(IndexFile *index, bint newest) noexcept nogil:
     """Whether a file still has all the keys that were entered in it.
 
-    An older file that is not full lost its last keys in a power cut. A recovery enters them in a
-    file between it and the next, unless there is no name between theirs.
+    An older file that is not full lost its last keys in a power cut.  A recovery enters them in a
+    file between it and the next, if there is a name between theirs.
     """
     return atomic_get(&index.state) != INDEX_PATCHED and (newest or index_is_full(index))
 
 
 cdef void index_set_broken(IndexSet *indexes, IndexFile *index) noexcept nogil:
-    """Stop using a file that was found bad when it was read."""
+    """Stop using a file found damaged by a read."""
     lock_take(&indexes.lock)
     if atomic_get(&index.state) < INDEX_PATCHED:
         index_read(index, 0, INDEX_HEADER_BYTES, index.patched_from)
@@ -36,7 +36,7 @@ cdef bint index_set_is_checked(IndexSet *indexes) noexcept nogil:
 
 
 cdef int64_t index_set_ready(Store *store) noexcept nogil:
-    """"r": check the files that are new. Nothing is changed on the disk.
+    """"r": check the new files.  Nothing is changed on the disk.
 
     With a live owner, the newest file is trusted by its header, as it changes.
     """
@@ -74,7 +74,7 @@ cdef int64_t index_set_ready(Store *store) noexcept nogil:
 cdef int64_t index_check_reading(
     Store *store, IndexFile *index, int64_t before, bint deep, int64_t compare_from,
 ) noexcept nogil:
-    """Check one file; if it is bad, keep the good part of it in memory."""
+    """Check one file; keep the good part of a bad one in memory."""
     cdef IndexWalk walk
     cdef char first[INDEX_ENTRY_BYTES]
     cdef int64_t rc = index_read(index, 0, INDEX_HEADER_BYTES, index.patched_from)

@@ -1,21 +1,21 @@
-# Where the log ends: the wrote position, or in read-only mode as the files show it.
+# The end of the log: the wrote position, or in read-only mode as the files show it.
 #
-# A reader remembers the end that it found.  As long as nothing begins there, that is the end: an
+# A reader remembers the end it found.  It is the end as long as nothing begins there: an
 # owner writes the next record's first bytes there before anything else shows the record.
 #
 # Source: store/CommitLog.java getMaxOffset
 
 cdef enum:
-    SEARCH_SHARE = 20            # at most one part in so many of the time goes into full searches
-    TAIL_CHUNK = 8 << 10         # bytes read at a time behind the known end: few if it is torn
+    SEARCH_SHARE = 20            # at most this fraction of the time goes into full searches
+    TAIL_CHUNK = 8 << 10         # bytes read at a time behind the known end: few if torn
     NEXT_BYTES = 8               # of the next record: its size and its magic
 
 
 cdef int64_t log_end(Store *store) noexcept nogil:
     """The end of the log; in read-only mode the first offset at which no good record begins.
 
-    Searched from the greatest offset on that a good unit of any queue names; again only after some
-    time, as what makes a difference, an owner's recovery or records after damaged ones, is rare.
+    Searched from the greatest offset that a good unit of any queue names; again only after some
+    time, as events that matter, an owner's recovery or records after damaged ones, are rare.
     """
     cdef int64_t end, began
     if store.writable:
@@ -42,11 +42,11 @@ cdef void log_end_searched(Store *store, int64_t began) noexcept nogil:
 
 
 cdef bint log_begins_at(Store *store, int64_t offset) noexcept nogil:
-    """Whether there are bytes of a record, or may be, at the known end of the log."""
+    """Whether there are, or may be, bytes of a record at the known end of the log."""
     cdef char bytes[NEXT_BYTES]
     cdef int64_t rc
     if offset % store.log.file_size == 0 and offset >= file_set_stop(&store.log):
-        return False                         # its file is not there, or not listed yet
+        return False                         # its file is missing, or not listed yet
     rc = file_set_peek(&store.log, offset, NEXT_BYTES, bytes)
     return rc < NEXT_BYTES or get_i64(bytes) != 0
 
@@ -56,7 +56,7 @@ cdef int64_t log_end_after(Store *store, int64_t end) noexcept nogil:
     cdef Record record
     cdef const char *data
     cdef Cursor cursor
-    cdef int64_t unfinished = -1             # where the last record begins if it may be that
+    cdef int64_t unfinished = -1             # position of the last record if it may be unfinished
     cursor_init(&cursor, store, end, INT64_MOST)
     cursor.chunk = TAIL_CHUNK
     while cursor_next(&cursor, &record, &data) > 0:
@@ -65,7 +65,7 @@ cdef int64_t log_end_after(Store *store, int64_t end) noexcept nogil:
             unfinished = cursor.at - record.size
     cursor_close(&cursor)
     end = cursor.at
-    # What follows a record, in the log or a queue, shows that it is complete.
+    # Bytes after a record, in the log or a queue, show that it is complete.
     if unfinished >= 0 and not log_begins_at(store, end) and store_is_owned(store):
         end = unfinished
     atomic_raise(&store.view.log_end, end)

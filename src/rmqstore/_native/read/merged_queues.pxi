@@ -1,10 +1,10 @@
-# The units of several queues in log order, by a heap of each queue's next unit.
+# Units of several queues in log order, by a heap of each queue's next unit.
 #
 
 cdef enum:
     LANES_MORE = 64
     LANE_UNITS = 512             # units of a queue read at a time
-    NEAR_BYTES = 32 << 10        # records no further apart are read together
+    NEAR_BYTES = 32 << 10        # closer records are read together
 
 # The read position in one queue.
 cdef struct Lane:
@@ -20,12 +20,12 @@ cdef struct Lane:
 cdef struct MergedQueues:
     Lane *lanes
     int64_t lane_count
-    int64_t *heap                # lanes that have a unit, the one lowest in the log first
+    int64_t *heap                # lanes with a unit, lowest in the log first
     int64_t heap_count
     int64_t end                  # log offset at which the lanes end
     bint made_again              # a lane has units beyond the end: of other messages
     bint taken                   # the first lane's unit was consumed
-    Lane *removed                # the lane whose file is missing; NULL: none
+    Lane *removed                # the lane with a missing file; NULL: none
 
 
 cdef void merged_free(MergedQueues *merged) noexcept nogil:

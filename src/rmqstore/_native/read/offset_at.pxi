@@ -1,31 +1,31 @@
 # A queue offset by store time: bisection over the units and the heads of their records, and one
 # after the other through as much time as the clock went back by.
 #
-# Every search between the same ends begins with the same records, and each costs misses of the
-# processor's caches.  So their times are remembered for a moment; the two records that decide are
+# Searches between the same ends begin with the same records, and each costs misses of the
+# processor's caches.  So their times are remembered for a moment; the two deciding records are
 # read by each search itself.
 #
 # Source: store/ConsumeQueue.java getOffsetInQueueByTime
 
 cdef enum:
-    TIME_HEAD_BYTES = 76         # of a record, which has its store time in them
+    TIME_HEAD_BYTES = 76         # of a record, store time included
     MEMO_NODES = 4096            # 12 levels
     MEMO_AFTER = 4               # searches between the same ends
-    MEMO_NS = 100000000          # what a live owner rewrites is seen after this
+    MEMO_NS = 100000000          # delay until a live owner's rewrites are seen
 
-    TIME_FIRST_LATER             # of the messages stored later
-    TIME_AFTER_LAST              # of those stored until then
+    TIME_FIRST_LATER             # first message stored later
+    TIME_AFTER_LAST              # after the last one stored until then
 
     TIMES_A_SLICE = 1 << 17      # messages that are read without a look at signals
 
 
-# The files that a search has used last.
+# Files last used by a search.
 cdef struct TimeSearch:
     Store *store
     Queue *queue
     MappedFile *units
     MappedFile *log
-    int64_t bad_offset           # log offset of a record that did not check
+    int64_t bad_offset           # log offset of a bad record
     int64_t field                # FIELD_UNIT: bad_offset is the unit's byte in the queue
     int64_t millis               # the time searched for, in messages [low, high)
     int64_t low
@@ -45,10 +45,10 @@ cdef void time_search_end(TimeSearch *search) noexcept nogil:
 
 
 cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogil:
-    """The store time of a queue's message, E_NOT_FOUND if it is gone, or a status.
+    """Store time of a queue's message, E_NOT_FOUND if it is gone, or a status.
 
-    From the record's head alone where that names the unit's queue and position; else from the
-    record, with all checks.
+    From the record's head alone if that names the unit's queue and position; else from the
+    record, fully checked.
     """
     cdef Store *store = search.store
     cdef Found found
@@ -93,7 +93,7 @@ cdef inline bint head_names(
 
 
 cdef int64_t *memo_take(Queue *queue, int64_t low, int64_t high) noexcept nogil:
-    """The times known of searches between these ends, to be given back; NULL: none."""
+    """Take the remembered times of searches between these ends, to be given back; NULL: none."""
     cdef TimeMemo *memo = &queue.time_memo
     cdef const Derived *derived = load_derived(&queue.derived)
     cdef int64_t now = monotonic_ns()
@@ -120,7 +120,7 @@ cdef int64_t *memo_take(Queue *queue, int64_t low, int64_t high) noexcept nogil:
 
 
 cdef void memo_give(Queue *queue, bint good) noexcept nogil:
-    """Give it back; nothing in it is used again unless it is good."""
+    """Give the times back; they are used again only if ``good``."""
     if not good:
         queue.time_memo.searches = 0
     atomic_set(&queue.time_memo.busy, 0)
@@ -129,7 +129,7 @@ cdef void memo_give(Queue *queue, bint good) noexcept nogil:
 cdef int64_t offset_by_time(
     TimeSearch *search, int64_t millis, int64_t low, int64_t high, int which,
 ) noexcept nogil:
-    """The queue offset between the messages of [low, high) stored until ``millis`` and later.
+    """Queue offset between the messages of [low, high) stored until ``millis`` and later.
 
     Where times do not ascend, it is that of the first stored later, or the one after the last
     stored until then: nothing that was stored later lies before it, or nothing earlier behind.
@@ -216,9 +216,9 @@ cdef int64_t first_stored_after(
 cdef int64_t bisect_times(
     TimeSearch *search, int64_t millis, int64_t low, int64_t high, int64_t *times, bint *decided,
 ) noexcept nogil:
-    """As first_stored_after, with what ``times`` has, unless it is NULL.
+    """As first_stored_after, with the remembered ``times`` unless NULL.
 
-    The answer is not ``decided`` if a record beside it does not have the time remembered for it.
+    The answer is not ``decided`` if a record beside it differs from its remembered time.
     """
     cdef int64_t middle, probe, time
     cdef int64_t node = 1

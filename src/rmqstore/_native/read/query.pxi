@@ -57,7 +57,7 @@ cdef bint record_has_key(
 
 
 cdef int64_t query_head(Store *store) noexcept nogil:
-    """The current end for a query; while dispatch waits for space, the end of what is readable."""
+    """Current end for a query; while dispatch waits for space, the end of the readable log."""
     if not store.writable:
         return log_end(store)
     if atomic_get(&store.dispatch.stalled) != 0:
@@ -68,7 +68,7 @@ cdef int64_t query_head(Store *store) noexcept nogil:
 cdef int64_t query_run(
     Store *store, const KeyQuery *query, Got *got, Offsets *hits,
 ) noexcept nogil:
-    """All hits, newest first, into ``got`` (records) or ``hits`` (offsets)."""
+    """Collect all hits, newest first, into ``got`` (records) or ``hits`` (offsets)."""
     cdef int64_t rc, newer
     cdef int64_t i = 0
     cdef IndexFile *index
@@ -78,7 +78,7 @@ cdef int64_t query_run(
     cdef bint lost = False                   # files after it have no good part
     cdef bint whole
     if store.writable:
-        # Do not wait for what cannot become visible: a failed store can still be read.
+        # Do not wait for records that cannot become visible: a failed store can still be read.
         wait_for_earlier_puts(store)
     else:
         if monotonic_ns() - atomic_get(&store.indexes.listed_at) > REFRESH_AFTER_NS:
@@ -164,7 +164,7 @@ cdef int64_t query_add(
 cdef int64_t query_index(
     Store *store, const KeyQuery *query, IndexFile *index, Got *got, Offsets *hits,
 ) noexcept nogil:
-    """The hits of one index file: 0, 1 if there are enough, or the failure.
+    """Collect the hits of one index file: 0, 1 if there are enough, or the failure.
 
     The records' own times decide: those of entries and header are rounded, and clamped or
     contradictory where a clock went back.
@@ -221,10 +221,10 @@ cdef int64_t query_index(
 cdef int64_t hit_in_place(
     Store *store, MappedFile **near, int64_t offset, const KeyQuery *query, Offsets *hits,
 ) noexcept nogil:
-    """Add the offset of a record if it has the key, without a copy of the record.
+    """Add the offset of a record with the key, without a copy of the record.
 
-    0, 1 if there are enough, or another failure; HIT_UNKNOWN if it is not good where it is
-    mapped: then it is to be read.
+    0, 1 if there are enough, or another failure; HIT_UNKNOWN if it is not good in place and
+    has to be read.
     """
     cdef Record record
     cdef int64_t field
@@ -248,7 +248,7 @@ cdef int64_t hit_in_place(
 
 
 cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
-    """Whether the record that an index entry points to is no longer in the log."""
+    """Whether the record of an index entry is no longer in the log."""
     if not_recovered(store, offset):
         return True
     return lies_inside_record(store, offset)
@@ -257,7 +257,7 @@ cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
 cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
     """Whether a recovery of a read-only store would leave no record there."""
     if not store.writable:
-        derive_if_needed(store)              # finds the damages that a recovery would repair
+        derive_if_needed(store)              # finds the damage that a recovery would repair
     return not store.writable and (
         offset >= log_end(store) or never_synced(&store.recovery, offset))
 
@@ -285,7 +285,7 @@ cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
     cdef int64_t at
     cursor_init(&cursor, store, log_boundary(store, offset, 0), offset)
     cursor.check_crc = False
-    cursor.report_removed = True             # no record goes on behind a missing file
+    cursor.report_removed = True             # no record continues behind a missing file
     while cursor_next(&cursor, &record, &data) > 0:
         pass
     at = cursor.at
@@ -297,9 +297,9 @@ cdef int64_t query_log(
     Store *store, const KeyQuery *query, int64_t start, int64_t stop, bint named, int64_t begins,
     Got *got, Offsets *hits,
 ) noexcept nogil:
-    """The hits in a part of the log that no index file covers, newest first.
+    """Collect the hits in a part of the log that no index file covers, newest first.
 
-    ``named``: the record at ``start`` is in the index with all its keys. Otherwise it is read each
+    ``named``: the record at ``start`` is in the index with all its keys.  Otherwise it is read each
     time: an owner may still be entering its keys, or no index precedes it.
     ``begins``: the record with the first entries after the part, -1 for none: if the part has
     keys, a file is missing that may have had some of that record's keys too.
@@ -386,7 +386,7 @@ cdef int64_t query_walk(
             rc = offsets_add(found_at, record.physical_offset)
             if rc < 0:
                 break
-    # What could not be read may become readable: an owner is writing it, or just made its file.
+    # Unreadable bytes may become readable: an owner is writing them, or just made their file.
     if cursor.at >= stop or (begins >= 0 and stop <= file_set_stop(&store.log)):
         until = stop
     cursor_close(&cursor)

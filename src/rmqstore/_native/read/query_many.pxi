@@ -1,11 +1,11 @@
-# Many keys: the newest index file is asked for a chunk of them at once, then each is queried.
+# Queries of many keys: a lookup in the newest index file for a chunk of them, then each by itself.
 #
-# Source: none of RocketMQ's, which has one query for each key
+# Source: none; RocketMQ has one query for each key
 
 cdef enum:
     RECORDS_FETCHED = 2          # of the hits of a key
 
-# Many keys of a topic, and what the newest index file has for a chunk of them.
+# Keys of a topic, and the newest index file's hits for a chunk of them.
 cdef struct KeyChunk:
     int32_t prefix               # hash of "topic#"
     int32_t hashes[KEY_CHUNK]
@@ -33,7 +33,7 @@ cdef int64_t chunk_look_up(
             or not index_is_usable(store, chunk.index):
         return 0
     dispatched = atomic_get(&store.indexes.dispatched)
-    # Whatever is wrong is met, and told, by the query of the key.
+    # Any failure is met, and reported, by the query of the key.
     rc = chains_walk(chunk.index, &chunk.walk, CHAIN_COLLECT, chunk.hashes, count, INT64_MOST)
     if rc == 0:
         rc = chains_by_key(&chunk.walk, count, chunk.starts, &chunk.hits)
@@ -72,7 +72,7 @@ cdef void fetch_records(
 cdef inline int64_t fetched_until(
     const KeyChunk *chunk, int64_t key, int64_t max_num,
 ) noexcept nogil:
-    """The end of those hits of a key whose records are prefetched."""
+    """End of a key's hits whose records are prefetched."""
     return min(chunk.starts[key + 1],
                chunk.starts[key] + min(max_num, <int64_t>RECORDS_FETCHED))
 
@@ -81,11 +81,11 @@ cdef int64_t query_each(
     Store *store, KeyQuery *query, const ColumnView *keys, int64_t count, Got *got,
     Offsets *hits, int64_t *starts,
 ) noexcept nogil:
-    """The hits of many keys, one by one; the index file is asked for a chunk of them at once."""
+    """Query many keys one by one, after a lookup in the index file for each chunk of them."""
     cdef KeyChunk *chunk
     cdef int64_t i, at
     cdef int64_t rc = 0
-    # Most keys have one hit; of many keys not all may have one.
+    # Most keys have one hit; not all of many may have one.
     if query.records and got_reserve(got, min(count, <int64_t>KEY_CHUNK)) < 0:
         return E_NO_MEMORY
     chunk = <KeyChunk *>calloc(1, sizeof(KeyChunk))

@@ -1,19 +1,19 @@
-# Whether every record of the log is in a queue, so that reading the queues misses none; and the
-# nearest known record boundary to any byte of the log.
+# Check that every record of the log is in a queue, so that a read of the queues misses none; and
+# the nearest known record boundary to any byte of the log.
 #
-# Records that were prepared or rolled back have no unit, and neither have those whose topic was
-# deleted. Each record must begin where another one, or a blank, ends. Sums of a hash over the
-# beginnings and the ends, which must be equal except for the first and the last, show that in one
-# pass over the units in any order; a record with two units makes the check fail.
+# Prepared and rolled-back records have no unit, nor have those of a deleted topic.  Each record
+# must begin where another one, or a blank, ends.  Sums of a hash over the beginnings and the ends,
+# which must be equal except for the first and the last, show that in one pass over the units in
+# any order; a record with two units makes the check fail.
 
 cdef enum:
     BOUNDARY_NEAR = 256 << 10       # of the log, walked as soon as a queue's unit is found
 
 
 cdef struct Extents:
-    int64_t start                # a record begins there
-    int64_t stop                 # and one ends there
-    int64_t first_file           # number of the file that has ``start``
+    int64_t start                # begin of a record
+    int64_t stop                 # end of a record
+    int64_t first_file           # number of the file with ``start``
     int64_t files
     int64_t *ends                # by file: the end of its last record
     uint64_t unmatched           # sum of hash(beginning) - hash(end) over records and blanks
@@ -70,9 +70,9 @@ cdef int64_t log_is_covered(Store *store, int64_t start, int64_t stop) noexcept 
     if extents.ends == NULL:
         return E_NO_MEMORY
     while queue != NULL and rc >= 0:
-        # The units of a light queue are of records of other queues, by multi-dispatch.
+        # Units of a light queue are of other queues' records, by multi-dispatch.
         if not topic_is_light(queue.topic):
-            # The units of an unreadable queue are unknown.
+            # Units of an unreadable queue are unknown.
             rc = E_REMOVED
             if not queue.unreadable:
                 rc = extents_add(&extents, queue, store.log.file_size)
@@ -146,7 +146,7 @@ cdef int64_t extents_cover(Store *store, Extents *extents) noexcept nogil:
 
 
 cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
-    """Offset of the first record at or after ``offset`` that has a unit; INT64_MOST."""
+    """Offset of the first record at or after ``offset`` with a unit; INT64_MOST."""
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t at, stop
@@ -167,7 +167,7 @@ cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
 cdef int64_t log_boundary(Store *store, int64_t offset, int64_t near) noexcept nogil:
     """A known record boundary at or before ``offset``: the nearest, or one within ``near`` bytes.
 
-    Of many queues a few have a record nearby, and to walk there takes less than to ask the others.
+    A few of many queues have a record nearby: to walk there is cheaper than to search the others.
     """
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit

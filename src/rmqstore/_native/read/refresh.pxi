@@ -1,8 +1,8 @@
-# Refresh in read-only mode: files that were created, removed or replaced, their sizes, and the
-# current ends of queues.
+# Refresh in read-only mode: created, removed or replaced files, their sizes, and the current ends
+# of queues.
 
 cdef enum:
-    REFRESH_SHARE = 20           # at most one part in so many of the time: looking for new queues
+    REFRESH_SHARE = 20         # at most this fraction of the time goes into searches for new queues
     REFRESH_MOST_NS = 2000000000             # but at least that often
 
 
@@ -49,7 +49,7 @@ cdef int64_t log_list(Store *store) noexcept nogil:
 
 
 cdef int64_t queue_list(Store *store, Queue *queue) noexcept nogil:
-    """As log_list, for a queue; one whose directory is gone has no files."""
+    """As log_list, for a queue; without a directory it has no files."""
     cdef int64_t rc = file_set_list(&queue.files, NULL)
     if rc == -ENOENT:
         file_set_clear(&queue.files)
@@ -68,7 +68,7 @@ cdef int64_t queue_refresh_derived(Store *store, Queue *queue, Derived *derived)
     atomic_set(&queue.refreshed_at, monotonic_ns())
     if load_derived(&queue.derived) == derived and queue_list(store, queue) > 0:
         rc = files_have_derived(store, queue, derived)
-        if rc == 1:                          # readers may still use it: it is freed at the end
+        if rc == 1:                          # readers may still use it: freed at the end
             store_derived(&queue.derived, NULL)
     lock_give(&store.view.refresh_lock)
     return min(rc, 0)
@@ -103,14 +103,14 @@ cdef int64_t files_have_derived(Store *store, Queue *queue, const Derived *deriv
     return at >= stop
 
 
-# Whether directories are listed again.
+# Need for listing directories again.
 cdef enum:
     LIST_IF_OLD                  # if the last listing is old
     LISTED_NOW                   # no: they were just listed
 
 
 cdef int64_t queue_refresh_files(Store *store, Queue *queue, int listed) noexcept nogil:
-    """List log and queue again unless that was just done: 0 or a status."""
+    """List log and queue again unless just listed: 0 or a status."""
     cdef int64_t now = monotonic_ns()
     cdef int64_t rc = 0
     # Units may name new files of the log, and the log's beginning determines the minimum.
@@ -130,10 +130,9 @@ cdef int64_t queue_refresh_files(Store *store, Queue *queue, int listed) noexcep
 cdef int64_t queue_find_end(Store *store, Queue *queue) noexcept nogil:
     """Set a queue's end after the last good unit; 0 or a status.
 
-    Units before the end of the used bytes that are not good (half written, or left over from a
-    broker's own recovery) are stepped back over.
-    The end falls only if the unit before it is gone: then the files are new ones, of a topic that
-    was deleted and made again, or an owner's recovery removed it.
+    Bad units before the end of the used bytes (half written, or left over from a broker's own
+    recovery) are stepped back over.  The end falls only if the unit before it is gone: then the
+    files are new ones, of a topic deleted and made again, or an owner's recovery removed it.
     """
     cdef Unit unit
     cdef int64_t known = atomic_get(&queue.max_offset)
@@ -158,7 +157,7 @@ cdef int64_t queue_find_end(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef bint unit_is_removed(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether a unit's record lay before the log: a queue that is empty by now goes on there."""
+    """Whether a unit's record was before the log: a queue empty by now goes on there."""
     cdef Unit unit
     memset(&unit, 0, sizeof(Unit))
     return queue_file_unit(queue, queue_offset, &unit) == 0 and unit.size > 0 \
@@ -171,7 +170,7 @@ cdef int64_t queue_good_units(
 ) noexcept nogil:
     """The queue offset after the last good unit below ``used``; at least ``known``.
 
-    Bad ones that were stepped back over before are not checked again while the first and the
+    Bad ones already stepped back over are not checked again while the first and the
     last of them are bad: an owner overwrites them from the first one on.
     """
     cdef int64_t stop = file_set_stop(&store.log)
@@ -189,7 +188,7 @@ cdef int64_t queue_good_units(
 
 
 cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
-    """Whether a queue was just refreshed, and its last unit and the place of the next are as then.
+    """Whether a queue was just refreshed, with its last unit and the next place unchanged.
 
     An owner writes units there first, and takes them back there first.
     """
@@ -240,7 +239,7 @@ cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogi
 
 
 cdef bint store_is_owned(Store *store) noexcept nogil:
-    """Whether a process has the store open for writing at this moment."""
+    """Whether a process has the store open for writing now."""
     cdef stat_t status
     cdef int64_t owner = 0
     cdef int64_t fd = sys_open_file(store.root, "lock", O_RDONLY, &status)
@@ -255,7 +254,7 @@ cdef bint store_is_owned(Store *store) noexcept nogil:
 cdef void forget_gone(Store *store) noexcept nogil:
     """Drop the derived units of queues whose directories an owner has removed since.
 
-    Without an owner somebody else did, and a reader that is opened later derives them, too.
+    Without an owner somebody else did, and a reader opened later derives them, too.
     """
     cdef Queue *queue = first_queue(&store.table)
     cdef stat_t status
@@ -274,7 +273,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
     """Find new topics and queues; only in read-only mode.
 
     At most every 100 ms, and of many thousands so rarely that it takes a small part of the time,
-    but every 2 seconds.
+    but at least every 2 seconds.
     """
     cdef int64_t rc = 0
     cdef int64_t began
@@ -283,7 +282,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
     lock_take(&store.view.refresh_lock)
     began = monotonic_ns()
     if began - store.view.guarded_at > REFRESH_AFTER_NS:
-        guard_install()                      # in front of handlers that were installed since
+        guard_install()                      # in front of handlers installed since
         store.view.guarded_at = began
     if began - atomic_get(&store.view.refreshed_at) > max(
             <int64_t>REFRESH_AFTER_NS,
@@ -298,7 +297,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
 
 
 cdef int64_t queue_refresh_now(Store *store, Queue *queue) noexcept nogil:
-    """As queue_refresh, after a file listed a moment ago was found gone."""
+    """As queue_refresh, after a file just listed was found gone."""
     atomic_set(&store.log.listed_at, 0)
     atomic_set(&queue.files.listed_at, 0)
     atomic_set(&queue.refreshed_at, 0)
@@ -318,15 +317,15 @@ cdef int64_t log_refresh(Store *store) noexcept nogil:
 
 
 cdef int64_t log_refresh_now(Store *store) noexcept nogil:
-    """As log_refresh, after a file listed a moment ago was found gone."""
+    """As log_refresh, after a file just listed was found gone."""
     atomic_set(&store.log.listed_at, 0)
     return log_refresh(store)
 
 
 cdef bint log_lacks(Store *store, int64_t offset) noexcept nogil:
-    """Whether the file that had an offset is missing, not removed by retention.
+    """Whether the file with an offset is missing, not removed by retention.
 
-    Retention removes files from the first one on, so it is one between two others.
+    Retention removes files from the first one on: a missing file is between two others.
     """
     if offset < log_first(store):
         return False
@@ -344,7 +343,7 @@ cdef void log_refresh_for(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t newest_unit_end(Store *store, int listed) noexcept nogil:
-    """The end of the record of the newest good unit of any queue."""
+    """End of the record of the newest good unit of any queue."""
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t end = 0

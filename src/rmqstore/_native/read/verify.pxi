@@ -2,7 +2,7 @@
 # Nothing is changed and nothing refused: the findings are returned.
 
 cdef struct Verified:
-    Offsets ranges               # start and stop of bytes that are not a good record, in pairs
+    Offsets ranges               # start and stop of bytes that are no good record, in pairs
     Offsets units                # queue offsets of units that contradict their records
     int64_t records
     int64_t checked_units

@@ -7,7 +7,7 @@ cdef enum:
 
 
 cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
-    """As dispatch_until; also retries index files that waited for space for their repair.
+    """As dispatch_until; also retries index files whose repair waited for space.
 
     REQUIRES: the turn of the dispatch.
     """
@@ -23,9 +23,9 @@ cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
 
 
 cdef void reput_here(Store *store) noexcept nogil:
-    """Dispatch in this thread what it has appended with APPEND_QUIET: no other has to wake for it.
+    """Dispatch records appended with APPEND_QUIET in this thread: no other has to wake for them.
 
-    The dispatch thread does so if it is at it anyway, or if something holds the dispatch up.
+    Left to the dispatch thread if it is active anyway, or if dispatch is stalled.
     """
     cdef int64_t rc = 0
     if atomic_get(&store.dispatch.stalled) == 0 and lock_try(&store.dispatch.turn):
@@ -67,7 +67,7 @@ cdef void *reput_run(void *argument) noexcept nogil:
 
 
 cdef void dispatch_stalled(Store *store, int64_t status) noexcept nogil:
-    """Note what is retried, for want of space or memory; any other failure is final."""
+    """Note a failure for lack of space or memory, which is retried; any other is final."""
     if lacks_space(status) or is_passing(status):
         atomic_set(&store.dispatch.stalled, status)
     else:

@@ -1,4 +1,4 @@
-# A store's lifetime: made, opened, its threads started, closed or abandoned.
+# A store's lifetime: created, opened, its threads started, closed or abandoned.
 #
 # Source: store/DefaultMessageStore.java start, shutdown
 
@@ -7,7 +7,7 @@ cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
     cdef int64_t rc = 0
     cdef int64_t wrote = atomic_get(&store.log.wrote)
     store.log.window = min(LOG_WINDOW, store.log.file_size)
-    if store.log.count == 0:                 # so that readers find a store from now on
+    if store.log.count == 0:                 # from now on readers find a store
         rc = log_next_file(store, 0, &store.writer.current)
         if rc == 0:
             rc = file_set_sync_name(&store.log, store.writer.current)
@@ -78,7 +78,7 @@ cdef void join_worker(Worker *worker) noexcept nogil:
 
 
 cdef void store_abandon(Store *store) noexcept nogil:
-    """Abandon a store that nobody closed: its threads end by themselves, `abort` stays."""
+    """Abandon an unclosed store: its threads end by themselves, `abort` stays."""
     store.abandoned = True
     atomic_add(&stores_leaving, 1)
     atomic_set(&store.state, STATE_CLOSED)
@@ -95,9 +95,9 @@ cdef void store_abandon(Store *store) noexcept nogil:
 
 
 cdef int64_t store_close(Store *store) noexcept nogil:
-    """Close for good: 0, or what kept acknowledged messages from the disk.
+    """Close for good: 0, or the status that kept acknowledged messages from the disk.
 
-    Log, queues, index, checkpoint, then `abort`: each is on the disk before the next.
+    Log, queues, index, checkpoint, then `abort`: each is durable before the next.
     """
     cdef int64_t rc = 0
     cdef int64_t stalled_at_ns = 0
@@ -138,9 +138,9 @@ cdef int64_t store_close(Store *store) noexcept nogil:
 
 
 cdef void store_give_up(Store *store) noexcept nogil:
-    """Close a store whose start failed: nothing is forced, and nothing marks it as closed.
+    """Close a store whose start failed: nothing is forced or marked as closed.
 
-    Where it was closed before, and nothing was changed since, it stays closed.
+    A store that was closed before, and is unchanged since, stays closed.
     """
     if not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
         return
@@ -158,9 +158,9 @@ cdef void store_give_up(Store *store) noexcept nogil:
 cdef int64_t close_dispatch(
     Store *store, int64_t until_ns, int64_t *stalled_at_ns,
 ) noexcept nogil:
-    """Let the dispatch reach the end of the log; a full disk may prevent that.
+    """Let dispatch reach the end of the log; a full disk may prevent that.
 
-    With SYNC_FLUSH it goes no further than the log's flushed position, and a flush may lack a
+    With SYNC_FLUSH it goes only to the log's flushed position, and a flush may lack a
     descriptor.  E_TIMEOUT if it is not done by ``until_ns``.  ``stalled_at_ns`` is 0 before the
     first call.
     """
@@ -181,7 +181,7 @@ cdef int64_t close_dispatch(
 
 
 cdef int64_t reading_check_permitted(Store *store, Failure *failure) noexcept nogil:
-    """Refuse a log of which this user may not read a file: it would look like one that ends."""
+    """Refuse a log with a file unreadable for this user: it would look like the log's end."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef int64_t i, fd
@@ -214,7 +214,7 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc < 0:
         return rc
     reading_take_queue_size(store)
-    if not store.view.ext_size_inferred:     # each set tells its own; this one is for the note
+    if not store.view.ext_size_inferred:     # each set has its own; this one is only for the note
         rc = infer_ext_file_size(&store.table, NULL)
         if rc > 0:
             store.table.ext.file_size = rc

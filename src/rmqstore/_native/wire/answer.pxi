@@ -3,7 +3,7 @@
 # Source: remoting/protocol/RemotingCommand.java encodeHeader; fastjson's order of names
 
 cdef inline void text_add_number(Text *into, int64_t value) noexcept nogil:
-    """Append a number in decimal.  REQUIRES: there is room for 20 bytes."""
+    """Append a decimal number.  REQUIRES: there is room for 20 bytes."""
     cdef char[24] digits
     cdef int64_t at = 24
     cdef uint64_t rest = <uint64_t>value if value >= 0 else 0 - <uint64_t>value
@@ -53,7 +53,7 @@ cdef int64_t text_add_json(Text *into, const char *data, int64_t length) noexcep
 
 
 cdef inline int64_t frame_begin(Text *into) noexcept nogil:
-    """Begin a frame, whose lengths are filled in at its end; where it begins, or E_NO_MEMORY."""
+    """Begin a frame, whose lengths are filled in at its end; its position, or E_NO_MEMORY."""
     if text_reserve(into, 64) < 0:
         return E_NO_MEMORY
     into.length += FRAME_HEAD_BYTES

@@ -1,4 +1,4 @@
-# Frames in the bytes that a connection received.
+# Frames in the bytes received on a connection.
 #
 #     total   int32  length of all that follows
 #     mark    int32  top byte: 0 JSON header, 1 ROCKETMQ header; low 24 bits: length of the header
@@ -9,13 +9,13 @@
 cdef enum:
     FRAME_MOST = 16777216        # com.rocketmq.remoting.frameMaxLength, counted from the mark
     FRAME_HEAD_BYTES = 8         # both of these
-    HEADER_MOST = 256 << 10      # 64 KiB, and properties of 32,767 characters all of them escaped
+    HEADER_MOST = 256 << 10      # 64 KiB, and 32,767 characters of properties, all escaped
 
 cdef struct Frame:
     Header header
     const char *body
     int64_t body_length
-    int64_t size                 # of the whole frame, also of one that is not complete; 0: unknown
+    int64_t size                 # of the whole frame, also of an incomplete one; 0: unknown
     int64_t bad_length           # with a problem of lengths
     const char *problem
 
@@ -27,7 +27,7 @@ cdef int64_t frame_refuse(Frame *into, const char *problem, int64_t length) noex
 
 
 cdef int64_t frame_next(const char *data, int64_t length, Frame *into) noexcept nogil:
-    """The frame that begins here: 1, 0 if it is not complete, E_CORRUPT with ``problem``."""
+    """The frame at the beginning: 1, 0 if incomplete, E_CORRUPT with ``problem``."""
     cdef int64_t total, header_length
     cdef uint32_t mark
     cdef bint good

@@ -1,16 +1,16 @@
-# The header of a frame, in both forms, in one pass over it.
+# The header of a frame, in both forms, parsed in one pass.
 #
 # Source: remoting/protocol/RemotingCommand.java headerDecode, RocketMQSerializable.java
 
 cdef enum:
     WIRE_FIELDS_MOST = 1024      # in one header
     WIRE_LANGUAGES = 12
-    LANGUAGE_MOST = 32           # bytes of a name; a longer one is OTHER
+    LANGUAGE_MOST = 32           # bytes of a name; longer ones are OTHER
     BINARY_HEAD_BYTES = 17       # code, language, version, opaque, flag, length of the remark
 
 cdef struct WireField:
     WireText name
-    WireText value               # of length -1: null, or an object or array
+    WireText value               # length -1: null, or an object or array
 
 
 cdef struct Header:
@@ -21,10 +21,10 @@ cdef struct Header:
     int32_t language_number      # -1: ``language`` has its name
     WireText language
     WireText remark
-    WireField *fields            # extFields, in their order; kept for the next header
+    WireField *fields            # extFields, in order; reused for the next header
     int64_t field_count
     int64_t field_room
-    const char *problem          # why it is none
+    const char *problem          # the refusal
 
 
 cdef inline bint header_refuse(Header *into, const char *problem) noexcept nogil:
@@ -56,7 +56,7 @@ cdef WireField *header_field(Header *into) noexcept nogil:
 
 
 cdef const char *header_fields(const char *at, const char *end, Header *into) noexcept nogil:
-    """The object of extFields; the byte after it, or NULL."""
+    """Parse the object extFields; the byte after it, or NULL."""
     cdef WireField *field
     cdef int kind = 0
     into.field_count = 0
@@ -82,7 +82,7 @@ cdef const char *header_fields(const char *at, const char *end, Header *into) no
 
 
 cdef bint header_number(const WireText *text, int kind, int32_t *into) noexcept nogil:
-    """A number, also as a text; null is 0."""
+    """Read a number, also from a text; null is 0."""
     cdef char[400] memory
     cdef WireText digits = text[0]
     cdef Text plain
@@ -105,7 +105,7 @@ cdef bint header_number(const WireText *text, int kind, int32_t *into) noexcept 
 cdef bint header_member(
     const WireText *name, const WireText *value, int kind, Header *into,
 ) noexcept nogil:
-    """Take one member but extFields; False if it is not as it may be."""
+    """Take one member other than extFields; False if invalid."""
     cdef int64_t number = 0
     if wire_is(name, b"code", 4):
         return header_number(value, kind, &into.code)
@@ -131,7 +131,7 @@ cdef bint header_member(
 
 
 cdef bint header_parse_json(const char *data, int64_t length, Header *into) noexcept nogil:
-    """Parse a JSON header; False with ``problem`` if it is none."""
+    """Parse a JSON header; False with ``problem`` if invalid."""
     cdef const char *end = data + length
     cdef const char *at = wire_space(data, end)
     cdef WireText name
@@ -182,7 +182,7 @@ cdef bint binary_text(
 
 
 cdef bint header_parse_binary(const char *data, int64_t length, Header *into) noexcept nogil:
-    """Parse a ROCKETMQ header; False with ``problem`` if it is none."""
+    """Parse a ROCKETMQ header; False with ``problem`` if invalid."""
     cdef const char *at = data + BINARY_HEAD_BYTES
     cdef const char *end = data + length
     cdef WireField *field

@@ -1,13 +1,13 @@
-# Pieces of a frame's header, as they came: JSON strings with their escapes, or bytes.
+# Pieces of a frame's header, unconverted: JSON strings with their escapes, or bytes.
 #
 # Source: remoting/protocol/RemotingSerializable.java decode; com.alibaba.fastjson JSONLexerBase
 
 cdef enum:
-    WIRE_DEPTH = 60              # of JSON objects and arrays within each other
+    WIRE_DEPTH = 60              # levels of nested JSON objects and arrays
 
 cdef struct WireText:
     const char *data
-    int64_t length               # -1: there is none, or it is null
+    int64_t length               # -1: absent or null
     bint escaped                 # has backslashes
 
 
@@ -42,7 +42,7 @@ cdef inline const char *wire_space(const char *at, const char *end) noexcept nog
 
 
 cdef const char *wire_string(const char *at, const char *end, WireText *into) noexcept nogil:
-    """A string that begins with a quote; the byte after it, NULL if it is none."""
+    """Read a string at its opening quote; the byte after it, NULL if invalid."""
     into.escaped = False
     if at >= end or at[0] != c'"':
         return NULL
@@ -68,7 +68,7 @@ cdef const char *wire_string(const char *at, const char *end, WireText *into) no
 
 
 cdef const char *wire_digits(const char *at, const char *end) noexcept nogil:
-    """Digits, at least one; the byte after them, or NULL."""
+    """Read digits, at least one; the byte after them, or NULL."""
     cdef const char *first = at
     while at < end and 48 <= at[0] <= 57:
         at += 1
@@ -76,7 +76,7 @@ cdef const char *wire_digits(const char *at, const char *end) noexcept nogil:
 
 
 cdef const char *wire_number(const char *at, const char *end, WireText *into) noexcept nogil:
-    """A number; the byte after it, NULL if it is none."""
+    """Read a number; the byte after it, NULL if invalid."""
     cdef const char *first = at
     into.data = at
     into.escaped = False
@@ -107,7 +107,7 @@ cdef inline bint wire_word(
     return end - at >= length and memcmp(at, word, <size_t>length) == 0
 
 
-# What a value is.
+# Kind of a value.
 cdef enum:
     WIRE_IS_TEXT
     WIRE_IS_NUMBER
@@ -119,7 +119,7 @@ cdef enum:
 cdef const char *wire_plain(
     const char *at, const char *end, WireText *into, int *kind,
 ) noexcept nogil:
-    """A value that is neither object nor array; the byte after it, or NULL."""
+    """Read a value other than object or array; the byte after it, or NULL."""
     into.length = -1
     into.escaped = False
     if at >= end:
@@ -143,7 +143,7 @@ cdef const char *wire_plain(
 
 
 cdef const char *wire_name(const char *at, const char *end, WireText *into) noexcept nogil:
-    """The name of a member and its colon; the byte after it, or NULL."""
+    """Read a member's name and its colon; the byte after it, or NULL."""
     at = wire_string(wire_space(at, end), end, into)
     if at == NULL:
         return NULL
@@ -152,9 +152,9 @@ cdef const char *wire_name(const char *at, const char *end, WireText *into) noex
 
 
 cdef const char *wire_nested(const char *at, const char *end, int64_t depth) noexcept nogil:
-    """Pass an object or an array that is ``depth`` deep; the byte after it, or NULL.
+    """Skip an object or an array at nesting ``depth``; the byte after it, or NULL.
 
-    Without recursion: whether each level is an object is a bit of ``kinds``.
+    Without recursion: a bit of ``kinds`` marks each level that is an object.
     """
     cdef uint64_t kinds = 0
     cdef int64_t inside = depth
@@ -205,7 +205,7 @@ cdef const char *wire_nested(const char *at, const char *end, int64_t depth) noe
 cdef const char *wire_value(
     const char *at, const char *end, int64_t depth, WireText *into, int *kind,
 ) noexcept nogil:
-    """Any value within ``depth`` others; the byte after it, or NULL."""
+    """Read any value within ``depth`` others; the byte after it, or NULL."""
     at = wire_space(at, end)
     if at < end and (at[0] == c'{' or at[0] == c'['):
         kind[0] = WIRE_IS_NESTED
@@ -237,9 +237,9 @@ cdef inline int64_t utf8_put(char *into, uint32_t code) noexcept nogil:
 
 
 cdef inline uint32_t escape_code(const char *at, int64_t room, int64_t *took) noexcept nogil:
-    """The character of a checked escape at a backslash, and the bytes it took.
+    """Character of a checked escape at a backslash, and the bytes consumed.
 
-    Half of a surrogate pair is a question mark, as Java writes it to UTF-8.
+    Half of a surrogate pair is a question mark, as Java encodes it in UTF-8.
     """
     cdef uint32_t code
     cdef int32_t low
@@ -269,9 +269,9 @@ cdef inline uint32_t escape_code(const char *at, int64_t room, int64_t *took) no
 
 
 cdef int64_t wire_text_add(Text *into, const WireText *text) noexcept nogil:
-    """Append a text as Java would have it in UTF-8: its bytes, or E_NO_MEMORY.
+    """Append a text as Java encodes it in UTF-8: its bytes, or E_NO_MEMORY.
 
-    What is no UTF-8 becomes U+FFFD.
+    Malformed UTF-8 becomes U+FFFD.
     """
     cdef const char *at
     cdef const char *end
@@ -283,7 +283,7 @@ cdef int64_t wire_text_add(Text *into, const WireText *text) noexcept nogil:
     cdef bint good
     if text.length <= 0:
         return 0
-    at = text.data                           # NULL where there is none
+    at = text.data                           # NULL for an empty text
     end = at + text.length
     good = utf8_error(text.data, text.length) < 0
     if text_reserve(into, text.length if good else 3 * text.length) < 0:
@@ -311,7 +311,7 @@ cdef int64_t wire_text_add(Text *into, const WireText *text) noexcept nogil:
 
 
 cdef bint wire_int(const WireText *text, int64_t low, int64_t high, int64_t *into) noexcept nogil:
-    """A number as Java's parseInt and parseLong read it, within limits."""
+    """Read a number as Java's parseInt and parseLong do, within limits."""
     cdef const char *at = text.data
     cdef int64_t length = text.length
     cdef int64_t i
@@ -336,7 +336,7 @@ cdef bint wire_int(const WireText *text, int64_t low, int64_t high, int64_t *int
 
 
 cdef bint wire_is(const WireText *text, const char *word, int64_t length) noexcept nogil:
-    """Whether a text, whose escapes count, is this word of at most 32 bytes."""
+    """Whether a text, its escapes decoded, is this word of at most 32 bytes."""
     cdef char[400] memory
     cdef Text plain
     if not text.escaped:

@@ -1,4 +1,4 @@
-# A pull's answer: the header and the stored records, one after another, in one piece.
+# Answer to a pull: the header and the stored records, in one piece.
 #
 # Source: broker/processor/PullMessageProcessor.java processRequest, composeResponseHeader;
 #         remoting/protocol/RemotingCommand.java
@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef int64_t pull_header_write(const Got *got, int32_t opaque, char *into) noexcept nogil:
-    """Write the header of an answer that has messages; ``into`` has PULL_HEADER_ROOM bytes."""
+    """Write the header of an answer with messages; ``into`` has PULL_HEADER_ROOM bytes."""
     return snprintf(
         into, PULL_HEADER_ROOM,
         b"{\"code\":0,\"extFields\":{\"suggestWhichBrokerId\":\"0\",\"nextBeginOffset\":\"%lld\","

@@ -1,10 +1,10 @@
-# Pulls that wait for their queues: which of them have something to read now.
+# Pulls held for their queues, and the search for those with something to read.
 #
 # Source: broker/longpolling/PullRequestHoldService.java
 
 cdef struct QueueHold:
-    Queue *queue                 # NULL: the place is free
-    int64_t offset               # what is waited for, or of a free place the next free one
+    Queue *queue                 # NULL: a free place
+    int64_t offset               # the awaited offset, or of a free place the next free one
 
 
 cdef struct HoldTable:
@@ -47,7 +47,7 @@ cdef void holds_remove(HoldTable *table, int64_t at) noexcept nogil:
 
 
 cdef int64_t holds_next(const HoldTable *table, int64_t at) noexcept nogil:
-    """The first place from ``at`` on whose queue has what is waited for; -1 if there is none."""
+    """The first place from ``at`` on whose queue has reached its offset; -1 without one."""
     cdef QueueHold *hold
     while at < table.count:
         hold = &table.holds[at]

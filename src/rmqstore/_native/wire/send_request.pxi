@@ -1,4 +1,4 @@
-# What a send asks for: its fields under their long and their short names, and its properties.
+# Fields of a send, under their long and short names, and its properties.
 #
 # Source: common/protocol/header/SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java;
 #         broker/processor/SendMessageProcessor.java asyncSendMessage
@@ -20,10 +20,10 @@ cdef enum:
     SEND_PROPERTIES = 8
     SEND_RECONSUMED = 9
     SEND_BATCH = 12
-    SEND_NEEDED = 8              # those before this must be there
+    SEND_NEEDED = 8              # fields before this are required
 
-    SEND_SYS_FLAGS = 3           # compressed, several tags: what a plain message may have
-    SEND_PROPERTIES_MOST = 64    # of one message; more take the long way
+    SEND_SYS_FLAGS = 3           # compressed, several tags: allowed in a plain message
+    SEND_PROPERTIES_MOST = 64    # of one message; more take the slow path
 
 cdef struct SendRequest:
     WireText fields[SEND_FIELDS]
@@ -33,11 +33,11 @@ cdef struct SendRequest:
     int64_t flag
     int64_t reconsume_times
     bint batch
-    bint waits                   # for the disk, where the store does
+    bint waits                   # for the disk, if the store does
 
 ctypedef const char *SendName
 
-# The long names, in the order of the short ones.
+# Long names, in the order of the short ones.
 cdef SendName[SEND_FIELDS] SEND_NAMES
 SEND_NAMES[0] = b"producerGroup"
 SEND_NAMES[1] = b"topic"
@@ -55,7 +55,7 @@ SEND_NAMES[12] = b"batch"
 
 
 cdef int64_t send_field(const WireText *name, bint short_names) noexcept nogil:
-    """Which field of a send this is, -1: none."""
+    """Number of a send's field, -1: none."""
     cdef int64_t i
     if short_names:
         i = name.data[0] - 97 if name.length == 1 else -1
@@ -67,7 +67,7 @@ cdef int64_t send_field(const WireText *name, bint short_names) noexcept nogil:
 
 
 cdef bint send_parse(const Header *header, SendRequest *into) noexcept nogil:
-    """Read the fields of a plain send; False: it takes the long way, which says what is wrong."""
+    """Read the fields of a plain send; False: for the slow path, which reports any error."""
     cdef const WireField *field
     cdef int64_t i, which
     cdef int64_t number = 0
@@ -101,7 +101,7 @@ cdef bint send_parse(const Header *header, SendRequest *into) noexcept nogil:
 
 
 cdef bint property_is_plain(const Property *entry) noexcept nogil:
-    """Whether the store does nothing else because of it."""
+    """Whether the property has no special meaning to the store."""
     if entry.name_length == 5:
         return memcmp(entry.name, b"DELAY", 5) != 0
     if entry.name_length == 8:
@@ -126,9 +126,9 @@ cdef int64_t send_properties(
     const char *text, int64_t length, const char *cluster, int64_t cluster_length, Text *into,
     SendRequest *request,
 ) noexcept nogil:
-    """Append the stored properties: without WAIT, with the cluster: 1, or E_NO_MEMORY.
+    """Append the stored properties, without WAIT and with the cluster: 1, or E_NO_MEMORY.
 
-    0, and nothing appended, where the message is no plain one or has a name twice.
+    0, and nothing appended, for a message that is not plain or has a duplicate name.
     """
     cdef Property[SEND_PROPERTIES_MOST] entries
     cdef Property entry
@@ -158,7 +158,7 @@ cdef int64_t send_properties(
 
 
 cdef bint batch_properties(const char *text, int64_t length, SendRequest *request) noexcept nogil:
-    """Read what a batch's own properties say: nothing of them is stored."""
+    """Read a batch's own properties, which are not stored."""
     cdef Property entry
     cdef int64_t at = 0
     while property_next(text, length, &at, &entry):
@@ -169,7 +169,7 @@ cdef bint batch_properties(const char *text, int64_t length, SendRequest *reques
     return True
 
 
-# A message in the body of a batch.
+# A message in a batch's body.
 cdef struct BatchItem:
     const char *body
     int64_t body_length
@@ -181,7 +181,7 @@ cdef struct BatchItem:
 cdef bint batch_next(
     const char *data, int64_t length, int64_t *at, BatchItem *into,
 ) noexcept nogil:
-    """The message at ``at``, which moves behind it; False if the bytes are none."""
+    """Read the message at ``at``, which moves behind it; False if invalid."""
     cdef int64_t room = length - at[0]
     cdef const char *item = data + at[0]
     if room < 20:                            # size, magic, crc, flag, length of the body

@@ -1,17 +1,17 @@
-# Plain sends from their frames to the log, those of one read together, and their answers.
+# Plain sends of one read, from their frames to the log, and their answers.
 #
 # Source: broker/processor/SendMessageProcessor.java asyncSendMessage, asyncSendBatchMessage,
 #         handlePutMessageResult; store/CommitLog.java MessageExtBatchEncoder
 
 cdef enum:
-    RUN_MOST = 512               # messages appended at a time, but for a batch
-    BATCH_MOST = 1 << 16         # messages of a batch; more take the long way
+    RUN_MOST = 512               # messages appended at a time, batches excepted
+    BATCH_MOST = 1 << 16         # messages of a batch; more take the slow path
 
-# A request of the run: its answer is written when its messages are in the log.
+# A request of the run, answered once its messages are in the log.
 cdef struct Send:
-    int64_t first                # its messages in the run
+    int64_t first                # its first message in the run
     int64_t count
-    int64_t frame                # where its frame begins in what was received
+    int64_t frame                # position of its frame in the received bytes
     int32_t opaque
     int32_t code
     bint oneway
@@ -19,7 +19,7 @@ cdef struct Send:
     bint batch
 
 
-# The names of a gateway, and the addresses of one of its connections.
+# Names of a gateway, and addresses of one of its connections.
 cdef struct SendNames:
     const char *cluster
     int64_t cluster_length
@@ -35,7 +35,7 @@ cdef struct SendHosts:
     bint known
 
 
-# What is appended together: of one connection, while one read of it is handled.
+# Sends appended together: of one connection, while one read of it is handled.
 cdef struct SendRun:
     Encoded *messages
     Queue **queues
@@ -45,9 +45,9 @@ cdef struct SendRun:
     int64_t size                 # bytes of all records
     Send[RUN_MOST] sends
     int64_t send_count
-    bint whole                   # it is one batch
+    bint whole                   # a single batch
     Text text                    # the properties
-    Text plain                   # of one message, without escapes
+    Text plain                   # properties of one message, unescaped
 
 
 cdef void run_clear(SendRun *run) noexcept nogil:
@@ -87,7 +87,7 @@ cdef bint run_reserve(SendRun *run) noexcept nogil:
 
 
 cdef Queue *send_queue(Store *store, SendRun *run, SendRequest *request) noexcept nogil:
-    """The queue that a send goes to; NULL: the topic is none to which anybody may send."""
+    """Queue of a send; NULL: its topic is not open to sends."""
     cdef const WireText *name = &request.fields[SEND_TOPIC]
     cdef Topic *topic = topic_find(&store.table, name.data, name.length)
     cdef Queue *queue
@@ -113,8 +113,7 @@ cdef bint run_add(
     Store *store, SendRun *run, const SendRequest *request, const SendHosts *hosts, Queue *queue,
     const BatchItem *item, int64_t start,
 ) noexcept nogil:
-    """Lay out a message whose properties begin at ``start`` of the text: False if it is too large.
-    """
+    """Lay out a message whose properties begin at ``start`` of the text; False if too large."""
     cdef const Settings *settings = &store.settings
     cdef Encoded *into
     if text_reserve(&run.text, CHECKSUM_PROPERTY_BYTES + 2) < 0 or not run_reserve(run):
@@ -161,7 +160,7 @@ cdef bint run_add_batch(
     Store *store, SendRun *run, SendRequest *request, const SendHosts *hosts,
     const SendNames *names, Queue *queue, const Frame *frame,
 ) noexcept nogil:
-    """Lay out the messages of a batch; False if any is not as it may be."""
+    """Lay out the messages of a batch; False if any is invalid."""
     cdef BatchItem item
     cdef Property found
     cdef int64_t at = 0
@@ -182,7 +181,7 @@ cdef bint run_add_batch(
             return False
         text_add(&run.text, item.properties, item.properties_length)
         if item.properties_length and item.properties[item.properties_length - 1] == 2:
-            run.text.length -= 1             # which comes with the next property
+            run.text.length -= 1             # added again with the next property
         text_add_property(&run.text, start, b"CLUSTER", 7, names.cluster, names.cluster_length)
         if not run_add(store, run, request, hosts, queue, &item, start):
             return False
@@ -195,9 +194,9 @@ cdef bint run_take(
     Store *store, SendRun *run, const Frame *frame, const SendHosts *hosts,
     const SendNames *names, int64_t at,
 ) noexcept nogil:
-    """Add the send of a frame to the run; False: it takes the long way.
+    """Add a frame's send to the run; False: it takes the slow path.
 
-    REQUIRES: a batch comes into an empty run.
+    REQUIRES: an empty run for a batch.
     """
     cdef SendRequest request
     cdef BatchItem item
@@ -244,7 +243,7 @@ cdef bint run_take(
 
 
 cdef int64_t run_append(Store *store, SendRun *run, int64_t how, int64_t *status) noexcept nogil:
-    """Append the run; how many of its messages are in the log, and why not more."""
+    """Append the run; the number of its messages in the log, and the reason for fewer."""
     cdef int64_t i
     for i in range(run.count):
         run.messages[i].properties = run.text.data + <int64_t>run.messages[i].properties
@@ -254,7 +253,7 @@ cdef int64_t run_append(Store *store, SendRun *run, int64_t how, int64_t *status
 cdef int64_t run_append_from(
     Store *store, SendRun *run, int64_t done, int64_t how, int64_t *status,
 ) noexcept nogil:
-    """Append the run's messages from ``done`` on; how many are in the log then."""
+    """Append the run's messages from ``done`` on; the number then in the log."""
     return done + log_append(
         store, run.messages + done, run.queues + done, run.count - done,
         run.size if how & APPEND_WHOLE else 0, how, run.appended + done, status)
