@@ -1,5 +1,5 @@
-# Rebuilding the part of the index between two files, where a file is bad or missing.  A new file
-# gets its name once it is on the disk: that of a bad file, or one between those of its neighbours,
+# Rebuild of the part of the index between two files, where a file is bad or missing.  A new file
+# gets its name once it is durable: that of a bad file, or one between those of its neighbours,
 # as names ascend along the log.
 
 cdef struct IndexGap:
@@ -8,14 +8,14 @@ cdef struct IndexGap:
     IndexFile *after
     IndexFile **bad              # bad files between them, oldest first
     int64_t bad_count
-    int64_t bad_used             # of them, those whose names were taken over
+    int64_t bad_used             # of those, files whose names were taken over
     IndexFile *made              # being filled
     IndexFile *newest            # made before it, or ``before``
     int64_t made_count
 
 
 cdef int64_t gap_name(IndexGap *gap, int64_t store_timestamp, char *into) noexcept nogil:
-    """A name for the next file: a bad one's, else from the time of its first key; or E_FULL."""
+    """Name for the next file: a bad one's, else from the time of its first key; or E_FULL."""
     cdef const char *last = gap.newest.name if gap.newest != NULL else NULL
     while gap.bad_used < gap.bad_count:
         copy_text(into, INDEX_NAME_DIGITS + 1, gap.bad[gap.bad_used].name)
@@ -128,7 +128,7 @@ cdef int64_t gap_enter_record(
     IndexGap *gap, EntryReader *before, EntryReader *after, const char *data,
     const Record *record,
 ) noexcept nogil:
-    """Enter the keys of a record that neither neighbour has; their number."""
+    """Enter the keys of a record missing in both neighbours; their number."""
     cdef DispatchRequest request
     cdef int64_t at = -1
     cdef int64_t rc = 0
@@ -182,9 +182,9 @@ cdef int64_t gap_walk(IndexGap *gap, EntryReader *before, EntryReader *after) no
 
 
 cdef int64_t index_fill_gap(IndexGap *gap) noexcept nogil:
-    """Index the log between two files; 0, or why that fails.
+    """Index the log between two files; 0, or the failure.
 
-    A range that is not indexed is searched in the log itself.
+    An unindexed range is searched in the log itself.
     """
     cdef EntryReader before
     cdef EntryReader after

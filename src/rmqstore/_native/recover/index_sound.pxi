@@ -1,14 +1,14 @@
-# Whether an index file agrees with the log: header and both ends at each opening; all entries and
+# Agreement of an index file with the log: header and both ends at each opening; all entries and
 # slots if the watermark does not vouch for them.
 
 cdef enum:
     COMPARED_LOG = 4 << 20       # a log up to this size is compared in full at each opening
 
-# What the entries of a file show by themselves.
+# Findings from a file's entries alone.
 cdef struct IndexWalk:
     int32_t *heads               # the newest entry of each slot
     int64_t count                # number of the first entry that is inconsistent
-    int64_t last                 # physical offset of the one before it
+    int64_t last                 # physical offset of the last consistent one
     int64_t used                 # slots that have entries
 
 # Reads the entries of a file sequentially, in pieces.
@@ -165,7 +165,7 @@ cdef int64_t index_slots_fit(IndexFile *index, const int32_t *heads) noexcept no
 cdef bint record_needs_keys(
     const char *data, const Record *record, DispatchRequest *request,
 ) noexcept nogil:
-    """Whether the index has entries for a record, if it has keys."""
+    """Whether the index has entries for a record with keys."""
     if record_is_rolled_back(record):
         return False
     request.topic = NULL
@@ -178,8 +178,8 @@ cdef int64_t index_compare(
 ) noexcept nogil:
     """Number of the first entry from the log offset ``start`` on that the log contradicts.
 
-    ``count`` if there is none: each entry below it names a record, and each record between the
-    first and the last of them has all of its keys there.
+    ``count`` without one: each entry below it names a record, and each record between the
+    first and the last of them has all its keys there.
     """
     cdef EntryReader reader
     cdef Cursor cursor
@@ -280,7 +280,7 @@ cdef bint group_has_keys(
 ) noexcept nogil:
     """Whether the entries [start, stop) are exactly a record's keys.
 
-    An extra entry may be one that belongs to the next record and is missing there.
+    An extra entry may belong to the next record, where it is missing.
     """
     cdef const char *entry
     cdef int64_t number = start
@@ -321,7 +321,7 @@ cdef int64_t index_examine(
 ) noexcept nogil:
     """Walk a file's entries and compare them with the log from ``compare_from`` on.
 
-    1 if all of it holds; 0 if not, and ``walk`` has the part that does. The caller frees the heads.
+    1 if all of it holds; 0 if not, with the good part in ``walk``.  The caller frees the heads.
     """
     cdef int64_t rc, good, stop
     stop = atomic_get(&index.count)

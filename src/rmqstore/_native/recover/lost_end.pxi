@@ -1,14 +1,14 @@
-# The end of a closed store: whether queues, index or checkpoint name more of the log than is there,
-# as its last file is missing, short, empty or zeroed.
+# The lost end of a closed store: queues, index or checkpoint name more of the log than exists, as
+# its last file is missing, short, empty or zeroed.
 #
-# A place that a unit names is not given to another message: what was lost of the log becomes
+# A place that a unit names is not given to another message: the lost part of the log becomes
 # blanks and fillers, and in a queue that lost its last units a mark keeps the offset behind them.
 
 cdef enum:
-    LOST_FILES_MOST = 1024       # behind the log's last file; a name further behind is damaged
+    LOST_FILES_MOST = 1024       # behind the log's last file; names further behind are damaged
 
 
-# The greatest log offset that something names, and the file or directory that does.
+# The greatest log offset named anywhere, and the file or directory that names it.
 cdef struct NamedEnd:
     int64_t offset
     char by[FAILURE_PATH_BYTES]
@@ -25,7 +25,7 @@ cdef bint end_is_plausible(Store *store, int64_t start, int64_t size) noexcept n
 
 
 cdef int64_t queue_newest_unit(Queue *queue, Unit *unit) noexcept nogil:
-    """The offset of the newest unit in a queue's files, which is set; -1 if there is none."""
+    """Offset of the newest unit in a queue's files, which is read into ``unit``; -1 if none."""
     cdef int64_t used = queue_used_units(queue)
     if used <= 0 or queue_file_unit(queue, used - 1, unit) < 0 or unit_is_blank(unit):
         return -1
@@ -125,7 +125,7 @@ cdef int64_t queues_lost_end(Store *store, int64_t end, NamedEnd *named) noexcep
 
 
 cdef int64_t index_file_named_end(Store *store, int fd, int64_t length) noexcept nogil:
-    """The offset of the last record that an index file names, if header and entries agree; or 0."""
+    """Offset of the last record named by an index file whose header and entries agree; or 0."""
     cdef IndexSet *indexes = &store.indexes
     cdef char header[INDEX_HEADER_BYTES]
     cdef char last[INDEX_ENTRY_BYTES]
@@ -182,9 +182,9 @@ cdef int64_t index_lost_end(Store *store, int64_t end, NamedEnd *named) noexcept
 
 
 cdef int64_t find_lost_end(Store *store, const Checkpoint *checkpoint, int64_t end) noexcept nogil:
-    """Note in ``store.recovery`` what a closed store names beyond the end of its log: 1, 0, status.
+    """Note in ``store.recovery`` what names more than the closed log's end: 1, 0, a status.
 
-    Where log and checkpoint are as our last close left them, nothing else is asked.
+    If log and checkpoint are as our last close left them, nothing else is checked.
     """
     cdef Recovery *recovery = &store.recovery
     cdef NamedEnd named
@@ -199,7 +199,7 @@ cdef int64_t find_lost_end(Store *store, const Checkpoint *checkpoint, int64_t e
         copy_text(named.by, FAILURE_PATH_BYTES, "checkpoint")
     wrote = atomic_get(&store.log.wrote)
     file_set_reopen(&store.log, READ_ONLY)
-    atomic_set(&store.log.wrote, file_set_stop(&store.log))      # the limit of what can be read
+    atomic_set(&store.log.wrote, file_set_stop(&store.log))      # limit of readable bytes
     rc = queues_lost_end(store, end, &named)
     atomic_set(&store.log.wrote, wrote)
     file_set_reopen(&store.log, READ_WRITE if store.writable else READ_ONLY)
@@ -232,14 +232,14 @@ cdef const char *lost_state(Store *store) noexcept nogil:
 
 
 cdef void lost_text(Store *store, char *into, int64_t room) noexcept nogil:
-    """Where the log ends, and what names more of it."""
+    """Describe the log's end and what names more of it."""
     snprintf(into, <size_t>room, "the log ends at %lld, but %.80s names %lld: the file is %s",
              <long long>store.recovery.lost_from, <char *>store.recovery.lost_by,
              <long long>store.recovery.lost_until, lost_state(store))
 
 
 cdef int64_t refuse_lost_end(Store *store, Failure *failure) noexcept nogil:
-    """Refuse a log that lost its end, unless the loss is accepted: nothing was changed yet."""
+    """Refuse a log without its end, unless the loss is accepted: nothing was changed yet."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef char what[FAILURE_WHAT_BYTES]
     cdef int64_t at = store.recovery.lost_from
@@ -274,7 +274,7 @@ cdef int64_t keep_lost_offsets(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t queue_mark_given(Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Replace a unit by the mark of a queue offset that was given, durably."""
+    """Replace a unit by the mark of a given-away queue offset, durably."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef char bytes[UNIT_BYTES]
     cdef stat_t status
@@ -294,7 +294,7 @@ cdef int64_t queue_mark_given(Queue *queue, int64_t queue_offset) noexcept nogil
 
 
 cdef int64_t log_replace_lost(Store *store, int64_t *end, Failure *failure) noexcept nogil:
-    """Make the files that are lost, and note blanks and fillers for the range; moves the end."""
+    """Create the lost files, and note blanks and fillers for the range; moves the end."""
     cdef int64_t size = store.log.file_size
     cdef int64_t stop = store.recovery.lost_until
     cdef int64_t start = end[0] - end[0] % size

@@ -1,9 +1,9 @@
 # Bytes removed from the log are saved under rmqstore-quarantine/ and synced before the log is
-# changed.  Holes are neither read nor written, so that a sparse file costs no more than its data.
+# changed.  Holes are neither read nor written: a sparse file costs only its data.
 # All I/O goes through descriptors: a full disk is an error, never a signal.
 
 cdef enum:
-    FILL_MOST = 4 << 20          # bytes of one filler record, which readers have to allocate
+    FILL_MOST = 4 << 20          # bytes of one filler record, which readers allocate
     SAVE_TRIES = 1000
 
 
@@ -14,7 +14,7 @@ cdef int64_t log_open_file(Store *store, int64_t start) noexcept nogil:
 
 
 cdef int64_t quarantine_make(Store *store, int64_t offset, char *name) noexcept nogil:
-    """Create a file named by the log offset of its bytes and by the time; a descriptor."""
+    """Create a file named by the log offset of its bytes and the time; a descriptor."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef int64_t fd = -EEXIST

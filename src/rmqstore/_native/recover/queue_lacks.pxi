@@ -1,8 +1,8 @@
-# Queue files that are missing, short, empty or zeroed, as far as names, lengths and the first and
-# last unit of each file show it: a walk over the whole log then completes the queues.
+# Missing, short, empty or zeroed queue files, as names, lengths and each file's first and last unit
+# show them: a walk over the whole log then completes the queues.
 #
-# A file that is missing at the front looks like retention.  It counts as missing unless the
-# records before the first unit are gone from the log, or the watermark has seen the same beginning.
+# A file missing at the front looks like retention.  It counts as missing unless the records before
+# the first unit are gone from the log, or the watermark has the same beginning.
 
 cdef enum:
     LACKS_NOTHING
@@ -23,14 +23,14 @@ cdef inline void queue_note_lack(Queue *queue, int lack, int64_t byte) noexcept 
 
 
 cdef bint unit_is_empty(Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether nothing was written there, or the file has lost it."""
+    """Whether the unit was never written, or lost by the file."""
     cdef Unit unit
     memset(&unit, 0, sizeof(Unit))
     return queue_file_unit(queue, queue_offset, &unit) < 0 or unit.size <= 0
 
 
 cdef void queue_find_zeros(Queue *queue) noexcept nogil:
-    """Look at the first unit of each file that is used, and at the last if one is behind it."""
+    """Check the first unit of each used file, and the last if a file follows."""
     cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
     cdef int64_t i = queue.files.count - 1
     cdef int64_t first
@@ -62,7 +62,7 @@ cdef void queue_find_front(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef void queue_find_ext(Queue *queue) noexcept nogil:
-    """Whether the first and the last unit find their ext units, and no ext file shows a loss."""
+    """Check that the first and last unit find their ext units, and no ext file shows a loss."""
     cdef QueueExt *ext
     cdef ExtUnit there
     cdef Unit unit
@@ -90,7 +90,7 @@ cdef void queue_find_ext(Queue *queue) noexcept nogil:
 
 
 cdef bint queue_lacks(Store *store, Queue *queue, bint vouched) noexcept nogil:
-    """Note the first loss that a queue's files show; ``vouched``: they begin where they shall."""
+    """Note the first loss that a queue's files show; ``vouched``: they begin where they should."""
     cdef FileSlot *slot
     cdef int64_t i
     cdef int64_t count = queue.files.count
@@ -130,7 +130,7 @@ cdef bint queues_lack(Store *store, const Checkpoint *checkpoint) noexcept nogil
 
 
 cdef int64_t queue_check_gaps(Store *store, Queue *queue, Failure *failure) noexcept nogil:
-    """Refuse a file further behind the one before it than the log has units; 0 or a status."""
+    """Refuse a file too far behind the previous one for the log's units; 0 or a status."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t bytes = file_set_stop(&store.log) + 2 * store.log.file_size
     cdef int64_t most = bytes // LOG_PER_UNIT * UNIT_BYTES
@@ -147,7 +147,7 @@ cdef int64_t queue_check_gaps(Store *store, Queue *queue, Failure *failure) noex
 
 
 cdef int64_t queue_fill_gaps(Queue *queue) noexcept nogil:
-    """Make the files still missing between others, whose records have expired."""
+    """Create the files still missing between others, whose records have expired."""
     cdef int64_t i = 1
     cdef int64_t rc = 0
     while i < queue.files.count and rc == 0:
@@ -159,7 +159,7 @@ cdef int64_t queue_fill_gaps(Queue *queue) noexcept nogil:
 
 
 cdef bint queue_files_are_short(TopicTable *table, int64_t size) noexcept nogil:
-    """Whether files of ``size``, each alone in its queue, lie beside one of the configured size.
+    """Whether files of ``size``, each alone in its queue, coexist with one of the configured size.
 
     Then they lost their ends; without that one the configuration is wrong.
     """

@@ -1,15 +1,15 @@
-# Opening for writing: the order of things.
+# Opening for writing: the sequence of steps.
 #
-# lock -> check -> abort -> repair. Nothing is changed before the lock is held and `abort` is on
-# the disk, so that a crash during a recovery is an unclean exit again; everything that may be
-# refused is checked before that, so that a refusal leaves the directory unchanged.
+# lock -> check -> abort -> repair.  Nothing is changed before the lock is held and `abort` is
+# durable, so that a crash during a recovery is an unclean exit again; every check that may refuse
+# comes before that, so that a refusal leaves the directory unchanged.
 #
 # Source: store/DefaultMessageStore.java load, recover, start
 
 cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
-    """Bring a locked directory to the state that the four activities start from.
+    """Bring a locked directory to the state from which the four activities start.
 
-    Everything that may be refused is checked before anything is changed.
+    Every check that may refuse comes before the first change.
     """
     cdef Checkpoint checkpoint
     cdef stat_t status
@@ -23,7 +23,7 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
     rc = recover_refresh(store, failure)
     if rc < 0:
         return rc
-    # What lies in several directories lacks its last files if one of them is not mounted.
+    # A log in several directories lacks its last files if one of them is not mounted.
     if store.log.places != NULL and store.recovery.clean \
             and queues_end(store, INT64_MOST) > file_set_stop(&store.log):
         return fail(failure, E_INCOMPATIBLE, "consumequeue",
@@ -61,7 +61,7 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
 cdef int64_t recover_repair(
     Store *store, Checkpoint *checkpoint, int64_t end, Failure *failure,
 ) noexcept nogil:
-    """Repair log, queues and index; `abort` is on the disk."""
+    """Repair log, queues and index; `abort` is durable."""
     cdef int64_t key_start, completed
     cdef bint known
     cdef int64_t made = make_directories(store)
@@ -98,7 +98,7 @@ cdef int64_t recover_repair(
         rc = recover_queues(store, checkpoint, failure)
     if rc < 0:
         return rc
-    # The digest does not cover all that a file lost.
+    # The digest does not cover every loss of a file.
     known = rc == 1 and completed == 0 and not store.recovery.lacking
     KILL_POINT("recover-after-queues")
     key_start = recover_index(store, checkpoint, known, failure)
@@ -134,7 +134,7 @@ cdef int64_t recover_repair(
 
 
 cdef bint found_in_order(const Store *store) noexcept nogil:
-    """Whether a closed store was as it should be: a start that fails later may leave it so."""
+    """Whether a closed store was sound: a start that fails later may leave it so."""
     cdef const Recovery *recovery = &store.recovery
     return recovery.clean and store.log.count > 0 and recovery.damage_count == 0 \
         and not recovery.completed_file and recovery.units_written == 0 \
@@ -337,13 +337,13 @@ cdef int64_t recover_dispatch(
                     atomic_get(&store.dispatch.dispatched), 0, 0)
     if store.indexes.enabled:
         atomic_set(&store.indexes.dispatched, end)
-    # Those that the dispatch made in place of files that were missing at the end.
+    # Index files that dispatch made for missing ones at the end.
     store.recovery.index_files_rebuilt += store.indexes.count - index_files
     return 0
 
 
 cdef int64_t recover_stall(Store *store, int64_t end, Failure *failure) noexcept nogil:
-    """Let the open store dispatch what finds no space now: 1, or 0 if there was space after all.
+    """Leave records that find no space to the open store's dispatch: 1, or 0 if there was space.
 
     It applies a recovery's rules, for which the walk must cover the whole log: later nothing
     detects that earlier records are missing.
@@ -427,7 +427,7 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
 cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
     """Skip a damaged record below the watermark, whose queues lack nothing.
 
-    The dispatch is there only because of a bad index file.
+    Dispatch is there only because of a bad index file.
     """
     cdef Cursor cursor
     cdef int64_t bad = store.failure.offset
@@ -460,7 +460,7 @@ cdef int64_t recover_from_first(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t make_directories(Store *store) noexcept nogil:
-    """Create the directories that every store has; above 0 if one was missing."""
+    """Create the directories of every store; above 0 if one was missing."""
     cdef int64_t rc = 0
     cdef int64_t made = 0
     if store.log.places == NULL:
@@ -487,7 +487,7 @@ cdef int64_t abort_create(Store *store) noexcept nogil:
 
 
 cdef void opening_undo(Store *store) noexcept nogil:
-    """Remove what an opening that is refused has made: `abort`, and `lock`, which is still held."""
+    """Remove the files of a refused opening: `abort`, and `lock`, which is still held."""
     if store.recovery.made_abort:
         abort_remove(store)
     lock_unmake(store)

@@ -1,5 +1,5 @@
 # Opening, third part: check all index files.  A bad or missing one is rebuilt from the log; of the
-# newest the good entries are kept, and the dispatch enters the rest.  They are never thrown away:
+# newest the good entries are kept, and dispatch enters the rest.  They are never thrown away:
 # 4.9.3 does that, and loses the keys of records that it does not dispatch again.  And a bad index
 # never prevents opening.
 #
@@ -29,7 +29,7 @@ cdef int64_t recover_index(
 ) noexcept nogil:
     """Open the index files and repair them; the log offset from which keys must be dispatched.
 
-    Without space for that the dispatch does it later, before it enters a key.
+    Without space for that, dispatch does it later, before it enters a key.
     """
     cdef int64_t rc
     if not store.indexes.enabled:
@@ -43,7 +43,7 @@ cdef int64_t recover_index(
 
 
 cdef void index_set_wait(IndexSet *indexes) noexcept nogil:
-    """Query or flush no index file until it was checked and repaired."""
+    """Keep index files from queries and flushes until checked and repaired."""
     cdef int64_t i
     for i in range(indexes.count):
         atomic_set(&indexes.files[i].state, INDEX_BROKEN)
@@ -53,9 +53,9 @@ cdef void index_set_wait(IndexSet *indexes) noexcept nogil:
 
 
 cdef int64_t index_set_resume(Store *store) noexcept nogil:
-    """Check and repair the files that waited for space; -ENOSPC if there is none yet.
+    """Check and repair the files that waited for space; -ENOSPC if there is still none.
 
-    The dispatch has not passed the offset from which it must enter keys.
+    Dispatch has not passed the offset from which it must enter keys.
     """
     cdef IndexSet *indexes = &store.indexes
     cdef Checkpoint checkpoint
@@ -95,7 +95,7 @@ cdef int64_t recover_index_files(
     compare_from = 0                         # the whole log is, or soon will be, in the page cache
     if not store.recovery.full and not small and checkpoint.mark.valid:
         compare_from = INT64_MOST if vouched else checkpoint.mark.dispatched
-    # First of all: a page that is read first takes one more fault when it is rewritten.
+    # First of all: a page that was read first costs one more fault when rewritten.
     if not store.recovery.clean:
         index_set_redirty(indexes)
     rc = index_set_check(store, not vouched or small, compare_from)
@@ -120,7 +120,7 @@ cdef int64_t recover_index_files(
 
 
 cdef int64_t index_note_ends(IndexSet *indexes, int64_t end) noexcept nogil:
-    """Note the time of the newest full file; the offset of the last record that has entries."""
+    """Note the time of the newest full file; the offset of the last record with entries."""
     cdef IndexFile *index
     cdef int64_t key_end = 0
     cdef int64_t i
@@ -135,7 +135,7 @@ cdef int64_t index_note_ends(IndexSet *indexes, int64_t end) noexcept nogil:
 
 
 cdef void index_set_redirty(IndexSet *indexes) noexcept nogil:
-    """After an unclean exit the pages may be in the page cache only, where they count as clean."""
+    """After an unclean exit the pages may be only in the page cache, where they count as clean."""
     cdef IndexFile *index
     cdef int64_t i, stop
     for i in range(indexes.count):
@@ -143,7 +143,7 @@ cdef void index_set_redirty(IndexSet *indexes) noexcept nogil:
         stop = index_entry_at(index, atomic_get(&index.count))
         atomic_set(&index.flushed_count, 0)
         atomic_set(&index.name_dirty, NAME_DIRTY)
-        madvise(index.file.base, <size_t>stop, MADV_POPULATE_WRITE)      # at once, if it can
+        madvise(index.file.base, <size_t>stop, MADV_POPULATE_WRITE)      # at once, if supported
         touch_pages(index.file.base, 0, stop)
 
 
@@ -215,7 +215,7 @@ cdef int64_t index_set_repair(
 cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
     """Fill the gap between two files and remove the bad files in it.
 
-    Without space for a new file, the good entries of the old ones are kept where they are.
+    Without space for a new file, the good entries of the old ones stay in place.
     """
     cdef IndexSet *indexes = &gap.store.indexes
     cdef IndexFile *index
@@ -246,7 +246,7 @@ cdef int64_t index_repair_newest(
 ) noexcept nogil:
     """Keep the good entries of the newest files, up to the first that lost any; 1 if one did.
 
-    The dispatch enters the rest.
+    Dispatch enters the rest.
     """
     cdef IndexSet *indexes = &store.indexes
     cdef int64_t rc = 0
@@ -272,9 +272,9 @@ cdef int64_t index_repair_newest(
 
 
 cdef int64_t index_join(Store *store, IndexFile *before, IndexFile *index) noexcept nogil:
-    """Index the range between two of the newest files; 0, or why that fails.
+    """Index the range between two of the newest files; 0, or the failure.
 
-    The dispatch continues after the second; if no file fits between them, that one starts empty.
+    Dispatch continues after the second; if no file fits between them, that one starts empty.
     """
     cdef IndexGap gap
     cdef int64_t rc
@@ -355,10 +355,10 @@ cdef int64_t index_repair_empty(IndexFile *index, IndexFile *before) noexcept no
 cdef void index_repair_header(
     Store *store, IndexFile *index, int64_t count, int64_t last, int64_t used,
 ) noexcept nogil:
-    """Set the header for the entries that are left, with times from the records themselves.
+    """Set the header for the remaining entries, with times from the records themselves.
 
-    The time in the last entry is rewritten as well if its record has another one by now: a header
-    that contradicts it would fail the check at the next opening.
+    The time in the last entry is rewritten too if its record's has changed: a header that
+    contradicts it would fail the check at the next opening.
     """
     cdef Found found
     cdef int64_t field

@@ -8,7 +8,7 @@
 cdef int64_t recover_find_end(
     Store *store, const Checkpoint *checkpoint, Failure *failure,
 ) noexcept nogil:
-    """Examine the log and decide about it; nothing on the disk changes. Returns its end."""
+    """Examine the log and decide about it; nothing on the disk changes.  Returns its end."""
     cdef int64_t rc
     cdef int64_t end = recover_examine(store, checkpoint, failure)
     if end < 0:
@@ -51,7 +51,7 @@ cdef int64_t recover_examine(
 
 
 cdef int64_t recover_log(Store *store, int64_t end, Failure *failure) noexcept nogil:
-    """Repair what recover_find_end found, and set the log's wrote and flushed positions."""
+    """Repair the damage from recover_find_end; set the log's wrote and flushed positions."""
     cdef int64_t start = store.recovery.checked_from
     cdef int64_t rc = log_repair(store, failure)
     if rc < 0:
@@ -64,7 +64,7 @@ cdef int64_t recover_log(Store *store, int64_t end, Failure *failure) noexcept n
 
 
 cdef int64_t log_repair(Store *store, Failure *failure) noexcept nogil:
-    """Fill and erase the damaged ranges that were found, in the order of the log."""
+    """Fill and erase the damaged ranges, in log order."""
     cdef Damage *damage
     cdef int64_t i, rc
     for i in range(store.recovery.damage_count):
@@ -90,7 +90,7 @@ cdef int64_t recover_force(
 ) noexcept nogil:
     """Force an unclean exit's window to the disk before any of it is served.
 
-    It may be in the page cache only, and after a failed sync its pages count as clean: so they
+    It may be only in the page cache, and after a failed sync its pages count as clean: so they
     are rewritten, except for holes, which have no blocks.
     """
     cdef int64_t at = start
@@ -123,7 +123,7 @@ cdef int64_t recover_force(
 
 
 cdef int64_t recover_below(Store *store, Failure *failure) noexcept nogil:
-    """Before the whole log is dispatched: examine and repair the part below the window."""
+    """Examine and repair the part below the window, before the whole log is dispatched."""
     cdef int64_t rc = examine_below(store, failure)
     if rc > 0:
         rc = damages_decide(store, failure)
@@ -148,7 +148,7 @@ cdef int64_t examine_below(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t recover_window(Store *store, const Checkpoint *checkpoint) noexcept nogil:
-    """Where 4.9.3 would begin to check: the first byte of a file.
+    """Position where 4.9.3 would begin to check: the first byte of a file.
 
     After a clean exit the third-last file.  Else the newest file whose first record is not later
     than the checkpoint less 3 s, or the first file; a checkpoint in the future is ignored, which

@@ -1,5 +1,5 @@
-# Opening, second part: the existing queues: which of their units are trusted, and what is left of
-# them after the log was dispatched.
+# Opening, second part: the existing queues: their trusted units, and the rest after the log was
+# dispatched.
 #
 # Source: store/ConsumeQueue.java recover, truncateDirtyLogicFiles, correctMinOffset;
 #         store/DefaultMessageStore.java loadConsumeQueue
@@ -7,7 +7,7 @@
 cdef int64_t recover_queues(
     Store *store, const Checkpoint *checkpoint, Failure *failure,
 ) noexcept nogil:
-    """Set every queue's end after the units that need no second check; the dispatch goes on there.
+    """Set every queue's end after the units that need no second check, where dispatch goes on.
 
     Returns 1 if the queues match the watermark's digest up to the watermark, else 0.
     """
@@ -90,9 +90,9 @@ cdef int64_t precheck_floor(Store *store, Queue *queue, int64_t limit) noexcept 
     return min(floor, 0)
 
 
-# How far units below a watermark are trusted.
+# Trust in units below a watermark.
 cdef enum:
-    UNITS_CHECKED                # each is looked at
+    UNITS_CHECKED                # check each one
     UNITS_SYNCED                 # they were synced by a clean close
 
 
@@ -160,7 +160,7 @@ cdef int64_t recover_floor(
 
 
 cdef void recover_keep_lives(Store *store) noexcept nogil:
-    """Records below the ends that the watermark vouches for begin no new life if met again."""
+    """Keep records below the watermark's ends from beginning a new life if met again."""
     cdef Queue *queue = first_queue(&store.table)
     while queue != NULL:
         queue.life.known_until = atomic_get(&queue.last_end)
@@ -171,7 +171,7 @@ cdef void recover_keep_lives(Store *store) noexcept nogil:
 cdef int64_t queue_floor_closed(
     Queue *queue, int64_t limit, int64_t *last_end,
 ) noexcept nogil:
-    """The floor of a queue that was closed cleanly, by bisection; -1 if a walk is needed."""
+    """Floor of a queue that was closed cleanly, by bisection; -1 if a walk is needed."""
     cdef Unit unit
     cdef int64_t used = queue_used_units(queue)
     if used <= 0 or queue_file_unit(queue, used - 1, &unit) < 0 or unit_is_blank(&unit) \
@@ -182,7 +182,7 @@ cdef int64_t queue_floor_closed(
 
 
 cdef int64_t recover_ends(Store *store, Failure *failure) noexcept nogil:
-    """After the dispatch: drop what lies after the queues' ends, and set their beginnings.
+    """After dispatch: drop everything after the queues' ends, and set their beginnings.
 
     New messages are put after their queue's end.
     """
@@ -209,7 +209,7 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
     rc = queue_fill_gaps(queue)
     if rc == 0:
         rc = queue_cut(queue, atomic_get(&queue.max_offset), given)
-    # A single file after the end, empty as it was created, stays.
+    # A single empty file after the end, as created, stays.
     if rc >= 0 and queue.life.start and given == 0 and (
             rc > 0 or queue.files.slots[queue.files.count - 1].start
             >= stop + queue.files.file_size):
@@ -225,7 +225,7 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
         queue_count_light(&store.table, queue)
     atomic_set(&queue.max_offset, stop)
     atomic_set(&queue.files.wrote, stop * UNIT_BYTES)
-    # Nothing is below the first file; a queue made just now may begin with a later one.
+    # Nothing is below the first file; a new queue may begin with a later one.
     floor = max(first, min(queue.floor, atomic_get(&queue.files.flushed) // UNIT_BYTES))
     if not store.recovery.clean:
         rc = queue_redirty(queue, floor, stop)
@@ -242,9 +242,9 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t recover_ext_end(Store *store, Queue *queue) noexcept nogil:
-    """Drop the ext units that the queue does not name, and force the others once more.
+    """Drop ext units not named by the queue, and force the others once more.
 
-    After a clean exit nothing is done unless some were written: the first new one does the same.
+    After a clean exit only if some were written: otherwise the first new one does the same.
     """
     cdef MappedFile *file = NULL
     cdef QueueExt *ext
@@ -277,7 +277,7 @@ cdef int64_t recover_ext_end(Store *store, Queue *queue) noexcept nogil:
 cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept nogil:
     """Rewrite the pages of units [start, stop).
 
-    They may be in the page cache only, and after a failed sync they count as clean there.
+    They may be only in the page cache, and after a failed sync they count as clean there.
     """
     cdef MappedFile *file = NULL
     cdef int64_t at = start * UNIT_BYTES
@@ -298,7 +298,7 @@ cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept n
 cdef int64_t queue_cut(Queue *queue, int64_t used, int64_t given) noexcept nogil:
     """Zero every nonzero unit from ``used`` on; 1 if there was one.
 
-    But for the mark of an offset that was given, before ``given``; 0: there is none.
+    Except the mark of a given-away offset, before ``given``; 0: none.
     """
     cdef MappedFile *file = NULL
     cdef char *end
@@ -316,7 +316,7 @@ cdef int64_t queue_cut(Queue *queue, int64_t used, int64_t given) noexcept nogil
         end = file.base + file.size
         if given:
             end = min(end, file.base + max(0, (given - 1) * UNIT_BYTES - start))
-        # Holes read as zeros; only data is touched.
+        # Holes read as zeros; only data is rewritten.
         rc = queue_cut_range(queue, file, at - file.base, end - file.base) if at < end else 0
         mapped_file_release(file)
         if rc < 0:

@@ -1,22 +1,22 @@
 # Opening for writing, first part: examine the log before anything is changed.
 #
-# Meanwhile the files are opened read-only and read through descriptors: nothing can be stored by
-# mistake, and no hole is touched that a full disk has no block for.
+# Meanwhile the files are open read-only and read through descriptors: nothing can be stored by
+# mistake, and no hole is touched for which a full disk has no block.
 #
 # Source: store/CommitLog.java recoverNormally, recoverAbnormally
 
 cdef enum:
-    LOST_LEAST = 16              # zeros that end a sector; fewer do not indicate a loss
-    EXAMINE_CHUNK = 256 << 10       # bytes read at a time: they stay in the processor's cache
+    LOST_LEAST = 16              # zeros that end a sector; fewer indicate no loss
+    EXAMINE_CHUNK = 256 << 10       # bytes read at a time: they fit the processor's cache
 
 
-# How far the log can be trusted.
+# Trust in parts of the log.
 cdef struct Window:
     int64_t start                # records are examined from here to ``stop``
     int64_t stop
     int64_t crc_from             # their bodies from here on
-    int64_t durable              # below, all bytes were on the disk
-    int64_t known_end            # a record that begins below existed: it is no torn tail
+    int64_t durable              # below, all bytes were durable
+    int64_t known_end            # a record that begins below existed: no torn tail
 
 
 cdef int64_t log_examine(Store *store, const Window *window, Failure *failure) noexcept nogil:
@@ -45,7 +45,7 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
     cdef Record record
     cdef const char *data = NULL
     cdef int64_t rc, used
-    cdef int64_t bad = -1                    # where the current damage begins
+    cdef int64_t bad = -1                    # begin of the current damage
     cdef int64_t field = FIELD_NONE
     cdef int64_t last = file_set_stop(&store.log)
     cursor_init(&cursor, store, window.start, window.stop)
@@ -101,7 +101,7 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
 
 
 cdef int64_t fail_of_five(Store *store, int64_t at, Failure *failure) noexcept nogil:
-    """A record that only RocketMQ 5 writes: nothing may be cut, whether it is whole or damaged."""
+    """Refuse a record that only RocketMQ 5 writes: nothing may be cut, whole or damaged."""
     cdef char path[FAILURE_PATH_BYTES]
     set_file_name(path, &store.log, set_place_of(&store.log, at), at - at % store.log.file_size)
     return fail(failure, E_VERSION, path,
@@ -111,7 +111,7 @@ cdef int64_t fail_of_five(Store *store, int64_t at, Failure *failure) noexcept n
 cdef int64_t damage_note(
     Store *store, int64_t start, int64_t stop, int64_t kind, int64_t field,
 ) noexcept nogil:
-    """Enter a damaged range, split by file; of one that is missing there are no bytes."""
+    """Enter a damaged range, split by file; a missing file has no bytes."""
     cdef Recovery *found = &store.recovery
     cdef Damage *grown
     cdef Damage *damage
@@ -141,7 +141,7 @@ cdef int64_t damage_note(
 
 
 cdef bint log_has_file(Store *store, int64_t offset) noexcept nogil:
-    """Whether a file of the log is to have ``offset``; only read-only mode goes on without one."""
+    """Whether a file of the log should have ``offset``; only read-only mode goes on without."""
     cdef int64_t rc
     lock_take(&store.log.lock)
     rc = file_set_find(&store.log, offset)
@@ -152,7 +152,7 @@ cdef bint log_has_file(Store *store, int64_t offset) noexcept nogil:
 cdef int64_t damages_classify(
     Store *store, const Window *window, Failure *failure,
 ) noexcept nogil:
-    """Find how many records each range held, and whether a power cut leaves such bytes."""
+    """Find the number of records in each range, and whether a power cut leaves such bytes."""
     cdef Damage *damage
     cdef int64_t i, rc
     for i in range(store.recovery.damage_count):
@@ -202,7 +202,7 @@ cdef int64_t log_peek(Store *store, int64_t at, int64_t length, char *into) noex
 
 
 cdef int64_t sector_used(Store *store, int64_t at) noexcept nogil:
-    """The log offset from which the rest of the sector of ``at`` is zero, or a status.
+    """Log offset from which the rest of the sector of ``at`` is zero, or a status.
 
     The last bytes written to a sector may be missing on the disk: from there on it is zero.
     """
@@ -218,7 +218,7 @@ cdef int64_t sector_used(Store *store, int64_t at) noexcept nogil:
 cdef int64_t damage_is_lost(Store *store, Damage *damage, Failure *failure) noexcept nogil:
     """1 if a power cut leaves such a range, 0 if not; sets ``records``.
 
-    Every record that is still recognizable has its magic code and position, and zero sectors.
+    Every record still recognizable has its magic code and position, and zero sectors.
     If a record's head is lost, the next one that names its own position shows where it ended.
     """
     cdef char head[RECORD_PHYSICAL_OFFSET + 8]
@@ -266,7 +266,7 @@ cdef int64_t damage_is_lost(Store *store, Damage *damage, Failure *failure) noex
 
 
 cdef int64_t bytes_are_lost(Store *store, int64_t start, int64_t size) noexcept nogil:
-    """1 if one of a few bytes is in the part of its sector that is zero to the end, else 0."""
+    """1 if any of a few bytes is in the part of its sector that is zero to the end, else 0."""
     cdef int64_t rc = sector_used(store, start)
     if 0 <= rc < start + size and rc < start - (start % store.log.file_size) % SECTOR_BYTES \
             + SECTOR_BYTES:
@@ -277,7 +277,7 @@ cdef int64_t bytes_are_lost(Store *store, int64_t start, int64_t size) noexcept 
 
 
 cdef int64_t record_has_lost(Store *store, int64_t start, int64_t size) noexcept nogil:
-    """Whether a sector of a record is zero, or the end of one that the record reaches into."""
+    """Whether a sector of a record is zero, or the end of one it reaches into."""
     cdef int64_t at = start
     cdef int64_t stop = start + size
     cdef int64_t rc, end, place
@@ -296,7 +296,7 @@ cdef int64_t record_has_lost(Store *store, int64_t start, int64_t size) noexcept
 
 
 cdef int64_t head_find(Store *store, int64_t at, int64_t stop) noexcept nogil:
-    """The next position before ``stop`` with the head of a record that names it; else ``stop``."""
+    """Next position before ``stop`` with a record head that names it; else ``stop``."""
     cdef char *buffer = <char *>malloc(COPY_BYTES)
     cdef int64_t length, i
     cdef int64_t rc = 0 if buffer != NULL else E_NO_MEMORY
@@ -349,9 +349,9 @@ cdef bint damage_can_be_filled(Store *store, const Damage *damage) noexcept nogi
 
 
 cdef int64_t queues_end(Store *store, int64_t limit) noexcept nogil:
-    """The end of the last record with a unit in any queue: after a clean exit, the log's.
+    """End of the last record with a unit in any queue: after a clean exit, the log's.
 
-    Of those whose units name no record at ``limit`` or behind it.
+    Only of units that name no record at or behind ``limit``.
     """
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit

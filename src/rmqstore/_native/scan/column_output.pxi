@@ -1,4 +1,4 @@
-# Columns of a batch as they grow, and their Arrow arrays and types.
+# Growing columns of a batch, and their Arrow arrays and types.
 #
 # Source: Apache Arrow, "Columnar format" and "The Arrow C data interface"
 
@@ -36,7 +36,7 @@ cdef struct OutputColumn:
     int64_t nulls
 
 
-# What an exported array owns.
+# Memory owned by an exported array.
 cdef struct ArrowOwned:
     const void *buffers[ARROW_BUFFERS_MAX]
     ArrowArray **children
@@ -94,14 +94,14 @@ cdef inline int64_t texts_put(Texts *texts, const char *data, int64_t length) no
     """Append a text.  REQUIRES: texts_begin was called."""
     if growing_room(&texts.bytes, length) < 0:
         return E_NO_MEMORY
-    if length:                               # ``data`` may be NULL without memory
+    if length:                               # ``data`` may be NULL if empty
         memcpy(texts.bytes.data + texts.bytes.length, data, <size_t>length)
         texts.bytes.length += length
     return growing_put_i32(&texts.ends, texts.bytes.length)
 
 
 cdef inline int64_t growing_last_i32(const Growing *growing) noexcept nogil:
-    """The last of its numbers, of which there is one at least."""
+    """The last of its numbers, at least one."""
     cdef int32_t value
     memcpy(&value, growing.data + growing.length - 4, 4)
     return value
@@ -165,7 +165,7 @@ cdef int64_t column_put_valid(OutputColumn *column, int64_t row, bint valid) noe
 
 
 cdef void column_take_back(OutputColumn *column, int64_t row) noexcept nogil:
-    """Remove the value of the last row, which is ``row``."""
+    """Remove the value of the last row, ``row``."""
     if column.layout == LAYOUT_INT32:
         column.values.length = row * 4
     elif column.layout == LAYOUT_INT64:
@@ -178,7 +178,7 @@ cdef void column_take_back(OutputColumn *column, int64_t row) noexcept nogil:
         if column.layout == LAYOUT_MAP:
             texts_cut(&column.seconds, growing_last_i32(&column.ends))
     if column.nulls and not column.validity.data[row >> 3] & <char>(1 << (row & 7)):
-        column.nulls -= 1                    # at 0 the bitmap is not exported, and made anew
+        column.nulls -= 1                    # at 0 the bitmap is not exported, and is recreated
         if column.nulls == 0:
             column.validity.length = 0
         else:
@@ -186,7 +186,7 @@ cdef void column_take_back(OutputColumn *column, int64_t row) noexcept nogil:
 
 
 cdef void release_owned_array(ArrowArray *array) noexcept nogil:
-    """``ArrowArray.release`` of what this part exports."""
+    """``ArrowArray.release`` of arrays exported here."""
     cdef ArrowOwned *owned = <ArrowOwned *>array.private_data
     cdef int64_t i
     for i in range(owned.child_count):
@@ -282,7 +282,7 @@ cdef int64_t column_export(OutputColumn *column, int64_t rows, ArrowArray *array
 
 
 cdef void release_owned_type(ArrowSchema *schema) noexcept nogil:
-    """``ArrowSchema.release`` of what this part exports."""
+    """``ArrowSchema.release`` of types exported here."""
     cdef ArrowOwnedType *owned = <ArrowOwnedType *>schema.private_data
     cdef int64_t i
     for i in range(owned.child_count):

@@ -1,8 +1,8 @@
-# A message as a line of CSV, its cells in the order of the columns; keys are joined by spaces,
-# properties are a JSON object.
+# A message as a line of CSV, its cells in column order; keys are joined by spaces, properties are a
+# JSON object.
 
 cdef int64_t put_csv_heading(LineWriter *writer) noexcept nogil:
-    """Append the names of the columns; in forms that mix text and binary the body has two."""
+    """Append the column names; in forms that mix text and binary the body has two."""
     cdef Growing *into = &writer.text
     cdef int64_t start = into.length
     cdef int64_t form = writer.body_form
@@ -39,7 +39,7 @@ cdef int64_t put_csv_body(LineWriter *writer, const LineInput *line) noexcept no
     if not as_text:
         return E_NO_MEMORY if put_body_mark(into, line) < 0 else put_coded_body(writer, line)
     text = body_text(line)
-    if line.error != NULL:                   # the mark inside of the quotes
+    if line.error != NULL:                   # the mark inside the quotes
         writer.cell.length = 0
         if put_body_mark(&writer.cell, line) < 0 \
                 or put_bytes(&writer.cell, text.data, text.length) < 0:
@@ -54,7 +54,7 @@ cdef int64_t put_csv_body(LineWriter *writer, const LineInput *line) noexcept no
 cdef int64_t put_csv_field(
     LineWriter *writer, const LineInput *line, int64_t field,
 ) noexcept nogil:
-    """Append a cell; a null is an empty one."""
+    """Append a cell; null is empty."""
     cdef Growing *into = &writer.text
     cdef int64_t layout = COLUMN_KINDS[field].layout
     cdef Span text

@@ -1,7 +1,7 @@
-# A message by a format: text with fields in between, each named by a letter.
+# A message by a format: text and fields, each named by a letter.
 
 cdef int64_t format_number(char letter) noexcept nogil:
-    """The field whose number a letter is; -1: none."""
+    """Number of a letter's field; -1: none."""
     if letter == c'q':
         return SCAN_QUEUE_ID
     if letter == c'o':
@@ -31,7 +31,7 @@ cdef int64_t put_format_body(LineWriter *writer, const LineInput *line) noexcept
 cdef int64_t put_format_field(
     LineWriter *writer, const LineInput *line, char letter,
 ) noexcept nogil:
-    """Append the field of a letter; one that is null is empty."""
+    """Append the field of a letter; null is empty."""
     cdef Growing *into = &writer.text
     cdef int64_t field = format_number(letter)
     cdef Span text

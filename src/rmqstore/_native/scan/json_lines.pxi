@@ -42,7 +42,7 @@ cdef int64_t put_json_keys(Growing *into, const Property *keys) noexcept nogil:
 
 
 cdef int64_t put_json_body(LineWriter *writer, const LineInput *line) noexcept nogil:
-    """Append the body, named for how it is written."""
+    """Append the body, under the name of its form."""
     cdef Growing *into = &writer.text
     cdef bint hexadecimal = writer.body_form == BODY_HEX
     cdef Span text
@@ -99,7 +99,7 @@ cdef int64_t put_json_field(
 
 
 cdef int64_t put_json_object(LineWriter *writer, const LineInput *line) noexcept nogil:
-    """Append a message of which line_begin was called: 0 or E_NO_MEMORY."""
+    """Append a message after line_begin: 0 or E_NO_MEMORY."""
     cdef int64_t start = writer.text.length
     cdef int64_t field
     for field in range(SCAN_RAW_BODY):

@@ -5,7 +5,7 @@
 cdef enum:
     NUMBER_MOST = 20             # characters of a 64-bit number
     TIME_BYTES = 19              # of a time, after its year and before its zone
-    TEXT_PIECE = 4096            # bytes of text for which there is room at a time
+    TEXT_PIECE = 4096            # bytes of text reserved at a time
     DAY_MS = 86400000
     # Days from 0000-03-01, where a year of 365.2425 days begins, to 1970-01-01; and 400 years.
     EPOCH_DAYS = 719468
@@ -14,7 +14,7 @@ cdef enum:
     TIMES_UTC
     TIMES_LOCAL                  # in this machine's zone
 
-# The years 1 to 9999, ms: for which a zone's rules are applied.
+# The years 1 to 9999 in ms: the range of zone rules.
 cdef int64_t LOCAL_FIRST = -62135596800000
 cdef int64_t LOCAL_STOP = 253402300800000
 
@@ -64,7 +64,7 @@ cdef inline int64_t put_bytes(Growing *into, const char *data, int64_t length) n
     """Append bytes as they are."""
     if growing_room(into, length) < 0:
         return E_NO_MEMORY
-    if length:                               # ``data`` may be NULL without memory
+    if length:                               # ``data`` may be NULL if empty
         memcpy(into.data + into.length, data, <size_t>length)
         into.length += length
     return 0
@@ -114,7 +114,7 @@ cdef int64_t put_year(Growing *into, int64_t year) noexcept nogil:
 
 
 cdef int64_t zone_seconds(int64_t millis, int64_t zone) noexcept nogil:
-    """How far the zone is ahead of UTC then; 0 also where local time leaves the years 1 to 9999."""
+    """Seconds of the zone ahead of UTC; 0 also where local time leaves the years 1 to 9999."""
     cdef int64_t seconds
     if zone == TIMES_UTC or not LOCAL_FIRST <= millis < LOCAL_STOP:
         return 0

@@ -1,6 +1,6 @@
-# Messages as lines of JSON or CSV: what both have in common, the value of a field.
+# Parts common to messages as lines of JSON and CSV; field values.
 
-# How a body is written.
+# Form of a body.
 cdef enum:
     BODY_AUTO                    # as text if it is UTF-8, else as base64
     BODY_UTF8                    # as text; the caller ensures that it is UTF-8
@@ -16,11 +16,11 @@ cdef struct LineInput:
     const Record *record
     const char *body             # inflated
     int64_t body_length
-    const char *json             # the body where it is one value of JSON, written as it is; NULL
+    const char *json             # the body if it is one JSON value, written as it is; NULL
     int64_t json_length
-    const char *text             # the body as UTF-8 where BODY_UTF8 is asked for and it is not that
+    const char *text             # the body made UTF-8, if BODY_UTF8 needs that
     int64_t text_length
-    const char *error            # why the body is the stored one, which cannot be inflated; NULL
+    const char *error            # why the stored body could not be inflated; NULL
     int64_t error_length
 
 # A piece of a format.
@@ -32,10 +32,10 @@ cdef struct FormatPiece:
 cdef struct LineWriter:
     Growing text                 # the lines
     Growing cell                 # a value before it is escaped
-    Batch batch                  # no columns: what is known of the record at hand
+    Batch batch                  # no columns: the parsed parts of the current record
     int64_t body_form
     int64_t zone                 # of times
-    FormatPiece *pieces          # of the format, where there is one
+    FormatPiece *pieces          # of the format, if any
     int64_t piece_count
 
 
@@ -56,7 +56,7 @@ cdef void line_writer_free(LineWriter *writer) noexcept nogil:
 
 
 cdef int64_t line_begin(LineWriter *writer, const LineInput *line) noexcept nogil:
-    """Before the fields of a record."""
+    """Begin a record, before its fields."""
     cdef int64_t rc = batch_entries(&writer.batch, line.data, line.record)
     return rc if rc < 0 else union_names(&writer.batch)
 
@@ -64,7 +64,7 @@ cdef int64_t line_begin(LineWriter *writer, const LineInput *line) noexcept nogi
 cdef const Property *line_property(
     const LineWriter *writer, int64_t field,
 ) noexcept nogil:
-    """The property that is a field of its own; NULL: it is null."""
+    """The property of a property field; NULL: null."""
     if field == SCAN_UNIQ_KEY:
         return batch_property(&writer.batch, b"UNIQ_KEY", 8)
     if field == SCAN_TAGS:
@@ -75,7 +75,7 @@ cdef const Property *line_property(
 cdef int64_t line_field_text(
     LineWriter *writer, const LineInput *line, int64_t field, Span *into,
 ) noexcept nogil:
-    """The text of a field that has one, not escaped, valid until the next; length -1: null."""
+    """Unescaped text of a text field, valid until the next; length -1: null."""
     cdef const Record *record = line.record
     cdef const Property *found
     cdef const HostText *host
@@ -115,13 +115,13 @@ cdef int64_t line_field_text(
 
 
 cdef int64_t put_body_mark(Growing *into, const LineInput *line) noexcept nogil:
-    """Append the mark of a body that could not be inflated, where no field has the reason."""
+    """Append the mark of a body that could not be inflated, if no field has the reason."""
     return 0 if line.error == NULL else put_bytes(
         into, BODY_MARK, <int64_t>strlen(BODY_MARK))
 
 
 cdef inline bint body_is_text(const LineWriter *writer, const LineInput *line) noexcept nogil:
-    """Whether the body goes out as text.  REQUIRES: it goes out at all."""
+    """Whether the body is written as text.  REQUIRES: it is written at all."""
     if writer.body_form == BODY_AUTO or writer.body_form == BODY_JSON:
         return utf8_error(line.body, line.body_length) < 0
     return writer.body_form == BODY_UTF8
@@ -136,7 +136,7 @@ cdef inline Span body_text(const LineInput *line) noexcept nogil:
 
 
 cdef int64_t put_coded_body(LineWriter *writer, const LineInput *line) noexcept nogil:
-    """Append a body that is not text, in digits."""
+    """Append a binary body, in digits."""
     if writer.body_form == BODY_HEX:
         return put_hex_bytes(&writer.text, line.body, line.body_length)
     return put_base64(&writer.text, line.body, line.body_length)

@@ -21,7 +21,7 @@ cdef bint scan_batch_full(const Scan *scan) noexcept nogil:
 cdef int64_t scan_slice(Scan *scan) noexcept nogil:
     """Add rows until the batch is full, the scan ends, or a slice of the log is examined.
 
-    A slice ends where its filter has worked enough as well.
+    A slice also ends at the filter's work limit.
     """
     cdef ScanSource *source = &scan.source
     cdef Batch *batch = &scan.batch
@@ -76,7 +76,7 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
 
 
 cdef void scan_record(Scan *scan, const char *data, const Record *record) noexcept nogil:
-    """Add a record if it is wanted; if it changed meanwhile, it comes once more."""
+    """Add a record if wanted; if it changed meanwhile, it is returned again."""
     cdef int64_t rc = 0
     cdef bint wanted = scan_wants(&scan.filter, data, record) \
         and not is_left_out(scan.store, data, record)
@@ -101,7 +101,7 @@ cdef void scan_record(Scan *scan, const char *data, const Record *record) noexce
 
 
 cdef int64_t scan_failed(Scan *scan, int64_t status) noexcept nogil:
-    """End the scan with an error, which is raised after the rows before it were returned."""
+    """End the scan with an error, raised after the rows before it were returned."""
     scan.status = status
     scan.ended = True
     return status
@@ -205,7 +205,7 @@ cdef void scan_take_back(Scan *scan) noexcept nogil:
 
 
 cdef int64_t scan_message(Scan *scan, const char *data, const Record *record) noexcept nogil:
-    """Keep the record for a message: a reference if its file is ours to write, else a copy."""
+    """Keep the record for a message: by reference if we write its file, else as a copy."""
     cdef Found found
     cdef MappedFile *file = scan.source.cursor.slice.file
     cdef int64_t rc

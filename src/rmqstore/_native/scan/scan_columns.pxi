@@ -1,4 +1,4 @@
-# A record's fields as columns: their list, their types, and a row of them from its bytes.
+# A record's fields as columns: their list, their types, and a row from its bytes.
 #
 # Source: the fields are common/message/MessageExt.java's.
 
@@ -27,7 +27,7 @@ cdef enum:
     SCAN_COUNT
 
     ROW_BYTES_OF_TEXT = 64       # of a topic, a host or an id, with its end offset
-    NAMES_COMPARED = 24          # up to so many properties are compared one by one
+    NAMES_COMPARED = 24          # up to this many properties are compared one by one
     NAME_SLOTS = 1 << 14         # more than the properties that fit into 32,767 bytes
 
 cdef struct ColumnKind:
@@ -73,7 +73,7 @@ cdef tuple init_columns():
     return tuple([COLUMN_KINDS[i].name.decode("ascii") for i in range(SCAN_COUNT)])
 
 
-# The text of the last address, which is nearly always the next one's as well.
+# Text of the last address, nearly always the next one's too.
 cdef struct HostText:
     char host[HOST_V6_BYTES]
     int64_t host_length          # 0: none yet
@@ -89,7 +89,7 @@ cdef struct Batch:
     int64_t bytes                # upper bound for the rows so far
     int64_t last_bytes           # for the last of them
     int64_t row_bytes            # of a row, without bodies, properties and topic
-    int64_t properties_times     # columns that come from the properties
+    int64_t properties_times     # columns computed from the properties
     int64_t text_bytes           # of the properties of the current row, decoded
     bint wants_topic
     bint wants_body
@@ -176,7 +176,7 @@ cdef int64_t batch_type(const Batch *batch, ArrowSchema *schema) noexcept nogil:
 cdef int64_t rewrite_as_java(
     Growing *into, const char *data, int64_t length,
 ) noexcept nogil:
-    """Append text with U+FFFD for what is not UTF-8, as ``new String(bytes, UTF_8)`` does."""
+    """Append text with U+FFFD for malformed UTF-8, as ``new String(bytes, UTF_8)`` does."""
     cdef int64_t at = 0
     cdef int64_t size
     cdef uint32_t code = 0
@@ -231,7 +231,7 @@ cdef int64_t batch_entries(Batch *batch, const char *data, const Record *record)
 cdef const Property *batch_property(
     const Batch *batch, const char *name, int64_t length,
 ) noexcept nogil:
-    """The last entry of that name, NULL if there is none."""
+    """The last entry with that name, NULL without one."""
     cdef const Property *entries = <const Property *>batch.entries.data
     cdef int64_t i = batch.entries.length // <int64_t>sizeof(Property)
     while i > 0:
@@ -309,7 +309,7 @@ cdef int64_t put_keys(OutputColumn *column, const Property *keys) noexcept nogil
 cdef int64_t put_property(
     Batch *batch, OutputColumn *column, const Property *found,
 ) noexcept nogil:
-    """A text, or null."""
+    """Append a text, or null."""
     if column_put_valid(column, batch.rows, found != NULL) < 0:
         return E_NO_MEMORY
     if found == NULL:

@@ -1,4 +1,4 @@
-# Which records a scan selects: topic, queue, store time, tags, keys, properties.
+# Selection of a scan: topic, queue, store time, tags, keys, properties.
 #
 # RocketMQ has none.
 
@@ -8,14 +8,14 @@ cdef struct ScanFilter:
     int64_t queue_id             # -1: any
     int64_t since                # store time, inclusive
     int64_t until                # exclusive; INT64_MOST: no bound
-    bint queued                  # exclude what is in no queue: prepared or rolled back
+    bint queued                  # exclude records in no queue: prepared or rolled back
     MessageFilter messages
 
 
 cdef bint has_wanted_key(
     const TextSet *wanted, const char *data, const Record *record,
 ) noexcept nogil:
-    """Match as a query does: KEYS or UNIQ_KEY, and nothing that was rolled back."""
+    """Match as a query does: KEYS or UNIQ_KEY, and no rolled-back record."""
     cdef StoreProperties properties
     cdef int64_t at = 0
     cdef int64_t length = 0

@@ -1,4 +1,4 @@
-# One pass of a scan: its state, which path it takes, and its range.
+# One pass of a scan: its state, its path and its range.
 
 cdef enum:
     ON_BAD_RAISE
@@ -9,7 +9,7 @@ cdef enum:
     ROW_BYTES_ALONE = 1 << 29
     BODY_BYTES_MOST = 1 << 30
     SLICE_BYTES = 64 << 20       # of the log between two checks for signals and closing
-    RECORD_COST = 4096           # a random read costs as much as so many sequential bytes
+    RECORD_COST = 4096           # sequential bytes as costly as a random read
 
 cdef struct Scan:
     Store *store
@@ -34,19 +34,19 @@ cdef struct Scan:
     int64_t head                 # the end of the log at the beginning of the pass
     int64_t end                  # the same, or the requested end
     int64_t tail                 # where the log continues after the queues; -1: nowhere
-    Record waiting               # one that needs a batch of its own
+    Record waiting               # needs a batch of its own
     const char *waiting_data     # NULL: none; valid until the source advances
     PyObject *error              # an exception raised by inflating
 
 
-# What is refreshed to find the end of what is readable.
+# Scope of the refresh that finds the end of the readable log.
 cdef enum:
     LOG_ALONE
     LOG_AND_QUEUES               # new queues as well, for paths along queues
 
 
 cdef int64_t scan_head(Store *store, int where) noexcept nogil:
-    """The current end of what is readable."""
+    """Current end of the readable log."""
     if store.writable:
         wait_for_earlier_puts(store)
         return atomic_get(&store.dispatch.dispatched)
@@ -84,7 +84,7 @@ cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     if along_queue:
         scan.head = queue_head(scan)
     elif not store.writable and 0 <= scan.stop <= atomic_get(&store.view.log_end):
-        # Finding the end reads each queue; do it once, and scan no more than was there.
+        # Finding the end reads each queue: do it once, and scan no further.
         log_refresh_now(store)
         scan.head = atomic_get(&store.view.log_end)
     else:
@@ -216,14 +216,14 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
 
 
 cdef Queue *scan_queue(Scan *scan) noexcept nogil:
-    """The one queue that is requested; NULL: unknown."""
+    """The requested queue; NULL: unknown."""
     cdef Topic *topic = topic_find(&scan.store.table, scan.filter.topics.texts[0],
                                    scan.filter.topics.lengths[0])
     return NULL if topic == NULL else queue_find(topic, <int32_t>scan.filter.queue_id)
 
 
 cdef int64_t queue_end(Queue *queue, int64_t start, int64_t stop) noexcept nogil:
-    """The end of the record of the last unit of [start, stop)."""
+    """End of the record of the last unit of [start, stop)."""
     cdef Unit unit
     while stop > start:
         stop -= 1
@@ -252,7 +252,7 @@ cdef int64_t all_units(Store *store) noexcept nogil:
 
 
 cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
-    """The queues of the topics, merged, if that reads less than the log: 1; 0 if not.
+    """Choose the queues of the topics, merged, if that reads less than the log: 1; 0 if not.
 
     Records after the newest unit are in no queue yet; there the log itself is scanned.
     """
@@ -296,7 +296,7 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
 
 
 cdef int64_t scan_along_index(Scan *scan) noexcept nogil:
-    """The records with the keys, from the index, and from the log where no index covers it."""
+    """Choose the records with the keys, from the index, and from the log where none covers it."""
     cdef ScanSource *source = &scan.source
     cdef KeyQuery query
     cdef Got got

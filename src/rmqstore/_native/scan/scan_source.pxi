@@ -1,4 +1,4 @@
-# Where a scan's records come from: the log, queues merged into log order, or offsets from the
+# Source of a scan's records: the log, queues merged into log order, or offsets from the
 # index.
 
 cdef enum:
@@ -27,7 +27,7 @@ cdef void source_free(ScanSource *source) noexcept nogil:
 cdef int64_t source_record_at(
     ScanSource *source, int64_t offset, int64_t size, Record *record, const char **data,
 ) noexcept nogil:
-    """The record at an offset of the log, of ``size`` bytes if that is known, else 0."""
+    """The record at an offset of the log, of ``size`` bytes if known, else 0."""
     cdef Cursor *cursor = &source.cursor
     cdef int64_t rc
     if offset - source.read_to > NEAR_BYTES or offset < source.read_to:
@@ -49,7 +49,7 @@ cdef int64_t source_next(
 ) noexcept nogil:
     """The next record: its size, 0 at the end, E_CORRUPT, E_REMOVED, another status.
 
-    After E_CORRUPT and E_REMOVED ``source_skip`` skips what is bad or gone.
+    After E_CORRUPT and E_REMOVED ``source_skip`` skips the bad or missing record.
     """
     cdef Lane *lane
     cdef int64_t rc, offset
@@ -90,7 +90,7 @@ cdef int64_t source_next(
                 source.cursor.field = FIELD_UNIT
             return E_CORRUPT
         source.queues.taken = True
-        # One that is here by multi-dispatch is read in its own queue.
+        # A record here by multi-dispatch is read in its own queue.
         if record_is_own(data[0], record, lane.queue, lane.at):
             return rc
         source.queues.taken = not cursor_changed(&source.cursor, record, data[0])
@@ -98,7 +98,7 @@ cdef int64_t source_next(
 
 
 cdef void source_step_back(ScanSource *source) noexcept nogil:
-    """The record read last comes once more."""
+    """Return the last record once more."""
     if source.along == ALONG_OFFSETS:
         source.next_offset -= 1
     elif source.along == ALONG_QUEUES:
@@ -124,7 +124,7 @@ cdef int64_t source_bad_offset(const ScanSource *source) noexcept nogil:
 
 
 cdef int64_t source_skip(ScanSource *source, int64_t rc) noexcept nogil:
-    """Skip a record that is bad or gone: 1, 0 if nothing follows, another status."""
+    """Skip a bad or missing record: 1, 0 if nothing follows, another status."""
     cdef Cursor *cursor = &source.cursor
     cdef int64_t low
     if source.along == ALONG_OFFSETS:
