@@ -162,7 +162,7 @@ include "_native/log/flush.pxi"
 include "_native/log/topic_deletion.pxi"
 include "_native/log/retention.pxi"
 
-# recover: what opening checks, completes and fills. Uses base to log.
+# recover: checks, completion and filling by an opening. Uses base to log.
 include "_native/recover/recover_scan.pxi"
 include "_native/recover/quarantine.pxi"
 include "_native/recover/lost_end.pxi"
@@ -174,7 +174,7 @@ include "_native/recover/index_rebuild.pxi"
 include "_native/recover/recover_index.pxi"
 include "_native/recover/recover.pxi"
 
-# filter: which records a reader wants, by their tags and properties. Uses base to queue.
+# filter: a reader's selection of records, by tags and properties. Uses base to queue.
 include "_native/filter/text_set.pxi"
 include "_native/filter/tags.pxi"
 include "_native/filter/java_number.pxi"
@@ -187,7 +187,7 @@ include "_native/filter/sql_evaluate.pxi"
 include "_native/filter/message_filter.pxi"
 include "_native/filter/bitmap_sql.pxi"
 
-# read: what a reader sees: files that came, ends of queues, `get`, `query`. Uses base to recover.
+# read: a reader's view: new files, ends of queues, `get`, `query`. Uses base to recover.
 include "_native/read/refresh.pxi"
 include "_native/read/log_end.pxi"
 include "_native/read/index_coverage.pxi"
@@ -214,7 +214,7 @@ include "_native/scan/scan_source.pxi"
 include "_native/scan/scan_plan.pxi"
 include "_native/scan/scan.pxi"
 
-# store: a store opened, its threads started, closed. Uses base to read.
+# store: opening, start of the threads, close. Uses base to read.
 include "_native/store/reput.pxi"
 include "_native/store/store_open.pxi"
 
@@ -224,7 +224,7 @@ include "_native/offline/log_units.pxi"
 include "_native/offline/index_share.pxi"
 include "_native/offline/index_check.pxi"
 
-# wire: frames of RocketMQ's remoting protocol, and what clients' hot requests do. Uses base to
+# wire: frames of RocketMQ's remoting protocol, and clients' hot requests. Uses base to
 # offline.
 include "_native/wire/header_text.pxi"
 include "_native/wire/header.pxi"
@@ -235,7 +235,7 @@ include "_native/wire/queue_holds.pxi"
 include "_native/wire/send_request.pxi"
 include "_native/wire/send_run.pxi"
 
-# python: classes and functions of the module: the only layer that knows Python objects. Uses all
+# python: classes and functions of the module: the only layer with Python objects. Uses all
 # above.
 include "_native/python/errors.pxi"
 include "_native/python/property_names.pxi"

@@ -1,4 +1,4 @@
-# Arguments with a single value: text, integers, hosts, topics.
+# Single-value arguments: text, integers, hosts, topics.
 #
 # Source: common/message/Message.java; topics: common/topic/TopicValidator.java
 
@@ -12,7 +12,7 @@ cdef object illegal(str problem, object status=types.PutStatus.MESSAGE_ILLEGAL):
 
 
 cdef inline const char *utf8_of(str argument, object value, int64_t *length) except NULL:
-    """The UTF-8 of a str; raises for a lone surrogate, which has none."""
+    """UTF-8 of a str; raises for a lone surrogate, which has none."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     if not PyUnicode_Check(value):
@@ -27,7 +27,7 @@ cdef inline const char *utf8_of(str argument, object value, int64_t *length) exc
 
 
 cdef inline const char *bytes_of(const Py_buffer *view) noexcept nogil:
-    """The bytes of a contiguous buffer: never NULL, which some exporters have where it is empty."""
+    """Bytes of a contiguous buffer; never NULL, which some exporters have for an empty one."""
     if view.buf == NULL:
         return b""
     return <const char *>view.buf

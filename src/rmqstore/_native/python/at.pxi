@@ -34,6 +34,6 @@ cdef object message_at(OpenStore engine, object physical_offset):
 
 
 cdef bytes record_at(OpenStore engine, object physical_offset):
-    """The bytes of the record at an offset of the log."""
+    """Bytes of the record at an offset of the log."""
     cdef Message message = message_at(engine, physical_offset)
     return message.slice.data[:message.record.size]

@@ -1,12 +1,12 @@
-# The subscriptions with an expression, as the core asks them for bit maps.
+# Subscriptions with an expression, evaluated by the core for bit maps.
 #
 # Source: broker/filter/ConsumerFilterManager.java get
 
 cdef int set_bitmap_filters(Store *store, dict by_topic, int64_t bitmap_bytes) except -1:
-    """Take over the subscriptions of each topic: lists of (expression, bits) by its name.
+    """Set the subscriptions of each topic: lists of (expression, bits) by its name.
 
-    They replace those that the topic had; dispatch goes by them from its next record on. An
-    expression that is none counts for nothing, as in a broker.
+    They replace the topic's previous ones; dispatch uses them from its next record on.  An
+    invalid expression counts for nothing, as in a broker.
     """
     cdef Topic *topic
     cdef int64_t length = 0
@@ -23,7 +23,7 @@ cdef int set_bitmap_filters(Store *store, dict by_topic, int64_t bitmap_bytes) e
 
 
 cdef int read_bitmap_filters(Store *store, str path, object config) except -1:
-    """Those of config/consumerFilter.json, where the configuration asks for bit maps."""
+    """Read config/consumerFilter.json, if the configuration wants bit maps."""
     if not (store.table.ext.written and config.enable_calc_filter_bit_map):
         return 0
     from rmqstore.brokerfiles.consumerfilters import bitmap_subscriptions
@@ -60,7 +60,7 @@ cdef int publish_filters(
             if rc == E_NO_MEMORY:
                 raise MemoryError()
             filters.count += rc == 0
-        with nogil:                          # the dispatch may be asking the old ones
+        with nogil:                          # dispatch may be using the old ones
             dispatch_lock_take(store)
             filters.older = topic.bitmap_filters
             store_filters(&topic.bitmap_filters, filters)

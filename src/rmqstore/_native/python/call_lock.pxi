@@ -1,16 +1,16 @@
-# A lock for Python code of the store, which a handler of a signal or a finalizer may interrupt.
+# A lock for the store's Python code, which signal handlers or finalizers may interrupt.
 
 @cython.final
 cdef class CallLock:
     """A lock for ``with``; its holder is in a call, and may not close a store.
 
     Nothing can interrupt a thread between its call and the lock.  A thread that would wait for
-    itself gets a ``RuntimeError``; ``again``: it may take the lock once more.
+    itself gets a ``RuntimeError``; with ``again`` it may take the lock once more.
     """
 
     cdef Turn turn
     cdef bint again
-    cdef int64_t depth           # how many times more its holder has taken it
+    cdef int64_t depth           # further acquisitions by its holder
 
     def __cinit__(self, *, bint again=False):
         atomic_set(&self.turn.holder, 0)
@@ -18,7 +18,7 @@ cdef class CallLock:
         self.depth = 0
 
     def acquire(self, bint blocking=True):
-        """Take it, and tell whether that was done; without ``blocking`` it may not be."""
+        """Take the lock and return whether it was taken, always so with ``blocking``."""
         cdef int64_t rc = turn_try(&self.turn)
         if rc == -EDEADLOCK and self.again:
             self.depth += 1
@@ -37,7 +37,7 @@ cdef class CallLock:
         return rc == 0
 
     def release(self):
-        """Give it back, once for each time that it was taken."""
+        """Release one acquisition."""
         if self.depth > 0:
             self.depth -= 1
             return

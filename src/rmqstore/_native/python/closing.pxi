@@ -1,9 +1,9 @@
-# Closing: flush what is acknowledged, end the threads, release the lock.
+# Closing: flush acknowledged messages, end the threads, release the lock.
 #
 # Source: store/DefaultMessageStore.java shutdown
 
 cdef int wait_for_dispatch(Store *store, int64_t *status) except -1:
-    """Let the dispatch reach the log's end; in slices, to handle signals."""
+    """Let dispatch reach the log's end; in slices, to handle signals."""
     cdef int64_t stalled_at_ns = 0
     status[0] = E_TIMEOUT
     while status[0] == E_TIMEOUT and not atomic_get(&store.stopping):
@@ -14,7 +14,7 @@ cdef int wait_for_dispatch(Store *store, int64_t *status) except -1:
 
 
 cdef int refuse_inner_close(OpenStore engine) except -1:
-    """Raise where a close would wait for a call of its own thread."""
+    """Raise if a close would wait for a call of its own thread."""
     if calls_inside(0) > 0:
         raise RuntimeError(f"{engine._path}: closed from within a call of this thread")
     return 0
@@ -63,7 +63,7 @@ cdef int give_up_store(OpenStore engine) except -1:
 
 
 def _at_exit():
-    """Stop the threads of stores that nobody closed; their `abort` stays."""
+    """Stop the threads of unclosed stores; their `abort` stays."""
     cdef Store *store
     with nogil:
         lock_take(&open_stores_lock)

@@ -67,7 +67,7 @@ def _crc32_with(str kernel, const unsigned char[::1] data, uint32_t value=0):
 
 
 def foreign_text(str name):
-    """The refusal of a name that no file of a log or a queue has, and the way on."""
+    """Refusal of a name that no log or queue file has, with the remedy."""
     cdef bytes encoded = fsencode(name)
     return foreign_name_text(encoded).decode("ascii")
 
@@ -117,7 +117,7 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
         At most 127 bytes of UTF-8.
     body : bytes-like
     queue_id, flag, sys_flag, reconsume_times : int, optional
-        32 bits. The bits of ``sys_flag`` for IPv6 are set as the hosts say.
+        32 bits.  The bits of ``sys_flag`` for IPv6 follow the hosts.
     queue_offset, physical_offset, prepared_transaction_offset : int, optional
         64 bits.
     born_timestamp, store_timestamp : int, datetime or str, optional
@@ -125,7 +125,7 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
     born_host, store_host : str, optional
         ``"ip:port"`` or ``"[v6]:port"``.
     properties : bytes or mapping of str to str, optional
-        The stored string, or what it is made of.
+        The stored string, or a mapping to make it from.
     record_checksum : bool, optional
         End the record with RocketMQ 5's checksum of all of it, the property ``__CRC32#``; one
         that ``properties`` ends with is replaced.
@@ -137,7 +137,7 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it may be; the message names it.
+        An argument has a wrong type or value; the message names it.
 
     Notes
     -----

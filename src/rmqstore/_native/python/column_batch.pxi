@@ -23,8 +23,7 @@ cdef void stream_capsule_free(object capsule) noexcept:
 
 @cython.final
 cdef class ColumnBatch:
-    """Rows of a scan, handed over once by the Arrow C data interface.
-    """
+    """Rows of a scan, handed over once by the Arrow C data interface."""
 
     cdef ArrowArray array
     cdef ArrowSchema schema
@@ -41,13 +40,7 @@ cdef class ColumnBatch:
         return self.rows
 
     def __arrow_c_array__(self, requested_schema=None):
-        """Hand the columns over: capsules of type and array.
-
-        Raises
-        ------
-        ValueError
-            They were handed over before.
-        """
+        """Hand the columns over, once, as capsules of type and array."""
         cdef ArrowArray *array
         cdef ArrowSchema *schema
         if self.array.release == NULL:

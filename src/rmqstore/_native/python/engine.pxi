@@ -1,8 +1,8 @@
-# One class with all methods of an open store: the part that each calls does the work.
+# One class with all methods of an open store, each one call to the part that does the work.
 # Source: store/DefaultMessageStore.java
 
 cdef class Engine(ServiceEngine):
-    """A store as the core has it: the base of ``MessageStore``. Each method is one call."""
+    """An open store in the core, the base of ``MessageStore``.  Each method is one call."""
     # Open and close
     def _open(self, str path, str mode, object config, double timeout, object read_topics, *,
               int infer_sizes=0, bint fill=False, bint full=False, bint log_only=False,
@@ -47,7 +47,7 @@ cdef class Engine(ServiceEngine):
         return self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN
 
     def _recovery(self):
-        """What opening found, as a dict."""
+        """Findings of the opening, as a dict."""
         return recovery_of(self)
 
     def _verify(self):
@@ -55,7 +55,7 @@ cdef class Engine(ServiceEngine):
         return verify_all(self)
 
     def _sizes(self):
-        """File sizes in force: log, queue, slots, entries."""
+        """File sizes: log, queue, slots, entries."""
         return sizes_of(self)
 
     def stats(self):
@@ -69,7 +69,7 @@ cdef class Engine(ServiceEngine):
             (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
             ``index_files``, ``skipped_records``, whose topic, queue id or further queue is
             invalid, the size of deleted files that messages hold (``held_deleted_bytes``), and
-            what scans have read (``scanned_records``, ``scanned_bytes``).
+            counts of scan reads (``scanned_records``, ``scanned_bytes``).
 
         Notes
         -----
@@ -96,7 +96,7 @@ cdef class Engine(ServiceEngine):
         return knows_topic(self, topic)
 
     def _delete_queues(self, str topic):
-        """Remove the queues of a topic and their files; the log's end at that time."""
+        """Remove a topic's queues and their files; the log's end at that time."""
         return delete_queues(self, topic)
 
     def _gone_topics(self):
@@ -122,13 +122,13 @@ cdef class Engine(ServiceEngine):
         Parameters
         ----------
         topic : str
-            1 to 127 of ``[%|a-zA-Z0-9_-]``. An unknown one is made.
+            1 to 127 of ``[%|a-zA-Z0-9_-]``.  An unknown topic is created.
         body : bytes-like
-            Any C-contiguous buffer; ``StoreConfig.compress_above`` says which are deflated.
+            Any C-contiguous buffer; deflated from ``StoreConfig.compress_above`` bytes on.
         queue_id : int, optional
             Queue of the topic, 0 or more.
         queue_key : str, int or bytes, optional
-            Chooses it as ``SelectMessageQueueByHash`` does; without either they take turns.
+            Selects the queue as ``SelectMessageQueueByHash`` does; without either, round-robin.
         tags : str, optional
         keys : str or iterable of str, optional
             A str is keys separated by spaces.
@@ -146,7 +146,7 @@ cdef class Engine(ServiceEngine):
         uniq_key : bool or str, optional
             True makes a client id as RocketMQ does, a str is used unchanged, False leaves it out.
         lite_topics : iterable of str, optional
-            Light queues to have it too, by name: queue 0 of ``%LMQ%name``; not if it is delayed.
+            Light queues that get it too, by name: queue 0 of ``%LMQ%name``; not if it is delayed.
         wait : bool, optional
             With synchronous flush: return only once the message is on the disk.
 
@@ -161,8 +161,8 @@ cdef class Engine(ServiceEngine):
         TypeError, ValueError
             Another argument has a wrong type or value; the message names it and its limits.
         PutError
-            It could not be stored (``DISK_FULL``, ``LMQ_CONSUME_QUEUE_NUM_EXCEEDED``), or not be
-            flushed in time (``FLUSH_DISK_TIMEOUT``); ``status`` says which.
+            It could not be stored (``DISK_FULL``, ``LMQ_CONSUME_QUEUE_NUM_EXCEEDED``), or not
+            flushed in time (``FLUSH_DISK_TIMEOUT``), by its ``status``.
         StoreFailedError
             A sync failed, now or before: the store takes nothing more.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
@@ -251,18 +251,18 @@ cdef class Engine(ServiceEngine):
         """Store the rows of a table, whose columns are named as the fields of a message.
 
         ``store.put_table(other.scan())`` makes the same messages except for offsets, store
-        time and store host; compressed bodies are stored inflated, unless ``raw_body`` is among
-        the columns of the scan. A new topic gets ``StoreConfig.default_topic_queue_nums`` queues:
-        ``create_topic`` first where it had more.
+        time and store host; compressed bodies are stored inflated, unless the scan has a column
+        ``raw_body``.  A new topic gets ``StoreConfig.default_topic_queue_nums`` queues:
+        call ``create_topic`` first if it had more.
 
         Parameters
         ----------
         table : object with ``__arrow_c_stream__``
             A pyarrow ``Table``, a data frame of Polars or pandas (a map that pandas made lists
             of is taken as ``pandas.ArrowDtype`` alone), a scan and so on. ``topic`` and
-            ``body`` or ``raw_body`` are needed; what the store decides (``queue_offset``,
+            ``body`` or ``raw_body`` are required; fields set by the store (``queue_offset``,
             ``physical_offset``, ``store_size``, ``msg_id``, ``store_timestamp``,
-            ``store_host``, ``body_crc``) is ignored. See Notes.
+            ``store_host``, ``body_crc``) are ignored.  See Notes.
         wait : bool, optional
             As for :meth:`put`, for the last row.
 
@@ -274,7 +274,7 @@ cdef class Engine(ServiceEngine):
         Raises
         ------
         MessageIllegalError, TypeError, ValueError
-            A column or a row is not as it may be; the message names both, the row counted
+            A column or a row is invalid; the message names both, the row counted
             over the whole table. No row is stored.
         OSError
             The table itself failed while it was read. No row is stored.
@@ -370,7 +370,7 @@ cdef class Engine(ServiceEngine):
         Parameters
         ----------
         topic, queue_id : str, int
-            What does not exist is no error: ``NO_MESSAGE_IN_QUEUE``.
+            An unknown one is no error: ``NO_MESSAGE_IN_QUEUE``.
         offset, max_messages : int
             Queue offset of the first message wanted, and how many at most; 1 or more.
         max_bytes : int, optional
@@ -387,7 +387,7 @@ cdef class Engine(ServiceEngine):
         Raises
         ------
         StoreCorruptError
-            A record does not check, or the log file that had it is missing between others.
+            A record is damaged, or its log file is missing between others.
         TypeError, ValueError, FilterError
             An argument has a wrong type or value.
         StoreClosedError, ForkedStoreError
@@ -395,7 +395,7 @@ cdef class Engine(ServiceEngine):
 
         Notes
         -----
-        With a filter at most ``max(16000, 20 * max_messages)`` bytes of units are looked at;
+        With a filter at most ``max(16000, 20 * max_messages)`` bytes of units are examined;
         ``next_offset`` is where to go on.
         Source: ``store/DefaultMessageStore.java getMessage``.
         """
@@ -452,7 +452,7 @@ cdef class Engine(ServiceEngine):
         Raises
         ------
         StoreCorruptError
-            A record or an index chain on the way is damaged, or in a file that is missing.
+            A record or an index chain on the way is damaged, or its file is missing.
         TypeError, ValueError
             An argument has a wrong type or value.
         StoreClosedError, ForkedStoreError

@@ -1,7 +1,7 @@
 # The one place where a status of the C layer becomes an exception.
 
 cdef enum:
-    SHORT_TEXT = 64              # bytes of a text that is looked at here, before any decoder
+    SHORT_TEXT = 64              # bytes of a text decoded here, before any decoder
 
 cdef object status_error(int64_t status, Failure *failure, str root):
     """The exception for a status; ``failure`` may be NULL."""
@@ -86,7 +86,7 @@ cdef object status_error(int64_t status, Failure *failure, str root):
 
 
 cdef object stalled_error(Store *store, str root):
-    """The error of a lookup while dispatch is behind the log for want of space or memory."""
+    """Error of a lookup while dispatch is behind the log for lack of space or memory."""
     cdef int64_t stalled = atomic_get(&store.dispatch.stalled)
     cdef int64_t behind = atomic_get(&store.log.wrote) - atomic_get(&store.dispatch.dispatched)
     path = os_path.join(root, fsdecode(dispatch_refused(store)))
@@ -104,12 +104,12 @@ cdef int64_t check(int64_t status, Failure *failure, str root) except? -1:
 
 
 cdef object log_path(str root, const FileSet *log, int64_t place):
-    """The path of one of the log's directories."""
+    """Path of one of the log's directories."""
     return os_path.join(root, fsdecode(set_directory(log, place)))
 
 
 cdef object corrupt_record(str root, FileSet *log, int64_t offset, int64_t field):
-    """The error of a log record that does not check, with its file and offset."""
+    """Error of a bad log record, with its file and offset."""
     cdef int64_t start
     if offset < 0:
         return errors.StoreCorruptError(
@@ -121,7 +121,7 @@ cdef object corrupt_record(str root, FileSet *log, int64_t offset, int64_t field
 
 
 cdef object corrupt_unit(str root, const FileSet *files, int64_t at, int64_t field):
-    """The error of an invalid unit at byte ``at`` of its queue, or of its missing file."""
+    """Error of an invalid unit at byte ``at`` of its queue, or of its missing file."""
     cdef int64_t start = at - at % files.file_size
     return errors.StoreCorruptError(
         os_path.join(root, fsdecode(files.directory), f"{start:020d}"), at - start,
@@ -129,8 +129,8 @@ cdef object corrupt_unit(str root, const FileSet *files, int64_t at, int64_t fie
 
 
 cdef object text_of(const char *data, int64_t length):
-    """Text as Java decodes it: U+FFFD for what is not UTF-8."""
-    cdef char copy[SHORT_TEXT]               # mapped bytes may change once they were looked at
+    """Text as Java decodes it: U+FFFD for malformed UTF-8."""
+    cdef char copy[SHORT_TEXT]               # mapped bytes may change after a check
     if 1 < length <= SHORT_TEXT:
         memcpy(copy, data, <size_t>length)
         if bytes_are_ascii(copy, length):
@@ -164,7 +164,7 @@ def _replace_as_java(error):
 
 
 cdef object disk_use_error(Store *store, str path):
-    """The error of a message that is refused as too much of a disk is used."""
+    """Error of a message refused for disk use."""
     cdef int64_t room = 0
     cdef int64_t percent = log_disk_use(store, &room)
     cdef str directory = "commitlog"
@@ -179,7 +179,7 @@ cdef object disk_use_error(Store *store, str path):
 
 
 cdef object write_error(Store *store, str path, int64_t status):
-    """The exception for an append that failed."""
+    """Exception for a failed append."""
     cdef int64_t stalled
     if status == E_DISK_USE:
         return disk_use_error(store, path)

@@ -1,12 +1,12 @@
-# Filters as a consumer subscribes with them: tags, and SQL92.
+# Filters of a consumer's subscription: tags, and SQL92.
 #
 # Source: common/filter/FilterAPI.java buildSubscriptionData, filter/SqlFilter.java
 
 cdef enum:
-    SQL_KEPT_BYTES = 32 << 20    # of compiled expressions that are kept for the next use
-    SQL_KEPT_OWN = 512           # bytes of what keeps one, besides its steps
+    SQL_KEPT_BYTES = 32 << 20    # of compiled expressions kept for reuse
+    SQL_KEPT_OWN = 512           # overhead of a kept one, besides its steps
 
-# Signs of other languages; a tag may have spaces, and so may any other sign within a word.
+# Operators of other languages; a tag may have spaces, and any other operator within a word.
 cdef object NO_TAG = compile_pattern(r"\||&&|(?<= )[<>=!]{1,2}(?= )")
 cdef dict SQL_FILTERS = {}
 cdef int64_t sql_filter_bytes = 0
@@ -24,7 +24,7 @@ cdef class SqlFilter:
 
 
 cdef int filter_begin(MessageFilter *filter, object tags, object sql, list keep) except -1:
-    """Make a filter of expressions, None for any; ``keep`` keeps alive what it points to.
+    """Compile a filter, None for any; ``keep`` keeps its borrowed objects alive.
 
     The caller frees it, also after an error.
     """
@@ -71,7 +71,7 @@ cdef int parse_tags(object tags, TagFilter *filter, list keep) except -1:
 
 
 cdef int check_tag(object name, int64_t start) except -1:
-    """Refuse a name that only an expression of another kind can have."""
+    """Refuse a name that only another kind of expression can have."""
     found = NO_TAG.search(name)
     if found is None:
         return 0
@@ -81,7 +81,7 @@ cdef int check_tag(object name, int64_t start) except -1:
 
 
 cdef SqlFilter sql_filter(object sql):
-    """The compiled expression, if need be from the last time."""
+    """The compiled expression, from the cache if possible."""
     cdef SqlFilter made
     cdef SqlParser parser
     cdef int64_t length = 0
@@ -115,14 +115,14 @@ cdef int keep_sql_filter(object sql, SqlFilter made) except -1:
         oldest = SQL_FILTERS.pop(next(iter(SQL_FILTERS)))
         sql_filter_bytes -= oldest.bytes
     oldest = SQL_FILTERS.get(sql)
-    if oldest is None:                       # nobody else has compiled it meanwhile
+    if oldest is None:                       # not compiled by another thread meanwhile
         SQL_FILTERS[sql] = made
         sql_filter_bytes += made.bytes
     return 0
 
 
 cdef object sql_error(SqlParser *parser, object sql):
-    """Why an expression does not parse, by characters."""
+    """Error of an expression that does not parse, positions in characters."""
     cdef bytes text = sql.encode()
     cdef int64_t start = len(text[:parser.start].decode())
     if parser.expected == NULL:
@@ -138,7 +138,7 @@ cdef object sql_error(SqlParser *parser, object sql):
 
 
 def _check_filter(tags, sql):
-    """Raise what a use of these expressions would."""
+    """Raise as a use of these expressions would."""
     cdef MessageFilter filter
     memset(&filter, 0, sizeof(MessageFilter))
     try:

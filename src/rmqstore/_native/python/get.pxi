@@ -5,7 +5,7 @@
 cdef object got_messages(OpenStore engine, Got *got, object topic):
     """A list of messages, which take over the records found.
 
-    They share the text of their ``topic``, if one is given and not a subclass's.
+    They share their ``topic``'s text, if one is given and not a subclass's.
     """
     cdef list messages = []
     cdef Message message
@@ -17,7 +17,7 @@ cdef object got_messages(OpenStore engine, Got *got, object topic):
             name = utf8_of("topic", topic, &length)
         for i in range(got.count):
             message = message_of(&got.items[i], engine.max_body, engine.log_paths)
-            # Those of a light queue may be of other topics.
+            # Messages of a light queue may be of other topics.
             if message.record.topic_length == length and memcmp(
                     message.slice.data + message.record.topic_at, name, <size_t>length) == 0:
                 message._topic = topic
@@ -28,7 +28,7 @@ cdef object got_messages(OpenStore engine, Got *got, object topic):
 
 
 cdef Queue *find_queue(Store *store, object topic, object queue_id) except? NULL:
-    """The queue's state, NULL if there is none."""
+    """State of a queue, NULL without one."""
     cdef int64_t length = 0
     cdef const char *name = utf8_of("topic", topic, &length)
     cdef int64_t id = int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)

@@ -1,4 +1,4 @@
-# Moving records of one log into another: measuring them, and copying them with their new offsets.
+# Moving records of one log into another: measuring, and copying with new offsets.
 #
 # Copies are written with pwrite, so that several processes can write the pieces of one file, and a
 # retry writes the same bytes.
@@ -25,14 +25,14 @@ cdef struct Mover:
     int64_t last_store_timestamp
 
 
-# The contents of a range of a log.
+# Contents of a range of a log.
 cdef struct Measured:
-    int64_t first                # the first record, -1: none begins there
+    int64_t first                # the first record, -1: none
     int64_t end                  # of the last one, or of the blank after it
     int64_t records
     int64_t bytes                # of the records to move
-    int64_t since_first          # the first one not older than requested, -1: none
-    int64_t since_bytes          # of the records to move, from that one on
+    int64_t since_first          # the first record not older than requested, -1: none
+    int64_t since_bytes          # of the records to move, from there on
 
 
 cdef bint is_moved(Mover *mover, const char *data, const Record *record) noexcept nogil:
@@ -51,7 +51,7 @@ cdef bint is_moved(Mover *mover, const char *data, const Record *record) noexcep
 
 
 cdef int64_t move_find_first(Cursor *cursor) noexcept nogil:
-    """Advance to the first record that begins at or after ``cursor.at``: 1, 0 if none does."""
+    """Advance to the first record that begins at or after ``cursor.at``: 1, 0 without one."""
     cdef int64_t file_size = cursor.store.log.file_size
     cdef int64_t stop = cursor.stop
     cdef int64_t rc
@@ -176,7 +176,7 @@ cdef int64_t move_copy(Mover *mover) noexcept nogil:
 
 @cython.final
 cdef class LogMove:
-    """A log whose records move into another: which of them, and with which queue offsets."""
+    """A log whose records move into another, selected and with their new queue offsets."""
 
     cdef LogPart source
     cdef Store *store

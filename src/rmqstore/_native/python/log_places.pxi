@@ -1,9 +1,9 @@
-# The directories of a log that does not lie in the store's own, and where new files go.
+# Directories of a log outside the store's own, and the placement of new files.
 #
 # Source: store/MultiPathMappedFileQueue.java, store/CommitLog.java setFullStorePaths
 
 cdef int take_places(Store *store, object found) except -1:
-    """Open the directories of a ``list`` of ``LogPath``, or none: the log is below the root."""
+    """Open the directories of a list of ``LogPath``; None: the log is below the root."""
     cdef Places *places
     cdef Place *place
     cdef bytes path
@@ -39,7 +39,7 @@ cdef int take_places(Store *store, object found) except -1:
 
 
 cdef list places_of(OpenStore engine):
-    """Directory, whether it is only read, and whether it is full, of each; empty: the root's."""
+    """Directory, whether read only, and whether full, of each; empty: the root's."""
     cdef Store *store = engine.entered()
     cdef int64_t i
     cdef list found = []
@@ -53,7 +53,7 @@ cdef list places_of(OpenStore engine):
 
 
 cdef int set_place_full(OpenStore engine, object path, bint full) except -1:
-    """Let no new file go to a directory while another one has room, or again."""
+    """Set whether a directory gets new files only if no other has room."""
     cdef Store *store = engine.entered()
     cdef bytes name = fsencode(path)
     cdef int64_t i

@@ -1,16 +1,14 @@
-# What asyncio needs to wait for the disk, and consumers for messages: an eventfd, and the outcome.
+# Wakeup of asyncio for the disk, and of consumers for messages: an eventfd, and the outcome.
 
 @cython.final
 cdef class LogWakeup:
-    """A descriptor that is readable once the log is flushed, or dispatched, as far as wanted, or
-    never can be.
-
-    For one event loop or thread, and used only by it.
+    """A descriptor that is readable once the log is flushed, or dispatched, up to the wanted
+    position, or never can be; for one event loop or thread only.
     """
 
     cdef Store *store            # referenced, so that it outlives a close
     cdef Wakeup wakeup
-    cdef bint dispatched         # waits for the dispatch, else for the disk
+    cdef bint dispatched         # waits for dispatch, else for the disk
     cdef str path
 
     def __cinit__(self):
@@ -38,7 +36,7 @@ cdef class LogWakeup:
             eventfd_read(self.wakeup.fd, &written)
 
     def reached(self, int64_t wanted):
-        """Want the log flushed or dispatched up to ``wanted``, replacing what was wanted before.
+        """Wait for the log to be flushed or dispatched up to ``wanted``, instead of before.
 
         Returns the current position, or -1 if it is too low and cannot advance: error()
         then has the reason.
@@ -57,7 +55,7 @@ cdef class LogWakeup:
         return -1 if ended and flushed < wanted else flushed
 
     def error(self):
-        """Why the log will not be flushed as far as wanted; a new exception each time."""
+        """The reason that the log will not be flushed so far; a new exception each time."""
         cdef Store *store = self.store
         if store != NULL and store.fork_generation != fork_generation:
             return status_error(E_FORKED, NULL, self.path)
@@ -66,7 +64,7 @@ cdef class LogWakeup:
         return status_error(E_CLOSED, NULL, self.path)
 
     def timed_out(self, PutResult result):
-        """The exception of a put that waited for the disk longer than allowed."""
+        """Exception of a put that waited for the disk longer than allowed."""
         if self.store == NULL:
             raise status_error(E_CLOSED, NULL, self.path)
         return late_error(self.store, result, self.path)

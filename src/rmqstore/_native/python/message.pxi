@@ -1,4 +1,4 @@
-# A message: a record that is held, whose fields are decoded on access.
+# A message: a held record whose fields are decoded on access.
 
 cdef object host_text(const char *at, bint v6):
     """ "ip:port", or "[v6]:port"."""
@@ -13,7 +13,7 @@ cdef object message_id(const char *host, bint v6, int64_t physical_offset):
         digits, message_id_write(host, v6, physical_offset, digits), NULL)
 
 
-# The bytes that a message made without a record points to.
+# Target of the pointers of a message without a record.
 cdef char[256] NO_RECORD
 
 
@@ -23,8 +23,8 @@ cdef char[256] NO_RECORD
 cdef class Message:
     """A stored message.
 
-    Fields are decoded when they are first asked for. A message compares by value, can be
-    pickled, and holds no lock.
+    Fields are decoded on first access.  A message compares by value, can be pickled, and
+    holds no lock.
 
     Attributes
     ----------
@@ -34,14 +34,14 @@ cdef class Message:
     physical_offset, store_size : int
         Bytes: where the record begins in the commit log, and how long it is.
     body : bytes
-        Inflated where the record is compressed.
+        Inflated if the record is compressed.
     raw_body : memoryview
-        The stored bytes, read-only; without a copy in a store opened for writing. If somebody
-        cuts the file meanwhile, a view taken before shows zeros there; ``body`` raises.
+        The stored bytes, read-only; without a copy in a store opened for writing.  If the file
+        is cut meanwhile, an existing view shows zeros there; ``body`` raises.
     tags : str or None
     keys : tuple of str
     properties : dict of str to str
-        All of them, reserved names too.
+        All, including reserved names.
     flag, sys_flag, reconsume_times : int
     born_timestamp, store_timestamp : int
         Milliseconds since the epoch.
@@ -51,9 +51,9 @@ cdef class Message:
     body_crc : int
         As stored, 31 bits.
     msg_id : str
-        The store's own id.
+        The store's id.
     uniq_key : str or None
-        The id that the client made.
+        The client's id.
 
     Notes
     -----
@@ -63,12 +63,12 @@ cdef class Message:
     cdef Slice slice
     cdef Record record
     cdef int64_t max_body
-    cdef tuple log_paths         # directories of the log that it is of; None: of none
-    cdef dict _properties        # kept from the second time on that they are asked for
+    cdef tuple log_paths         # directories of its log; None: without one
+    cdef dict _properties        # kept from the second access on
     cdef bint asked
     cdef bint renamed            # shown under another topic than the record's
     cdef object _topic
-    cdef Slice pinned            # where buffers given out before detach() still point
+    cdef Slice pinned            # target of buffers given out before detach()
     cdef int64_t exports
 
     def __cinit__(self):
@@ -91,7 +91,7 @@ cdef class Message:
         self.unpin()
 
     cdef void unpin(self) noexcept:
-        """Let go of the bytes that a buffer, or a call without the GIL, has read."""
+        """Release the bytes that a buffer, or a call without the GIL, has read."""
         self.exports -= 1
         if self.exports == 0:
             slice_release(&self.pinned)
@@ -207,7 +207,7 @@ cdef class Message:
             found[name_text(entry.name, entry.name_length)] = text_of(
                 entry.value, entry.value_length)
         self.intact()
-        if not self.asked:                   # most ask once, and need no copy
+        if not self.asked:                   # most are read once, and need no copy
             self.asked = True
             return found
         self._properties = found
@@ -229,12 +229,12 @@ cdef class Message:
         return message_property(self, b"UNIQ_KEY", 8)
 
     def detach(self):
-        """Copy the record and let go of the file that it lies in.
+        """Copy the record and release its file.
 
         Returns
         -------
         Message
-            This message. A ``raw_body`` taken before stays good, and holds the file until it
+            This message.  An existing ``raw_body`` stays valid, and holds the file until it
             is released.
         """
         cdef char *copy
@@ -304,7 +304,7 @@ cdef Message message_of(Found *found, int64_t max_body, tuple log_paths):
 
 
 cdef Message message_renamed(Message message, object topic, object queue_id):
-    """See ``Engine._renamed``; the message is one that nobody else has yet."""
+    """See ``Engine._renamed``; nobody else has the message yet."""
     if queue_id is not None:
         message.record.queue_id = queue_id
     message._topic = <str?>topic

@@ -1,4 +1,4 @@
-# Messages as bytes: JSON lines, CSV, and by a format.
+# Messages as bytes: JSON lines, CSV, and formats.
 
 cdef tuple BODY_FORMS = ("auto", "utf8", "base64", "hex", "json", "none")
 cdef tuple CSV_FORMS = ("auto", "utf8", "base64", "hex", "none")
@@ -9,7 +9,7 @@ ctypedef int64_t (*PutLine)(LineWriter *writer, const LineInput *line) noexcept 
 
 
 cdef int line_writer_open(LineWriter *writer, str body, tuple forms, bint local) except -1:
-    """Begin; the caller frees the writer."""
+    """Initialise the writer, freed by the caller."""
     arguments.one_of("body", body, forms)
     if line_writer_init(
             writer, BODY_FORMS.index(body), TIMES_LOCAL if local else TIMES_UTC) < 0:
@@ -20,12 +20,12 @@ cdef int line_writer_open(LineWriter *writer, str body, tuple forms, bint local)
 
 cdef bytes lines_of(list messages, LineWriter *writer, list values, list failed, PutLine put_line,
                     bint wants_body):
-    """The messages as lines; ``values`` are bodies that are JSON, None where one is not.
+    """Messages as lines; ``values`` are JSON bodies, None for any other.
 
-    ``failed`` gets the messages whose bodies cannot be inflated, which go out as stored, and why;
-    None: that is raised.
+    ``failed`` gets the messages whose bodies cannot be inflated, which are written as stored, and
+    the reason; None: that is raised.
     """
-    cdef tuple held = tuple(messages)        # whatever becomes of the list meanwhile
+    cdef tuple held = tuple(messages)        # independent of changes to the list
     cdef int64_t count = len(held)
     cdef list keep = []
     cdef int64_t i
@@ -64,7 +64,7 @@ cdef bytes lines_of(list messages, LineWriter *writer, list values, list failed,
 
 cdef int line_input(Message message, bytes value, list keep, list failed, bint wants_body,
                     int64_t body_form, LineInput *line) except -1:
-    """Point to what the line is made of; ``keep`` keeps what is not the message's own."""
+    """Point to the parts of the line; ``keep`` keeps those alive that the message does not own."""
     cdef bytes body
     cdef bytes text
     line.data = message.slice.data
@@ -105,15 +105,15 @@ def json_lines(list messages, str body, *, bint local=False, list values=None, l
     ----------
     messages : list of Message
     body : {"auto", "utf8", "base64", "hex", "json", "none"}
-        How bodies are written; ``"auto"``: as text where they are UTF-8, else base64.
+        Form of bodies; ``"auto"``: text if UTF-8, else base64.
     local : bool, optional
-        Times are in this machine's zone, and not in UTC.
+        Times are in this machine's zone, not in UTC.
     values : list of bytes or None, optional
-        With ``"json"`` for each message its body where that is a value of JSON, written as it
-        is; None where it is not, which is then written as ``"auto"`` does.
+        With ``"json"``, for each message its body if that is a JSON value, written as it
+        is; None otherwise, for ``"auto"``.
     failed : list, optional
-        Gets each message whose body cannot be inflated, with the error; it goes out as stored, with
-        the reason as ``body_error``, in CSV and formats behind a mark. Otherwise that is raised.
+        Gets each message whose body cannot be inflated, with the error; it is written as stored,
+        with the reason as ``body_error``, in CSV and formats after a mark.  By default raised.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def json_lines(list messages, str body, *, bint local=False, list values=None, l
 def csv_lines(list messages, str body, *, bint local=False, list failed=None):
     """Return messages as lines of CSV, which end in a line feed; as :func:`json_lines`.
 
-    A cell with a comma, a quote or a line break stands between quotes. ``body`` is not
+    A cell with a comma, a quote or a line break is quoted.  ``body`` is not
     ``"json"``.
     """
     cdef LineWriter writer
@@ -162,25 +162,25 @@ def csv_heading(str body):
 
 def format_lines(list messages, list pieces, str body, *, bint local=False, list values=None,
                  list failed=None):
-    """Return messages by a format, one behind the other; as :func:`json_lines`.
+    """Return messages by a format, concatenated; as :func:`json_lines`.
 
     Parameters
     ----------
     messages : list of Message
     pieces : list of bytes or str
-        Bytes go out as they are. A str is the letter of a field: t topic, q queue id, o queue
-        offset, p physical offset, k keys, g tags, s body, S size of the body, R size of the
-        record, T store time, M store time in ms, B born time, i message id, u unique key,
+        Bytes are written as they are.  A str is the letter of a field: t topic, q queue id,
+        o queue offset, p physical offset, k keys, g tags, s body, S size of the body, R size of
+        the record, T store time, M store time in ms, B born time, i message id, u unique key,
         h properties as JSON, J all of it as JSON.
     body : {"auto", "utf8", "base64", "hex", "json", "none"}
-        How ``s`` and ``J`` have the body; ``s`` with ``"auto"``: its bytes as they are.
+        Form of the body in ``s`` and ``J``; ``s`` with ``"auto"``: its bytes as they are.
     """
     cdef LineWriter writer
     line_writer_open(&writer, body, BODY_FORMS, local)
     try:
         pieces = list(pieces)                # a copy that no other thread changes
         take_pieces(&writer, pieces)
-        # A body that is not asked for is not inflated.
+        # A body without a field for it is not inflated.
         letters = {one for one in pieces if isinstance(one, str)}
         asked = "S" in letters or (body != "none" and not letters.isdisjoint("sJ"))
         return lines_of(messages, &writer, values, failed, put_formatted, asked)
@@ -189,7 +189,7 @@ def format_lines(list messages, list pieces, str body, *, bint local=False, list
 
 
 cdef int take_pieces(LineWriter *writer, list pieces) except -1:
-    """Point to the pieces, which the caller keeps."""
+    """Point to the pieces, which the caller keeps alive."""
     cdef FormatPiece *piece
     cdef bytes text
     writer.pieces = <FormatPiece *>calloc(<size_t>max(len(pieces), 1), sizeof(FormatPiece))

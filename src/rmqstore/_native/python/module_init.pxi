@@ -1,4 +1,4 @@
-# Runs once, when the module is loaded.
+# Initialisation, run once when the module is loaded.
 
 FAULTS = bool(FAULTS_BUILT)
 PLANTS = bool(PLANTS_BUILT)
@@ -10,12 +10,12 @@ def planted(str name):
 
 
 def fault_counts():
-    """Calls of the kind that RMQ_FAIL_AT names so far, and how many of them were failed."""
+    """Calls so far of the kind named by RMQ_FAIL_AT, and the number that failed."""
     return FAULTS_PASSED(), FAULTS_FAILED()
 
 
 def _take_over_plan(event, arguments):
-    """Audit hook of builds with faults alone: Python changes the environment."""
+    """Audit hook, in builds with faults only: Python changes the environment."""
     cdef bytes name, value
     if event == "os.putenv":
         name, value = arguments
@@ -34,7 +34,7 @@ pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)
 
 
 cdef int init_random() except -1:
-    """Set this process's random numbers: in unique keys, and hash seeds."""
+    """Set this process's random numbers: for unique keys, and hash seeds."""
     from random import SystemRandom
     global offset_hash_seed, topic_hash_seed
     unique_keys_init(&unique_keys, 0x7F000001, <uint32_t>SystemRandom().getrandbits(32))

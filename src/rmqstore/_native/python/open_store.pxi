@@ -1,16 +1,16 @@
-# An open store as its methods see it, and how a call enters it.
+# An open store as its methods see it, and entry of a call.
 
 cdef class OpenStore:
-    """The store of a method of :class:`Engine`, and its name in errors."""
+    """The store behind a method of :class:`Engine`, and its name in errors."""
 
     cdef Store *store
     cdef str _path
     cdef readonly object _config
     cdef readonly str mode
     cdef int64_t max_body
-    cdef tuple log_paths         # the directories of the log, for errors
-    cdef readonly dict _passed_over  # damage that queries passed over: log offset to its error
-    cdef bint delays_begun       # there may be delayed messages: the schedule service was told
+    cdef tuple log_paths         # directories of the log, for errors
+    cdef readonly dict _passed_over  # damage passed over by queries: log offset to its error
+    cdef bint delays_begun       # there may be delayed messages: the schedule service is started
 
     def __cinit__(self, *args, **kwargs):
         self.store = NULL

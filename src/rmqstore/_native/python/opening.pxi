@@ -1,8 +1,8 @@
-# Opening: the lock, what recovery needs of Python, and the threads.
+# Opening: the lock, recovery's inputs from Python, and the threads.
 #
 # Source: store/DefaultMessageStore.java load, start
 
-# How a store is opened: any combination of these bits.
+# Options of an opening: any combination of these bits.
 cdef enum:
     OPEN_INFER_LOG = 1           # infer the size of the log's files from them; see file_sizes.py
     OPEN_INFER_QUEUES = 2
@@ -16,7 +16,7 @@ cdef tuple DELAY_UNITS = (("s", 1000), ("m", 60000), ("h", 3600000), ("d", 86400
 
 
 cdef int take_settings(object config, Settings *settings) except -1:
-    """The part of a StoreConfig that the core uses."""
+    """Read the part of a StoreConfig that the core uses."""
     cdef int64_t ms = 1000000
     cdef int i = 0
     memset(settings, 0, sizeof(Settings))
@@ -102,11 +102,11 @@ cdef int open_store(
     OpenStore engine, str path, str mode, object config, int how, double timeout,
     object read_topics, object places,
 ) except -1:
-    """Open a directory; ``how`` has OPEN_ bits. ``places``: where its log lies, see take_places.
+    """Open a directory; ``how``: OPEN_ bits, ``places``: the log's directories, see take_places.
 
-    ``read_topics()`` returns the topics that were deleted, with the end of the log at that time,
-    and the names in topics.json, or None if the file cannot be trusted. It is called with the
-    lock held, so that it reads what the last owner wrote last.
+    ``read_topics()`` returns the deleted topics, with the end of the log at that time, and the
+    names in topics.json, or None if the file cannot be trusted.  It is called with the lock
+    held, so that it reads the last owner's final state.
     """
     cdef Settings settings
     cdef Failure failure

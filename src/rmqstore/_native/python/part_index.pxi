@@ -6,7 +6,7 @@ cdef int check_mode(str mode) except -1:
 
 
 cdef bint loose_entry_of(entry, LooseEntry *into) except -1:
-    """Parse an entry as ``LogUnits`` returns it; False if it is empty."""
+    """Parse an entry as returned by ``LogUnits``; False if it is empty."""
     cdef Py_buffer view
     PyObject_GetBuffer(entry, &view, PyBUF_SIMPLE)
     try:
@@ -127,8 +127,8 @@ cdef class IndexPart:
     def outline(self, seed, first, last, int64_t count, int64_t used):
         """Write the header of a file of ``count`` entries in ``used`` slots, and allocate blocks.
 
-        ``seed`` is the last entry of the file before, ``first`` and ``last`` are those of this
-        one, all as ``LogUnits`` returns them, or empty if there is none.
+        ``seed`` is the last entry of the file before, ``first`` and ``last`` are this file's,
+        all as returned by ``LogUnits``, or empty.
         """
         cdef LooseEntry[3] given
         cdef bint[3] there
@@ -155,7 +155,7 @@ cdef class IndexPart:
         check(min(rc, 0), NULL, self.path)
 
     def enter_share(self, int64_t which, int64_t of, seed, pieces):
-        """Enter the keys of one of ``of`` equal parts of the slots; how many slots were used.
+        """Enter the keys of one of ``of`` equal parts of the slots; the number of slots used.
 
         ``pieces`` are all entries of the file in order, including those of other parts.
         Several processes may do so concurrently, once the file has its outline.
@@ -206,7 +206,7 @@ cdef class IndexPart:
         return check(rc, NULL, self.path)
 
     def match(self, int64_t number, int64_t stop, entries, int64_t seeded):
-        """How many entries of [number, stop) match; ``seeded`` is the file's first time."""
+        """Number of matching entries of [number, stop); ``seeded`` is the file's first time."""
         cdef Py_buffer view
         cdef char *buffer = NULL
         cdef IndexFile *index
@@ -245,9 +245,9 @@ cdef class IndexPart:
         return found
 
     def check_chains(self, int64_t most):
-        """Entries and slots (-1 - slot) that name another predecessor than the newest before them.
+        """Entries and slots (-1 - slot) whose predecessor is not the newest before them.
 
-        Their number, the expected and the actual one, for at most ``most``; and their count.
+        Number, expected and actual predecessor, of at most ``most``; and their count.
         """
         cdef Memory memory = memory_new(most * 24)
         cdef int64_t *found = <int64_t *>memory.data
@@ -397,7 +397,7 @@ cdef int64_t select_key_chunk(
     cdef const char *text = NULL
     cdef int64_t length = 0
     cdef int64_t i, rc
-    memset(hashes, 0, sizeof(hashes))        # gcc does not see that all that are used are set
+    memset(hashes, 0, sizeof(hashes))        # gcc does not see that all used ones are set
     for i in range(count):
         column_get(keys, first + i, &text, &length)
         hashes[i] = index_key_hash(text, length, 0)

@@ -11,7 +11,7 @@ cdef class LogPart:
     cdef Store *store
     cdef str path
     cdef bint writable
-    cdef atomic_i64 last_end                 # "r": an end behind which no record was found
+    cdef atomic_i64 last_end                 # "r": an end without records behind it
 
     def __cinit__(self):
         self.store = NULL
@@ -53,7 +53,7 @@ cdef class LogPart:
             raise errors.StoreNotFoundError(f"{self.path}: no commit log file")
 
     cdef int64_t open_log(self, bint infer_sizes, Failure *failure) noexcept nogil:
-        """List the files and find the end; a writer zeros what lies after it."""
+        """List the files and find the end; a writer zeros the bytes after it."""
         cdef Store *store = self.store
         cdef Window window
         cdef int64_t end
@@ -110,13 +110,13 @@ cdef class LogPart:
         return self.store
 
     def append(self, data):
-        """Append one encoded record, setting its physical offset; returns that."""
+        """Append one encoded record, setting its physical offset; returns the offset."""
         cdef Store *store
         cdef Py_buffer view
         cdef Record record
         cdef int64_t rc, field
         cdef int64_t offset = 0
-        if not PyBytes_CheckExact(data):     # mutable: copy it first, and check the copy
+        if not PyBytes_CheckExact(data):     # mutable: copy first, and check the copy
             data = bytes(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -146,7 +146,7 @@ cdef class LogPart:
     def next(self, int64_t at, int64_t stop):
         """(offset, size) of good records from a record boundary on: not all, but none at the end.
 
-        Many a call, as a cursor reads a piece of the log ahead.
+        Many per call, as a cursor reads a piece of the log ahead.
         """
         cdef Store *store = self.opened(READ_ONLY)
         cdef Cursor cursor
@@ -222,9 +222,9 @@ cdef class LogPart:
 
 
 cdef int64_t log_end_beyond(Store *store, int64_t end) noexcept nogil:
-    """The end of a log of which only the files are known: damaged bytes do not end it.
+    """End of a log known only by its files: damaged bytes do not end it.
 
-    In a store it is the queues that show what is behind them.
+    In a store the queues show the records behind them.
     """
     cdef Cursor cursor
     cdef int64_t found = 1

@@ -111,7 +111,7 @@ cdef class QueuePart:
         return check(rc, NULL, self.path) == 1
 
     def put_run(self, int64_t first, units, bint is_light=False):
-        """Write consecutive units as the dispatch does; how many were skipped."""
+        """Write consecutive units as dispatch does; the number skipped."""
         cdef Py_buffer view
         cdef Queue *queue
         cdef int64_t skipped = 0

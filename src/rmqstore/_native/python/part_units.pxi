@@ -1,11 +1,11 @@
-# A range of a log as queue units and index entries, and functions for those.
+# A range of a log as queue units and index entries, and functions for them.
 
 @cython.final
 cdef class LogUnits:
     """The units and index entries of the records that begin in a range of a store's log.
 
-    ``damages`` has for each part without a good record its offset, the reason, and the offset of
-    the next good record of the range, -1 if there is none.
+    ``damages`` has, for each part without a good record, its offset, the reason, and the offset of
+    the next good record of the range, or -1.
     """
 
     cdef LogWalk walk
@@ -59,15 +59,11 @@ cdef class LogUnits:
         walk_free(&self.walk)
 
     def next(self, int64_t most):
-        """Return about ``most`` bytes more, None at the end.
+        """Return runs and index entries of about ``most`` bytes more, None at the end.
 
-        Returns
-        -------
-        runs : list of (str, int, int, int, int, Memory)
-            Topic, queue id, queue offset of the first unit, beginning of its record, end of the
-            last one's record, units; all of one file of the queue.
-        entries : Memory
-            Index entries in log order, as ``put_loose`` takes them.
+        A run: topic, queue id, queue offset of the first unit, beginning of its record, end of the
+        last one's record, units; all of one file of the queue.  Entries are in log order, for
+        ``put_loose``.
         """
         cdef LogWalk *walk = &self.walk
         cdef int64_t rc = WALK_MORE
@@ -111,7 +107,7 @@ cdef class LogUnits:
 
     def names(self, int64_t physical_offset, int64_t size, str topic, int32_t queue_id,
               int64_t queue_offset):
-        """Whether a record of that size is there and names the queue and the queue offset."""
+        """Whether a record of that size is there and names the queue and queue offset."""
         cdef Store *store = self.walk.store
         cdef int64_t length = 0
         cdef const char *name = utf8_of("topic", topic, &length)
@@ -169,7 +165,7 @@ cdef object unit_tuple(const Unit *unit):
 
 
 def differing_units(str topic, expected, found):
-    """Return the units that differ: index, then offset, size, code expected and found, or None.
+    """Return differing units: index, then offset, size, code expected and found, or None.
 
     A delivery time or an ext address matches any code.
     """
@@ -203,7 +199,7 @@ def differing_units(str topic, expected, found):
 
 
 def used_units(units):
-    """Return the units that are not blank: index, then offset, size, code."""
+    """Return nonblank units: index, then offset, size, code."""
     cdef Py_buffer view
     cdef Unit unit
     cdef int64_t i = 0
@@ -239,7 +235,7 @@ def loose_entries(entries):
 
 
 def index_seconds_of(int64_t begin_timestamp, int64_t store_timestamp):
-    """Return the seconds stored in an entry of a file that begins with ``begin_timestamp``."""
+    """Return the seconds to store in an entry of a file that begins at ``begin_timestamp``."""
     return index_seconds(begin_timestamp, store_timestamp)
 
 
@@ -247,7 +243,7 @@ LOOSE_ENTRY_BYTES = sizeof(LooseEntry)
 
 
 def log_extent(path):
-    """Return the beginning of a store's log, the end of its last file, and its file size."""
+    """Return a store's log: its beginning, the end of its last file, its file size."""
     cdef Settings settings
     cdef Failure failure
     cdef Store *store

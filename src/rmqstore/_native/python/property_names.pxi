@@ -1,4 +1,4 @@
-# The names of properties that RocketMQ reserves, and the one text of each that is given out.
+# RocketMQ's reserved property names, and one shared text for each.
 #
 # Source: common/message/MessageConst.java
 
@@ -30,7 +30,7 @@ cdef inline int64_t name_place(const char *name, int64_t length) noexcept nogil:
 
 
 cdef object name_text(const char *name, int64_t length):
-    """The text of a property's name: mostly one that exists already."""
+    """Text of a property's name, mostly a shared one."""
     cdef const NameText *known
     if length > 0:
         known = &NAME_TEXTS[name_place(name, length)]

@@ -63,7 +63,7 @@ cdef int note_passed_over(OpenStore engine, Store *store, Got *got) except -1:
     return 0
 
 
-# What is kept of a hit.
+# Result kept of a hit.
 cdef enum:
     HITS_OFFSETS
     HITS_RECORDS

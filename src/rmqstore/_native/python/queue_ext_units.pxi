@@ -1,9 +1,9 @@
-# The ext units of a queue, with their bit maps.
+# Ext units of a queue, with their bit maps.
 #
 # Source: store/ConsumeQueue.java getExt
 
 cdef enum:
-    EXT_FIELDS_BYTES = 24        # of a unit given out: tags code, store time, bytes of its bit map
+    EXT_FIELDS_BYTES = 24        # of a returned unit: tags code, store time, bit map bytes
 
 
 cdef tuple ext_units_of_queue(
@@ -34,7 +34,7 @@ cdef tuple ext_units_of_queue(
 cdef int64_t ext_units_take(
     Queue *queue, const char *units, int64_t count, char *fields, char *bitmaps, int64_t width,
 ) noexcept nogil:
-    """Fill ``fields``; with ``bitmaps`` those as well, of at most ``width`` bytes. The widest."""
+    """Fill ``fields``, and ``bitmaps`` if given, of at most ``width`` bytes; the widest."""
     cdef MappedFile *near = NULL
     cdef ExtUnit there
     cdef Unit unit

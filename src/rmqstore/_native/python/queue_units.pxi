@@ -3,7 +3,7 @@
 cdef Queue *queue_with_bounds(
     OpenStore engine, Store *store, object topic, object queue_id, Got *got,
 ) except? NULL:
-    """A queue, and its current min and max in ``got``; NULL if there is none."""
+    """A queue, and its current min and max in ``got``; NULL without one."""
     cdef Queue *queue
     cdef int64_t rc
     memset(got, 0, sizeof(Got))
@@ -71,7 +71,7 @@ cdef object store_time_of(OpenStore engine, object topic, object queue_id, int64
     cdef int64_t time
     try:
         queue = find_queue(store, topic, queue_id)
-        # Behind the last unit the file has zeros, which are none.
+        # Behind the last unit the file has zeros, which are no units.
         if queue == NULL or queue_offset < 0 or (
                 store.writable and queue_offset >= atomic_get(&queue.max_offset)):
             return -1
@@ -89,7 +89,7 @@ cdef object store_time_of(OpenStore engine, object topic, object queue_id, int64
 cdef object first_after(
     OpenStore engine, object topic, object queue_id, int64_t millis, object bounds, bint last,
 ):
-    """The queue offset between messages stored until a time and later: see offset_by_time."""
+    """Queue offset between messages stored until a time and later: see offset_by_time."""
     cdef Store *store = engine.entered()
     cdef Topic *named
     cdef Queue *queue = NULL

@@ -1,4 +1,4 @@
-# What opening found, and the check of a whole store, as Python objects.
+# Findings of an opening, and the check of a whole store, as Python objects.
 
 cdef dict LACKS = {
     LACKS_FILE: "missing", LACKS_ALL: "empty", LACKS_END: "short", LACKS_UNITS: "without units",
@@ -6,7 +6,7 @@ cdef dict LACKS = {
 
 
 cdef bint queue_begins_before(Queue *queue, int64_t byte) noexcept nogil:
-    """Whether the log had units in front of the first file that was there."""
+    """Whether the log had units before the first existing file."""
     cdef Derived *derived = load_derived(&queue.derived)
     if queue.files.writable:
         return file_set_start(&queue.files) < byte
@@ -14,7 +14,7 @@ cdef bint queue_begins_before(Queue *queue, int64_t byte) noexcept nogil:
 
 
 cdef list lacks_of(Store *store):
-    """``(file, what is wrong with it)`` for each queue whose files showed a loss."""
+    """``(file, problem)`` for each queue whose files showed a loss."""
     cdef Queue *queue = first_queue(&store.table)
     lacks = []
     while queue != NULL:
@@ -76,9 +76,9 @@ cdef dict recovery_of(OpenStore engine):
 
 
 cdef tuple verify_all(OpenStore engine):
-    """``(records, units, ranges, queues)``: how many were checked, and what is damaged.
+    """``(records, units, ranges, queues)``: the numbers checked, and the damage.
 
-    Ranges of the log that hold no good record; by queue directory the queue offsets of wrong
+    Ranges of the log without a good record; by queue directory the queue offsets of wrong
     units, and -errno or 0.
     """
     cdef Store *store = engine.entered()

@@ -1,4 +1,4 @@
-# The results of the writing methods, and the statuses of `get`.
+# Results of the writing methods, and the statuses of `get`.
 
 cdef tuple STATUSES = tuple(types.GetStatus)
 
@@ -7,12 +7,12 @@ cdef tuple STATUSES = tuple(types.GetStatus)
 @cython.no_gc
 @cython.freelist(256)
 cdef class PutResult:
-    """Where a message went.
+    """Position and ids of a stored message.
 
     Attributes
     ----------
     queue_id, queue_offset : int
-        Queue of the topic, and place in it in messages; of a batch, its first message's.
+        Queue of the topic, and position in it; of a batch, its first message's.
     physical_offset : int
         Byte of the commit log at which the record begins; of a batch, its first message's.
     store_timestamp : int
@@ -24,7 +24,7 @@ cdef class PutResult:
     count : int
         Messages: 1, or those of the batch.
     status : PutStatus
-        ``PUT_OK``; ``FLUSH_DISK_TIMEOUT`` in the result that an error carries.
+        ``PUT_OK``; ``FLUSH_DISK_TIMEOUT`` in an error's result.
 
     Notes
     -----
@@ -86,7 +86,7 @@ cdef class PutResult:
 
 
 cdef PutResult result_of(Message message):
-    """What the put of a stored message returned."""
+    """Result of a stored message's put."""
     cdef PutResult result = PutResult.__new__(PutResult)
     cdef const char *host = message.slice.data + message.record.store_host_at
     result.v6 = message.record.sys_flag & SYS_STORE_HOST_V6 != 0
@@ -142,14 +142,14 @@ cdef Memory memory_new(int64_t length):
 
 @cython.final
 cdef class PutManyResult:
-    """Where the rows of a put_many were stored.
+    """Positions of the rows stored by a put_many.
 
     Attributes
     ----------
     count : int
         Rows stored.
     physical_offset, queue_offset : numpy.ndarray
-        Shape ``(count,)``, int64: byte of the commit log, and place in the queue.
+        Shape ``(count,)``, int64: byte of the commit log, and position in the queue.
     queue_id : numpy.ndarray
         Shape ``(count,)``, int32.
     """

@@ -1,9 +1,9 @@
-# What retention asks of the core: what lies in files of the log, and their removal.
+# The core's part of retention: contents of log files, and their removal.
 #
 # Source: store/DefaultMessageStore.java CleanCommitLogService, cleanUnusedTopic
 
 cdef tuple removable_files(OpenStore engine):
-    """Where the log begins, up to where its files may be removed, and their size."""
+    """Begin of the log, end of its removable files, and their size."""
     cdef Store *store = engine.entered()
     cdef int64_t until, first, size
     with nogil:
@@ -80,7 +80,7 @@ cdef tuple remove_dangling(OpenStore engine):
 
 
 cdef list unused_topics(OpenStore engine, bint remove):
-    """The topics that nothing names and that have no message left, in the order of their names."""
+    """Topics that nothing names and without messages, ordered by name."""
     cdef Store *store
     cdef Topic *topic
     cdef int64_t rc = 0
@@ -109,7 +109,7 @@ cdef list unused_topics(OpenStore engine, bint remove):
 
 
 cdef tuple disk_use(OpenStore engine):
-    """Percent used of the file systems of log and queues."""
+    """Used percent of the file systems of log and queues."""
     cdef Store *store = engine.entered()
     cdef int64_t log, queues, room
     with nogil:

@@ -25,7 +25,7 @@ cdef int64_t pass_begin(Scan *scan, Turn *turn) noexcept nogil:
 
 
 cdef int64_t pass_slice(Scan *scan) noexcept nogil:
-    """Continue for a slice: PASS_..., or why the store cannot be read any more."""
+    """Continue for a slice: PASS_..., or the status of a store that cannot be read any more."""
     cdef Store *store = scan.store
     cdef int64_t rc = store_enter(store)
     if rc < 0:
@@ -43,8 +43,7 @@ cdef int64_t pass_slice(Scan *scan) noexcept nogil:
 
 @cython.final
 cdef class ScanPass:
-    """One pass over messages: batches of columns, or messages, until there are no more.
-    """
+    """One pass over messages: batches of columns, or messages, until the end."""
 
     cdef OpenStore engine
     cdef Scan scan
@@ -98,7 +97,7 @@ cdef class ScanPass:
     cdef int64_t fill(self) except -1:
         """Fill the batch, checking for signals on the way: whether there are rows.
 
-        Then the caller has the turn, takes the rows, and ends it.
+        The caller then has the turn, takes the rows, and ends it.
         """
         cdef int64_t rc = PASS_GOES_ON
         while True:
@@ -187,10 +186,10 @@ cdef class ScanPass:
         return found
 
     def extent(self, bint queued_too=True):
-        """Return where the log begins, up to where all of it is in queues, and where it ends.
+        """Return the log's begin, the end of its fully queued part, and its end.
 
         Below the second offset every record has a unit in a queue, so that paths along queues or
-        by the index miss none. It equals the first if that is unknown, or was not requested, as
+        by the index miss none.  It equals the first if that is unknown, or was not requested, as
         it requires reading every unit.
         """
         cdef Store *store = self.scan.store
@@ -213,7 +212,7 @@ cdef class ScanPass:
         return first, max(first, queued) if all_queued else first, end
 
     def narrowed(self, int64_t start, int64_t stop):
-        """Return what the scan's store times leave of a range of the log."""
+        """Return the part of a log range that the scan's store times leave."""
         cdef Store *store = self.scan.store
         cdef int64_t rc
         with nogil:
@@ -315,7 +314,7 @@ cdef int stream_get_next(ArrowArrayStream *stream, ArrowArray *into) noexcept no
 
 
 cdef int64_t pass_signals(Scan *scan) noexcept with gil:
-    """Check for signals: 0, or -1 with the exception that a handler raised."""
+    """Check for signals: 0, or -1 with a handler's exception."""
     try:
         PyErr_CheckSignals()
     except BaseException as error:

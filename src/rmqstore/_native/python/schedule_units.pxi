@@ -1,4 +1,4 @@
-# Units of the schedule topic: delivery times that a recovery of 4.9.3 has forgotten.
+# Units of the schedule topic: delivery times forgotten by a recovery of 4.9.3.
 #
 # Source: store/schedule/ScheduleMessageService.java executeOnTimeup; store/DefaultMessageStore.java
 #         load, which recovers before the schedule service knows the levels
@@ -26,7 +26,7 @@ cdef list forgotten_delays(OpenStore engine, object queue_id, int64_t start, int
 cdef bint set_delay_time(
     OpenStore engine, object queue_id, int64_t queue_offset, int64_t code,
 ) except -1:
-    """Rewrite a unit in its place, while nothing is dispatched."""
+    """Rewrite a unit in place, while nothing is dispatched."""
     cdef Store *store
     cdef Queue *queue
     cdef Unit unit

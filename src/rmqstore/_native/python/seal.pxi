@@ -1,5 +1,5 @@
-# The checkpoint of a store whose files were written piece by piece, for a caller that knows they
-# are on the disk: as a clean close writes it, so that the next opening need not walk the log.
+# The checkpoint of a store whose files were written piece by piece, for a caller that knows them to
+# be durable: as written by a clean close, so that the next opening need not walk the log.
 #
 # Source: store/StoreCheckpoint.java
 
@@ -22,9 +22,9 @@ cdef int64_t seal(Store *store, int64_t last_record, int64_t store_timestamp) no
 
 
 def seal_store(OpenStore engine, int64_t last_record, int64_t store_timestamp):
-    """Write the checkpoint of a store that is open with "r"; the log's end.
+    """Write the checkpoint of a store open with "r"; the log's end.
 
-    ``last_record`` is the offset of the last record, -1 if there is none, ``store_timestamp`` its
+    ``last_record`` is the offset of the last record, or -1, ``store_timestamp`` its
     store time.
     """
     cdef Store *store = engine.entered()

@@ -1,9 +1,9 @@
-# What the services of a store need of the core, and its callers do not.
+# Methods for the services of a store, not for its callers.
 #
 # Source: store/DefaultMessageStore.java
 
 cdef class ServiceEngine(OpenStore):
-    """The base of ``Engine``: methods for schedule, transactions, consumers, retention."""
+    """Base of ``Engine``: methods for schedule, transactions, consumers, retention."""
 
     def _now(self):
         """Milliseconds since the epoch by the store's clock."""
@@ -11,13 +11,13 @@ cdef class ServiceEngine(OpenStore):
         return wall_millis() if store == NULL else store_millis(store)
 
     def _advance_clock(self, int64_t millis):
-        """Put the store's clock forward, or back."""
+        """Move the store's clock forward or back."""
         cdef Store *store = self.store
         if store != NULL:
             atomic_add(&store.clock_shift, millis)
 
     def _ext_units(self, topic, queue_id, int64_t start, int64_t stop):
-        """The ext units of [start, stop): fields, bit maps, and how wide those are."""
+        """Ext units of [start, stop): fields, bit maps, and the width of those."""
         return ext_units_of_queue(self, topic, queue_id, start, stop)
 
     def _set_bitmap_filters(self, dict by_topic not None, int64_t bitmap_bytes):
@@ -29,33 +29,33 @@ cdef class ServiceEngine(OpenStore):
             store_leave(store)
 
     def _truncate_ext(self, topic, queue_id, int64_t address):
-        """Remove ext files that end before ``address``; how many."""
+        """Remove ext files that end before ``address``; their number."""
         return truncate_ext(self, topic, queue_id, address)
 
     def _refuse_inner_close(self):
-        """Raise where a close would wait for a call of its own thread."""
+        """Raise if a close would wait for a call of its own thread."""
         refuse_inner_close(self)
 
     def _undo_opening(self):
-        """Close a store whose start failed, without marking it as closed in good order."""
+        """Close a store whose start failed, without marking it as cleanly closed."""
         give_up_store(self)
 
     # Retention
 
     def _removable_files(self):
-        """Where the log begins, up to where its files may be removed, and their size."""
+        """Begin of the log, end of its removable files, and their size."""
         return removable_files(self)
 
     def _log_content(self, int64_t start):
-        """Of a log file: its newest store time, -1 if none, its records, whether all was read."""
+        """Newest store time of a log file, or -1; its records; whether all was read."""
         return log_content(self, start)
 
     def _log_changed_at(self, int64_t start):
-        """When a log file was changed last, in ms."""
+        """Time of a log file's last change, in ms."""
         return log_changed_at(self, start)
 
     def _emptied_queues(self, int64_t until):
-        """How many queues lose their last message if the log begins at ``until``."""
+        """Number of queues that lose their last message if the log begins at ``until``."""
         return emptied_queues(self, until)
 
     def _remove_log_files(self, int64_t until):
@@ -67,21 +67,21 @@ cdef class ServiceEngine(OpenStore):
         return remove_dangling(self)
 
     def _unused_topics(self, bint remove):
-        """Topics that nothing names and that have no message, and remove their queues."""
+        """Topics that nothing names and without messages; remove their queues."""
         return unused_topics(self, remove)
 
     def _disk_use(self):
-        """Percent used of the file systems of log and queues."""
+        """Used percent of the file systems of log and queues."""
         return disk_use(self)
 
     def _pretend_disk_use(self, log, queues):
-        """For tests: what the disks are taken to be used; None: what they are."""
+        """For tests: pretended disk use; None: the real one."""
         pretend_disk_use(self, log, queues)
 
     # Schedule, transactions
 
     def _result_of(self, Message message):
-        """What the put of a message of this store returned."""
+        """Result of the put of a message of this store."""
         return result_of(message)
 
     def _begin_schedule(self):
@@ -117,11 +117,11 @@ cdef class ServiceEngine(OpenStore):
         store_leave(self.entered())
 
     def _renamed(self, Message message not None, topic, queue_id=None):
-        """Show a message that was just read under its real topic, and queue, in place."""
+        """Show a message just read under its real topic, and queue, in place."""
         return message_renamed(message, topic, queue_id)
 
     def _dispatch_wakeup(self):
-        """A descriptor that is readable once the dispatch has come as far as wanted."""
+        """A descriptor, readable once dispatch has reached the wanted position."""
         return log_wakeup(self, True)
 
     def _figures(self):
@@ -133,26 +133,25 @@ cdef class ServiceEngine(OpenStore):
         return topic_counts(self)
 
     def _record(self, physical_offset):
-        """The bytes of the record at an offset of the log, as clients are sent it."""
+        """Bytes of the record at an offset of the log, as sent to clients."""
         return record_at(self, physical_offset)
 
     def _put_stored(self, topic, queue_id, body, properties, *, flag=0, sys_flag=0,
                     born_timestamp=None, born_host=None, reconsume_times=0,
                     prepared_transaction_offset=0, store_host=None, moved=False, wait=True):
-        """Store a record whose properties string is stored as given.
+        """Store a record with its properties string unchanged.
 
-        It is refused as ``put`` refuses one, and where it waits also if it would be refused where
-        it goes to.  A record that is ``moved`` was acknowledged: only what the format cannot hold
-        is refused.
+        Refused as by ``put``, and where it waits also if its destination would refuse it.
+        A ``moved`` record was acknowledged: it is refused only if the format cannot hold it.
 
-        One that is made of another record keeps that one's store host, as with a broker.
+        A copy of another record keeps that one's store host, as with a broker.
 
-        If it names further queues, as a client's ``INNER_MULTI_DISPATCH``, and the settings say so
-        or it has offsets in them from elsewhere, these are made anew, but for a record that waits
-        in the topics of delayed or half messages.
+        If it names further queues, as a client's ``INNER_MULTI_DISPATCH``, and the settings allow
+        it or it has offsets in them from elsewhere, these are recreated, except for a record that
+        waits in the topics of delayed or half messages.
 
-        An unknown topic is made with the default number of queues: create those that have
-        another one first.
+        An unknown topic is created with the default number of queues: create those with another
+        number first.
         """
         return put_stored(self, topic, queue_id, body, properties, flag, sys_flag, born_timestamp,
                           born_host, reconsume_times, prepared_transaction_offset, store_host,
@@ -162,10 +161,10 @@ cdef class ServiceEngine(OpenStore):
 
     def _pull(self, topic, queue_id, int64_t offset, int64_t max_messages, int64_t max_bytes,
               PullFilter filter=None, opaque=None, *, at_once=False):
-        """Read records of a queue as they are stored; ``at_once``: without earlier puts' dispatch.
+        """Read stored records of a queue; ``at_once``: without earlier puts' dispatch.
 
-        Returns status, next, minimum and maximum offset, how many records, and these one after
-        another; with an ``opaque`` number behind the header of a pull's answer, if there are any.
+        Returns status, next, minimum and maximum offset, the number of records, and these
+        concatenated; with an ``opaque`` number after a pull answer's header, if there are any.
         """
         return pull_messages(
             self, topic, queue_id, offset, max_messages, max_bytes, filter, opaque, bool(at_once))
@@ -180,21 +179,21 @@ cdef class ServiceEngine(OpenStore):
                                 store_host, reconsume_times, bool(wait))
 
     def _record_bytes(self, Message message not None):
-        """The record of a message as it is stored."""
+        """Stored bytes of the message's record."""
         data = PyBytes_FromStringAndSize(message.slice.data, message.record.size)
         message.intact()
         return data
 
     def _log_places(self):
-        """The directories of the log: path, whether it is only read, whether it is full.
+        """Directories of the log: path, whether read only, whether full.
 
-        Empty where the log is in the store's own directory.
+        Empty if the log is in the store's own directory.
         """
         return places_of(self)
 
     def _log_path_full(self, path, full):
-        """Whether a directory's disk is full: then no new file of the log goes there.
+        """Set whether a directory's disk is full: then no new file of the log goes there.
 
-        As long as another one has room. Without directories elsewhere nothing happens.
+        Only while another one has room, and only with directories elsewhere.
         """
         set_place_full(self, path, full)

@@ -39,7 +39,7 @@ cdef dict stats_of(OpenStore engine):
 
 
 cdef dict figures_of(OpenStore engine):
-    """The counters of puts and gets, and rates a second over three spans, oldest sample last."""
+    """Counters of puts and gets, and rates a second over three spans, oldest sample last."""
     cdef Store *store = engine.entered()
     cdef Figures *figures = &store.figures
     cdef RateSample first

@@ -1,9 +1,9 @@
-# Topic names passed from Python: those of deleted topics, and those in topics.json.
+# Topic names from Python: deleted topics, and those in topics.json.
 #
 # Source: broker/topic/TopicConfigManager.java
 
 cdef int enter_deleted(Store *store, str name, int64_t offset) except -1:
-    """Do not let records of a deleted topic below ``offset`` bring its queues back."""
+    """Keep records of a deleted topic below ``offset`` from bringing its queues back."""
     cdef int64_t length = 0
     cdef const char *data = utf8_of("topic", name, &length)
     cdef Topic *topic

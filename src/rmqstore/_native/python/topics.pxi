@@ -59,7 +59,7 @@ cdef list gone_topics(OpenStore engine):
 
 
 cdef bint queue_is_used(Store *store, Queue *queue) noexcept nogil:
-    """Whether a queue of a writable store has messages: that of a deleted topic has none."""
+    """Whether a queue of a writable store has messages: a deleted topic's has none."""
     cdef int64_t next_offset
     lock_take(&store.writer.put_lock)
     next_offset = queue.next_offset
@@ -76,7 +76,7 @@ cdef dict queue_files(OpenStore engine):
     found = {}
     with nogil:
         rc = refresh_queues(store)
-        if rc == 0:                      # include what a recovery would create or remove
+        if rc == 0:                      # include queues that a recovery would create or remove
             rc = derive_if_needed(store)
     topic = load_topic(&store.table.first)
     while topic != NULL:
@@ -89,7 +89,7 @@ cdef dict queue_files(OpenStore engine):
             if there:
                 ids.append(queue.id)
             queue = queue.next_made
-        # Of topics without queues the owner's entries decide, which a reader reads anew.
+        # Without queues, the owner's entries decide, which a reader reads anew.
         if ids or (store.writable and atomic_get(&topic.write_queue_nums) > 0):
             found[topic.name[:topic.length].decode("utf-8", "replace")] = sorted(ids)
         topic = load_topic(&topic.next_made)
@@ -99,7 +99,7 @@ cdef dict queue_files(OpenStore engine):
 
 
 cdef dict topic_counts(OpenStore engine):
-    """Messages dispatched to the queues of each topic since the store was opened, and bytes."""
+    """Messages dispatched to each topic's queues since the store was opened, and bytes."""
     cdef Store *store = engine.entered()
     cdef Topic *topic = load_topic(&store.table.first)
     cdef Queue *queue

@@ -1,4 +1,4 @@
-# Files that may not be read, or that the disk fails to read: an error for reads of their queue,
+# Files without read permission, or unreadable on the disk: an error for reads of their queue,
 # but for no other queue.
 
 cdef void name_any_unreadable(Store *store, int64_t status, Failure *failure) noexcept nogil:
@@ -11,7 +11,7 @@ cdef void name_any_unreadable(Store *store, int64_t status, Failure *failure) no
 
 
 cdef object unreadable_error(Store *store, Queue *queue, int64_t status, str root):
-    """The exception for the status that a read of ``queue``, or of the log if NULL, ended with."""
+    """Exception for the status that ended a read of ``queue``, or of the log if NULL."""
     cdef Failure failure
     failure = store.failure
     if failure.status == 0 and is_unreadable(status) and not (

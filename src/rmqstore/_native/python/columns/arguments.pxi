@@ -17,7 +17,7 @@ cdef ColumnInput text_column(str argument, object value, int nulls):
 
 
 cdef str joined_keys(ColumnInput column, int64_t row, object keys):
-    """Keys of one message: a str unchanged, an iterable of str joined; None if there are none."""
+    """Keys of one message: a str unchanged, an iterable of str joined; None without keys."""
     cdef list words
     if PyUnicode_Check(keys):
         return keys
@@ -48,7 +48,7 @@ cdef int take_key_rows(ColumnInput column, tuple rows) except -1:
 cdef ColumnInput keys_column(object value):
     """``keys``: a str or None for all rows, or a column of str, iterables of str and None.
 
-    An iterable has the keys of one row; none of them may contain a space.
+    An iterable has one row's keys; none of them may contain a space.
     """
     cdef ColumnInput column = ColumnInput(
         "keys", "a str (keys separated by spaces), None, or a column whose rows are each a str, "
@@ -85,7 +85,7 @@ cdef ColumnInput int_column(str argument, object value, int64_t low, int64_t hig
 cdef int64_t count_rows(tuple columns) except -1:
     """Rows of the first column that is not a scalar, 1 if all are; ValueError if others differ.
 
-    ``bodies`` must be the first one.
+    ``bodies`` must come first.
     """
     cdef ColumnInput column
     cdef ColumnInput first = None

@@ -19,7 +19,7 @@ cdef int refuse_format(ColumnInput column, const char *code) except -1:
 
 
 cdef int refuse_naive(ColumnInput column, const char *code) except -1:
-    """Refuse local times: without their zone they name no points in time."""
+    """Refuse local times: without a zone they are ambiguous."""
     raise ValueError(
         f"{column.where(-1)} must be {column.allowed}, not timestamps without a zone (format "
         f"'{code.decode('ascii')}'): give them theirs, as by pyarrow.compute.assume_timezone")
@@ -42,7 +42,7 @@ cdef str arrow_type(str code):
 
 
 cdef int check_array(ColumnInput column, const ArrowArray *array, int64_t buffers) except -1:
-    """Check what all layouts share: possible lengths, and at least that many buffers."""
+    """Check the properties common to all layouts: valid lengths, and the number of buffers."""
     if array == NULL or array.release == NULL:
         return refuse_arrow(column, "it is released")
     if array.length < 0 or array.offset < 0 or array.length >= INT64_MAX - array.offset:
@@ -91,7 +91,7 @@ cdef int take_validity(
     return 0
 
 
-# Locates the bytes of an array's rows.
+# Locator of the bytes of an array's rows.
 cdef struct ArrowRows:
     const char *rows             # offsets, views, or NULL: rows of ``width`` bytes
     IntLayout offsets            # their width is 0 for views
@@ -103,9 +103,9 @@ cdef struct ArrowRows:
 
 
 cdef bint arrow_span(const ArrowRows *array, int64_t row, Span *span) noexcept nogil:
-    """The bytes of one row, never at NULL; False if they are outside of their block, or nowhere.
+    """Bytes of one row, never at NULL; False if they are outside their block, or nowhere.
 
-    An array whose rows are all empty need not have a buffer of data.
+    An array of empty rows need not have a data buffer.
     """
     cdef const char *at
     cdef int32_t[4] view
@@ -330,7 +330,7 @@ cdef int take_dictionary(
 cdef int take_array(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, int accept,
 ) except -1:
-    """Take one array; ``accept`` has the CONTENT_ bits of what the argument may be.
+    """Take one array; ``accept`` has the CONTENT_ bits that the argument allows.
 
     If those allow bytes but not text, strings are taken as bytes.
     """
@@ -374,7 +374,7 @@ cdef int take_items(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, const char *code,
     const uint8_t **validity, const int64_t **into, ArrowArray *part,
 ) except -1:
-    """The bounds of an array's lists, starting at 0, and the range of items that they cover."""
+    """Bounds of an array's lists, starting at 0, and the range of items that they cover."""
     cdef int64_t *bounds
     cdef int64_t row, first
     if array.n_children != 1 or schema.n_children != 1:

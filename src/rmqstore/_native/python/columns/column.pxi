@@ -1,10 +1,10 @@
-# A column of put_many or of a table on Python's side: what C reads, who owns it, its errors.
+# A column of put_many or of a table in Python: the view for C, its owners, its errors.
 #
-# A column is checked completely while it is built, with the GIL held.  `owners`, and nothing else,
-# keeps alive the memory it points at, so that an error on the way leaks nothing.
+# A column is fully checked while it is built, with the GIL held.  `owners` alone keeps the memory
+# alive that it points to, so that an error on the way leaks nothing.
 
 
-# Whether rows of a column may be without a value.
+# Null rules of a column.
 cdef enum:
     NOT_NULL
     NULLABLE
@@ -21,21 +21,21 @@ cdef enum:
 
 @cython.final
 cdef class ColumnInput:
-    """One argument: what C reads, and everything it borrows."""
+    """One argument: its view for C, and every borrowed object."""
 
     cdef ColumnView view
     cdef int64_t rows            # -1: one value for all rows
     cdef int content             # CONTENT_NONE while absent
-    cdef int64_t first_row       # in the whole argument, if this is a chunk of it
-    cdef int64_t low             # lowest integer allowed; ``high``: the highest
+    cdef int64_t first_row       # in the whole argument, if a chunk of it
+    cdef int64_t low             # lowest allowed integer; ``high``: the highest
     cdef int64_t high
     cdef int64_t missing         # the value used for a null integer
     cdef bint nullable           # rows may have no value
     cdef bint volatile           # rows may change concurrently: some are in mutable memory
     cdef str kind                # in errors: argument or column
     cdef str argument            # name, for errors
-    cdef str unit                # what errors count: rows, or the values of a dictionary
-    cdef str allowed             # what it may be, for errors
+    cdef str unit                # unit of row numbers in errors: rows, or dictionary values
+    cdef str allowed             # allowed types, for errors
     cdef const int64_t *bounds   # of the lists that contain the items; errors name the lists
     cdef list owners             # tuples, memoryviews, ArrowOwners, Memory
 
@@ -92,7 +92,7 @@ cdef class ColumnInput:
         return 0
 
     cdef ColumnInput new_part(self, const int64_t *bounds):
-        """A column for the items of this one's rows, with its name; ``bounds`` of its lists."""
+        """A column for the items of this one's rows, under its name; ``bounds`` of its lists."""
         cdef ColumnInput part = ColumnInput(self.argument, self.allowed, NULLABLE)
         part.kind = self.kind
         part.first_row = self.first_row
@@ -101,7 +101,7 @@ cdef class ColumnInput:
         return part
 
     cdef str where(self, int64_t row):
-        """The name of a row in errors; -1: of the argument as a whole."""
+        """Name of a row in errors; -1: of the whole argument."""
         cdef int64_t item = row
         cdef str name = self.argument
         if self.kind != "argument":
@@ -160,9 +160,9 @@ cdef bint point_at_integers(
     ColumnInput column, const char *at, const IntLayout *layout, int64_t rows,
     const uint8_t *validity,
 ) noexcept:
-    """Use integers where they lie if any value will do and none is missing; whether it does so.
+    """Use integers in place if any value is allowed and none is missing; whether it does.
 
-    REQUIRES: one of the column's owners keeps them.
+    REQUIRES: one of the column's owners keeps the memory alive.
     """
     if layout.width != 8 or not layout.signed or validity != NULL or column.low != INT64_MIN \
             or column.high != INT64_MAX or <size_t>at & 7:

@@ -77,7 +77,7 @@ cdef int take_key_lists(
 cdef int take_values(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, int accept,
 ) except -1:
-    """As ``take_array``, and lists of strings if the argument may be keys; or maps of strings."""
+    """As ``take_array``, with lists of strings if the argument may be keys; or maps of strings."""
     cdef const char *code = schema.format if schema.release != NULL else NULL
     if code != NULL and accept & CONTENT_MAPS:
         return take_map(column, schema, array, True)
@@ -128,7 +128,7 @@ cdef int refuse_stream(
 
 
 cdef object open_stream(ColumnInput column, object value, ArrowOwner types):
-    """The capsule of an Arrow stream, which releases it; ``types`` gets its schema."""
+    """Capsule of an Arrow stream, which releases it; ``types`` gets its schema."""
     cdef ArrowArrayStream *stream
     cdef int status
     capsule = value.__arrow_c_stream__()
@@ -201,9 +201,9 @@ cdef bint take_arrow(ColumnInput column, object value, int accept) except -1:
 
 
 def schema_metadata(schema):
-    """Return the key-value pairs of a schema's metadata, in order, a key as often as it is there.
+    """Return the key-value pairs of a schema's metadata, in order, duplicate keys included.
 
-    ``schema`` hands itself over by ``__arrow_c_schema__``.
+    ``schema`` has ``__arrow_c_schema__``.
     """
     cdef object capsule = schema.__arrow_c_schema__()
     cdef const ArrowSchema *found = <const ArrowSchema *>PyCapsule_GetPointer(

@@ -4,7 +4,7 @@
 
 @cython.final
 cdef class PropertiesText:
-    """The properties strings of a column's rows, one after the other."""
+    """Properties strings of a column's rows, concatenated."""
 
     cdef Text text
 
@@ -21,7 +21,7 @@ cdef class PropertiesText:
             spans[row].data = self.text.data + <int64_t>spans[row].data
 
 
-# What may be wrong with an entry of a map.
+# Problem with an entry of a map.
 cdef enum:
     MAP_GOOD
     MAP_NULL
@@ -39,7 +39,7 @@ cdef int take_map(
 ) except -1:
     """Take maps of strings, or lists of structs of ``key`` and ``value``, as some producers do.
 
-    ``own``: they are the caller's own properties, not all of a record's.
+    ``own``: the caller's own properties, not all of a record's.
     """
     cdef const char *code = schema.format
     cdef const ArrowSchema *entry
@@ -83,7 +83,7 @@ cdef int take_map(
 cdef int encode_map(
     const ColumnView *names, const ColumnView *values, int64_t item, int64_t stop, Text *text,
 ) noexcept nogil:
-    """Append the entries [item, stop) of a map: MAP_GOOD, or what is wrong with one.
+    """Append the entries [item, stop) of a map: MAP_GOOD, or the problem.
 
     A value may contain a 0x01: an entry's first 0x01 ends its name.
     """
@@ -113,7 +113,7 @@ cdef int check_own_map(
     ColumnInput column, int64_t row, const ColumnView *names, const ColumnView *values,
     int64_t item, int64_t stop,
 ) except -1:
-    """Refuse in the entries [item, stop) what ``add_properties`` refuses in a mapping."""
+    """Check the entries [item, stop) as ``add_properties`` checks a mapping."""
     cdef const Span *name
     cdef const Span *value
     while item < stop:

@@ -15,7 +15,7 @@ cdef tuple sequence_rows(ColumnInput column, object value):
 
 
 cdef object buffer_of(object value):
-    """A memoryview of an exporter of a buffer, None for anything else (some arrays refuse).
+    """A memoryview of a buffer exporter, None for anything else (some arrays refuse).
 
     None for a masked array too: its buffer has values even in masked rows.
     """
@@ -181,7 +181,7 @@ cdef int take_int_list(ColumnInput column, list given) except -1:
             if overflow or not column.low <= values[row] <= column.high:
                 break
             row += 1
-    # What is no such integer is taken, or refused, as an item of any sequence.
+    # Any other item is taken, or refused, as an item of any sequence.
     return 0 if row == count else take_int_rows(column, PyList_AsTuple(given))
 
 

@@ -30,7 +30,7 @@ cdef Chunk *spare_chunk = NULL
 
 
 cdef Chunk *chunk_new(int64_t rows) except NULL:
-    """Allocate a chunk for so many rows, in one piece of memory."""
+    """Allocate a chunk for ``rows`` rows, in one piece of memory."""
     cdef Chunk *chunk = NULL
     cdef int64_t row = sizeof(Encoded) + sizeof(Queue *) + sizeof(AppendResult)
     if rows == CHUNK_ROWS:
@@ -62,7 +62,7 @@ cdef void chunk_free(Chunk *chunk) noexcept nogil:
 
 
 cdef void chunk_drop_multi(Chunk *chunk) noexcept nogil:
-    """Free what its messages have of further queues."""
+    """Free its messages' further queues."""
     while chunk.multi_until > 0:
         chunk.multi_until -= 1
         free(chunk.messages[chunk.multi_until].multi)
@@ -98,7 +98,7 @@ cdef int64_t chunk_fill(
     return 0
 
 
-# Where the results of rows are stored, and the end of the last one.
+# Destination of row results, and the end of the last row.
 cdef struct ResultColumns:
     int64_t *physical_offset
     int64_t *queue_offset
@@ -109,7 +109,7 @@ cdef struct ResultColumns:
 cdef int64_t append_rows(
     Store *store, const Rows *rows, Chunk *chunk, ResultColumns *appended, int64_t *status,
 ) noexcept nogil:
-    """Append all rows, chunk by chunk, advancing ``appended``; how many were appended."""
+    """Append all rows, chunk by chunk, advancing ``appended``; the number appended."""
     cdef int64_t done = 0
     cdef int64_t part, stored, i
     cdef Limits limits = limits_of(store)
@@ -136,7 +136,7 @@ cdef int64_t append_rows(
 
 
 cdef PutManyResult append_inputs(OpenStore engine, list inputs, bint wait):
-    """Append rows that are checked and have a queue, in order."""
+    """Append checked rows with chosen queues, in order."""
     cdef Store *store = engine.store
     cdef PutManyResult result = PutManyResult.__new__(PutManyResult)
     cdef RowInput input
@@ -183,7 +183,7 @@ cdef PutManyResult append_inputs(OpenStore engine, list inputs, bint wait):
 cdef int keep_topics(
     OpenStore engine, const Rows *rows, int64_t stored, const int64_t *physical_offset,
 ) except -1:
-    """keep_topic for the rows that are in the log."""
+    """keep_topic for the rows in the log."""
     cdef Topic *last = NULL
     cdef Topic *topic
     cdef int64_t row = stored
@@ -224,7 +224,7 @@ cdef int append_one(
     cdef int64_t status = E_BUSY
     cdef int64_t done = 0
     cdef int64_t took
-    cdef int64_t started = 0     # where it waited: it has not begun when its record says
+    cdef int64_t started = 0     # start of a wait; 0: its record has the time
     # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
     if size <= SMALL_BODY:
         done = log_append(store, messages, queues, count, size, APPEND_WHOLE | APPEND_AT_ONCE,
@@ -263,7 +263,7 @@ cdef int append_one(
 
 
 cdef int wait_for_disk(Store *store, int64_t stop, int64_t count, int64_t *status) except -1:
-    """wait_durable in slices, to handle signals; an exception of a handler notes what is stored."""
+    """wait_durable in slices, to handle signals; a handler's exception notes the stored rows."""
     cdef int64_t until = monotonic_ns() + store.settings.sync_flush_timeout
     while True:
         with nogil:
@@ -279,7 +279,7 @@ cdef int wait_for_disk(Store *store, int64_t stop, int64_t count, int64_t *statu
 
 
 cdef int wait_acknowledged(OpenStore engine, PutResult result) except -1:
-    """Wait until the record is on the disk, or until 4.9.3's time-out."""
+    """Wait until the record is durable, or until 4.9.3's time-out."""
     cdef Store *store = engine.store
     cdef int64_t rc
     wait_for_disk(store, result.stop, result._count, &rc)
@@ -291,7 +291,7 @@ cdef int wait_acknowledged(OpenStore engine, PutResult result) except -1:
 
 
 cdef object late_error(Store *store, PutResult result, str root):
-    """The exception for a message that is in the log, but was not on the disk in time."""
+    """Exception for a message in the log that was not on the disk in time."""
     result._status = 1
     return errors.PutError(
         f"{root}: stored at {result.physical_offset}, but {not_on_disk(store)}",
@@ -299,7 +299,7 @@ cdef object late_error(Store *store, PutResult result, str root):
 
 
 cdef str not_on_disk(Store *store):
-    """The end of a time-out's message, with the reason if no file could be opened to sync it."""
+    """End of a time-out's message, with the reason if no file could be opened to sync it."""
     cdef int64_t rc = atomic_get(&store.flush.unflushed)
     text = f"not on the disk within {store.settings.sync_flush_timeout // 1000000} ms"
     return f"{text}: {strerror(ENOMEM if rc == E_NO_MEMORY else -rc)}" if is_passing(rc) else text

@@ -1,9 +1,9 @@
-# Where a message goes: its topic, created if it is new, and one of its queues.
+# Destination of a message: its topic, created if new, and one of its queues.
 #
 # Source: client/producer/selector/SelectMessageQueueByHash.java;
 #         broker/topic/TopicConfigManager.java
 
-# How a message's queue is chosen.
+# Choice of a message's queue.
 cdef enum:
     QUEUE_IN_TURN
     QUEUE_BY_ID                  # -1: in turn
@@ -15,7 +15,7 @@ cdef enum:
 cdef inline int64_t queue_of(
     int how, int64_t number, const Span *text, Topic *topic, int64_t queue_nums,
 ) noexcept nogil:
-    """The queue of a message; ``topic`` is NULL if it is yet to be created."""
+    """Queue of a message; ``topic`` is NULL if it is yet to be created."""
     cdef int64_t rest
     if how == QUEUE_BY_ID and number >= 0:
         return number

@@ -1,10 +1,10 @@
-# Bodies of compress_above and more, deflated before they are laid out: without a lock, and without
-# the GIL but for the call.
+# Deflation of bodies from compress_above on, before they are laid out: without a lock, and without
+# the GIL except for the call.
 #
 # Source: client/impl/producer/DefaultMQProducerImpl.java tryToCompressMessage
 
 cdef object deflated(object config, object body, int64_t length, str where):
-    """A body as it is stored."""
+    """A body in stored form."""
     if length > config.max_body_size:
         raise illegal(f"{where} has {length} bytes, which could not be inflated again: "
                       f"max_body_size is {config.max_body_size}")
@@ -12,7 +12,7 @@ cdef object deflated(object config, object body, int64_t length, str where):
 
 
 cdef int deflate_rows(Store *store, object config, RowInput input, ColumnInput body) except -1:
-    """Replace the bodies of put_many that are long enough."""
+    """Deflate the bodies of put_many that are long enough."""
     cdef int64_t above = max(1, store.settings.compress_above)
     cdef const Span *given = <const Span *>body.view.rows
     cdef Span *spans = NULL

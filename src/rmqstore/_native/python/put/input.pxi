@@ -38,7 +38,7 @@ cdef object light_error(const Limits *limits, const Row *row, str where):
 
 
 cdef int64_t first_bad_topic(const ColumnView *column, int64_t rows) noexcept nogil:
-    """The first row that is no topic name, -1 if all are."""
+    """First row without a valid topic name, -1 if all have one."""
     cdef const Span *name
     cdef const Span *last = NULL
     cdef int64_t row
@@ -52,7 +52,7 @@ cdef int64_t first_bad_topic(const ColumnView *column, int64_t rows) noexcept no
 
 
 cdef int64_t first_bad_text(const ColumnView *column, int64_t rows) noexcept nogil:
-    """The first row whose text is not allowed in a property, -1 if there is none."""
+    """First row whose text is not allowed in a property, -1 without one."""
     cdef const char *data = NULL
     cdef const char *last = NULL
     cdef int64_t length = 0
@@ -92,7 +92,7 @@ cdef ColumnInput check_property(ColumnInput column):
 
 @cython.final
 cdef class RowInput:
-    """What C reads of the rows, and everything that it borrows."""
+    """Rows as read by C, and every borrowed object."""
 
     cdef Rows rows
     cdef dict columns            # ColumnInput by name, as in put_table
@@ -109,7 +109,7 @@ cdef class RowInput:
         self.rows.same = NO_ROW
 
     cdef const ColumnView *view(self, str name) except NULL:
-        """The view of a column; ABSENT if there is none."""
+        """View of a column; ABSENT without one."""
         if name not in self.columns:
             return &NO_COLUMN
         return &(<ColumnInput>self.columns[name]).view

@@ -1,4 +1,4 @@
-# The further queues that a message is put to: names from Python, and why one is refused.
+# Further queues of a put message: names from Python, and the refusal of one.
 #
 # Source: store/MultiDispatch.java; common/MixAll.java isLmq
 
@@ -7,7 +7,7 @@ cdef str LIGHT_RULE = (
 
 
 cdef bytes light_names(object lite_topics):
-    """The names of light queues with commas, each once; empty without any."""
+    """Names of light queues with commas, each once; empty without any."""
     cdef Span name
     cdef bytes full
     cdef dict names = {}
@@ -29,7 +29,7 @@ cdef bytes light_names(object lite_topics):
 
 
 cdef int check_multi(OpenStore engine, int64_t status) except -1:
-    """Raise unless the further queues of a message are there."""
+    """Raise unless the further queues of a message exist."""
     if status < 0:
         raise write_error(engine.store, engine._path, status)
     return 0

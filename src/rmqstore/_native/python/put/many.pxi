@@ -57,7 +57,7 @@ cdef ColumnInput properties_column(object value):
 
 
 cdef int take_queue(RowInput input, object queue_id, object queue_key) except -1:
-    """What chooses the rows' queues: ids, keys (typed by the first row), or neither."""
+    """Set the choice of the rows' queues: ids, keys (typed by the first row), or neither."""
     cdef ColumnInput column = ColumnInput(
         "queue_key", "a str, bytes, an int from -2147483648 to 2147483647, or a sequence, a NumPy "
         "array or an Arrow array of one of these types", NOT_NULL)
@@ -168,7 +168,7 @@ cdef PutResult put_batched(
     OpenStore engine, object topic, object bodies, object queue_id, object queue_key, object tags,
     object keys, object properties, object uniq_key, bint wait,
 ):
-    """One queue, one file, all rows or none."""
+    """Store rows in one queue and one file, all or none."""
     cdef Span name
     cdef int64_t queue
     cdef RowInput input
@@ -196,7 +196,7 @@ cdef PutResult append_batch(OpenStore engine, RowInput input, bint wait):
     cdef int64_t size, rc
     cdef Chunk *chunk
     cdef ColumnInput unique = input.columns["uniq_key"]
-    cdef Span first                          # the unique key of the first row, if it was given
+    cdef Span first                          # the first row's unique key, if given
     first.length = -1
     column_get(&unique.view, 0, &first.data, &first.length)
     if first.length >= 0:

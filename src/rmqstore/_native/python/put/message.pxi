@@ -3,7 +3,7 @@
 # Source: store/DefaultMessageStore.java putMessage; common/message/Message.java, MessageConst.java
 
 cdef enum:
-    STACK_TEXT = 1024            # bytes of properties that are kept on the stack
+    STACK_TEXT = 1024            # bytes of properties kept on the stack
 
 cdef object ZERO = 0
 cdef ColumnInput KEYS_ARGUMENT = ColumnInput(
@@ -60,7 +60,7 @@ cdef int take_unique(object uniq_key, Row *row, PutResult result) except -1:
 
 
 cdef int take_group(object producer_group, Row *row) except -1:
-    """Set the group whose half message it is."""
+    """Set the producer group of a half message."""
     if not PyUnicode_Check(producer_group):
         raise arguments.wrong_type("producer_group", "a str", producer_group)
     if not producer_group:
@@ -163,7 +163,7 @@ cdef PutResult put_message(
         if born_host is not None:
             row.born_host_length = host_bytes("born_host", born_host, row.born_host)
         if delay_level is not ZERO:
-            # Above the highest level it is the highest, as in 4.9.3.
+            # A level above the highest is the highest, as in 4.9.3.
             row.delay_level = min(int_argument("delay_level", delay_level, 0, INT32_MAX),
                                   store.settings.delay_count)
         if producer_group is not None:

@@ -7,13 +7,13 @@
 cdef enum:
     NUMBER_TEXT = 24
     HALF_TOPIC_LENGTH = 24
-    # Of a half message, for what puts it back or gives it up: TRANSACTION_CHECK_TIMES with its
+    # Added to a half message when it is put back or given up: TRANSACTION_CHECK_TIMES with its
     # number, and the longer name of the topic of those given up.
     HALF_LATER_BYTES = 40
 
 cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
-# What may be wrong with a row, besides what its columns were checked for.
+# Problem of a row, besides those checked for its columns.
 cdef enum:
     ROW_GOOD
     ROW_NO_BODY                  # neither body nor raw_body
@@ -21,35 +21,35 @@ cdef enum:
     ROW_OTHER_TAGS               # the column contradicts the map
     ROW_OTHER_KEYS
     ROW_OTHER_UNIQUE
-    ROW_BAD_LIGHT                # names a queue that cannot be: LightProblem says why
+    ROW_BAD_LIGHT                # names an invalid queue: LightProblem has the reason
     ROW_PROPERTIES_TOO_LARGE
     ROW_TOO_LARGE
 
 
 cdef struct Limits:
-    int64_t now                  # born time of rows that have none
+    int64_t now                  # born time of rows without one
     int64_t max_message_size
     int64_t file_size            # of the commit log
     bint record_checksum
     bint store_host_v6
-    bint multi_dispatch          # a record given as a whole may name further queues
-    bint light_queues            # and light ones
+    bint multi_dispatch          # a record put as a whole may name further queues
+    bint light_queues            # light ones too
 
 
 cdef struct Row:
     Span topic
     Span body                    # as stored
     Span properties              # the caller's, without a 0x02 at the end
-    Span keys                    # what is added to them; nothing if the length is below 1
+    Span keys                    # added to them; nothing if the length is below 1
     Span tags
     Span unique
     Span multi                   # names of further queues, with commas
-    bint multi_given             # the properties have them
-    bint multi_dropped           # the properties have offsets in queues that do not hold
+    bint multi_given             # from the properties
+    bint multi_dropped           # the properties' offsets in queues do not hold
     int64_t unique_number        # of a unique key to make, -1: none
     int64_t queue_id             # of the topic; of a delayed message, its eventual queue
     int64_t delay_level          # 0: none
-    int64_t later                # bytes that the store itself adds later: they must fit as well
+    int64_t later                # bytes that the store adds later, which must fit too
     Span producer_group          # of a half message; nothing if the length is below 1
     int64_t born_timestamp
     int64_t prepared_transaction_offset
@@ -67,7 +67,7 @@ cdef struct HostValue:
     char bytes[HOST_V6_BYTES]
 
 
-# The columns of a call. ``same`` has the values that are the same for all rows.
+# Columns of a call.  ``same`` has the values common to all rows.
 cdef struct Rows:
     int64_t count
     Row same
@@ -168,7 +168,7 @@ cdef bint same_words(const Span *a, const Property *b) noexcept nogil:
 
 
 cdef bint topic_waits(const Span *topic) noexcept nogil:
-    """Whether what is put there is delivered later, and only then to further queues."""
+    """Whether messages of the topic are delivered later, and only then to further queues."""
     return is_same(topic.data, topic.length, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) \
         or is_same(topic.data, topic.length, HALF_TOPIC, HALF_TOPIC_LENGTH)
 
@@ -176,9 +176,9 @@ cdef bint topic_waits(const Span *topic) noexcept nogil:
 cdef int row_take_multi(
     const Limits *limits, const StoreProperties *mapped, Row *row,
 ) noexcept nogil:
-    """Note the further queues that given properties name: ROW_GOOD or ROW_BAD_LIGHT.
+    """Note the further queues named by given properties: ROW_GOOD or ROW_BAD_LIGHT.
 
-    With offsets that it had elsewhere a record was in these queues, and is again; without them
+    A record with offsets from elsewhere was in these queues, and is again; without them
     the settings decide, as in 4.9.3.
     """
     cdef const char *names = mapped.multi_dispatch.value
@@ -196,7 +196,7 @@ cdef int row_take_multi(
 
 
 cdef Span first_bad_name(const Limits *limits, const Row *row, bint was_there) noexcept nogil:
-    """The first of a row's further queues that cannot be; its length is -1 if all can."""
+    """First invalid one of a row's further queues; length -1 if all are valid."""
     cdef const char *names = row.multi.data
     cdef int64_t length = row.multi.length
     cdef Span name
@@ -214,7 +214,7 @@ cdef Span first_bad_name(const Limits *limits, const Row *row, bint was_there) n
 
 
 cdef int row_join_map(const Limits *limits, const Rows *rows, Row *row) noexcept nogil:
-    """Reduce tags, keys and unique key to what the properties lack; ROW_OTHER_... if they differ.
+    """Reduce tags, keys and unique key to those the properties lack; ROW_OTHER_... on conflict.
 
     A missing column is compatible with any map; a null contradicts a map that has a value.
     """
@@ -274,11 +274,11 @@ cdef inline int64_t row_properties_size(const Row *row, bint checksum) noexcept 
 
 
 cdef int row_size_problem(const Limits *limits, const Row *row, int64_t *size) noexcept nogil:
-    """ROW_GOOD, or which part is too large, and its size.
+    """ROW_GOOD, or the part that is too large, and its size.
 
-    A message that waits must fit where it waits and where it goes to: once acknowledged it is
-    moved on, whatever the limits are by then.  What is added to it meanwhile has to fit into the
-    format alone.
+    A message that waits must fit where it waits and at its destination: once acknowledged it is
+    moved on under any later limits.  Additions made meanwhile have to fit into the format
+    alone.
     """
     size[0] = row_properties_size(row, limits.record_checksum)
     if size[0] + row.later > PROPERTIES_MAX_BYTES:
@@ -303,7 +303,7 @@ cdef int row_size_problem(const Limits *limits, const Row *row, int64_t *size) n
 
 
 cdef int64_t rows_size(const Limits *limits, const Rows *rows) noexcept nogil:
-    """Bytes that the records of checked rows take."""
+    """Bytes of the records of checked rows."""
     cdef Row row = rows.same
     cdef int64_t at
     cdef int64_t size = 0
@@ -320,7 +320,7 @@ cdef int64_t rows_size(const Limits *limits, const Rows *rows) noexcept nogil:
 cdef int64_t rows_check(
     const Limits *limits, const Rows *rows, int *problem, int64_t *size,
 ) noexcept nogil:
-    """The first row that must be refused, with its problem; -1 if there is none."""
+    """First row to refuse, with its problem; -1 without one."""
     cdef Row row = rows.same
     cdef const Span *plain
     cdef int64_t at
@@ -345,7 +345,7 @@ cdef int64_t rows_check(
 
 
 cdef void text_add_kept(Text *text, int64_t start, const Row *row) noexcept nogil:
-    """Append the given properties without those that 4.9.3 makes anew or leaves out.
+    """Append the given properties without those that 4.9.3 recreates or leaves out.
 
     REQUIRES: there is room.
     """
@@ -362,7 +362,7 @@ cdef void text_add_kept(Text *text, int64_t start, const Row *row) noexcept nogi
 cdef int64_t row_encode_multi(
     Store *store, const Row *row, int32_t queue_id, Text *text, Encoded *message,
 ) noexcept nogil:
-    """Append what precedes the offsets in further queues, and make room for them: 0, or why not.
+    """Append the text before the offsets in further queues, with room for them: 0, or a status.
 
     REQUIRES: row_encode was called, and nothing appended since.
     """

@@ -1,10 +1,10 @@
-# A record whose properties are stored as given: what the services of a store write.
+# A record whose properties are stored as given, as written by a store's services.
 #
 # Source: broker/transaction/queue/TransactionalMessageBridge.java;
 #         store/schedule/ScheduleMessageService.java messageTimeup
 
 cdef void set_store_host(Encoded *message, const char *host, int32_t length) noexcept nogil:
-    """Give a record that is laid out the store host of another one, of which it is a copy."""
+    """Give a laid-out record the store host of another one, of which it is a copy."""
     memcpy(message.store_host, host, <size_t>length)
     message.sys_flag &= ~SYS_STORE_HOST_V6
     if length == HOST_V6_BYTES:
@@ -15,9 +15,9 @@ cdef void set_store_host(Encoded *message, const char *host, int32_t length) noe
 cdef int stored_problem(
     const Limits *limits, Row *row, const StoreProperties *mapped, bint moved, int64_t *size,
 ) noexcept nogil:
-    """Why a record is refused, as row_size_problem and row_take_multi.
+    """Problem of a refused record, as row_size_problem and row_take_multi.
 
-    A message that waits must be good at its destination as well, and gets ``row.later``.
+    A message that waits must be valid at its destination too, and gets ``row.later``.
     """
     cdef Row there
     cdef Property entry
@@ -53,9 +53,9 @@ cdef PutResult put_stored(
     object sys_flag, object born_timestamp, object born_host, object reconsume_times,
     object prepared_transaction_offset, object store_host, bint moved, bint wait,
 ):
-    """See ``ServiceEngine._put_stored``; its callers are ours, and checked all the same."""
+    """See ``ServiceEngine._put_stored``; checked although its callers are ours."""
     cdef Store *store = engine.store
-    cdef Settings settings                   # with a checksum, where it fits
+    cdef Settings settings                   # with a checksum, if it fits
     cdef Limits limits
     cdef char[STACK_TEXT] memory
     cdef Row row = NO_ROW
@@ -148,9 +148,9 @@ cdef tuple put_stored_batch(
     OpenStore engine, object topic, object queue_id, list rows, object sys_flag,
     object born_timestamp, object born_host, object store_host, object reconsume_times, bint wait,
 ):
-    """One queue, one run of the log, all rows or none.
+    """Store rows in one queue and one run of the log, all or none.
 
-    A row is ``(body, properties, flag)``: ``bytes``, the string that is stored, and a number.
+    A row is ``(body, properties, flag)``: ``bytes``, the stored string, and a number.
     Returns the result of the first, and the physical offsets of all.
     """
     cdef Store *store = engine.store

@@ -4,7 +4,7 @@
 
 from difflib import get_close_matches
 
-# The allowed types of each column; a null in one with "or null" means as if it had no such column.
+# Allowed types of each column; a null in one with "or null" counts as a missing column.
 cdef dict TABLE_COLUMNS = {
     "topic": "an array of strings without nulls",
     "queue_id": "an array of integers from 0 to 2147483647, or null for the topic's next queue",
@@ -21,7 +21,7 @@ cdef dict TABLE_COLUMNS = {
     "reconsume_times": "an array of integers of 32 bits, or null",
     "prepared_transaction_offset": "an array of integers, or null",
 }
-# What the store itself decides: ignored.
+# Set by the store itself: ignored.
 cdef tuple STORE_COLUMNS = (
     "queue_offset", "physical_offset", "store_size", "msg_id", "store_timestamp", "store_host",
     "body_crc",
@@ -66,7 +66,7 @@ cdef int take_hosts(RowInput input, ColumnInput column) except -1:
 
 
 cdef list table_names(const ArrowSchema *schema):
-    """The names of a table's columns, checked; None for one that is ignored."""
+    """Checked names of a table's columns; None for an ignored one."""
     cdef list names = []
     cdef const ArrowSchema *child
     cdef int64_t i
@@ -185,7 +185,7 @@ cdef RowInput rows_of_batch(
 
 
 cdef int compare_inflated(const Limits *limits, RowInput input) except -1:
-    """If a row has both a stored compressed body and an inflated one, they must be the same."""
+    """Check that a row's inflated body equals its stored compressed one, if it has both."""
     cdef Row row = input.rows.same
     cdef const Span *plain
     cdef int64_t i
@@ -208,7 +208,7 @@ cdef int compare_inflated(const Limits *limits, RowInput input) except -1:
 
 
 cdef list read_table(object table, ArrowOwner types, list names):
-    """All batches of a table, each an ArrowOwner; ``names`` gets those of its columns."""
+    """Read all batches of a table, each an ArrowOwner; ``names`` gets its column names."""
     cdef ColumnInput whole = ColumnInput("table", "an object with __arrow_c_stream__ whose "
                                          "columns are named as those of a message", NOT_NULL)
     cdef ArrowOwner owner
@@ -264,7 +264,7 @@ def check_table(table, *, max_message_size, file_size, record_checksum=False, st
     table : object with ``__arrow_c_stream__``
         As for :meth:`MessageStore.put_table`.
     max_message_size, file_size : int
-        Bytes that a record may take, and that a file of the commit log has.
+        Maximum bytes of a record, and bytes of a commit log file.
     record_checksum, store_host_v6 : bool, optional
         Whether records carry ``__CRC32#``, and a store host of IPv6.
 

@@ -1,4 +1,4 @@
-# Frames of answers, and of requests to clients, from what Python has of them.
+# Frames of answers, and of requests to clients, from Python values.
 #
 # Source: remoting/protocol/RemotingCommand.java encode
 
@@ -29,7 +29,7 @@ cdef int add_word(Text *into, const char *word) except -1:
 
 def encode_frame(int32_t code, fields, const unsigned char[::1] body not None, int32_t opaque,
                  int32_t flag, remark):
-    """The bytes of an answer, or of a request with a flag without its lowest bit.
+    """Bytes of an answer, or of a request with a flag without its lowest bit.
 
     Raises ValueError if the body is too long for any frame.
     """

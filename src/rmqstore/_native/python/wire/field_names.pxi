@@ -1,4 +1,4 @@
-# Names of fields that consumers send while nothing comes: texts whose hashes are known.
+# Field names in an idle consumer's requests: texts with known hashes.
 
 cdef tuple USUAL_NAMES = (
     "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset",
@@ -10,7 +10,7 @@ cdef NameText[USUAL_NAMES_COUNT] USUAL_TEXTS
 
 
 cdef str usual_name(const WireText *text):
-    """The text of a name that is among them; None: it is not."""
+    """Text of a known name; None: not known."""
     cdef const NameText *known
     cdef int64_t i
     if not text.escaped:

@@ -4,20 +4,20 @@
 
 cdef enum:
     READ_BYTES = 64 << 10        # room for one read
-    READ_LEAST = 16 << 10        # less room than this is made larger
+    READ_LEAST = 16 << 10        # with less room, the buffer is enlarged
     READ_MOST = 256 << 10        # of one read: many clients send large frames at a time
-    COPIED_MOST = 1 << 20        # of a frame: with so many bytes it has all its room
+    COPIED_MOST = 1 << 20        # of a frame: after this many bytes, room for all of it
 
 cdef tuple LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER",
                         "HTTP", "GO", "PHP", "OMS")
 
-# As requests of HTTP begin.
+# Beginnings of HTTP requests.
 cdef frozenset HTTP_BEGINS = frozenset(
     (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "))
 
 
 cdef str other_protocol(Memory block, int64_t at):
-    """What to say of bytes that are no frame, but those of another protocol; else None."""
+    """Text for bytes of another protocol, which are no frame; else None."""
     cdef bytes begin = block.data[at:at + 4]
     if begin in HTTP_BEGINS:
         return "HTTP is not spoken here; the page and /metrics have a port of their own (--metrics)"
@@ -28,25 +28,23 @@ cdef str other_protocol(Memory block, int64_t at):
 
 @cython.final
 cdef class FrameReader:
-    """What one connection received and nobody has handled yet; used by its loop's thread.
+    """Bytes received on one connection and not handled yet; used by its loop's thread.
 
-    Parameters
-    ----------
-    request_type : type
-        Called for each request: code, fields, body, opaque, flag, language, version, remark.
+    ``request_type`` is called for each request with code, fields, body, opaque, flag, language,
+    version, remark.
     """
 
     cdef object request_type
     cdef Memory block            # None while nothing is kept
-    cdef int64_t start           # what is kept of it
+    cdef int64_t start           # of the kept bytes
     cdef int64_t stop
     cdef Frame frame
     cdef SendHosts hosts
     cdef Text scratch
-    cdef Text now                # answers that can be written
-    cdef Text late               # those that wait for the disk
-    cdef int64_t late_stop       # up to there in the log
-    cdef int64_t long_way        # so many frames are not for ClientSends
+    cdef Text now                # answers ready to be written
+    cdef Text late               # answers that wait for the disk
+    cdef int64_t late_stop       # up to this log offset
+    cdef int64_t long_way        # frames not for ClientSends
     cdef int64_t sent            # plain sends of the last read
 
     def __cinit__(self, request_type):
@@ -64,7 +62,7 @@ cdef class FrameReader:
         text_free(&self.late)
 
     def set_hosts(self, born_host, store_host):
-        """Set what records and message ids say: ``"ip:port"`` of the client, and ours."""
+        """Set the hosts of records and message ids: ``"ip:port"`` of the client, and ours."""
         memset(&self.hosts, 0, sizeof(SendHosts))
         self.hosts.born_v6 = host_bytes("born_host", born_host, self.hosts.born) == HOST_V6_BYTES
         self.hosts.store_v6 = host_bytes(
@@ -72,10 +70,10 @@ cdef class FrameReader:
         self.hosts.known = True
 
     def get_buffer(self, hint=-1):
-        """Room for a read, of which ``received`` tells how much was filled.
+        """Room for a read, to be followed by ``received`` with the number of bytes.
 
-        A client that sends before it has the answers, and waits for the processor on this machine,
-        goes first: its next sends come with this read, and their answers with one write.
+        A client that sends without waiting for answers, and shares this machine's processors, goes
+        first: its next sends come with this read, and their answers with one write.
         """
         cdef int64_t kept = self.stop - self.start
         cdef int64_t room = kept + READ_BYTES
@@ -85,11 +83,11 @@ cdef class FrameReader:
                 sched_yield()
         self.sent = 0
         if self.block is None or self.block.length - self.stop < READ_LEAST:
-            # A frame's length is believed only as its bytes come, and in full before copies of them
-            # take long: what is not touched is no memory yet, where pages are small.
+            # A frame's length is trusted only as its bytes come, and in full before copies of them
+            # take long: untouched memory costs nothing yet, where pages are small.
             if self.frame.size > room:
                 room = max(room, 2 * kept) if kept < COPIED_MOST else self.frame.size
-                # With the least room of a read behind it: it is not made larger at its end.
+                # With the least room of a read behind it: it is not enlarged at its end.
                 room = min(room, self.frame.size) + READ_LEAST
             larger = memory_of(malloc(<size_t>room), room)
             if larger.data == NULL:
@@ -102,22 +100,21 @@ cdef class FrameReader:
         return memoryview(self.block)[self.stop:self.stop + READ_MOST]
 
     def received(self, int64_t count):
-        """So many bytes more are in the room that was given last."""
+        """Add ``count`` bytes in the last room given."""
         if self.block is None or not 0 <= count <= self.block.length - self.stop:
             raise ValueError(f"{count} bytes are more than there was room for")
         self.stop += count
 
     @property
     def kept(self):
-        """Bytes of frames that were not taken yet."""
+        """Bytes of frames not taken yet."""
         return self.stop - self.start
 
     def take(self, ClientSends sends=None):
-        """The next request that Python handles, None if what came has no more.
+        """Next request for Python, None if there is no more.
 
-        Plain sends before it are stored, with ``sends``; ``answers`` has theirs.  Commits of
-        offsets that are known already, which nobody waits for, are left out.  ValueError:
-        what came is no frame.
+        Plain sends before it are stored, with ``sends``; ``answers`` has theirs.  One-way commits
+        of known offsets are left out.  ValueError: the bytes are no frame.
         """
         cdef Store *store = NULL if sends is None else sends.engine.store
         if store == NULL or store_enter(store) < 0:
@@ -132,7 +129,7 @@ cdef class FrameReader:
             store_leave(store)
 
     cdef object take_next(self, ClientSends sends):
-        """See ``take``; with ``sends`` inside of their store."""
+        """See ``take``; with ``sends`` inside their store."""
         cdef Header *header = &self.frame.header
         cdef int64_t rc = 0
         while True:
@@ -178,7 +175,7 @@ cdef class FrameReader:
             return request
 
     cdef int store_run(self, ClientSends sends) except -1:
-        """Append the run and note the answers; what was not stored is left to Python, again."""
+        """Append the run and note the answers; requests that were not stored are left to Python."""
         cdef SendRun *run = &sends.run
         cdef Send *send
         cdef int64_t i, last
@@ -205,7 +202,7 @@ cdef class FrameReader:
         return 0
 
     def answers(self):
-        """The frames of answers that can be written now, which are then forgotten."""
+        """Frames of answers ready to be written, which are then forgotten."""
         if self.now.length == 0:
             return b""
         out = PyBytes_FromStringAndSize(self.now.data, self.now.length)
@@ -213,7 +210,7 @@ cdef class FrameReader:
         return out
 
     def late_answers(self):
-        """Answers that wait for the disk: up to where in the log, and their frames; or None."""
+        """Answers that wait for the disk: the log offset, and their frames; or None."""
         if self.late.length == 0:
             return None
         out = PyBytes_FromStringAndSize(self.late.data, self.late.length)
@@ -221,7 +218,7 @@ cdef class FrameReader:
         return self.late_stop, out
 
     cdef str text(self, const WireText *text):
-        """A text as Java reads it."""
+        """Text as Java decodes it."""
         if not text.escaped and utf8_error(text.data, text.length) < 0:
             return PyUnicode_DecodeUTF8(text.data, text.length, NULL)
         self.scratch.length = 0
@@ -230,7 +227,7 @@ cdef class FrameReader:
         return PyUnicode_DecodeUTF8(self.scratch.data, self.scratch.length, NULL)
 
     cdef object request(self):
-        """The request of the frame that was parsed last."""
+        """Request of the last parsed frame."""
         cdef Header *header = &self.frame.header
         cdef const WireField *field
         cdef dict fields = {}
@@ -254,7 +251,7 @@ cdef class FrameReader:
 
 
 cdef inline void text_reset(Text *text) noexcept nogil:
-    """Empty a text, and give back its memory if it was large."""
+    """Empty a text, and free its memory if it was large."""
     text.length = 0
     if text.room > READ_BYTES:
         text_free(text)

@@ -1,23 +1,23 @@
-# Offsets that a consumer commits again and again while nothing comes: there is nothing to do.
+# Offsets that an idle consumer commits again and again: nothing to do.
 #
 # Source: broker/processor/ConsumerManageProcessor.java updateConsumerOffset
 
 cdef enum:
     CODE_UPDATE_OFFSET = 15
-    FLAG_ONEWAY = 2              # with the lowest bit clear: a request that nobody waits for
+    FLAG_ONEWAY = 2              # with the lowest bit clear: a request without an answer
 
 
 cdef str plain_text(const WireText *text):
-    """A text without escapes; None: it is none, or has some."""
+    """A text without escapes; None if there is none, or it has some."""
     if text.length < 0 or text.escaped or utf8_error(text.data, text.length) >= 0:
         return None
     return PyUnicode_DecodeUTF8(text.data, text.length, NULL)
 
 
 cdef int is_known_offset(const Header *header, dict offsets) except -1:
-    """Whether a commit is of what is in ``offsets``: topic and group to queue id to offset.
+    """Whether a commit is already in ``offsets``: topic and group to queue id to offset.
 
-    Where it is, it changes nothing, whether it is allowed or not; all others are for Python.
+    Such a commit changes nothing, allowed or not; all others are for Python.
     """
     cdef const WireField *field
     cdef const WireField *group = NULL

@@ -1,4 +1,4 @@
-# Pulls of clients: records as they are stored, and queues that are waited for.
+# Pulls of clients: stored records, and queues waited for.
 #
 # Source: broker/processor/PullMessageProcessor.java; broker/longpolling/PullRequestHoldService.java
 
@@ -6,12 +6,8 @@
 cdef class PullFilter:
     """A subscription's filter, parsed once for its pulls; never changed.
 
-    Parameters
-    ----------
-    tags, sql : str or None
-        As for ``MessageStore.get``.
-    names : list of str, optional
-        Tags of which a message has to have one, with any signs: a broker refuses none.
+    ``tags`` and ``sql`` as for ``MessageStore.get``.  ``names``: tags of which a message must have
+    one, with any characters: a broker refuses none.
     """
 
     cdef MessageFilter filter
@@ -127,15 +123,9 @@ cdef tuple pull_messages(
 
 @cython.final
 cdef class QueueHolds:
-    """Pulls that wait for messages, by number; used by one thread.
+    """Pulls held for messages, by number; used by one thread, of an engine open for writing."""
 
-    Parameters
-    ----------
-    store : Engine
-        Open for writing.
-    """
-
-    cdef Store *store            # referenced; the queues are there while it is open
+    cdef Store *store            # referenced; the queues exist while it is open
     cdef str path
     cdef HoldTable table
 
@@ -197,12 +187,12 @@ cdef class QueueHolds:
         self.hold_at(number).offset = offset
 
     def remove(self, int64_t number):
-        """Wait no more; the number may be given again."""
+        """Remove a hold; its number may be reused."""
         self.hold_at(number)
         holds_remove(&self.table, number)
 
     def moved(self):
-        """The numbers of all holds whose queue has what they wait for; none of a closed store."""
+        """Numbers of all holds whose queue has reached their offset; none of a closed store."""
         cdef list found = []
         cdef int64_t at
         if store_enter(self.store) < 0:

@@ -1,4 +1,4 @@
-# Plain sends of a gateway's clients, which go from their frames to the log.
+# Plain sends of a gateway's clients, from their frames to the log.
 #
 # Source: broker/processor/SendMessageProcessor.java; broker/topic/TopicConfigManager.java
 
@@ -8,23 +8,18 @@ cdef enum:
 
 @cython.final
 cdef class ClientSends:
-    """What sends of all connections of a gateway share; used by its loop's thread.
+    """Sends of all connections of a gateway; used by its loop's thread.
 
-    Parameters
-    ----------
-    engine : Engine
-        Open for writing.
-    cluster, region : str
-        For the records, and for the answers.
+    ``engine`` is open for writing; ``cluster`` goes to records, ``region`` to answers.
 
     Attributes
     ----------
     unflushed : bool
         With synchronous flush: something was stored since ``flush``.
     undispatched : bool
-        Something was stored of which the dispatch thread was not told.
+        Something was stored without a wake-up of the dispatch thread.
     offsets : dict or None
-        How far the groups have come: commits of what is in it end here.
+        Known offsets of the groups: commits of these end here.
     """
 
     cdef OpenStore engine
@@ -77,7 +72,7 @@ cdef class ClientSends:
             raise MemoryError()
 
     def counts(self):
-        """``{topic: (messages, bytes of their records)}`` of all that came this way."""
+        """``{topic: (messages, bytes of their records)}`` of all sent this way."""
         cdef Store *store = self.engine.entered()
         cdef Topic *topic = load_topic(&store.table.first)
         cdef int64_t messages
@@ -92,13 +87,13 @@ cdef class ClientSends:
         return found
 
     def requests(self):
-        """How many requests have ended here, by their code; not those of which there was none."""
+        """Numbers of requests completed here, by code; nonzero ones only."""
         counts = {CODE_SEND: self.requests_long, CODE_SEND_V2: self.requests_v2,
                   CODE_SEND_BATCH: self.requests_batch, CODE_UPDATE_OFFSET: self.requests_offset}
         return {code: count for code, count in counts.items() if count}
 
     def flush(self):
-        """Have the log forced to the disk, by its own thread."""
+        """Have the log's own thread force it to the disk."""
         cdef Store *store
         self.unflushed = False
         store_writable(self.engine.store, self.engine._path)
@@ -108,7 +103,7 @@ cdef class ClientSends:
 
 
 cdef int64_t sends_store(ClientSends sends) except -1:
-    """Append the run; how many of its requests are stored, those from the first on."""
+    """Append the run; the number of its requests stored, from the first on."""
     cdef SendRun *run = &sends.run
     cdef OpenStore engine = sends.engine
     cdef Store *store = engine.store
