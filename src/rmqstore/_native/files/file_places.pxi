@@ -9,7 +9,7 @@
 # Source: store/MultiPathMappedFileQueue.java
 
 cdef enum:
-    PLACES_MOST = 64
+    PLACES_MAX = 64
 
 cdef struct Place:
     int fd                   # of the directory
@@ -20,7 +20,7 @@ cdef struct Place:
 
 cdef struct Places:
     int64_t count
-    Place items[PLACES_MOST]
+    Place items[PLACES_MAX]
 
 
 cdef enum:
@@ -144,7 +144,7 @@ cdef int64_t set_place_for(const FileSet *files, int64_t start, int64_t turn) no
 
     By the file's number over the directories with room; if all are full, over all written ones.
     """
-    cdef int64_t usable[PLACES_MOST]
+    cdef int64_t usable[PLACES_MAX]
     cdef int64_t i, pass_over
     cdef int64_t count = 0
     if files.places == NULL:

@@ -3,7 +3,7 @@
 # Source: store/MappedFile.java selectMappedBuffer
 
 cdef enum:
-    MOST_FETCHED = 2048          # bytes of a record to prefetch
+    FETCHED_MAX = 2048           # bytes of a record to prefetch
 
 
 cdef int64_t file_set_read(
@@ -122,7 +122,7 @@ cdef const char *file_set_mapped(
         length[0] = file.size - offset
         return file.base + offset
     length[0] = file.view.length - offset
-    if length[0] <= 0 or not view_may_touch(&file.view, offset, min(length[0], MOST_FETCHED)):
+    if length[0] <= 0 or not view_may_touch(&file.view, offset, min(length[0], FETCHED_MAX)):
         return NULL
     return file.view.bytes + offset
 

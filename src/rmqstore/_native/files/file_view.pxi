@@ -14,9 +14,9 @@
 # behind it.
 
 cdef enum:
-    VIEW_MOST = 64 << 10         # from here on pread is as fast
+    VIEW_MAX = 64 << 10          # from here on pread is as fast
     REGION_SHIFT = 21
-    REGIONS_MOST = 512           # of each kind: 1 GiB
+    REGIONS_MAX = 512            # of each kind: 1 GiB
     REGIONS_OFTEN = 16384        # with the regions read often: 64 MiB of page tables
     REGION_READS = 32            # with pread, as costly as the faults of a region
     OPENED_OFTEN = 4             # opens of a queue's file for pread
@@ -33,7 +33,7 @@ cdef void mapped_file_view(
     cdef char *bytes = NULL
     length = min(length, file.size)
     if length <= 0 or (kind == VIEW_OF_QUEUE and not often
-                       and atomic_get(&regions_viewed[kind]) >= REGIONS_MOST):
+                       and atomic_get(&regions_viewed[kind]) >= REGIONS_MAX):
         return
     view.regions = <char *>calloc(<size_t>(length >> REGION_SHIFT) + 1, 1)
     if view.regions == NULL:
@@ -53,7 +53,7 @@ cdef void mapped_file_view(
 
 
 cdef inline bint view_may_touch(FileView *view, int64_t at, int64_t length) noexcept nogil:
-    """Whether at most VIEW_MOST bytes of a view may become memory of the process."""
+    """Whether at most VIEW_MAX bytes of a view may become memory of the process."""
     cdef int64_t region = at >> REGION_SHIFT
     return (byte_is_set(view.regions + region) or view_use_region(view, region)) and (
         (at + length - 1) >> REGION_SHIFT == region
@@ -66,7 +66,7 @@ cdef bint view_use_region(FileView *view, int64_t region) noexcept nogil:
     Of a mapped file of a queue that was opened often, every region is.
     """
     cdef int64_t viewed = atomic_get(&regions_viewed[view.kind])
-    if viewed >= REGIONS_MOST and (
+    if viewed >= REGIONS_MAX and (
             viewed >= REGIONS_OFTEN or (
                 view.kind != VIEW_OF_QUEUE
                 and not byte_counted(view.regions + region, REGION_READS))):
@@ -106,7 +106,7 @@ cdef inline int64_t mapped_file_peek(
     cdef int number = FAULT("pread")
     if number:
         return -number
-    if 0 < length <= VIEW_MOST and at + length <= view.length and view_may_touch(view, at, length):
+    if 0 < length <= VIEW_MAX and at + length <= view.length and view_may_touch(view, at, length):
         memcpy(into, view.bytes + at, <size_t>length)
         if not guard_lost(&view.guard, at, at + length):
             return length

@@ -4,7 +4,7 @@
 
 cdef enum:
     START_MARGIN = 0x7FFFFFFF    # no file is larger
-    LIST_AGAIN_MOST = 3          # re-reads of a directory with a gap
+    LIST_AGAIN_MAX = 3           # re-reads of a directory with a gap
 
 
 cdef int64_t offset_name(const char *name) noexcept nogil:
@@ -34,7 +34,7 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
     cdef int64_t rc = file_set_list_once(files, failure)
     cdef int64_t first, stop, count
     cdef int64_t again = 0
-    while again < LIST_AGAIN_MOST and rc > 0 and not files.writable and file_set_has_gap(files):
+    while again < LIST_AGAIN_MAX and rc > 0 and not files.writable and file_set_has_gap(files):
         again += 1
         first = file_set_start(files)
         stop = file_set_stop(files)
@@ -58,7 +58,7 @@ cdef bint file_set_has_gap(FileSet *files) noexcept nogil:
 
 cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil:
     """As file_set_list, once."""
-    cdef DIR *directories[PLACES_MOST]
+    cdef DIR *directories[PLACES_MAX]
     cdef int64_t index, fd
     cdef int64_t place = 0
     cdef int64_t rc = 0

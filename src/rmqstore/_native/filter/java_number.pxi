@@ -6,7 +6,7 @@
 cdef enum:
     DIGITS_KEPT = 800            # decimal digits that decide the rounding of a double, and some
     HEX_DIGITS_KEPT = 30
-    EXPONENT_MOST = 1_000_000    # beyond it everything is 0 or infinite
+    EXPONENT_MAX = 1_000_000     # beyond it everything is 0 or infinite
 
 # The zeros of all digits of Unicode's BMP beyond ASCII; nine more digits follow each.
 cdef uint16_t[36] DIGIT_ZEROS = [
@@ -83,7 +83,7 @@ cdef bint java_exponent(
         at[0] += 1
     begin = at[0]
     while at[0] < length and is_digit(text[at[0]]):
-        if exponent[0] < EXPONENT_MOST:
+        if exponent[0] < EXPONENT_MAX:
             exponent[0] = exponent[0] * 10 + text[at[0]] - 48
         at[0] += 1
     if negative:
@@ -131,7 +131,7 @@ cdef bint java_hex_double(const char *text, int64_t length, double *value) noexc
     value[0] = 0.0
     if count == 0:
         return True
-    exponent = max(-EXPONENT_MOST, min(<int64_t>EXPONENT_MOST, exponent)) + 4 * shift
+    exponent = max(-EXPONENT_MAX, min(<int64_t>EXPONENT_MAX, exponent)) + 4 * shift
     if more:                             # nonzero digits beyond those kept
         kept[2 + count] = 49
         count += 1

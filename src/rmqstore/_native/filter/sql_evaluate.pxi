@@ -13,11 +13,11 @@ cdef struct SqlRun:
 cdef int64_t sql_run_init(SqlRun *run, const SqlProgram *program) noexcept nogil:
     """Allocate the evaluation of a program, which must outlive it: 0 or E_NO_MEMORY."""
     run.stack = <SqlValue *>malloc(
-        <size_t>program.depth_most * sizeof(SqlValue)
+        <size_t>program.depth_max * sizeof(SqlValue)
         + <size_t>(program.names.count + program.string_count) * sizeof(SqlString))
     if run.stack == NULL:
         return E_NO_MEMORY
-    run.properties = <SqlString *>(run.stack + program.depth_most)
+    run.properties = <SqlString *>(run.stack + program.depth_max)
     run.literals = run.properties + program.names.count
     if program.string_count:
         memcpy(run.literals, program.strings, <size_t>program.string_count * sizeof(SqlString))

@@ -81,7 +81,7 @@ cdef struct SqlProgram:
     char *text                   # backs names, strings and lists
     int64_t text_length
     int64_t depth                # of the stack after the last step
-    int64_t depth_most
+    int64_t depth_max
 
 
 cdef void program_free(SqlProgram *program) noexcept nogil:
@@ -135,7 +135,7 @@ cdef int64_t program_step(
     program.steps[program.count].at = <int32_t>at
     program.count += 1
     program.depth += growth
-    program.depth_most = max(program.depth_most, program.depth)
+    program.depth_max = max(program.depth_max, program.depth)
     return program.count - 1
 
 

@@ -3,17 +3,17 @@
 # Source: common/message/MessageDecoder.java createMessageId, common/UtilAll.java
 
 cdef enum:
-    HOST_TEXT_MOST = 64          # "[v6]:port"
-    MESSAGE_ID_MOST = 56         # digits, with an IPv6 host
+    HOST_TEXT_MAX = 64           # "[v6]:port"
+    MESSAGE_ID_MAX = 56          # digits, with an IPv6 host
 
 
 cdef int64_t host_write(const char *host, bint v6, char *into) noexcept nogil:
-    """Write ``ip:port``, or ``[v6]:port``; the length.  ``into`` has room for HOST_TEXT_MOST."""
-    cdef char address[HOST_TEXT_MOST]
+    """Write ``ip:port``, or ``[v6]:port``; the length.  ``into`` has room for HOST_TEXT_MAX."""
+    cdef char address[HOST_TEXT_MAX]
     if v6:
-        inet_ntop(AF_INET6, host, address, HOST_TEXT_MOST)
-        return snprintf(into, HOST_TEXT_MOST, "[%s]:%d", address, get_i32(host + 16))
-    return snprintf(into, HOST_TEXT_MOST, "%d.%d.%d.%d:%d", <int><unsigned char>host[0],
+        inet_ntop(AF_INET6, host, address, HOST_TEXT_MAX)
+        return snprintf(into, HOST_TEXT_MAX, "[%s]:%d", address, get_i32(host + 16))
+    return snprintf(into, HOST_TEXT_MAX, "%d.%d.%d.%d:%d", <int><unsigned char>host[0],
                     <int><unsigned char>host[1], <int><unsigned char>host[2],
                     <int><unsigned char>host[3], get_i32(host + 4))
 
@@ -21,7 +21,7 @@ cdef int64_t host_write(const char *host, bint v6, char *into) noexcept nogil:
 cdef int64_t message_id_write(
     const char *host, bint v6, int64_t physical_offset, char *into,
 ) noexcept nogil:
-    """Write address, port and offset in hexadecimal; the length, at most MESSAGE_ID_MOST."""
+    """Write address, port and offset in hexadecimal; the length, at most MESSAGE_ID_MAX."""
     cdef int64_t length = HOST_V6_BYTES if v6 else HOST_V4_BYTES
     cdef int64_t i = 0
     while i < length:
@@ -33,13 +33,13 @@ cdef int64_t message_id_write(
 
 cdef int64_t host_parse(const char *text, int64_t length, char *into) noexcept nogil:
     """Parse "ip:port" or "[v6]:port" to address and port; the bytes written, 8 or 20, or 0."""
-    cdef char address[HOST_TEXT_MOST]
+    cdef char address[HOST_TEXT_MAX]
     cdef int64_t colon = length - 1
     cdef int64_t port
     while colon >= 0 and text[colon] != c':':
         colon -= 1
     port = parse_decimal(text + colon + 1, length - colon - 1)
-    if not 0 < colon < HOST_TEXT_MOST or length - colon > 11 or not 0 <= port <= INT32_MAX \
+    if not 0 < colon < HOST_TEXT_MAX or length - colon > 11 or not 0 <= port <= INT32_MAX \
             or memchr(text, 0, <size_t>colon) != NULL:
         return 0
     if text[0] == c'[' and text[colon - 1] == c']':

@@ -20,7 +20,7 @@ cdef bint fuzz_program_sound(const SqlProgram *program) noexcept nogil:
             return False
         if not 0 <= step.at < most:
             return False
-    return program.depth == 1 and program.depth_most >= 1
+    return program.depth == 1 and program.depth_max >= 1
 
 
 cdef int64_t fuzz_filter(Fuzz *fuzz) noexcept nogil:

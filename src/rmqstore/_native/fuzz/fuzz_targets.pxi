@@ -103,8 +103,8 @@ cdef int64_t fuzz_properties(Fuzz *fuzz, const char *data, int64_t length) noexc
 
 cdef int64_t fuzz_record(Fuzz *fuzz) noexcept nogil:
     """Parse and check a record, and read all of its fields."""
-    cdef char host[HOST_TEXT_MOST]
-    cdef char digits[MESSAGE_ID_MOST]
+    cdef char host[HOST_TEXT_MAX]
+    cdef char digits[MESSAGE_ID_MAX]
     cdef Record record
     cdef int64_t rc, field, at, size
     cdef int64_t length = fuzz.length
@@ -136,10 +136,10 @@ cdef int64_t fuzz_record(Fuzz *fuzz) noexcept nogil:
     topic_name_stored(data + record.topic_at, record.topic_length)
     java_hash_utf8(data + record.topic_at, record.topic_length, 0)
     at = host_write(data + record.born_host_at, record.sys_flag & SYS_BORN_HOST_V6 != 0, host)
-    if at < 0 or at >= HOST_TEXT_MOST:
+    if at < 0 or at >= HOST_TEXT_MAX:
         return fuzz_broke(fuzz, "a host longer than its room")
     if message_id_write(data + record.store_host_at, record.sys_flag & SYS_STORE_HOST_V6 != 0,
-                        record.physical_offset, digits) > MESSAGE_ID_MOST:
+                        record.physical_offset, digits) > MESSAGE_ID_MAX:
         return fuzz_broke(fuzz, "an id longer than its room")
     field = record_check(data, &record, FUZZ_LOG_OFFSET, CHECK_CRC)
     at = record_find(data, length, FUZZ_LOG_OFFSET, FUZZ_LOG_OFFSET + room, &size)

@@ -8,7 +8,7 @@
 
 cdef enum:
     WALK_REDO = 1                # the mapping lacks something: query key by key
-    WALK_HITS_MOST = 1 << 16     # of a chunk; keys with more are queried one by one
+    WALK_HITS_MAX = 1 << 16      # of a chunk; keys with more are queried one by one
 
     CHAIN_SELECT                 # as index_select, at any time
     CHAIN_COLLECT                # as index_collect, which checks each entry
@@ -112,7 +112,7 @@ cdef int64_t chains_walk(
             walk.redo[i] = step.number != 0
     going = kept
     while going:
-        if walk.count + going > WALK_HITS_MOST:
+        if walk.count + going > WALK_HITS_MAX:
             return WALK_REDO
         kept = 0
         for i in range(going):

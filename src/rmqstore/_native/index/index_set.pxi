@@ -16,7 +16,7 @@ cdef struct IndexSet:
     bint enabled                 # messageIndexEnable, and the files are usable
     IndexFile **files
     int64_t open                 # "r": open descriptors of the files, and their limit
-    int64_t open_most
+    int64_t open_max
     int64_t count
     int64_t room
     int64_t slot_num
@@ -83,7 +83,7 @@ cdef void index_set_close_unused(IndexSet *indexes, const IndexFile *but) noexce
     """
     cdef IndexFile *index
     cdef int64_t i
-    for i in range(indexes.count if indexes.open > indexes.open_most else 0):
+    for i in range(indexes.count if indexes.open > indexes.open_max else 0):
         index = indexes.files[i]
         if index != but and index.file.fd >= 0 and atomic_get(&index.holds) == 1:
             close(index.file.fd)

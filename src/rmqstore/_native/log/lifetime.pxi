@@ -61,7 +61,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     store.log.window = min(LOG_WINDOW, max(settings.log_file_size, 1 << 20))
     index_set_init(&store.indexes, root, writable, settings.slot_num, settings.entry_num,
                    settings.index_enabled)
-    store.indexes.open_most = reader_files()
+    store.indexes.open_max = reader_files()
     store.dispatch.pending = <Pending *>calloc(1, sizeof(Pending))
     if writable and settings.ext_enabled and settings.ext_bitmap_bytes > 0:
         store.dispatch.bitmap = <char *>malloc(<size_t>settings.ext_bitmap_bytes)

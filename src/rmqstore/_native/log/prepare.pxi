@@ -46,7 +46,7 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
         store.writer.populated = wrote
         store.writer.populate_window = POPULATE_FIRST
     elif store.writer.populated - wrote < store.writer.populate_window // 2:
-        store.writer.populate_window = min(store.writer.populate_window * 2, POPULATE_MOST)
+        store.writer.populate_window = min(store.writer.populate_window * 2, POPULATE_MAX)
     stop = min(wrote + store.writer.populate_window, file.start + atomic_get(&file.reserved))
     if store.writer.populated < file.start:
         store.writer.populated = file.start

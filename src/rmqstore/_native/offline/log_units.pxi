@@ -13,7 +13,7 @@ cdef enum:
     WALK_DAMAGED                 # skipped bytes that are not a record
 
     WALK_EXAMINED = 64 << 20     # bytes of the log between checks for signals
-    RUN_BYTES_MOST = 1 << 20
+    RUN_BYTES_MAX = 1 << 20
     WALK_CHUNK = 256 << 10       # bytes per read: fits the cache
 
 # An index entry not yet assigned to a file.
@@ -236,7 +236,7 @@ cdef inline int64_t walk_unit(
         return E_NO_MEMORY
     if queue.run_count and (
             queue_offset != queue.run_start + queue.run_count
-            or queue.run_count * UNIT_BYTES >= RUN_BYTES_MOST
+            or queue.run_count * UNIT_BYTES >= RUN_BYTES_MAX
             or queue_offset * UNIT_BYTES % queue.files.file_size == 0):
         rc = walk_close_run(walk, queue)
         if rc < 0:

@@ -2,13 +2,13 @@
 
 cdef object host_text(const char *at, bint v6):
     """ "ip:port", or "[v6]:port"."""
-    cdef char text[HOST_TEXT_MOST]
+    cdef char text[HOST_TEXT_MAX]
     return PyUnicode_DecodeUTF8(text, host_write(at, v6, text), NULL)
 
 
 cdef object message_id(const char *host, bint v6, int64_t physical_offset):
     """The store's message id: address, port and offset in hexadecimal."""
-    cdef char digits[MESSAGE_ID_MOST]
+    cdef char digits[MESSAGE_ID_MAX]
     return PyUnicode_DecodeUTF8(
         digits, message_id_write(host, v6, physical_offset, digits), NULL)
 

@@ -1,7 +1,7 @@
 # A commit log on its own: encoded records in, positions of good records out.
 
 cdef enum:
-    POSITIONS_MOST = 1024        # records of one call of LogPart.next
+    POSITIONS_MAX = 1024         # records of one call of LogPart.next
 
 
 @cython.final
@@ -152,15 +152,15 @@ cdef class LogPart:
         cdef Cursor cursor
         cdef Record record
         cdef const char *data
-        cdef int64_t[POSITIONS_MOST] offsets
-        cdef int64_t[POSITIONS_MOST] sizes
+        cdef int64_t[POSITIONS_MAX] offsets
+        cdef int64_t[POSITIONS_MAX] sizes
         cdef int64_t rc = 0
         cdef int64_t count = 0
         with nogil:
             if store.writable:
                 stop = min(stop, atomic_get(&store.log.wrote))
             cursor_init(&cursor, store, at, stop)
-            while count < POSITIONS_MOST:
+            while count < POSITIONS_MAX:
                 rc = cursor_next(&cursor, &record, &data)
                 if rc == E_CORRUPT:
                     rc = cursor_resync(&cursor)

@@ -64,7 +64,7 @@ cdef void fetch_records(
         for i in range(chunk.starts[key], fetched_until(chunk, key, max_num)):
             at = file_set_mapped(&store.log, &log, chunk.hits.items[i], &room)
             length = get_i32(at + RECORD_SIZE) if at != NULL and room >= 4 else 0
-            for part in range(2, min(min(length, room), MOST_FETCHED) // CACHE_LINE + 1):
+            for part in range(2, min(min(length, room), FETCHED_MAX) // CACHE_LINE + 1):
                 prefetch_to_read(at + part * CACHE_LINE)
     mapped_file_release(log)
 

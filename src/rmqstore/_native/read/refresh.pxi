@@ -3,7 +3,7 @@
 
 cdef enum:
     REFRESH_SHARE = 20         # at most this fraction of the time goes into searches for new queues
-    REFRESH_MOST_NS = 2000000000             # but at least that often
+    REFRESH_MAX_NS = 2000000000              # but at least that often
 
 
 cdef void reading_take_log_size(Store *store) noexcept nogil:
@@ -286,7 +286,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
         store.view.guarded_at = began
     if began - atomic_get(&store.view.refreshed_at) > max(
             <int64_t>REFRESH_AFTER_NS,
-            min(store.view.refresh_took * REFRESH_SHARE, <int64_t>REFRESH_MOST_NS)):
+            min(store.view.refresh_took * REFRESH_SHARE, <int64_t>REFRESH_MAX_NS)):
         rc = load_queues(&store.table, NULL)
         if rc >= 0 and atomic_get(&store.view.derived):
             forget_gone(store)

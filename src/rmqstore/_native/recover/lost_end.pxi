@@ -5,7 +5,7 @@
 # blanks and fillers, and in a queue that lost its last units a mark keeps the offset behind them.
 
 cdef enum:
-    LOST_FILES_MOST = 1024       # behind the log's last file; names further behind are damaged
+    LOST_FILES_MAX = 1024        # behind the log's last file; names further behind are damaged
 
 
 # The greatest log offset named anywhere, and the file or directory that names it.
@@ -18,8 +18,8 @@ cdef bint end_is_plausible(Store *store, int64_t start, int64_t size) noexcept n
     """Whether a record of ``size`` bytes can have been at a log offset."""
     cdef int64_t limit = INT64_MOST - START_MARGIN - store.log.file_size
     cdef int64_t stop = file_set_stop(&store.log)
-    if stop < limit // 2 - LOST_FILES_MOST * store.log.file_size:
-        limit = stop + LOST_FILES_MOST * store.log.file_size
+    if stop < limit // 2 - LOST_FILES_MAX * store.log.file_size:
+        limit = stop + LOST_FILES_MAX * store.log.file_size
     return RECORD_FIXED_BYTES <= size <= store.log.file_size and 0 <= start <= limit \
         and start % store.log.file_size + size <= store.log.file_size
 

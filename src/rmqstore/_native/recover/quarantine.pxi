@@ -3,7 +3,7 @@
 # All I/O goes through descriptors: a full disk is an error, never a signal.
 
 cdef enum:
-    FILL_MOST = 4 << 20          # bytes of one filler record, which readers allocate
+    FILL_MAX = 4 << 20           # bytes of one filler record, which readers allocate
     SAVE_TRIES = 1000
 
 
@@ -62,7 +62,7 @@ cdef int64_t fill_write(int fd, int64_t file_start, int64_t start, int64_t stop)
     cdef int64_t size
     cdef int64_t rc = 0
     while start < stop and rc >= 0:
-        size = min(stop - start, FILL_MOST)
+        size = min(stop - start, FILL_MAX)
         if stop - start - size < RECORD_FIXED_BYTES:     # the last one takes a short rest too
             size = stop - start
         record_hole_head(head, start, size)

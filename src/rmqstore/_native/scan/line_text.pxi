@@ -3,7 +3,7 @@
 # Source: RFC 8259 (JSON), RFC 4180 (CSV), RFC 4648 (base64)
 
 cdef enum:
-    NUMBER_MOST = 20             # characters of a 64-bit number
+    NUMBER_MAX = 20              # characters of a 64-bit number
     TIME_BYTES = 19              # of a time, after its year and before its zone
     TEXT_PIECE = 4096            # bytes of text reserved at a time
     DAY_MS = 86400000
@@ -76,9 +76,9 @@ cdef inline int64_t put_byte(Growing *into, char byte) noexcept nogil:
 
 cdef int64_t put_number(Growing *into, int64_t value) noexcept nogil:
     """Append a decimal number."""
-    cdef char[NUMBER_MOST] digits
+    cdef char[NUMBER_MAX] digits
     cdef uint64_t rest = <uint64_t>value
-    cdef int64_t at = NUMBER_MOST
+    cdef int64_t at = NUMBER_MAX
     if value < 0:
         rest = 0 - rest
     while True:
@@ -90,7 +90,7 @@ cdef int64_t put_number(Growing *into, int64_t value) noexcept nogil:
     if value < 0:
         at -= 1
         digits[at] = c'-'
-    return put_bytes(into, &digits[at], NUMBER_MOST - at)
+    return put_bytes(into, &digits[at], NUMBER_MAX - at)
 
 
 cdef inline void write_digits(char *into, int64_t value, int64_t count) noexcept nogil:

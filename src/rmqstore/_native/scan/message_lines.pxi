@@ -106,7 +106,7 @@ cdef int64_t line_field_text(
             into.length = cell.length
     elif field == SCAN_MSG_ID:
         cell.length = 0
-        if growing_room(cell, MESSAGE_ID_MOST) < 0:
+        if growing_room(cell, MESSAGE_ID_MAX) < 0:
             return E_NO_MEMORY
         into.data = cell.data
         into.length = message_id_write(

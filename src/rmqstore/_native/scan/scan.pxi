@@ -247,7 +247,7 @@ cdef int64_t inflate_body(
     """Inflate into bytes that the caller frees. E_CORRUPT, or E_VERSION with ``scan.error``."""
     try:
         body = bodies.inflate(PyBytes_FromStringAndSize(stored, length), sys_flag,
-                              min(scan.batch.max_body, BODY_BYTES_MOST))
+                              min(scan.batch.max_body, BODY_BYTES_MAX))
     except errors.StoreCorruptError:
         return E_CORRUPT
     except BaseException as error:

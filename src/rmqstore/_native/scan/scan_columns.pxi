@@ -337,7 +337,7 @@ cdef int64_t put_host(
 cdef int64_t put_message_id(
     OutputColumn *column, const char *host, bint v6, int64_t physical_offset,
 ) noexcept nogil:
-    cdef char digits[MESSAGE_ID_MOST]
+    cdef char digits[MESSAGE_ID_MAX]
     return texts_put(&column.texts, digits, message_id_write(host, v6, physical_offset, digits))
 
 

@@ -7,7 +7,7 @@ cdef enum:
 
     # Alone in its batch: offsets in a column have 31 bits, and a batch 1 GiB before its last row.
     ROW_BYTES_ALONE = 1 << 29
-    BODY_BYTES_MOST = 1 << 30
+    BODY_BYTES_MAX = 1 << 30
     SLICE_BYTES = 64 << 20       # of the log between two checks for signals and closing
     RECORD_COST = 4096           # sequential bytes as costly as a random read
 

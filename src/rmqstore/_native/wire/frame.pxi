@@ -7,9 +7,9 @@
 # Source: remoting/netty/NettyDecoder.java; remoting/protocol/RemotingCommand.java decode
 
 cdef enum:
-    FRAME_MOST = 16777216        # com.rocketmq.remoting.frameMaxLength, counted from the mark
+    FRAME_MAX = 16777216         # com.rocketmq.remoting.frameMaxLength, counted from the mark
     FRAME_HEAD_BYTES = 8         # both of these
-    HEADER_MOST = 256 << 10      # 64 KiB, and 32,767 characters of properties, all escaped
+    HEADER_MAX = 256 << 10       # 64 KiB, and 32,767 characters of properties, all escaped
 
 cdef struct Frame:
     Header header
@@ -35,7 +35,7 @@ cdef int64_t frame_next(const char *data, int64_t length, Frame *into) noexcept 
     if length < 4:
         return 0
     total = get_i32(data)
-    if not 4 <= total <= FRAME_MOST:
+    if not 4 <= total <= FRAME_MAX:
         return frame_refuse(into, b"a frame of", total)
     into.size = 4 + total
     if length < 8:
@@ -46,7 +46,7 @@ cdef int64_t frame_next(const char *data, int64_t length, Frame *into) noexcept 
         return frame_refuse(into, b"a header of type", mark >> 24)
     if header_length > total - 4:
         return frame_refuse(into, b"a header that does not end: bytes", header_length)
-    if header_length > HEADER_MOST:
+    if header_length > HEADER_MAX:
         return frame_refuse(into, b"a header of bytes", header_length)
     if length < into.size:
         return 0

@@ -3,9 +3,9 @@
 # Source: remoting/protocol/RemotingCommand.java headerDecode, RocketMQSerializable.java
 
 cdef enum:
-    WIRE_FIELDS_MOST = 1024      # in one header
+    WIRE_FIELDS_MAX = 1024       # in one header
     WIRE_LANGUAGES = 12
-    LANGUAGE_MOST = 32           # bytes of a name; longer ones are OTHER
+    LANGUAGE_MAX = 32            # bytes of a name; longer ones are OTHER
     BINARY_HEAD_BYTES = 17       # code, language, version, opaque, flag, length of the remark
 
 cdef struct WireField:
@@ -44,7 +44,7 @@ cdef void header_clear(Header *into) noexcept nogil:
 cdef WireField *header_field(Header *into) noexcept nogil:
     """Room for one more field; NULL: too many, or no memory."""
     cdef WireField *grown
-    if into.field_count == WIRE_FIELDS_MOST:
+    if into.field_count == WIRE_FIELDS_MAX:
         return NULL
     grown = <WireField *>array_with_room(
         into.fields, &into.field_room, into.field_count, sizeof(WireField))
@@ -121,7 +121,7 @@ cdef bint header_member(
     if wire_is(name, b"language", 8):
         into.language = value[0]
         into.language_number = -1
-        if kind != WIRE_IS_TEXT or value.length > LANGUAGE_MOST:
+        if kind != WIRE_IS_TEXT or value.length > LANGUAGE_MAX:
             into.language.length = -1
             into.language_number = 7
             if kind == WIRE_IS_NUMBER and wire_int(value, 0, WIRE_LANGUAGES - 1, &number):

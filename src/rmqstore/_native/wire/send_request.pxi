@@ -23,7 +23,7 @@ cdef enum:
     SEND_NEEDED = 8              # fields before this are required
 
     SEND_SYS_FLAGS = 3           # compressed, several tags: allowed in a plain message
-    SEND_PROPERTIES_MOST = 64    # of one message; more take the slow path
+    SEND_PROPERTIES_MAX = 64     # of one message; more take the slow path
 
 cdef struct SendRequest:
     WireText fields[SEND_FIELDS]
@@ -130,14 +130,14 @@ cdef int64_t send_properties(
 
     0, and nothing appended, for a message that is not plain or has a duplicate name.
     """
-    cdef Property[SEND_PROPERTIES_MOST] entries
+    cdef Property[SEND_PROPERTIES_MAX] entries
     cdef Property entry
     cdef int64_t at = 0
     cdef int64_t start = into.length
     cdef int64_t count = 0
     cdef int64_t i
     while property_next(text, length, &at, &entry):
-        if not property_is_plain(&entry) or count == SEND_PROPERTIES_MOST:
+        if not property_is_plain(&entry) or count == SEND_PROPERTIES_MAX:
             return 0
         for i in range(count):
             if is_same(entries[i].name, entries[i].name_length, entry.name,

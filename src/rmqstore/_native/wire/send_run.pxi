@@ -4,8 +4,8 @@
 #         handlePutMessageResult; store/CommitLog.java MessageExtBatchEncoder
 
 cdef enum:
-    RUN_MOST = 512               # messages appended at a time, batches excepted
-    BATCH_MOST = 1 << 16         # messages of a batch; more take the slow path
+    RUN_MAX = 512                # messages appended at a time, batches excepted
+    BATCH_MAX = 1 << 16          # messages of a batch; more take the slow path
 
 # A request of the run, answered once its messages are in the log.
 cdef struct Send:
@@ -43,7 +43,7 @@ cdef struct SendRun:
     int64_t room
     int64_t count
     int64_t size                 # bytes of all records
-    Send[RUN_MOST] sends
+    Send[RUN_MAX] sends
     int64_t send_count
     bint whole                   # a single batch
     Text text                    # the properties
@@ -169,7 +169,7 @@ cdef bint run_add_batch(
     if frame.body_length > store.settings.max_message_size:
         return False
     while at < frame.body_length:
-        if run.count == BATCH_MOST or not batch_next(frame.body, frame.body_length, &at, &item):
+        if run.count == BATCH_MAX or not batch_next(frame.body, frame.body_length, &at, &item):
             return False
         inside = 0
         while property_next(item.properties, item.properties_length, &inside, &found):
@@ -264,9 +264,9 @@ cdef int64_t send_answer(
     const SendNames *names,
 ) noexcept nogil:
     """Append the answer to a request whose messages are in the log: 0 or E_NO_MEMORY."""
-    cdef char[MESSAGE_ID_MOST + 8] id
+    cdef char[MESSAGE_ID_MAX + 8] id
     cdef int64_t length, start, i
-    if text_reserve(into, 320 + names.region_length + send.count * (MESSAGE_ID_MOST + 1)) < 0:
+    if text_reserve(into, 320 + names.region_length + send.count * (MESSAGE_ID_MAX + 1)) < 0:
         return E_NO_MEMORY
     start = frame_begin(into)
     text_add_word(into, b"{\"code\":0,\"extFields\":{\"queueId\":\"")

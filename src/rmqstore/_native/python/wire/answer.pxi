@@ -41,8 +41,8 @@ def encode_frame(int32_t code, fields, const unsigned char[::1] body not None, i
     cdef int64_t size = len(body)
     text_init(&text, memory, 1024)
     try:
-        if size > FRAME_MOST:
-            raise ValueError(f"a body of {size} bytes; a frame may have {FRAME_MOST}")
+        if size > FRAME_MAX:
+            raise ValueError(f"a body of {size} bytes; a frame may have {FRAME_MAX}")
         frame_begin(&text)
         add_word(&text, b"{\"code\":")
         text_add_number(&text, code)

@@ -5,8 +5,8 @@
 cdef enum:
     READ_BYTES = 64 << 10        # room for one read
     READ_LEAST = 16 << 10        # with less room, the buffer is enlarged
-    READ_MOST = 256 << 10        # of one read: many clients send large frames at a time
-    COPIED_MOST = 1 << 20        # of a frame: after this many bytes, room for all of it
+    READ_MAX = 256 << 10         # of one read: many clients send large frames at a time
+    COPIED_MAX = 1 << 20         # of a frame: after this many bytes, room for all of it
 
 cdef tuple LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER",
                         "HTTP", "GO", "PHP", "OMS")
@@ -86,7 +86,7 @@ cdef class FrameReader:
             # A frame's length is trusted only as its bytes come, and in full before copies of them
             # take long: untouched memory costs nothing yet, where pages are small.
             if self.frame.size > room:
-                room = max(room, 2 * kept) if kept < COPIED_MOST else self.frame.size
+                room = max(room, 2 * kept) if kept < COPIED_MAX else self.frame.size
                 # With the least room of a read behind it: it is not enlarged at its end.
                 room = min(room, self.frame.size) + READ_LEAST
             larger = memory_of(malloc(<size_t>room), room)
@@ -97,7 +97,7 @@ cdef class FrameReader:
             self.block = larger
             self.start = 0
             self.stop = kept
-        return memoryview(self.block)[self.stop:self.stop + READ_MOST]
+        return memoryview(self.block)[self.stop:self.stop + READ_MAX]
 
     def received(self, int64_t count):
         """Add ``count`` bytes in the last room given."""
@@ -148,7 +148,7 @@ cdef class FrameReader:
                             &sends.names, self.start):
                     self.start += self.frame.size
                     self.sent += 1
-                    if sends.run.count >= RUN_MOST or sends.run.whole:
+                    if sends.run.count >= RUN_MAX or sends.run.whole:
                         self.store_run(sends)
                     continue
             if sends is not None and sends.run.count:

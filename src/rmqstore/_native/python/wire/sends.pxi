@@ -3,7 +3,7 @@
 # Source: broker/processor/SendMessageProcessor.java; broker/topic/TopicConfigManager.java
 
 cdef enum:
-    QUIET_MOST = 64 << 10        # bytes of a run that the loop dispatches itself
+    QUIET_MAX = 64 << 10         # bytes of a run that the loop dispatches itself
 
 
 @cython.final
@@ -120,7 +120,7 @@ cdef int64_t sends_store(ClientSends sends) except -1:
         if not store.writable or atomic_get(&store.failed) != 0 \
                 or atomic_get(&store.dispatch.stalled) != 0:
             return 0
-        if run.size <= QUIET_MOST and not store.settings.sync_flush:
+        if run.size <= QUIET_MAX and not store.settings.sync_flush:
             how |= APPEND_QUIET
             sends.undispatched = True
         if run.size <= SMALL_BODY:
