@@ -40,7 +40,8 @@
 #   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
 #                    ONLY=kill,power for some, SEED and CASE to repeat one; make test has a slice
 #   make fuzz-frames 10^7 mutated frames for the codec of make faults, in one program
-#   make faults-proof known defects put back one at a time, and which campaign finds each
+#   make faults-proof the known defects of tests/faults/plants one at a time, and which campaign finds
+#                    each; ONLY=a4,a5 for some
 #   make parity      docs/parity.md, with the comparisons of all of make interop
 #   make week        ten million messages over seven days of the store's clock, killed 20 times, then
 #                    in the hands of the real broker; ARGS="--messages 1000000 --no-java"
@@ -66,6 +67,7 @@ export HYPOTHESIS_PROFILE ?= dev
 
 V := build/venv
 CLIENTS := interop/clients
+PLANTS := tests/faults/plants
 SITE := $(CURDIR)/build/site
 JAVA := $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
 MAVEN := $(and $(JAVA),$(shell command -v mvn))
@@ -277,6 +279,9 @@ $(MODES:%=build/wheels/%.stamp): build/wheels/%.stamp: \
     $(SOURCES) build/sources.list scripts/build_wheel.sh $(V)/made
 	scripts/build_wheel.sh $(V)/bin/python $* . build/wheels/$*
 	touch $@
+
+# A directory changes where a patch comes or goes.
+build/wheels/plants.stamp: scripts/plant.sh $(PLANTS) $(wildcard $(PLANTS)/*.patch)
 
 # $(call install,ENVIRONMENT,EXTRAS): pip keeps an equal version, so the old one goes first
 install = $(1)/bin/python -m pip uninstall --quiet --yes rmqstore 2>/dev/null && \

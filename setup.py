@@ -1,8 +1,7 @@
 """Build the one extension, ``rmqstore._core``; all metadata is in ``pyproject.toml``.
 
 ``RMQSTORE_BUILD`` chooses how: ``release`` (default), ``faults`` (release with kill points and
-failure injection), ``plants`` (that with known defects to choose from, for the campaigns to find),
-``debug``, ``asan``, ``tsan`` or ``coverage``.  Every mode but ``release`` is
+failure injection), ``debug``, ``asan``, ``tsan`` or ``coverage``.  Every mode but ``release`` is
 compiled anew and takes Cython's warnings as errors; with ``CI`` set, ``release`` does so as well.
 """
 
@@ -24,7 +23,6 @@ TSAN = ["-fsanitize=thread"]
 MODES = {
     "release": (["-O3", "-g1"], []),
     "faults": (["-O3", "-g1", *FAULTS], []),
-    "plants": (["-O3", "-g1", *FAULTS, "-DRMQSTORE_PLANTS=1"], []),
     "debug": (["-O0", "-g3", *DEBUG], []),
     "asan": (["-O1", "-g", *DEBUG, *ASAN], ASAN),
     "tsan": (["-O1", "-g", *DEBUG, *TSAN], TSAN),

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # build_wheel.sh PYTHON MODE TREE OUT: copy what a wheel is made of from TREE and build it in the
 # copy, in OUT/tree, so that nothing an earlier build left can get into it.  The wheel is OUT/*.whl;
-# MODE "dist" makes an sdist and the wheel from it, "coverage" builds in place in OUT/tree/src.
+# MODE "dist" makes an sdist and the wheel from it, "coverage" builds in place in OUT/tree/src, and
+# "plants" is "faults" with the known defects of tests/faults/plants in the copy.
 set -euo pipefail
 python=$(realpath -s "${1:?python}") mode=${2:?mode} tree=${3:?tree} out=${4:?out}
 
@@ -9,6 +10,10 @@ rm -rf "$out"
 mkdir -p "$out/tree"
 (cd "$tree" && tar -cf - --exclude='*.so' --exclude='*.c' --exclude=__pycache__ \
     --exclude='*.egg-info' pyproject.toml setup.py README.md LICENSE src) | tar -xf - -C "$out/tree"
+if [ "$mode" = plants ]; then
+    "$tree/scripts/plant.sh" "$out/tree"
+    mode=faults
+fi
 if [ "$mode" = dist ]; then
     "$python" -m build --outdir "$out" "$out/tree"
 elif [ "$mode" = coverage ]; then

@@ -61,8 +61,7 @@ from rmqstore._native.base.crc32 cimport (
 )
 from rmqstore._native.base.status cimport *
 from rmqstore._native.base.faults cimport (
-    FAULTS_BUILT, FAULTS_FAILED, FAULTS_PASSED, KILL_POINT, PLANTED, PLANTS_BUILT,
-    rmq_load_plans, rmq_set_plan,
+    FAULTS_BUILT, FAULTS_FAILED, FAULTS_PASSED, KILL_POINT, rmq_load_plans, rmq_set_plan,
 )
 from rmqstore._native.base.java_string cimport (
     JAVA_REPLACEMENT, java_abs_hash, java_decode_utf8, java_hash_code,

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
-from rmqstore import _core, paths
+from rmqstore import paths
 from rmqstore.arguments import did_you_mean, integer_within, shown, wrong_type, wrong_value
 from rmqstore.asyncput import AsyncEngine
 from rmqstore.brokerfiles.topics import TopicConfig
@@ -166,7 +166,7 @@ class MessageStore(
 
     def _finish_opening(self, chosen: StoreConfig, left_open: Collection[str]) -> None:
         """Set up the Python side of the store: topics, sizes, results of recovery."""
-        if self.mode != "r" and not _core.planted("a4"):
+        if self.mode != "r":
             self._registry.settle(self._recovery()["log_end"], self._gone_topics())
         for topic in self._registry:
             self._topic_changed(topic.topic_name, topic)

@@ -6,10 +6,6 @@ kind fail; a ``+`` after the errno makes every later one fail too.  ``RMQ_HOLD_A
 makes each pass of the point ``name`` wait for a byte of that pipe, or for its end.  Release
 builds contain none of this.
 
-``PLANTED("name")`` is true in a build with RMQSTORE_PLANTS while ``RMQ_PLANT=name`` is in the
-environment: it restores a defect that was fixed, so that the fault campaigns can show that they
-find it.  In every other build it is the constant 0.
-
 The environment is read when the module is loaded; what Python changes in it later is taken over
 by an audit hook, as ``getenv`` in one thread and ``setenv`` in another is a race.
 """
@@ -22,9 +18,9 @@ cdef extern from *:
     #include <stdlib.h>
     #include <string.h>
     #include <unistd.h>
-    enum { RMQ_FAIL_AT, RMQ_HOLD_AT, RMQ_KILL_AT, RMQ_PLANT, RMQ_PLANS };
+    enum { RMQ_FAIL_AT, RMQ_HOLD_AT, RMQ_KILL_AT, RMQ_PLANS };
     static const char *const rmq_plan_names[RMQ_PLANS] = {
-        "RMQ_FAIL_AT", "RMQ_HOLD_AT", "RMQ_KILL_AT", "RMQ_PLANT"
+        "RMQ_FAIL_AT", "RMQ_HOLD_AT", "RMQ_KILL_AT"
     };
     static char *rmq_plans[RMQ_PLANS];
     /* Replaced plans are not freed: threads may be reading them. */
@@ -85,20 +81,6 @@ cdef extern from *:
     #define rmq_set_plan(name, value) ((void)(name), (void)(value))
     #define rmq_load_plans() ((void)0)
     #endif
-    #ifdef RMQSTORE_PLANTS
-    #ifndef RMQSTORE_FAULTS
-    #error "RMQSTORE_PLANTS needs RMQSTORE_FAULTS"
-    #endif
-    static int rmq_planted(const char *name) {
-        const char *plant = rmq_plan(RMQ_PLANT);
-        return plant != NULL && strcmp(plant, name) == 0;
-    }
-    #define PLANTED(name) rmq_planted(name)
-    #define PLANTS_BUILT 1
-    #else
-    #define PLANTED(name) ((void)(name), 0)
-    #define PLANTS_BUILT 0
-    #endif
     """
     void rmq_load_plans() noexcept
     void rmq_set_plan(const char *name, const char *value) noexcept
@@ -107,5 +89,3 @@ cdef extern from *:
     long FAULTS_FAILED() noexcept nogil      # those of them that failed
     void KILL_POINT(const char *name) noexcept nogil
     bint FAULTS_BUILT
-    bint PLANTED(const char *name) noexcept nogil
-    bint PLANTS_BUILT

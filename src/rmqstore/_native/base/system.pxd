@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset, strcmp, strlen, strrchr
 
 from rmqstore._native.base.posix cimport *
-from rmqstore._native.base.faults cimport FAULT, PLANTED
+from rmqstore._native.base.faults cimport FAULT
 
 
 cdef enum:
@@ -121,7 +121,7 @@ cdef inline int64_t sync_status(int number) noexcept nogil:
     those.  A failed sync may have lost the bytes whatever its reason (msync returns ENOMEM for
     a range that is not mapped, a file system may return anything).
     """
-    if (number == ENOMEM or number == EMFILE or number == ENFILE) and not PLANTED("a10-enomem"):
+    if number == ENOMEM or number == EMFILE or number == ENFILE:
         return -EIO
     return -number
 
@@ -132,8 +132,6 @@ cdef inline int64_t sys_sync_range(char *base, int64_t start, int64_t stop) noex
     start &= ~<int64_t>4095
     if number == 0 and msync(base + start, <size_t>(stop - start), MS_SYNC) != 0:
         number = errno
-    if number and PLANTED("retry-failed-sync"):
-        number = errno if msync(base + start, <size_t>(stop - start), MS_SYNC) != 0 else 0
     return sync_status(number)
 
 
@@ -142,8 +140,6 @@ cdef inline int64_t sys_sync(int fd) noexcept nogil:
     cdef int number = FAULT("sync")
     if number == 0 and fsync(fd) != 0:
         number = errno
-    if number and PLANTED("retry-failed-sync"):
-        number = errno if fsync(fd) != 0 else 0
     return sync_status(number)
 
 

@@ -275,8 +275,6 @@ cdef void file_set_close_unused(FileSet *files, int64_t but, int64_t most) noexc
     cdef MappedFile *file
     cdef int64_t i
     cdef int64_t open = 0
-    if PLANTED("a14"):
-        return
     for i in range(files.count):
         file = files.slots[i].file
         open += file != NULL and file.fd >= 0
@@ -400,7 +398,7 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
 cdef int64_t file_set_sync_name(FileSet *files, MappedFile *file) noexcept nogil:
     """Make the name of a new file durable."""
     cdef int64_t directory, rc
-    if not atomic_get(&file.name_dirty) or PLANTED("no-directory-sync-after-roll"):
+    if not atomic_get(&file.name_dirty):
         return 0
     directory = set_open_directory(files, file.place)
     if directory < 0:

@@ -212,7 +212,7 @@ cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) n
     While it is open no other file can have its inode number.  Under the lock.
     """
     cdef MappedFile *file = files.slots[index].file
-    if file == NULL or files.writable or PLANTED("a16") or (
+    if file == NULL or files.writable or (
             file.device == status.st_dev and file.inode == status.st_ino
             and file.view.length == min(status.st_size, file.size)):
         return
@@ -251,10 +251,6 @@ cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
     cdef int64_t most = 0
     cdef int64_t size = 0
     cdef int64_t i, k, value, votes
-    if PLANTED("a8"):
-        for i in range(files.count):
-            size = max(size, files.slots[i].length)
-        return size
     for i in range(2 * files.count - 1 if files.count else 0):   # distances before lengths
         if i < files.count - 1:
             value = files.slots[i + 1].start - files.slots[i].start

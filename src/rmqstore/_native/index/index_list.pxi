@@ -75,10 +75,6 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         close(<int>file)
     closedir(directory)
     if indexes.slot_num == 0:
-        for i in range(count if indexes.writable and PLANTED("a11") else 0):
-            if choices[i].sound < choices[i].files:
-                return fail(
-                    failure, E_INCOMPATIBLE, "index", "the sizes cannot be inferred", -1, 0, 0)
         index_choose_sizes(choices, count, &indexes.slot_num, &indexes.entry_num)
         # After a fruitless search, wait before the next.
         indexes.size_up_at = monotonic_ns() + 50 * (monotonic_ns() - began)

@@ -210,8 +210,6 @@ cdef int64_t index_set_flush(
             break
         rc = 0
         ahead = atomic_get(&index.count) > 1 and atomic_get(&index.end_phy_offset) >= flushed_log
-        if PLANTED("a18"):
-            ahead = False
         if not full_only or (index_is_full(index) and not ahead):
             if atomic_get(&index.name_dirty) != NAME_SYNCED:
                 names = True

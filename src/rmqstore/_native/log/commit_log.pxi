@@ -241,9 +241,6 @@ cdef inline int64_t log_append(
             rc = log_room(store, size, &at)
             if unlikely(rc != 0):
                 rc = E_BUSY if how & APPEND_AT_ONCE else log_make_room(store, size, &at)
-            if unlikely(rc < 0 and rc != E_BUSY and how & APPEND_WHOLE != 0
-                        and PLANTED("queue-offset-used-by-refused-put")):
-                queue.next_offset += count
             if rc == 0 and unlikely(atomic_get(&store.failed) != 0):
                 rc = E_FAILED
             if rc == 0 and unlikely(atomic_get(&store.dispatch.stalled) != 0):
@@ -258,11 +255,6 @@ cdef inline int64_t log_append(
                 break
             first = physical_offset = atomic_peek(&store.log.wrote)
         KILL_POINT("before-copy")
-        if PLANTED("unit-before-record"):
-            lock_take(&store.dispatch.lock)
-            queue_put_unit(queue, queue.next_offset, physical_offset, message.size, 0)
-            lock_give(&store.dispatch.lock)
-            usleep(200)
         appended[done].physical_offset = physical_offset
         appended[done].queue_offset = queue.next_offset + done if how & APPEND_WHOLE \
             else queue.next_offset if queued else 0

@@ -70,7 +70,7 @@ cdef void *flush_log_run(void *argument) noexcept nogil:
 cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
     """Wait until the log is on the disk up to ``stop``: one sync serves all waiters."""
     cdef int64_t rc
-    if atomic_get(&store.log.flushed) >= stop or PLANTED("ack-before-sync"):
+    if atomic_get(&store.log.flushed) >= stop:
         return 0
     worker_call(&store.flush.log_worker)
     rc = gate_wait(&store.flush.durable, &store.log.flushed, stop, &store.failed, until_ns)
@@ -120,8 +120,6 @@ cdef int64_t flush_queues_now(Store *store, int which) noexcept nogil:
     cdef bint thorough = which == FLUSH_ALL
     lock_take(&store.flush.queues_lock)
     last_record = dispatched_position(store, &dispatched, &timestamp)
-    if thorough and PLANTED("checkpoint-before-queues"):
-        checkpoint_write(store, dispatched, last_record, timestamp, MARK_OPEN)
     if thorough:
         rc = flush_log_now(store)
     if rc == 0:
@@ -136,9 +134,7 @@ cdef int64_t flush_queues_now(Store *store, int which) noexcept nogil:
         KILL_POINT("before-index-sync")
         rc = flush_indexed_log(store) if thorough else 0
         if rc == 0:
-            rc = index_set_flush(&store.indexes,
-                                 not thorough or PLANTED("index-not-synced-at-close"),
-                                 atomic_get(&store.log.flushed))
+            rc = index_set_flush(&store.indexes, not thorough, atomic_get(&store.log.flushed))
         if rc < 0 and not is_passing(rc):
             store_set_failed(store, rc, "index", "an index file cannot be forced to the disk")
         rc = min(rc, 0)
@@ -154,7 +150,7 @@ cdef int64_t flush_queues_now(Store *store, int which) noexcept nogil:
 
 cdef int64_t flush_indexed_log(Store *store) noexcept nogil:
     """Force the log as far as the index has come, so that the index is never ahead of it."""
-    if index_set_end(&store.indexes) < atomic_get(&store.log.flushed) or PLANTED("a18"):
+    if index_set_end(&store.indexes) < atomic_get(&store.log.flushed):
         return 0
     return flush_log_now(store)
 

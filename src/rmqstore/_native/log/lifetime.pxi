@@ -84,8 +84,7 @@ cdef Store *store_new(int root, const Settings *settings, bint writable) noexcep
     store.table.ext.written = writable and settings.ext_enabled
     if not writable:
         store.open_files.unmapped = &store.open_queue_files
-    if not PLANTED("a14"):
-        store.log.open_files = &store.open_files if writable else &store.open_log_files
+    store.log.open_files = &store.open_files if writable else &store.open_log_files
     return store
 
 

@@ -125,7 +125,7 @@ cdef int64_t unit_action(
                 or unit_code_stays(store, queue, queue_offset, &there, unit)):
             unit[0] = there
             return UNIT_PRESENT
-        if rc == 0 and there.physical_offset != physical_offset and not PLANTED("a5"):
+        if rc == 0 and there.physical_offset != physical_offset:
             rc = unit_holds(store, queue, queue_offset, &there)
             if rc != 0:
                 return rc if rc < 0 else UNIT_SKIPPED
@@ -150,8 +150,6 @@ cdef int64_t unit_holds(
     cdef Unit before
     cdef Found found
     cdef int64_t rc, field
-    if unit.size == 0 and PLANTED("a2"):
-        return 1
     if unit.size <= 0 or unit_is_blank(unit) or unit.physical_offset < queue.life.start:
         return 0
     if store != NULL and (

@@ -12,7 +12,7 @@ cdef void infer_deleted_topics(Store *store, int64_t end) noexcept nogil:
     """
     cdef stat_t status
     cdef Topic *topic = load_topic(&store.table.first)
-    if not store.topics_listed or not store.recovery.clean or PLANTED("a4") \
+    if not store.topics_listed or not store.recovery.clean \
             or fstatat(store.root, "consumequeue", &status, 0) != 0:
         return
     while topic != NULL:
@@ -31,7 +31,7 @@ cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
     The log may have lost records that a deletion note covers: new ones get lower offsets.
     """
     cdef Topic *topic = load_topic(&store.table.first)
-    while topic != NULL and not PLANTED("a4"):
+    while topic != NULL:
         topic.deleted_before = min(topic.deleted_before, end)
         topic = load_topic(&topic.next_made)
 
@@ -101,9 +101,6 @@ cdef int64_t queue_delete(TopicTable *table, Queue *queue) noexcept nogil:
     rc = 0
     for i in range(queue.files.count):
         file_name(path, queue.files.directory, queue.files.slots[i].start)
-        if PLANTED("unlink-held-mapping") and queue.files.slots[i].file != NULL \
-                and atomic_get(&queue.files.slots[i].file.holds) > 1:
-            mapped_file_release(queue.files.slots[i].file)
         mapped_file_release(queue.files.slots[i].file)
         rc = min(rc, sys_unlink(queue.files.root, path))
     queue.files.count = 0

@@ -420,8 +420,6 @@ cdef int64_t recover_first_unit(Store *store, Queue *queue) noexcept nogil:
     cdef int64_t rc
     queue.first_offset = 0
     queue.first_physical = INT64_MOST
-    if PLANTED("a4"):
-        return 0
     while at < stop:
         rc = recovered_unit(queue, at, &unit)
         if rc < 0 and rc != E_NOT_FOUND:

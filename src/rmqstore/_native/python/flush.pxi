@@ -31,8 +31,8 @@ cdef int64_t flush_log(OpenStore engine) except -1:
     store_writable(engine.store, engine._path)
     store = engine.store
     with nogil:
-        rc = 0 if PLANTED("a4") else flush_log_now(store)
-    flushed = atomic_get(&store.log.wrote if PLANTED("a4") else &store.log.flushed)
+        rc = flush_log_now(store)
+    flushed = atomic_get(&store.log.flushed)
     store_leave(store)
     if rc < 0:
         raise status_error(E_FAILED if atomic_get(&store.failed) else rc, &store.failure,

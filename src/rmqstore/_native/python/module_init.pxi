@@ -1,12 +1,6 @@
 # Initialisation, run once when the module is loaded.
 
 FAULTS = bool(FAULTS_BUILT)
-PLANTS = bool(PLANTS_BUILT)
-
-
-def planted(str name):
-    """Whether a known defect is planted, in builds that can; see ``faults.pxd``."""
-    return bool(PLANTED(name.encode()))
 
 
 def fault_counts():

@@ -144,19 +144,15 @@ cdef int open_store(
         store.indexes.sizes_set = True
     if how & OPEN_INFER_INDEX or not writable:       # "r" reads by the files
         store.indexes.slot_num = 0
-    if not PLANTED("a15"):
-        note_open_store(store)
+    note_open_store(store)
     try:
         store.root_path = strdup(root_text)
         if store.root_path == NULL:
             raise MemoryError()
         take_places(store, places)
-        known = read_topics() if PLANTED("a12") else None
-        if writable and not PLANTED("lock-after-load"):
+        if writable:
             wait_for_lock(engine, store, timeout, &failure)
-        if known is None:
-            known = read_topics()
-        deleted, listed = known
+        deleted, listed = read_topics()
         for name, offset in deleted.items():
             enter_deleted(store, name, offset)
         if listed is not None:
@@ -177,5 +173,3 @@ cdef int open_store(
             store_drop(store)
         raise status_error(rc, &failure, path)
     engine.store = store
-    if writable and PLANTED("lock-after-load"):
-        wait_for_lock(engine, store, timeout, &failure)

@@ -397,7 +397,7 @@ cdef int64_t queue_note_unreadable(Queue *queue, int64_t status) noexcept nogil:
     """0 if ``status`` only makes this queue of a read-only store unreadable; else ``status``."""
     if queue.files.writable or not is_unreadable(status):
         return status
-    queue.unreadable = 0 if PLANTED("a9") else status
+    queue.unreadable = status
     atomic_set(&queue.max_offset, 0)
     atomic_set(&queue.min_offset, 0)
     return 0

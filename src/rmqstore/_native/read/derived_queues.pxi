@@ -108,10 +108,6 @@ cdef int64_t derive_queues(
 ) noexcept nogil:
     """From the watermark on if the queues match it, else from the log's first record."""
     cdef int64_t rc = list_queues(store)
-    if rc == 0 and PLANTED("a7"):
-        store.recovery.full_dispatch = True
-        rc = derive_walk(store, newest_unit_end(store, LISTED_NOW), end)
-        return derive_ends(store) if rc >= 0 else rc
     if rc == 0:
         rc = recover_queues(store, checkpoint, NULL)
     if queues_lack(store, checkpoint) and rc == 1:   # the digest does not cover all of that

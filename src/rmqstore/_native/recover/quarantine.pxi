@@ -106,7 +106,7 @@ cdef int64_t log_erase(Store *store, Damage *damage) noexcept nogil:
         return fd
     rc = quarantine_save(store, <int>fd, file_start, damage)
     KILL_POINT("before-erase")
-    if rc == 0 and not PLANTED("no-erase-of-cut-tail"):
+    if rc == 0:
         rc = zero_data(<int>fd, damage.start - file_start, damage.stop - file_start)
     if rc == 0:
         rc = sys_sync(<int>fd)

@@ -47,13 +47,11 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
         rc = recover_precheck(store, &checkpoint, end, failure)
         if rc < 0:
             return rc
-    rc = 0 if PLANTED("abort-after-first-change") else abort_create(store)
+    rc = abort_create(store)
     if rc < 0:
         return fail(failure, rc, "abort", "cannot be made", -1, 0, 0)
     KILL_POINT("recover-after-abort")
     rc = recover_repair(store, &checkpoint, end, failure)
-    if PLANTED("abort-after-first-change"):
-        abort_create(store)
     store.recovery.seconds_ns = monotonic_ns() - began
     return rc
 

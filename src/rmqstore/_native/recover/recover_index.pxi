@@ -163,8 +163,6 @@ cdef int64_t index_set_check(Store *store, bint deep, int64_t compare_from) noex
             free(walk.heads)
         else:
             rc = index_header_fits(store, index)
-        if (PLANTED("a6") or PLANTED("a18")) and i + 1 < indexes.count:
-            rc = 1
         if atomic_get(&index.count) > 1 and atomic_get(&index.begin_phy_offset) < before:
             rc = 0                           # the keys of another file
         atomic_set(&index.state, INDEX_SOUND if rc == 1 else INDEX_BROKEN)

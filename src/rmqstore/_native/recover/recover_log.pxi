@@ -96,7 +96,6 @@ cdef int64_t recover_force(
     cdef int64_t at = start
     cdef int64_t rc = 0
     cdef int64_t fd, end, file_start
-    cdef MappedFile *file = NULL
     store.log.unclean = True
     atomic_set(&store.log.flushed, start)
     while at < stop and rc == 0:
@@ -107,13 +106,11 @@ cdef int64_t recover_force(
         if (rc == -EROFS or rc == -EACCES or rc == -EPERM) \
                 and set_is_read_only(&store.log, set_place_of(&store.log, at)):
             rc = 0                           # nobody can have left anything unwritten there
-        if PLANTED("a13") and file_set_hold(&store.log, at, &file) == 0:
-            touch_pages(file.base, at - file_start, end - file_start)
         if fd >= 0:
             rc = rewrite_data(<int>fd, at - file_start, end - file_start)
             close(<int>fd)
         at = end
-    if rc == 0 and not PLANTED("a10"):
+    if rc == 0:
         rc = min(0, file_set_flush(&store.log, stop))
     if rc < 0:
         return fail(failure, rc, set_directory(&store.log, 0),

@@ -84,7 +84,7 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
                 cursor.stop = min(window.stop, used)
                 rc = cursor_resync(&cursor)
                 cursor.stop = window.stop
-                if rc > 0 and not (PLANTED("a1") and bad >= window.durable):
+                if rc > 0:
                     continue
         break
     cursor_close(&cursor)

@@ -24,8 +24,6 @@ cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
     store.flush.thorough_log_at = monotonic_ns()
     store.flush.thorough_queue_at = store.flush.thorough_log_at
     atomic_set(&store.state, STATE_OPEN)
-    if PLANTED("a15"):
-        note_open_store(store)
     rc = 0
     if not store.settings.log_only:
         rc = start_worker(store, &store.dispatch.worker, "rmq-reput", reput_run)

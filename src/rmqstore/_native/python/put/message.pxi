@@ -188,7 +188,7 @@ cdef PutResult put_message(
             viewed = True
             row.body.data = bytes_of(&view)
             row.body.length = view.len
-            row.volatile_body = not PLANTED("a3")
+            row.volatile_body = True
         if unlikely(store.settings.compress_above >= 0) and (
                 row.body.length >= max(1, store.settings.compress_above)
                 or isinstance(body, bodies.Deflated)):

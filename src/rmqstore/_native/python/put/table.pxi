@@ -175,7 +175,7 @@ cdef RowInput rows_of_batch(
     input.rows.is_table = True
     input.rows.is_mapped = "properties" in input.columns
     input.rows.generate = not input.rows.is_mapped and "uniq_key" not in input.columns
-    input.rows.same.volatile_body = not PLANTED("a3")
+    input.rows.same.volatile_body = True
     input.queue = input.columns["queue_id"]
     input.choice = QUEUE_BY_ID
     input.point_at_texts()

@@ -1,11 +1,6 @@
-"""Known defects that can be put back, and the campaigns that must find each."""
+"""The known defects of ``tests/faults/plants``, and the campaigns that must find each."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
-
-SOURCES = Path(__file__).resolve().parents[2] / "src" / "rmqstore"
 
 # Each campaign that is named must find the defect by itself.
 REACH: dict[str, tuple[str, ...]] = {
@@ -39,13 +34,3 @@ REACH: dict[str, tuple[str, ...]] = {
     "a16": ("beside",),
     "a18": ("power",),
 }
-
-
-def planted() -> set[str]:
-    """The names that the sources ask for."""
-    return {
-        name
-        for path in SOURCES.rglob("*.p[xy]*")
-        if path.suffix in {".py", ".pxi", ".pxd"} and path.name != "faults.pxd"
-        for name in re.findall(r"""(?i:planted)\(["']([^"']+)["']\)""", path.read_text("utf-8"))
-    }
