@@ -42,9 +42,11 @@ class RemotingClient:
         Requests of the server that were read and not taken.
     """
 
-    def __init__(self, address: str, seconds: float = 60.0) -> None:
+    def __init__(self, address: str, seconds: float = 60.0, *, source: str = "") -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host.strip("[]"), int(port)), seconds)
+        self.socket = socket.create_connection(
+            (host.strip("[]"), int(port)), seconds, (source, 0) if source else None
+        )
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pushed: deque[Frame] = deque()
         self._answers: dict[int, Frame] = {}

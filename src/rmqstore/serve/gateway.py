@@ -262,7 +262,7 @@ class Gateway:
         if isinstance(handled, Answer):
             connection.answer(request, handled)
         elif isinstance(handled, Generator):
-            self._long_answers.build(connection, request, handled)
+            self._long_answers.build(connection, request, handled, self.accounts_version)
         elif handled is not None:
             self.answers_later(
                 connection,

@@ -1,7 +1,9 @@
 """Answers that may be long: short ones are built at once, long ones between other clients.
 
-Long answers are built in the order of their requests, so that parts of no more than one are in
-memory; a connection that waits for one is read no further, so that each has one at most.
+Whoever asks for many leaves room for others: owners take turns, and an answer that turns out to be
+short does not wait for long ones. Heartbeats and locks of queues, which have to come in time, have
+turns of their own. A connection that waits for a long answer is read no further, so that each has
+one at most.
 
 Source: none in 4.9.3, where requests have threads.
 """
@@ -9,11 +11,12 @@ Source: none in 4.9.3, where requests have threads.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from rmqstore.serve.network.rotation import Rotation
 from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
+from rmqstore.serve.wire.codes import RequestCode
 from rmqstore.serve.wire.frames import Answer, Request
 
 if TYPE_CHECKING:
@@ -24,12 +27,12 @@ __all__ = ["AnswerSteps", "LongAnswers"]
 
 AnswerSteps = Generator[None, None, Answer]
 
-
-class _Asked(NamedTuple):
-    connection: Connection
-    request: Request
-    steps: AnswerSteps
-    done: asyncio.Future[None]
+# Within a minute locks have to be renewed, and within two a client has to be heard of.
+_IN_TIME = frozenset(
+    (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
+)
+# Done to the end: who unlocks may be about to go, and others wait for the queues.
+_DONE_ANYWAY = frozenset((RequestCode.UNLOCK_BATCH_MQ,))
 
 
 class LongAnswers:
@@ -37,50 +40,57 @@ class LongAnswers:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._asked: deque[_Asked] = deque()
-        self._building = False
+        self._in_time = Rotation(gateway.turns)
+        self._others = Rotation(gateway.turns)
 
-    def build(self, connection: Connection, request: Request, steps: AnswerSteps) -> None:
-        """Answer at once if that takes little; else in turn."""
+    def build(
+        self, connection: Connection, request: Request, steps: AnswerSteps, version: int
+    ) -> None:
+        """Answer at once if that takes little; else when its turn comes.
+
+        Parameters
+        ----------
+        connection : Connection
+        request : Request
+        steps : generator
+        version : int
+            Of the accounts, when the request was allowed.
+        """
         deadline = Deadline(SHARE_SECONDS)
-        try:
-            next(steps)
-            while not deadline.passed:
-                next(steps)
-        except StopIteration as ended:
-            connection.answer(request, ended.value)
-            return
-        except Exception as error:
-            connection.answer(request, self._gateway.answer_to(request, error))
+        building = self._build(connection, request, steps, version)
+        for _ in building:
+            if deadline.passed:
+                break
+        else:
             return
         done = self._gateway.loop.create_future()
         self._gateway.answers_later(connection, request, done, alone=True)
-        self._asked.append(_Asked(connection, request, steps, done))
-        if not self._building:
-            self._building = True
-            self._gateway.turns.add(self._build_all())
+        lane = self._in_time if request.code in _IN_TIME else self._others
+        lane.add(connection.owner, _noting(building, done))
 
-    def _build_all(self) -> Steps:
-        """Build one after the other."""
+    def _build(
+        self, connection: Connection, request: Request, steps: AnswerSteps, version: int
+    ) -> Steps:
+        """Build an answer and write it; before each step the asker must still be allowed to."""
+        gateway = self._gateway
         try:
-            while self._asked:
-                asked = self._asked.popleft()
-                try:
-                    yield from self._build(asked)
-                finally:
-                    if not asked.done.done():
-                        asked.done.set_result(None)
-        finally:
-            self._building = False
-
-    def _build(self, asked: _Asked) -> Steps:
-        connection, request, steps, _ = asked
-        try:
-            while connection.is_open:
+            while connection.is_open or request.code in _DONE_ANYWAY:
+                if gateway.accounts_version != version:
+                    gateway.ask_again(connection, request, version)
+                    version = gateway.accounts_version
                 next(steps)
                 yield
             steps.close()
         except StopIteration as ended:
             connection.answer(request, ended.value)
         except Exception as error:
-            connection.answer(request, self._gateway.answer_to(request, error))
+            connection.answer(request, gateway.answer_to(request, error))
+
+
+def _noting(work: Steps, done: asyncio.Future[None]) -> Steps:
+    """Take the steps of a work, and note its end."""
+    try:
+        yield from work
+    finally:
+        if not done.done():
+            done.set_result(None)

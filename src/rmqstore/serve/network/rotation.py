@@ -1,0 +1,129 @@
+"""Long works of many owners: in rotation by owner, short works before long ones.
+
+Source: none in 4.9.3, where requests have threads.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+
+from rmqstore.serve.network.turns import Steps, Turns
+
+__all__ = ["Rotation"]
+
+_FEW_STEPS = 32  # of a short work
+_LONG_MOST = 4  # long works that have begun: their parts are in memory
+
+
+class _Short:
+    """New works: a step of each owner's in rotation, and of each of an owner's."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[Hashable, deque[tuple[Steps, int]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def add(self, owner: Hashable, work: Steps, steps: int = 0) -> None:
+        self._of.setdefault(owner, deque()).append((work, steps))
+
+    def step(self) -> tuple[Hashable, Steps] | None:
+        """Take a step; return owner and work if it was the last one of a short work."""
+        owner, works = self._of.popitem(last=False)
+        work, steps = works.popleft()
+        if works:
+            self._of[owner] = works
+        try:
+            next(work)
+        except StopIteration:
+            return None
+        if steps + 1 >= _FEW_STEPS:
+            return owner, work
+        self.add(owner, work, steps + 1)
+        return None
+
+
+class _Long:
+    """Works with many steps: one of an owner at a time, and few of all."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, deque[Steps]] = {}
+        self._begun: deque[Hashable] = deque()
+        self._waiting: deque[Hashable] = deque()  # owners, the one that waits longest first
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def add(self, owner: Hashable, work: Steps) -> None:
+        works = self._of.get(owner)
+        if works is None:
+            self._of[owner] = deque((work,))
+            self._waiting.append(owner)
+        else:
+            works.append(work)
+
+    def step(self) -> None:
+        while self._waiting and len(self._begun) < _LONG_MOST:
+            self._begun.append(self._waiting.popleft())
+        owner = self._begun.popleft()
+        works = self._of[owner]
+        goes_on = False
+        try:
+            next(works[0])
+            goes_on = True
+        except StopIteration:
+            pass
+        finally:
+            if goes_on:
+                self._begun.append(owner)
+            else:
+                works.popleft()
+                if works:
+                    self._waiting.append(owner)
+                else:
+                    del self._of[owner]
+
+
+class Rotation:
+    """Works of many owners, which have the share of one work of the loop's turns.
+
+    Every other step is of a work that has had few, as far as there are some. Of long ones each
+    owner has one at a time, and four owners, which take steps in rotation.
+
+    Parameters
+    ----------
+    turns : Turns
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._short = _Short()
+        self._long = _Long()
+        self._going = False
+
+    def add(self, owner: Hashable, work: Steps) -> None:
+        """Begin with the loop's next turn, or after others."""
+        self._short.add(owner, work)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._going and not self._turns.closed:
+            self._going = True
+            self._turns.add(self._steps())
+
+    def _steps(self) -> Steps:
+        try:
+            while self._short or self._long:
+                if self._short:
+                    became_long = self._short.step()
+                    if became_long is not None:
+                        self._long.add(*became_long)
+                    yield
+                if self._long:
+                    self._long.step()
+                    yield
+        finally:
+            self._going = False
+            if self._short or self._long:  # one has failed: the others go on
+                self._go_on()
