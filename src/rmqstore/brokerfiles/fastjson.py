@@ -7,7 +7,8 @@ RemotingSerializable.java`` calls it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 __all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "Written", "dumps", "loads", "member"]
@@ -15,6 +16,7 @@ __all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "Written", "dumps", "loads", "
 MAX_DEPTH = 64  # nested containers
 MAX_CHARS = 256 << 20
 _MAX_NUMBER_CHARS = 400
+_STEP = 16  # values that are parsed between two steps
 
 _TOKEN = re.compile(
     r"""[ \t\r\n]*(?:
@@ -179,8 +181,19 @@ class _Parser:
 
     def parse(self) -> Any:
         """Return the value that is the whole text."""
-        stack: list[tuple[Any, Any]] = []  # container, and the key its next value has
+        steps = self.parse_in_steps()
         while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def parse_in_steps(self) -> Generator[None, None, Any]:
+        """Return the value that is the whole text, after a step for some of its values each."""
+        stack: list[tuple[Any, Any]] = []  # container, and the key its next value has
+        for number in count(1):
+            if number % _STEP == 0:
+                yield
             match = self.token("a value")
             mark = match["mark"]
             value: Any
@@ -202,6 +215,7 @@ class _Parser:
             if self._skip_space() != len(self.text):
                 raise self.fail(f"found {self.found()}, expected the end of the text")
             return root
+        raise AssertionError  # the counting has no end
 
     def _close(self, stack: list[tuple[Any, Any]], value: Any) -> bool:
         """Add ``value`` to its container, close those that end; return whether that was the root.

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
 
-# None: the handler answers later, by Connection.answer. Steps: the answer may be long, and is built
-# between the requests of other clients.
-Handled = Answer | None | Coroutine[Any, Any, Answer | None] | Generator[None, None, Answer]
+# None: nothing is answered now; the handler does so later, by Connection.answer. Steps: it may be
+# long, and is built between the requests of other clients.
+Steps = Generator[None, None, Answer]
+Handled = Answer | None | Coroutine[Any, Any, Answer | Steps | None] | Steps
 Handler = Callable[["Gateway", "Connection", Request], Handled]
 
 UNKNOWN = -1  # among the counts of requests: all codes without a handler
@@ -290,12 +291,15 @@ class Gateway:
         self,
         connection: Connection,
         request: Request,
-        handled: Awaitable[Answer | None],
+        handled: Awaitable[Answer | Steps | None],
         version: int,
     ) -> None:
         try:
             answer = await handled
-            if answer is not None and answer.body:  # else it is only a confirmation
+            if isinstance(answer, Generator):
+                self._long_answers.build(connection, request, answer, version)
+                return
+            if answer is not None and answer.body:  # else it only says what was done
                 self.ask_again(connection, request, version)
         except Exception as error:
             answer = self.answer_to(request, error)
@@ -342,8 +346,9 @@ class Gateway:
             timer.cancel()
         for connection in list(self.connections):
             connection.cease()
-        if self._answering:
-            await asyncio.wait(set(self._answering), timeout=_DRAIN_SECONDS)
+        drained = self.loop.time() + _DRAIN_SECONDS
+        while self._answering and (left := drained - self.loop.time()) > 0:
+            await asyncio.wait(set(self._answering), timeout=left)
         for callback in self.closing:
             try:
                 callback()

@@ -16,9 +16,8 @@ from rmqstore import paths
 from rmqstore.serve.producing.sending import parts_of_batch
 from rmqstore.serve.producing.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, truth
+from rmqstore.serve.wire.fields import LONG_MAX, json_body, number, truth
 from rmqstore.serve.wire.frames import Refusal, Request
-from rmqstore.serve.wire.jsontext import MOST_BODY, loads
 from rmqstore.services.stored import HALF_TOPIC
 
 if TYPE_CHECKING:
@@ -196,22 +195,13 @@ def _ended(request: Request, store: MessageStore) -> Iterable[Resource]:
 # Bodies
 
 
-def _in_body(request: Request) -> Any:
-    if len(request.body) > MOST_BODY:
-        return None  # the handler refuses it
-    try:
-        return loads(request.body)
-    except ValueError:
-        return None  # as well
-
-
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _subscribed(subscriptions: Any) -> Iterable[Resource]:
-    for one in _dicts(subscriptions):
-        yield topic_resource(str(one.get("topic", "")))
+def _texts(entries: list[dict[str, Any]], name: str) -> dict[str, None]:
+    """Return what entries have under a name, each once and in their order."""
+    return dict.fromkeys(str(one.get(name, "")) for one in entries)
 
 
 def _heartbeat(request: Request, store: MessageStore) -> Iterable[Resource]:
@@ -220,26 +210,27 @@ def _heartbeat(request: Request, store: MessageStore) -> Iterable[Resource]:
     Producer groups need no permission: the end of a transaction is asked only of producers that may
     write to its topic.
     """
-    data = _in_body(request)
-    for consumer in _dicts(data.get("consumerDataSet")) if isinstance(data, dict) else ():
-        yield Resource(str(consumer.get("groupName", "")), is_group=True)
-        yield from _subscribed(consumer.get("subscriptionDataSet"))
+    data = json_body(request)
+    consumers = _dicts(data.get("consumerDataSet")) if isinstance(data, dict) else []
+    for name in _texts(consumers, "groupName"):
+        yield Resource(name, is_group=True)
+    wanted = [one for two in consumers for one in _dicts(two.get("subscriptionDataSet"))]
+    yield from map(topic_resource, _texts(wanted, "topic"))
 
 
 def _client_check(request: Request, store: MessageStore) -> Iterable[Resource]:
-    data = _in_body(request)
+    data = json_body(request) if request.body else None
     if isinstance(data, dict):
         yield Resource(str(data.get("group", "")), is_group=True)
-        yield from _subscribed([data.get("subscriptionData")])
+        yield from map(topic_resource, _texts(_dicts([data.get("subscriptionData")]), "topic"))
 
 
 def _locked(request: Request, store: MessageStore) -> Iterable[Resource]:
-    """Yield the group and the topics: a queue that may not be read need not be locked."""
-    data = _in_body(request)
+    """Yield the group and the topics: who may not read a queue has no need to lock it."""
+    data = json_body(request)
     if isinstance(data, dict):
         yield Resource(str(data.get("consumerGroup", "")), is_group=True)
-        topics = {str(one.get("topic", "")) for one in _dicts(data.get("mqSet"))}
-        yield from map(topic_resource, sorted(topics))
+        yield from map(topic_resource, _texts(_dicts(data.get("mqSet")), "topic"))
 
 
 _LONG = _sent("topic", "properties", "batch")

@@ -6,16 +6,22 @@ Source: ``broker/client/net/Broker2Client.java resetOffset, getConsumeStatus``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.admin import online
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, truth
-from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.frames import MAX_FRAME, Answer, Refusal, Request
 from rmqstore.serve.wire.names import group_of, topic_of
-from rmqstore.serve.wire.objecttext import Entries, MessageQueue, dumps, dumps_in_steps, loads
+from rmqstore.serve.wire.objecttext import (
+    PAUSE,
+    Entries,
+    MessageQueue,
+    dumps_in_steps,
+    loads_in_steps,
+)
 from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
@@ -27,8 +33,9 @@ __all__ = ["HANDLERS"]
 
 _VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: clients support these requests from here on
 _STATUS_SECONDS = 5.0
-_STATUS_BYTES = 1 << 20  # of a consumer's answer: some 10,000 queues
-_NEWEST = -1  # as a time: after the last message
+_STATUS_BYTES = 256 << 10  # of what a consumer says: 1,024 queues of a topic with a long name
+_STATUS_BYTES_OF_ALL = MAX_FRAME  # of what the consumers of a group say, until it is an answer
+_NEWEST = -1  # as a time: behind the last message
 
 
 def reset(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
@@ -114,8 +121,8 @@ def _check_version(member: online.GroupMember) -> None:
         )
 
 
-async def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the position of each consumer by queue."""
+async def status(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
+    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each consumer is in its queues."""
     topic, group = topic_of(request), group_of(request, "group")
     wanted = request.fields.get("clientAddr", "")
     members = online.members(gateway, group)
@@ -126,33 +133,64 @@ async def status(gateway: Gateway, connection: Connection, request: Request) -> 
     asked = [one for one in members if not wanted.strip() or one.client_id == wanted]
     for member in asked:
         _check_version(member)
-    fields = {"group": group, "topic": topic}
-    answers = await asyncio.gather(*(_status_of(member, fields, connection) for member in asked))
-    table: dict[str, Any] = {
-        member.client_id: answer
-        for member, answer in zip(asked, answers, strict=True)
-        if answer is not None
-    }
-    return Answer(body=dumps({"consumerTable": table}))
+    statuses = _Statuses({"group": group, "topic": topic}, connection)
+    bodies = await asyncio.gather(*map(statuses.ask, asked))
+    ids = (member.client_id for member in asked)
+    return _listed({name: body for name, body in zip(ids, bodies, strict=True) if body})
 
 
-async def _status_of(
-    member: online.GroupMember, fields: dict[str, str], asker: Connection
-) -> dict[Any, Any] | None:
-    """Return a consumer's offsets by queue; ``None`` without an answer."""
-    try:
-        answer = await member.connection.ask(
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            fields,
-            asker=asker,
-            seconds=_STATUS_SECONDS,
-        )
-        if answer.code != ResponseCode.SUCCESS or not 0 < len(answer.body) <= _STATUS_BYTES:
-            return None
-        table = loads(answer.body).get("messageQueueTable")
-    except (TimeoutError, ConnectionError, ValueError, AttributeError):
-        return None
-    return table if isinstance(table, dict) else {}
+def _listed(bodies: dict[str, bytes]) -> AnswerSteps:
+    """List what consumers say, by client id; of one whose words cannot be read nothing."""
+
+    def tables() -> Iterator[Any]:
+        for client_id, body in bodies.items():
+            steps = loads_in_steps(body)
+            while True:
+                try:
+                    next(steps)
+                    yield PAUSE
+                except StopIteration as end:
+                    if isinstance(end.value, dict):
+                        table = end.value.get("messageQueueTable")
+                        found = table if isinstance(table, dict) else {}
+                        yield client_id, Entries(found.items())
+                    break
+                except ValueError:
+                    break
+
+    table = Entries([("consumerTable", Entries(tables()))])
+    return Answer(body=(yield from dumps_in_steps(table)))
+
+
+class _Statuses:
+    """What the consumers of a group say of their queues."""
+
+    def __init__(self, fields: dict[str, str], asker: Connection) -> None:
+        self._fields = fields
+        self._asker = asker
+        self._left = _STATUS_BYTES_OF_ALL
+
+    async def ask(self, member: online.GroupMember) -> bytes:
+        """Return what a consumer says; nothing if it says nothing, or too much."""
+        try:
+            answer = await member.connection.ask(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                self._fields,
+                asker=self._asker,
+                seconds=_STATUS_SECONDS,
+            )
+        except (TimeoutError, ConnectionError):
+            return b""
+        size = len(answer.body)
+        if answer.code != ResponseCode.SUCCESS or size > _STATUS_BYTES:
+            return b""
+        self._left -= size
+        if self._left < 0:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"what the consumers say has more than {_STATUS_BYTES_OF_ALL} bytes",
+            )
+        return bytes(answer.body)
 
 
 HANDLERS: dict[int, Handler] = {

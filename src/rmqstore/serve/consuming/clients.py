@@ -355,7 +355,7 @@ def _no_room(owners: Owners, what: str) -> Refusal:
 
 def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer HEART_BEAT."""
-    data = yield from heartbeat_of(request.body, gateway.settings.limits.subscriptions)
+    data = yield from heartbeat_of(request, gateway.settings.limits.subscriptions)
     for one in data.consumers:
         entry = gateway.new_groups.config(one.group, connection.owner)
         if entry is not None:
@@ -376,8 +376,8 @@ def unregister(gateway: Gateway, connection: Connection, request: Request) -> An
 
 
 def check_client(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer CHECK_CLIENT_CONFIG: whether a filter expression compiles."""
-    subscription = checked_subscription(request.body)
+    """Answer CHECK_CLIENT_CONFIG: whether a subscription that is no tags can be read."""
+    subscription = checked_subscription(request)
     if subscription is not None and not subscription.is_tags:
         why = unsupported(gateway.settings, subscription.kind)
         if why is not None:

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rmqstore.arguments import shown
 from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription, size_of
 from rmqstore.serve.network.turns import ended
-from rmqstore.serve.wire.codes import ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX
-from rmqstore.serve.wire.frames import Refusal
-from rmqstore.serve.wire.jsontext import MOST_BODY, loads
+from rmqstore.serve.wire.fields import LONG_MAX, json_body, refused
+from rmqstore.serve.wire.frames import Request
 from rmqstore.serve.wire.names import checked_group, checked_topic
 
 __all__ = ["ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
@@ -70,26 +67,34 @@ class Heartbeat:
     producers: tuple[str, ...]
 
 
-def heartbeat_of(body: bytes, most: int) -> Generator[None, None, Heartbeat]:
-    """Return the heartbeat in a body, after as many steps as it has groups.
+def heartbeat_of(request: Request, most: int) -> Generator[None, None, Heartbeat]:
+    """Return what the body of a heartbeat says, after as many steps as it has groups.
 
-    ``most`` limits the topics of all its groups. ``Refusal`` if it is no heartbeat, has too much,
-    or an invalid name.
+    Parameters
+    ----------
+    request : Request
+    most : int
+        Topics of all its groups.
+
+    Raises
+    ------
+    Refusal
+        It is no heartbeat, or has too much, or a name that is none.
     """
-    if len(body) <= _KEPT_BODY:
-        return _kept_heartbeat(body, most)
-    return (yield from _read_heartbeat(body, most))
+    if len(request.body) <= _KEPT_BODY:
+        return _kept_heartbeat(bytes(request.body), most)
+    return (yield from _read_heartbeat(request, most))
 
 
-def _read_heartbeat(body: bytes, most: int) -> Generator[None, None, Heartbeat]:
-    data = _object(_json(body), "the body")
+def _read_heartbeat(request: Request, most: int) -> Generator[None, None, Heartbeat]:
+    data = _object(json_body(request), "the body")
     consumers = []
     topics = 0
     for one in _list(data, "consumerDataSet"):
         consumers.append(_consumer(one))
         topics += len(consumers[-1].subscriptions)
         if topics > most:
-            raise _refused(f"a heartbeat may have {most} subscriptions", topics)
+            raise refused(f"a heartbeat may have {most} subscriptions", topics)
         yield
     producers = tuple(
         _group(_object(one, "a producer").get("groupName"))
@@ -100,24 +105,15 @@ def _read_heartbeat(body: bytes, most: int) -> Generator[None, None, Heartbeat]:
 
 @lru_cache(_KEPT)
 def _kept_heartbeat(body: bytes, most: int) -> Heartbeat:
-    return ended(_read_heartbeat(body, most))
+    return ended(_read_heartbeat(Request(0, body=body), most))
 
 
-def checked_subscription(body: bytes) -> Subscription | None:
-    """Return the subscription of a check request, ``None`` without one."""
-    if not body:
+def checked_subscription(request: Request) -> Subscription | None:
+    """Return the subscription that a client wants to have checked, ``None`` if there is none."""
+    if not request.body:
         return None
-    data = _object(_json(body), "the body").get("subscriptionData")
+    data = _object(json_body(request), "the body").get("subscriptionData")
     return None if data is None else _subscription(data)
-
-
-def _json(body: bytes) -> Any:
-    if len(body) > MOST_BODY:
-        raise _refused(f"the body must be at most {MOST_BODY} bytes", len(body))
-    try:
-        return loads(body)
-    except ValueError as error:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
 
 
 def _consumer(value: Any) -> ConsumerData:
@@ -138,7 +134,7 @@ def _subscription(value: Any) -> Subscription:
     data = _object(value, "a subscription")
     topic = data.get("topic")
     if not isinstance(topic, str):
-        raise _refused("topic must be a text", topic)
+        raise refused("topic must be a text", topic)
     return Subscription(
         checked_topic(topic),
         _text(data, "subString", _MAX_EXPRESSION) or ALL,
@@ -150,13 +146,13 @@ def _subscription(value: Any) -> Subscription:
 
 def _group(name: Any) -> str:
     if not isinstance(name, str):
-        raise _refused("groupName must be a text", name)
+        raise refused("groupName must be a text", name)
     return checked_group(name)
 
 
 def _client_id(value: Any) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= _MAX_NAME:
-        raise _refused(f"clientID must be 1 to {_MAX_NAME} characters", value)
+    if not isinstance(value, str) or not 1 <= len(value) <= _MOST_NAME:
+        raise refused(f"clientID must be 1 to {_MOST_NAME} characters", value)
     return value
 
 
@@ -165,7 +161,7 @@ def _text(data: dict[str, Any], name: str, most: int) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > most:
-        raise _refused(f"{name} must be a text of at most {most} characters", value)
+        raise refused(f"{name} must be a text of at most {most} characters", value)
     return value
 
 
@@ -178,7 +174,7 @@ def _enum(value: Any, name: str, names: tuple[str, ...], default: str) -> str:
         return names[value]
     if isinstance(value, str) and value.upper() in names:
         return value.upper()
-    raise _refused(f"{name} must be one of {', '.join(names)}", value)
+    raise refused(f"{name} must be one of {', '.join(names)}", value)
 
 
 def _whole(value: Any) -> int:
@@ -187,13 +183,13 @@ def _whole(value: Any) -> int:
     if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not -LONG_MAX <= value <= LONG_MAX:
-        raise _refused("subVersion must be a whole number", value)
+        raise refused("subVersion must be a whole number", value)
     return value
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _refused(f"{what} must be an object", value)
+        raise refused(f"{what} must be an object", value)
     return value
 
 
@@ -201,10 +197,6 @@ def _list(data: dict[str, Any], name: str) -> list[Any]:
     value = data.get(name)
     if value is None:
         return []
-    if not isinstance(value, list) or len(value) > _MAX_GROUPS:
-        raise _refused(f"{name} must be a list of at most {_MAX_GROUPS}", value)
+    if not isinstance(value, list) or len(value) > _MOST_GROUPS:
+        raise refused(f"{name} must be a list of at most {_MOST_GROUPS}", value)
     return value
-
-
-def _refused(what: str, value: object) -> Refusal:
-    return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore import paths
-from rmqstore.arguments import shown
-from rmqstore.serve.network.turns import ended
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.topics.topictable import has_queue
-from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import INT_MAX
-from rmqstore.serve.wire.frames import Answer, Refusal, Request
-from rmqstore.serve.wire.jsontext import MOST_BODY, dumps, loads
+from rmqstore.serve.wire.codes import RequestCode
+from rmqstore.serve.wire.fields import INT_MAX, json_body, refused
+from rmqstore.serve.wire.frames import Answer, Request
+from rmqstore.serve.wire.objecttext import Entries, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
@@ -137,31 +135,19 @@ class Locks:
         self._forget_from = max(first + LOCK_MILLIS + 1, now + _FORGET_MILLIS)
 
 
-def _refused(what: str, value: object) -> Refusal:
-    return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")
-
-
 def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[LockedQueue]]]:
-    """Return group, client and distinct queues of a body, after a step for each."""
-    if len(request.body) > MOST_BODY:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the body must be at most {MOST_BODY} bytes, got {len(request.body)}",
-        )
-    try:
-        body: Any = loads(request.body)
-    except ValueError as error:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+    """Return group, client and queues of a body, each queue once, after a step for each."""
+    body = json_body(request)
     if not isinstance(body, dict):
-        raise _refused("the body must be an object", body)
+        raise refused("the body must be an object", body)
     group, client_id = body.get("consumerGroup"), body.get("clientId")
     if not isinstance(group, str) or not paths.is_group_name(group):
-        raise _refused("consumerGroup must be 1 to 120 of [%|a-zA-Z0-9_-]", group)
-    if not isinstance(client_id, str) or not 1 <= len(client_id) <= _MAX_NAME:
-        raise _refused(f"clientId must be 1 to {_MAX_NAME} characters", client_id)
+        raise refused("consumerGroup must be 1 to 120 of [%|a-zA-Z0-9_-]", group)
+    if not isinstance(client_id, str) or not 1 <= len(client_id) <= _MOST_NAME:
+        raise refused(f"clientId must be 1 to {_MOST_NAME} characters", client_id)
     queues = body.get("mqSet", [])
     if not isinstance(queues, list):
-        raise _refused("mqSet must be a list", queues)
+        raise refused("mqSet must be a list", queues)
     found: dict[LockedQueue, None] = {}
     for entry in queues:
         found[_queue(entry)] = None
@@ -171,16 +157,16 @@ def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[Locke
 
 def _queue(entry: Any) -> LockedQueue:
     if not isinstance(entry, dict):
-        raise _refused("a queue of mqSet must be an object", entry)
+        raise refused("a queue of mqSet must be an object", entry)
     topic, broker, queue_id = (entry.get(name) for name in ("topic", "brokerName", "queueId"))
     if not isinstance(topic, str) or not paths.is_topic_name(topic):
-        raise _refused("topic must be 1 to 127 of [%|a-zA-Z0-9_-]", topic)
-    if not isinstance(broker, str) or len(broker) > _MAX_NAME:
-        raise _refused(f"brokerName must be up to {_MAX_NAME} characters", broker)
+        raise refused("topic must be 1 to 127 of [%|a-zA-Z0-9_-]", topic)
+    if not isinstance(broker, str) or len(broker) > _MOST_NAME:
+        raise refused(f"brokerName must be up to {_MOST_NAME} characters", broker)
     if isinstance(queue_id, str) and queue_id.isascii() and queue_id.isdigit():
         queue_id = int(queue_id[:11])  # C++ may send it as text
     if isinstance(queue_id, bool) or not isinstance(queue_id, int) or not 0 <= queue_id <= INT_MAX:
-        raise _refused(f"queueId must be 0 to {INT_MAX}", queue_id)
+        raise refused(f"queueId must be 0 to {INT_MAX}", queue_id)
     return LockedQueue(topic, broker, queue_id)
 
 
@@ -198,13 +184,15 @@ def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> An
                 {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
             )
         yield
-    return Answer(body=dumps({"lockOKMQSet": locked}))
+    return Answer(body=(yield from dumps_in_steps(Entries([("lockOKMQSet", iter(locked))]))))
 
 
-def unlock_batch(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer UNLOCK_BATCH_MQ, at once: the client may be about to leave."""
-    group, client_id, queues = ended(_asked(request))
-    gateway.locks.unlock(group, queues, client_id)
+def unlock_batch(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
+    """Answer UNLOCK_BATCH_MQ."""
+    group, client_id, queues = yield from _asked(request)
+    for queue in queues:
+        gateway.locks.unlock(group, [queue], client_id)
+        yield
     return Answer()
 
 

@@ -1,21 +1,57 @@
-"""Ext fields of a request, as typed values.
+"""The ext fields of a request, as the values that they stand for, and bodies that are JSON.
 
 Source: ``remoting/protocol/RemotingCommand.java decodeCommandCustomHeader``.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from rmqstore.arguments import shown
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
+from rmqstore.serve.wire.jsontext import loads, most_values
 
-__all__ = ["INT_MAX", "LONG_MAX", "number", "optional_number", "text", "truth"]
+__all__ = ["INT_MAX", "LONG_MAX", "MOST_BODY", "check_body", "json_body", "number",
+           "optional_number", "refused", "text", "truth"]  # fmt: skip
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 _MAX_DIGITS = 19
 _FEW_DIGITS = 19  # never beyond 64 bits
-_MAX_TEXT = 1024
+_MOST_TEXT = 1024
+# Of a body that is parsed: a thousand consumer groups with a topic each and a thousand producer
+# groups, or 5,000 queues, all with the longest names, take less. It is parsed in one go, within
+# milliseconds.
+MOST_BODY = 1 << 20
+_MOST_VALUES = 1 << 16
+
+
+def refused(what: str, value: object) -> Refusal:
+    """Return the refusal of a value, which it names."""
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")
+
+
+def check_body(request: Request, most: int) -> None:
+    """Refuse a body of more than so many bytes."""
+    if len(request.body) > most:
+        raise refused(f"the body must be at most {most} bytes", len(request.body))
+
+
+def json_body(request: Request) -> Any:
+    """Return what a body says; whoever asks again gets the same object."""
+    if request.parsed is None:
+        check_body(request, MOST_BODY)
+        body = bytes(request.body)
+        values = most_values(body)
+        if values > _MOST_VALUES:
+            raise refused(f"the body is no JSON of at most {_MOST_VALUES} values", values)
+        try:
+            request.parsed = loads(body)
+        except ValueError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+        request.parsed_values = values
+    return request.parsed
 
 
 def text(request: Request, name: str, most: int = _MAX_TEXT) -> str:

@@ -13,6 +13,7 @@ import struct
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rmqstore._core import FrameReader, encode_frame
 from rmqstore.foreign import cut
@@ -27,7 +28,8 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ANSWER = 1  # bits of the flag
 _ONEWAY = 2
 _HEAD = struct.Struct(">ii")
-_HELD_BYTES = 2048  # of a request and the task that answers it, besides its content
+_HELD_BYTES = 2048  # of a request and the task that answers it, besides what came
+_VALUE_BYTES = 96  # of a value of a parsed body, about
 
 
 class FrameError(Exception):
@@ -65,6 +67,11 @@ class Request:
         Bit 0: an answer, bit 1: nobody waits for one.
     version : int
         Ordinal of ``MQVersion``.
+    remark : str or None
+    parsed : object
+        What the body says, once it was parsed.
+    parsed_values : int
+        The number of values in it.
     """
 
     code: int
@@ -75,6 +82,8 @@ class Request:
     language: str = "OTHER"
     version: int = 0
     remark: str | None = None
+    parsed: Any = field(default=None, repr=False, compare=False)
+    parsed_values: int = field(default=0, repr=False, compare=False)
 
     @property
     def oneway(self) -> bool:
@@ -88,6 +97,7 @@ class Request:
         return (
             _HELD_BYTES
             + len(self.body)
+            + _VALUE_BYTES * self.parsed_values
             + sys.getsizeof(fields)
             + sum(map(sys.getsizeof, fields))
             + sum(map(sys.getsizeof, fields.values()))

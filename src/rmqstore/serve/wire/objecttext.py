@@ -14,8 +14,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rmqstore.brokerfiles import fastjson
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.frames import MAX_FRAME, Refusal
 
-__all__ = ["PAUSE", "Entries", "MessageQueue", "dumps", "dumps_in_steps", "loads"]
+__all__ = ["PAUSE", "Entries", "MessageQueue", "dumps", "dumps_in_steps", "loads",
+           "loads_in_steps"]  # fmt: skip
 
 PAUSE: Any = object()  # yielded by a lazy list or object that has no part yet
 
@@ -58,8 +61,17 @@ def dumps(value: object) -> bytes:
 def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
     """Return the text of a value, as ``dumps``, after as many steps as it is long.
 
-    ``Entries`` may stand for an object and an iterator for a list, in each other and as values of
-    either. What they yield is not kept; where they have nothing for long, they yield ``PAUSE``.
+    Parameters
+    ----------
+    value : object
+        As ``dumps`` takes it; ``Entries`` may stand for an object and an iterator for a list, in
+        each other and as values of either. What they yield is not kept; where they have nothing for
+        long, they yield ``PAUSE``.
+
+    Raises
+    ------
+    Refusal
+        It is longer than a frame.
     """
     text = bytearray()
     out: list[str] = []
@@ -67,8 +79,14 @@ def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
         if written % _STEP == _STEP - 1:
             text += "".join(out).encode("utf-8", "replace")
             out.clear()
+            if len(text) > MAX_FRAME:
+                break
             yield
     text += "".join(out).encode("utf-8", "replace")
+    if len(text) > MAX_FRAME:  # no more of it is written, and kept
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"the answer would have more than {MAX_FRAME} bytes"
+        )
     return bytes(text)
 
 
@@ -154,6 +172,11 @@ def loads(text: bytes) -> Any:
     ``ValueError`` if it is no such JSON, or too deep.
     """
     return _ObjectKeyParser(text.decode(), fastjson.MAX_DEPTH).parse()
+
+
+def loads_in_steps(text: bytes) -> Generator[None, None, Any]:
+    """Return the value of a text, as ``loads``, after as many steps as it is long."""
+    return (yield from _ObjectKeyParser(text.decode(), fastjson.MAX_DEPTH).parse_in_steps())
 
 
 class _ObjectKeyParser(fastjson._Parser):

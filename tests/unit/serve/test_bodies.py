@@ -1,0 +1,216 @@
+"""Bodies that are parsed: within bounds, once, and with nobody held up for long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rmqstore import StoreConfig
+from rmqstore.serve.accounts.acl import Account, Acl
+from rmqstore.serve.accounts.addresses import AddressRule
+from rmqstore.serve.admin import resets
+from rmqstore.serve.server import Server
+from rmqstore.serve.settings import Settings
+from rmqstore.serve.wire import fields
+from support.remoting import RemotingClient
+from support.serving import consumer, heartbeat, wait_until
+from support.turns import SECONDS, Answers, Clock
+
+HEARTBEAT, CHECK, LOCK, UNLOCK, STATUS, ASK_STATUS = 34, 46, 41, 42, 223, 221
+LONGEST_GROUP, LONGEST_TOPIC, LONGEST_NAME = 120, 127, 255
+MANY_QUEUES = 5000
+
+
+def name(number: int, length: int) -> str:
+    return str(number).rjust(length, "x")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(None, Settings(), StoreConfig.small()) as made:
+        made.store.create_topic("t", 2)
+        yield made
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[RemotingClient]:
+    with RemotingClient(server.address) as made:
+        yield made
+
+
+def mid(topic: str, queues: int) -> bytes:
+    """A lock or an unlock of many queues."""
+    one = {"topic": topic, "brokerName": "broker-a"}
+    listed = [{**one, "queueId": number} for number in range(queues)]
+    return json.dumps({"consumerGroup": "g" * 120, "clientId": "c" * 255, "mqSet": listed}).encode()
+
+
+# Those of a legal client that has as much as it may
+
+
+def test_a_thousand_groups_and_topics_with_the_longest_names(
+    server: Server, client: RemotingClient
+) -> None:
+    groups = [
+        consumer(name(n, LONGEST_GROUP), {name(n, LONGEST_TOPIC): "TagA || TagB"})
+        for n in range(1000)
+    ]
+    for one in groups:  # as Java writes it
+        wanted = one["subscriptionDataSet"][0]
+        wanted |= {"codeSet": [2598919, 2598920], "tagsSet": ["TagA", "TagB"]}
+    producers = [name(n, LONGEST_GROUP) for n in range(1000)]
+    body = heartbeat("c" * LONGEST_NAME, groups, producers)
+    assert len(body) > 500_000
+    assert client.ask(HEARTBEAT, None, body).code == 0
+    known = server.gateway.clients
+    assert server.in_loop(lambda: (len(known.groups), len(known.producer_groups))) == (1000, 1000)
+
+
+def test_locks_of_many_queues_with_the_longest_names(
+    server: Server, client: RemotingClient
+) -> None:
+    topic = "t" * LONGEST_TOPIC
+    server.store.create_topic(topic, MANY_QUEUES)
+    body = mid(topic, MANY_QUEUES)
+    assert len(body) > 900_000
+    assert len(client.ask(LOCK, None, body).json["lockOKMQSet"]) == MANY_QUEUES
+    assert client.ask(UNLOCK, None, body).code == 0
+    assert len(server.gateway.locks) == 0
+
+
+# Others
+
+
+@pytest.mark.parametrize("code", [HEARTBEAT, CHECK, LOCK, UNLOCK])
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [
+        (b"[" + b"{}," * 300_000 + b"0]", "the body is no JSON of at most 65536 values"),
+        (b'{"x":[' + b"1," * 70_000 + b"0]}", "the body is no JSON of at most 65536 values"),
+        (b'{"x":"' + b"x" * (1 << 20) + b'"}', "the body must be at most 1048576 bytes"),
+    ],
+)
+def test_what_takes_long_to_parse_is_not_parsed(
+    server: Server,
+    client: RemotingClient,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    body: bytes,
+    remark: str,
+) -> None:
+    def parsed(text: bytes) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(fields, "loads", parsed)
+    answer = client.ask(code, None, body)
+    assert answer.code == 1
+    assert (answer.remark or "").startswith(remark)
+
+
+@pytest.mark.parametrize("code", [HEARTBEAT, CHECK, LOCK, UNLOCK])
+def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Its permissions are those of what its handler sees."""
+    count = 0
+    loads = fields.loads
+
+    def counted(text: bytes) -> Any:
+        nonlocal count
+        count += 1
+        return loads(text)
+
+    monkeypatch.setattr(fields, "loads", counted)
+    account = Account("somebody", "secret-secret", AddressRule("127.0.0.1"), False, 12, 12, {})
+    body = {
+        HEARTBEAT: heartbeat("c", [consumer(f"g{n}", {"t": "*"}) for n in range(20)], []),
+        CHECK: json.dumps({"group": "g", "subscriptionData": {"topic": "t"}}).encode(),
+    }.get(code, mid("t", 2))
+    with (
+        Server(None, Settings(acl=Acl([account])), StoreConfig.small()) as server,
+        RemotingClient(server.address) as client,
+    ):
+        assert client.ask(code, {"AccessKey": "somebody"}, body).code == 0
+    assert count == 1
+
+
+def test_what_was_parsed_is_counted_until_it_is_answered(
+    stepped: Server, asker: RemotingClient, clock: Clock
+) -> None:
+    stepped.store.create_topic("big", 2048)
+    body = mid("big", 2048)
+    clock.stop_after(40)
+    asked = asker.send(LOCK, None, body)
+    assert clock.stopped.wait(SECONDS)
+    assert stepped.gateway.unanswered > len(body) + 2048 * 3 * 90
+    clock.go_on()
+    assert asker.answer(asked).code == 0
+    wait_until(lambda: stepped.gateway.unanswered == 0)
+
+
+def test_others_are_served_while_queues_are_unlocked(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock, answers: Answers
+) -> None:
+    clock.stop_after(20)
+    asked = asker.send(UNLOCK, None, mid("t", 4096))
+    assert answers.is_served_between(other)
+    assert asker.answer(asked).code == 0
+
+
+# What consumers say of themselves
+
+
+def table(queues: int) -> bytes:
+    listed = ",".join(
+        f'{{"brokerName":"broker-a","queueId":{n},"topic":"{"t" * LONGEST_TOPIC}"}}:{1 << 60}'
+        for n in range(queues)
+    )
+    return f'{{"messageQueueTable":{{{listed}}}}}'.encode()
+
+
+def test_a_consumer_of_as_many_queues_as_clients_may_ask_for_is_listed(
+    server: Server, client: RemotingClient
+) -> None:
+    with RemotingClient(server.address) as member:
+        body = heartbeat("c", [consumer("g", {"t": "*"})], [])
+        assert member.ask(HEARTBEAT, None, body).code == 0
+        for queues, listed in ((1024, True), (2048, False)):
+            asked = client.send(STATUS, {"topic": "t", "group": "g"})
+            member.reply(member.next_request(ASK_STATUS), body=table(queues))
+            answer = client.answer(asked)
+            assert answer.code == 0
+            assert (answer.body.count(b"queueId") == queues) is listed
+
+
+def test_what_consumers_say_is_parsed_between_others(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock, answers: Answers
+) -> None:
+    with RemotingClient(stepped.address) as member:
+        body = heartbeat("c", [consumer("g", {"t": "*"})], [])
+        assert member.ask(HEARTBEAT, None, body).code == 0
+        asked = asker.send(STATUS, {"topic": "t", "group": "g"})
+        request = member.next_request(ASK_STATUS)
+        clock.stop_after(25)
+        member.reply(request, body=table(1024))
+        assert answers.is_served_between(other)
+        assert asker.answer(asked).body.count(b"queueId") == 1024
+    assert clock.looks > 100
+
+
+def test_what_consumers_say_is_bounded_together(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resets, "_STATUS_BYTES_OF_ALL", 100_000)
+    members = [RemotingClient(server.address) for _ in range(4)]
+    for number, member in enumerate(members):
+        body = heartbeat(f"c{number}", [consumer("g", {"t": "*"})], [])
+        assert member.ask(HEARTBEAT, None, body).code == 0
+    asked = client.send(STATUS, {"topic": "t", "group": "g"})
+    for member in members:
+        member.reply(member.next_request(ASK_STATUS), body=table(256))
+    answer = client.answer(asked)
+    assert (answer.code, answer.body) == (1, b"")
+    assert "100000 bytes" in (answer.remark or "")
+    for member in members:
+        member.close()
