@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -11,14 +12,17 @@ from typing import Any
 import pytest
 
 import rmqstore
+from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.accounts import changes
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.signing import sign, signed
+from support.turns import Clock
 
 NO_PERMISSION, OK, REFUSED = 16, 0, 1
 HEART_BEAT, PULL, SEND, REPLY, PUSH, QUERY, RUNNING_INFO = 34, 11, 310, 325, 326, 12, 307
+LOCK, STATUS = 41, 202
 GROUPS = "    groupPerms: [g=SUB, other=SUB, shop=PUB|SUB]\n"
 ACCOUNT = (
     "  - accessKey: consumer\n    secretKey: 12345678\n    defaultTopicPerm: DENY\n"
@@ -349,3 +353,45 @@ def test_a_check_goes_to_nobody_who_may_not_write_any_more(
     assert server.in_loop(producer) is not None
     accounts.change(TAKEN[taken])
     assert server.in_loop(producer) is None
+
+
+@pytest.mark.parametrize("taken", ["the topic", "the account", "the secret"])
+def test_a_long_answer_that_is_being_built(
+    server: Server, client: RemotingClient, accounts: Accounts, clock: Clock, taken: str
+) -> None:
+    """It waits, and is built in steps: each is of somebody who may still ask."""
+    server.store._registry.change({"t": lambda there: TopicConfig("t", 4096, 4096)})
+    with RemotingClient(server.address) as second:
+        clock.stop_after(60)
+        asked = [
+            one.send(STATUS, sign({"topic": "t"}, b"", "consumer", "12345678"))
+            for one in (client, second)
+        ]
+        assert clock.stopped.wait(20)
+        accounts.write(TAKEN[taken])
+        acl = server.gateway.settings.acl
+        assert acl is not None
+        acl._looked = float("-inf")
+        acl.look()  # while the loop stands still
+        clock.go_on()
+        answers = [one.answer(number) for one, number in zip((client, second), asked, strict=True)]
+    assert [(one.code, one.body) for one in answers] == [(REFUSED, b"")] * 2
+
+
+def test_a_heartbeat_and_a_lock_end_with_the_permission(
+    server: Server, client: RemotingClient, accounts: Accounts, clock: Clock
+) -> None:
+    server.store._registry.change({"t": lambda there: TopicConfig("t", 4096, 4096)})
+    queues = [{"topic": "t", "brokerName": "broker-a", "queueId": n} for n in range(4096)]
+    body = json.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": queues}).encode()
+    clock.stop_when(lambda: len(server.gateway.locks) > 100)
+    asked = client.send(LOCK, sign(None, body, "consumer", "12345678"), body)
+    assert clock.stopped.wait(20)
+    accounts.write(TAKEN["the topic"])
+    acl = server.gateway.settings.acl
+    assert acl is not None
+    acl._looked = float("-inf")
+    acl.look()
+    clock.go_on()
+    assert client.answer(asked).code == REFUSED
+    assert len(server.gateway.locks) < 200
