@@ -5,7 +5,10 @@ Source: ``broker/client/ConsumerManager.java``, ``broker/client/ProducerManager.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqstore.serve.wire.objecttext import Entries
 
 if TYPE_CHECKING:
     from rmqstore.serve.consuming.clients import Client
@@ -41,7 +44,7 @@ def _member(client: Client) -> GroupMember:
 def members(gateway: Gateway, group: str) -> list[GroupMember]:
     """Return the consumers of a group."""
     found = gateway.clients.group(group)
-    return [] if found is None else [_member(one) for one in found.clients.values()]
+    return [] if found is None else [_member(one) for one in found.members]
 
 
 def member(gateway: Gateway, group: str, client_id: str) -> GroupMember | None:
@@ -52,20 +55,23 @@ def member(gateway: Gateway, group: str, client_id: str) -> GroupMember | None:
 
 def producers(gateway: Gateway, group: str) -> list[GroupMember]:
     """Return the producers of a group."""
-    found = gateway.clients.producer_groups.get(group, {})
-    return [_member(one) for one in found.values()]
+    return [_member(one) for one in gateway.clients.producers(group)]
 
 
-def consumer_group(gateway: Gateway, group: str) -> dict[str, Any] | None:
-    """Return the group's consume type and subscriptions; ``None`` without a connected consumer."""
+def consumer_group(gateway: Gateway, group: str) -> dict[str, object] | None:
+    """Return how a group consumes, and what; ``None`` if no consumer of it is there.
+
+    It is written in steps: the table is made meanwhile.
+    """
     found = gateway.clients.group(group)
     if found is None:
         return None
+    wanted = found.subscriptions
     return {
         "consumeFromWhere": found.consume_from_where,
         "consumeType": found.consume_type,
         "messageModel": found.message_model,
-        "subscriptionTable": {topic: one.to_json() for topic, one in found.subscriptions.items()},
+        "subscriptionTable": Entries((topic, one.to_json()) for topic, one in wanted.items()),
     }
 
 
@@ -76,8 +82,8 @@ def subscription(gateway: Gateway, group: str, topic: str) -> dict[str, Any] | N
     return None if one is None else one.to_json()
 
 
-def groups_of(gateway: Gateway, topic: str) -> list[str]:
-    """Return the groups with consumers of a topic."""
+def groups_of(gateway: Gateway, topic: str) -> Generator[None, None, list[str]]:
+    """Return the groups that have consumers of a topic."""
     return gateway.clients.groups_of(topic)
 
 

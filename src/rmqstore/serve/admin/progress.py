@@ -196,7 +196,7 @@ def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> A
     """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and groups with offsets."""
     topic = topic_of(request)
     groups = set((yield from _groups_of(gateway, topic)))
-    groups.update(online.groups_of(gateway, topic))
+    groups.update((yield from online.groups_of(gateway, topic)))
     groups_in_order = iter(sorted(groups))
     return Answer(body=(yield from dumps_in_steps(Entries([("groupList", groups_in_order)]))))
 

@@ -1,7 +1,8 @@
 """Connected consumers and producers, and notifications of changed groups.
 
 A heartbeat enters a connection into its groups, with the topics that each consumer group has
-subscribed to. A connection that is lost, or silent for too long, leaves all of them.
+subscribed to. A connection that is lost, or silent for too long, leaves all of them: for others at
+once, as nobody is a member whose connection is not open; the tables follow in turns of the loop.
 
 Source: ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``,
 ``ProducerManager.java``, ``DefaultConsumerIdsChangeListener.java``,
@@ -12,6 +13,7 @@ Source: ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``,
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING
 from rmqstore.errors import FilterError
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.consuming.heartbeats import (
+    MOST_GROUPS,
     ConsumerData,
     Heartbeat,
     checked_subscription,
@@ -40,7 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_MAX_MEMBERS = 200_000  # of all groups; a client counts once for each of its groups
+_MOST_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
+_GROUPS_STEP = 1024  # groups that are looked through between two steps
 
 
 @dataclass(slots=True)
@@ -71,7 +75,7 @@ class ConsumerGroup:
     consume_type, message_model, consume_from_where : str
         RocketMQ's names, of the last heartbeat.
     clients : dict
-        Connection to ``Client``.
+        Connection to ``Client``; among them those that are gone and have not left yet.
     subscriptions : dict
         Topic to ``Subscription``.
     size : int
@@ -88,6 +92,16 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     size: int = 0
     owners: Owners = ()
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it has members."""
+        return any(connection.is_open for connection in self.clients)
+
+    @property
+    def members(self) -> list[Client]:
+        """The clients that are there."""
+        return [client for client in self.clients.values() if client.connection.is_open]
 
     @property
     def is_broadcast(self) -> bool:
@@ -117,9 +131,9 @@ class Clients:
     Attributes
     ----------
     groups : dict of str to ConsumerGroup
-        Groups with consumers.
+        Those that have consumers, or whose last one has not left yet.
     producer_groups : dict
-        Name of a producer group to its ``Client`` by connection.
+        Name of a producer group to its ``Client`` by connection, as ``ConsumerGroup`` has them.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -140,8 +154,9 @@ class Clients:
     # Queries
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """Return a group with consumers."""
-        return self.groups.get(name)
+        """Return a group that has consumers."""
+        found = self.groups.get(name)
+        return found if found is not None and found.is_online else None
 
     def consumer(self, group: str, client_id: str) -> Client | None:
         """Return a group's consumer by its client id."""
@@ -149,21 +164,28 @@ class Clients:
         if found is None:
             return None
         for client in found.clients.values():
-            if client.client_id == client_id:
+            if client.client_id == client_id and client.connection.is_open:
                 return client
         return None
 
-    def producers(self, group: str) -> list[Connection]:
-        """Return the connections of a producer group."""
-        return list(self.producer_groups.get(group, ()))
+    def producers(self, group: str) -> list[Client]:
+        """Return the clients of a producer group."""
+        found = self.producer_groups.get(group, {})
+        return [client for client in found.values() if client.connection.is_open]
 
     def connection_of(self, client_id: str) -> Connection | None:
         """Return the connection of a client, the last one with a heartbeat."""
         return self._named.get(client_id)
 
-    def groups_of(self, topic: str) -> list[str]:
-        """Return the groups subscribed to a topic."""
-        return [one.name for one in self.groups.values() if topic in one.subscriptions]
+    def groups_of(self, topic: str) -> Generator[None, None, list[str]]:
+        """Return the groups whose consumers have subscribed to a topic."""
+        found = []
+        for number, one in enumerate(list(self.groups.values())):
+            if topic in one.subscriptions and one.is_online:
+                found.append(one.name)
+            if number % _GROUPS_STEP == _GROUPS_STEP - 1:
+                yield
+        return found
 
     # Joining and leaving
 
@@ -187,7 +209,9 @@ class Clients:
             self._check_size(owners, (one,))  # others may have joined meanwhile
             self._check_members(owners, connection, (one,), ())
             group = self.groups.get(one.group)
-            if group is None:
+            if group is None or not group.is_online:
+                if group is not None:  # its last one is gone: what it wanted counts no more
+                    self._end(group)
                 group = self.groups[one.group] = ConsumerGroup(
                     one.group, one.consume_type, one.message_model, one.consume_from_where
                 )
@@ -224,20 +248,32 @@ class Clients:
             group = self.groups.get(consumer)
             if group is not None:
                 group.clients.pop(connection, None)
-                if not group.clients:
-                    del self.groups[consumer]
-                    self._sizes.give(group.owners, group.size)
-                self.tell(group)
+                if group.clients:
+                    self.tell(group)
+                else:
+                    self._end(group)
+
+    def _end(self, group: ConsumerGroup) -> None:
+        del self.groups[group.name]
+        self._sizes.give(group.owners, group.size)
 
     def lose(self, connection: Connection) -> None:
-        """Remove a lost connection from all groups."""
+        """Take a connection that is gone out of all groups; for others it is out of them already.
+
+        The connection is not open any more.
+        """
         if connection.client_id is None:
             return  # it never had a heartbeat
         self._forget_name(connection)
+        self._gateway.turns.begin(self._left(connection))
+
+    def _left(self, connection: Connection) -> Steps:
         for name in list(self._produces.get(connection, ())):
             self.leave(connection, producer=name)
+            yield
         for name in list(self._consumes.get(connection, ())):
             self.leave(connection, consumer=name)
+            yield
         self._owners.pop(connection, None)
 
     def ask_again(self) -> None:
@@ -275,8 +311,8 @@ class Clients:
     def _close(self, connection: Connection) -> None:
         if connection.is_open:
             self._gateway.log.warning("%s: closed: it was silent for too long", connection.peer)
+            connection.abort()  # one that does not read would stay, were its answers sent first
             self.lose(connection)
-            connection.abort()  # answering first would keep a client that does not read
 
     def tell(self, group: ConsumerGroup) -> None:
         """Notify the consumers of a group of changed members or topics."""
@@ -296,9 +332,10 @@ class Clients:
                     config is not None
                     and config.other.get("notifyConsumerIdsChangedEnable") is False
                 ):
+                    yield
                     continue
-                for connection in list(group.clients):
-                    connection.notify(
+                for client in group.members:
+                    client.connection.notify(
                         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}
                     )
                     yield
@@ -341,9 +378,20 @@ class Clients:
         consumers: tuple[ConsumerData, ...],
         producers: tuple[str, ...],
     ) -> None:
-        consumes = self._consumes.get(connection, set())
-        new = {one.group for one in consumers} - consumes
-        more = len(new) + len(set(producers) - self._produces.get(connection, set()))
+        more = 0
+        for groups, names in (
+            (self._consumes, {one.group for one in consumers}),
+            (self._produces, set(producers)),
+        ):
+            there = groups.get(connection, set())
+            new = len(names - there)
+            if new and len(there) + new > MOST_GROUPS:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"a client may have {MOST_GROUPS} consumer and {MOST_GROUPS} producer groups, "
+                    f"has {len(there)}",
+                )
+            more += new
         if more and not self._members.has_room(owners, more):
             raise _no_room(owners, f"groups have {self._members.taken} members already")
 
@@ -397,7 +445,7 @@ def consumer_list(gateway: Gateway, connection: Connection, request: Request) ->
         refusal = Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         refusal.answer.fields = {}
         raise refusal
-    ids = [client.client_id for client in group.clients.values()]
+    ids = [client.client_id for client in group.members]
     return Answer(fields={}, body=dumps({"consumerIdList": ids}))
 
 

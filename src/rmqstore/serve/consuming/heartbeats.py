@@ -17,13 +17,13 @@ from rmqstore.serve.wire.fields import LONG_MAX, json_body, refused
 from rmqstore.serve.wire.frames import Request
 from rmqstore.serve.wire.names import checked_group, checked_topic
 
-__all__ = ["ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
+__all__ = ["MOST_GROUPS", "ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
 
-_MAX_NAME = 255
-_MAX_EXPRESSION = 64 << 10
-_MAX_GROUPS = 1000  # of one client
-_KEPT = 2048  # heartbeats in the cache: a client sends the same one again and again
-_KEPT_BODY = 2048  # bytes of a cached one, at most
+_MOST_NAME = 255
+_MOST_EXPRESSION = 64 << 10
+MOST_GROUPS = 1000  # of one client, of consumers and of producers
+_KEPT = 2048  # heartbeats that were read last: a client sends the same one again and again
+_KEPT_BODY = 2048  # bytes of one that is kept, at most
 
 _FROM_WHERE = (
     "CONSUME_FROM_LAST_OFFSET",
@@ -197,6 +197,6 @@ def _list(data: dict[str, Any], name: str) -> list[Any]:
     value = data.get(name)
     if value is None:
         return []
-    if not isinstance(value, list) or len(value) > _MOST_GROUPS:
-        raise refused(f"{name} must be a list of at most {_MOST_GROUPS}", value)
+    if not isinstance(value, list) or len(value) > MOST_GROUPS:
+        raise refused(f"{name} must be a list of at most {MOST_GROUPS}", value)
     return value

@@ -7,20 +7,23 @@ Source: ``broker/processor/AdminBrokerProcessor.java getConsumeStats``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqstore.consume.lag import with_uncommitted
+from rmqstore.serve.network.turns import ended
 
 if TYPE_CHECKING:
     from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.serve.gateway import Gateway
     from rmqstore.store import MessageStore
 
-__all__ = ["OnlineGroup", "counted_offsets", "is_idle_retry", "online_groups"]
+__all__ = ["OnlineGroup", "counted_offsets", "is_idle_retry", "online_groups",
+           "online_groups_in_steps"]  # fmt: skip
 
 _RETRY = "%RETRY%"
+_STEP = 256  # groups that are looked at between two steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,20 @@ class OnlineGroup:
 
 
 def online_groups(gateway: Gateway) -> dict[str, OnlineGroup]:
-    """Return the groups with consumers, by name; called in the gateway's loop."""
-    return {
-        name: OnlineGroup(tuple(group.subscriptions), group.is_broadcast, len(group.clients))
-        for name, group in gateway.clients.groups.items()
-    }
+    """Return the groups that have consumers, by name; called in the gateway's loop."""
+    return ended(online_groups_in_steps(gateway))
+
+
+def online_groups_in_steps(gateway: Gateway) -> Generator[None, None, dict[str, OnlineGroup]]:
+    """Return the groups that have consumers, as ``online_groups``, after a step for some each."""
+    found = {}
+    for number, (name, group) in enumerate(list(gateway.clients.groups.items())):
+        members = len(group.members)
+        if members:
+            found[name] = OnlineGroup(tuple(group.subscriptions), group.is_broadcast, members)
+        if number % _STEP == _STEP - 1:
+            yield
+    return found
 
 
 def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Offsets:

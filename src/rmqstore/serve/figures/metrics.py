@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rmqstore.metrics import (
@@ -18,7 +18,7 @@ from rmqstore.metrics import (
     runtime_labels,
 )
 from rmqstore.serve.figures.http import HttpServer, Reply, Resource
-from rmqstore.serve.figures.lag import counted_offsets, online_groups
+from rmqstore.serve.figures.lag import OnlineGroup, counted_offsets, online_groups_in_steps
 from rmqstore.serve.figures.rates import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
@@ -46,6 +46,7 @@ _RATES = {
     "rocketmq_consumer_message_size": (GROUP_GET_SIZE, "bytes of their records a second"),
     "rocketmq_send_back_nums": (SNDBCK_PUT_NUMS, "messages given back a second"),
 }
+_STEP = 64  # figures that are taken between two steps
 
 
 class MetricsServer(HttpServer):
@@ -74,11 +75,13 @@ class MetricsServer(HttpServer):
     async def _metrics(self, query: Mapping[str, str]) -> Reply:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-        # The gateway's are read in its loop, which this is; the rest is done in a thread.
+        # Those of the gateway are read in its loop, which this is; the rest is done in a thread.
+        run = self._gateway.turns.run
         own = CollectorRegistry()
-        own.register(_Families(gateway_figures(self._gateway)))
+        own.register(_Families(await run(gateway_figures(self._gateway))))
         store_s = CollectorRegistry()
-        store_s.register(_StoreFamilies(self._gateway))
+        online = await run(online_groups_in_steps(self._gateway))
+        store_s.register(_StoreFamilies(self._gateway, online))
         of_store = await self.aside(generate_latest, store_s)
         return Reply(of_store + await self.aside(generate_latest, own), CONTENT_TYPE_LATEST)
 
@@ -86,11 +89,11 @@ class MetricsServer(HttpServer):
 class _StoreFamilies(StoreCollector):
     """Figures of the gateway's store, with the subscriptions of connected consumers."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, online: Mapping[str, OnlineGroup]) -> None:
         settings = gateway.settings
         super().__init__(gateway.store, settings.cluster, settings.broker)
-        self._online = online_groups(gateway)
-        self._limit = settings.limits.offsets
+        self._online = online
+        self._most = settings.limits.offsets
 
     def _offsets(self, store: MessageStore) -> Offsets:
         return counted_offsets(store, self._online, self._limit)
@@ -107,45 +110,56 @@ class _Families:
         return self._families
 
 
-def gateway_figures(gateway: Gateway) -> Iterator[Metric]:
-    """Yield the figures of a gateway, without its store's; called in its loop."""
-    yield from _rates(gateway)
-    yield from _clients(gateway)
-    yield from _runtime(gateway)
-    yield from _own(gateway)
+def gateway_figures(gateway: Gateway) -> Generator[None, None, list[Metric]]:
+    """Return the figures of a gateway, but for those of its store, in steps of its loop."""
+    found = yield from _rates(gateway)
+    found += yield from _clients(gateway)
+    return [*found, *_runtime(gateway), *_own(gateway)]
 
 
-def _rates(gateway: Gateway) -> Iterator[Metric]:
-    """Yield rates a second, over the last minute."""
+def _rates(gateway: Gateway) -> Generator[None, None, list[Metric]]:
+    """Return what comes and goes a second, over the last minute."""
     from prometheus_client.core import GaugeMetricFamily
 
     settings = gateway.settings
     broker = (settings.cluster, settings.broker)
+    found: list[Metric] = []
     for name, (counter, text) in _RATES.items():
         of_groups = counter not in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE)
         labels = ("cluster", "broker", "topic", *(("group",) if of_groups else ()))
         family = GaugeMetricFamily(name, text, labels=labels)
-        for key, rate in gateway.rates.rates(counter):
+        for number, (key, rate) in enumerate(gateway.rates.rates(counter)):
             family.add_metric((*broker, *(key.rsplit("@", 1) if of_groups else (key,))), rate)
-        yield family
+            if number % _STEP == _STEP - 1:
+                yield
+        found.append(family)
+    return found
 
 
-def _clients(gateway: Gateway) -> Iterator[Metric]:
-    """Yield the number of clients by group; addresses would be a new series each time."""
+def _clients(gateway: Gateway) -> Generator[None, None, list[Metric]]:
+    """Return how many clients each group has; their addresses would be a new series each time."""
     from prometheus_client.core import GaugeMetricFamily
 
     settings, clients = gateway.settings, gateway.clients
     consumers = GaugeMetricFamily(
         "rocketmq_group_count", "consumers of a group", labels=("caddr", "localaddr", "group")
     )
-    for name, group in clients.groups.items():
-        consumers.add_metric(("", "", name), len(group.clients))
+    for number, (name, group) in enumerate(list(clients.groups.items())):
+        members = len(group.members)
+        if members:
+            consumers.add_metric(("", "", name), members)
+        if number % _STEP == _STEP - 1:
+            yield
     producers = GaugeMetricFamily(
         "rocketmq_producer_count", "producers of a group", labels=("cluster", "broker", "group")
     )
-    for name, members in clients.producer_groups.items():
-        producers.add_metric((settings.cluster, settings.broker, name), len(members))
-    yield from (consumers, producers)
+    for number, name in enumerate(list(clients.producer_groups)):
+        members = len(clients.producers(name))
+        if members:
+            producers.add_metric((settings.cluster, settings.broker, name), members)
+        if number % _STEP == _STEP - 1:
+            yield
+    return [consumers, producers]
 
 
 def _runtime(gateway: Gateway) -> Iterator[Metric]:

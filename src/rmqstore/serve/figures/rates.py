@@ -233,7 +233,7 @@ class Rates:
     def rates(self, name: str) -> Iterator[tuple[str, float]]:
         """Yield each key of a counter with its rate a second, over the last minute."""
         self._read_core()
-        for key, item in self._items[name].items():
+        for key, item in list(self._items[name].items()):
             yield key, _span(item.minute).tps
 
     def tps(self, name: str, key: str) -> float:

@@ -10,7 +10,7 @@ Source: none in 4.9.3, where requests have threads.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Generator
 from contextlib import suppress
@@ -113,8 +113,42 @@ class Turns:
             self._going = True
             self._turn()
 
+    def begin(self, work: Steps) -> None:
+        """Do a share of it at once if this turn of the loop has time left, and then the rest."""
+        if not self.is_over:
+            deadline = Deadline(SHARE_SECONDS)
+            for _ in work:
+                if deadline.passed:
+                    break
+            else:
+                return
+            self.spend(SHARE_SECONDS + deadline.since)
+        self.add(work)
+
+    async def run(self, work: Generator[None, None, T]) -> T:
+        """Return the result of a work."""
+        done: Future[T] = self._loop.create_future()
+
+        def steps() -> Steps:
+            try:
+                result = yield from work
+            except Exception as error:
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+            finally:
+                done.cancel()  # where it was not done to the end
+
+        self.begin(steps())
+        return await done
+
     def add(self, work: Steps) -> None:
         """Begin with the loop's next turn."""
+        if self.closed:
+            work.close()
+            return
         self._works.append(work)
         if not self._going:
             self._going = True

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.figures.http import Reply, Resource
-from rmqstore.serve.figures.lag import online_groups
+from rmqstore.serve.figures.lag import online_groups_in_steps
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.page.figures import overview, topic_figures
 from rmqstore.serve.topics.topictable import is_system_topic
@@ -38,9 +38,8 @@ def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
     async def whole(query: Mapping[str, str]) -> Reply:
         host, port = gateway.settings.advertise or (gateway.settings.host, gateway.port)
         most = gateway.settings.limits.offsets
-        figures = await server.aside(
-            overview, gateway.store, online_groups(gateway), most, built_in
-        )
+        online = await gateway.turns.run(online_groups_in_steps(gateway))
+        figures = await server.aside(overview, gateway.store, online, most, built_in)
         figures["address"] = address_text(host, port)
         figures["connections"] = len(gateway.connections)
         return _json(figures)

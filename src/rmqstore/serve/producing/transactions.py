@@ -148,7 +148,7 @@ class Transactions:
         With accounts, one that may write to the topic: anybody can join the group, and the check
         carries the message.
         """
-        connections = self._gateway.clients.producers(group)
+        connections = [one.connection for one in self._gateway.clients.producers(group)]
         resource = topic_resource(topic_of_message(half), written=True)
         self._turn += 1
         tries = 0
