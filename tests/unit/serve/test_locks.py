@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 
@@ -182,3 +183,24 @@ def test_it_is_as_a_plain_model_says(steps: list[tuple]) -> None:
                 has = owner(name, number, now[0])
                 held = locks.holder(name, LockedQueue("t", "b", number))
                 assert held == (has[0] if has is not None and has[1] else None)
+
+
+def test_expired_locks_are_forgotten_between_others() -> None:
+    """As many as are needed, some a step."""
+    now = [0]
+    locks = Locks(lambda: now[0], most=3000)
+    queues = [LockedQueue("t", "b", number) for number in range(1000)]
+    assert len(locks.lock("g", queues, "one", "a")) == 1000
+    assert len(locks.lock("h", queues, "one", "b")) == 667
+    now[0] = LOCK_MILLIS + 1
+    assert locks.lock("g", queues[:10], "one", "a") == queues[:10]  # renewed, so not forgotten
+    shares = locks._shares
+    shares.take((("owner", "x"),), 1200)  # somebody has more meanwhile
+    before = len(locks)
+    counts = [len(locks) for _ in locks.make_room("i", "b")]
+    assert all(0 < more - less <= 64 for more, less in itertools.pairwise([before, *counts]))
+    assert len(counts) > 2
+    assert locks.holder("g", queues[9]) == "one"
+    assert locks.lock("i", queues[:1], "one", "b") == queues[:1]
+    assert len(locks) < before
+    assert {len(locks._renewed)} == {sum(map(len, locks._groups.values()))}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import pytest
 
 from rmqstore import StoreConfig
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.figures.metrics import gateway_figures
 from rmqstore.serve.network import turns
 from rmqstore.serve.network.turns import Steps, Turns
 from rmqstore.serve.server import Server
@@ -349,3 +351,57 @@ def test_a_stop_waits_for_a_long_answer(
     closing.join(SECONDS)
     assert not closing.is_alive()
     assert len(stepped.gateway.turns) == 0
+
+
+@pytest.mark.parametrize("asked", ["a sample", "figures", "a rate"])
+def test_what_is_counted_by_topic_is_read_in_turns(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+    asked: str,
+) -> None:
+    gateway = stepped.gateway
+    counts = {f"t{number}": (1, 1) for number in range(8000)}
+    stepped.store._topic_counts = lambda: counts  # type: ignore[method-assign]
+    number = 0
+
+    def begin() -> None:
+        clock.stop_after(10)
+        if asked == "a sample":
+            gateway.rates._begin(gateway.rates._sampled_seconds)
+        elif asked == "figures":
+            gateway.spawn(figures())
+
+    async def figures() -> None:
+        await gateway.turns.run(gateway_figures(gateway))
+
+    stepped.in_loop(begin)
+    if asked == "a rate":
+        number = asker.send(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "t1"})
+    assert answers.is_served_between(other)
+    if asked == "a rate":
+        assert asker.answer(number).code == 0
+    wait_until(lambda: stepped.in_loop(lambda: len(gateway.turns)) == 0)
+    assert stepped.in_loop(lambda: len(list(gateway.rates.rates("TOPIC_PUT_NUMS")))) == 8000
+
+
+def test_a_work_has_a_result(clock: Clock) -> None:
+    async def ask() -> list[str]:
+        results = []
+        turns = Turns(asyncio.get_running_loop(), Log("rmqstore.serve"))
+
+        def three(error: Exception | None) -> Generator[None, None, str]:
+            for _ in range(3):
+                yield
+            if error is not None:
+                raise error
+            return "done"
+
+        results.append(await turns.run(three(None)))
+        with pytest.raises(ValueError, match="no"):
+            await turns.run(three(ValueError("no")))
+        return results
+
+    assert asyncio.run(ask()) == ["done"]

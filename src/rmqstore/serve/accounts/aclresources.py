@@ -139,8 +139,10 @@ def _sent(topic: str, properties: str, batch: str) -> Look:
         if name is not None:
             yield topic_resource(name, written=True)
         yield from _further(request.fields.get(properties, ""))
+        if not truth(request, batch) or len(request.body) > store.config.max_message_size:
+            return  # a longer one is refused
         body = bytes(request.body)
-        if truth(request, batch) and _FURTHER_QUEUES.encode() in body:
+        if _FURTHER_QUEUES.encode() in body:
             for _, own, _ in parts_of_batch(body):
                 yield from _further(own)
 

@@ -21,6 +21,7 @@ from rmqstore.services.figures import disk_used_ratio
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS", "runtime_info"]
 
@@ -126,9 +127,10 @@ def settings(gateway: Gateway, connection: Connection, request: Request) -> Answ
     return Answer(fields={"version": version}, body=body.encode())
 
 
-def rate(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def rate(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer VIEW_BROKER_STATS_DATA."""
     name, key = text(request, "statsName"), text(request, "statsKey")
+    yield from gateway.rates.read()
     spans = gateway.rates.spans(name, key)
     if spans is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")

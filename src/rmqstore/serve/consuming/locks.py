@@ -8,6 +8,7 @@ Source: ``broker/client/rebalance/RebalanceLockManager.java``,
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.longanswers import AnswerSteps
+    from rmqstore.serve.network.turns import Steps
 
 __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
-_MAX_LOCKS = 100_000  # of all groups
-_FORGET_MILLIS = 1000  # between sweeps for expired locks, each over all of them
-_MAX_NAME = 255
+_MOST_LOCKS = 100_000  # of all groups
+_FORGOTTEN_STEP = 64  # expired locks that are forgotten between two steps
+_MOST_NAME = 255
 
 
 class LockedQueue(NamedTuple):
@@ -66,7 +68,8 @@ class Locks:
         self._now = now
         self._shares = Shares(most)
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
-        self._forget_from = 0  # ms: no sweep before, as none is expired or one was just made
+        # Group and queue of each, the one that was renewed longest ago first.
+        self._renewed: OrderedDict[tuple[str, LockedQueue], None] = OrderedDict()
 
     def __len__(self) -> int:
         """Return the number of locks, with expired ones that are not yet forgotten."""
@@ -77,6 +80,13 @@ class Locks:
         lock = self._groups.get(group, {}).get(queue)
         return None if lock is None or lock.is_expired(self._now()) else lock.client_id
 
+    def make_room(self, group: str, owner: str) -> Steps:
+        """Forget expired locks until owner and group may have one more, or none is expired."""
+        now = self._now()
+        owners = _owners(group, owner)
+        while not self._shares.has_room(owners) and self._forget_expired(now, _FORGOTTEN_STEP):
+            yield
+
     def lock(
         self, group: str, queues: Iterable[LockedQueue], client_id: str, owner: str
     ) -> list[LockedQueue]:
@@ -86,24 +96,26 @@ class Locks:
         """
         now = self._now()
         shares = self._shares
-        owners = (("owner", owner), ("group", group))
+        owners = _owners(group, owner)
         held = self._groups.get(group, {})
         locked = []
         for queue in dict.fromkeys(queues):
             lock = held.get(queue)
             if lock is None:
                 if not shares.has_room(owners):
-                    self._forget_expired(now)
+                    self._forget_expired(now, len(self._renewed))
                     if not shares.has_room(owners):
                         continue
                 held = self._groups.setdefault(group, held)
                 held[queue] = _Held(client_id, now, owners)
+                self._renewed[group, queue] = None
                 shares.take(owners)
             elif lock.client_id == client_id or lock.is_expired(now):
                 lock.client_id, lock.renewed = client_id, now
                 shares.give(lock.owners)
                 lock.owners = owners
                 shares.take(owners)
+                self._renewed.move_to_end((group, queue))
             else:
                 continue
             locked.append(queue)
@@ -115,24 +127,27 @@ class Locks:
         for queue in queues:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
-                del held[queue]
-                self._shares.give(lock.owners)
-        if not held:
-            self._groups.pop(group, None)
+                self._forget(group, queue)
 
-    def _forget_expired(self, now: int) -> None:
-        """Forget expired locks."""
-        if now < self._forget_from:
-            return
-        first = now
-        for group, held in list(self._groups.items()):
-            for queue in [queue for queue, lock in held.items() if lock.is_expired(now)]:
-                self._shares.give(held.pop(queue).owners)
-            if not held:
-                del self._groups[group]
-            else:
-                first = min(first, *(lock.renewed for lock in held.values()))
-        self._forget_from = max(first + LOCK_MILLIS + 1, now + _FORGET_MILLIS)
+    def _forget(self, group: str, queue: LockedQueue) -> None:
+        held = self._groups[group]
+        self._shares.give(held.pop(queue).owners)
+        del self._renewed[group, queue]
+        if not held:
+            del self._groups[group]
+
+    def _forget_expired(self, now: int, most: int) -> int:
+        """Forget so many locks that are expired; return how many there were."""
+        for number in range(most):
+            group, queue = next(iter(self._renewed), ("", None))
+            if queue is None or not self._groups[group][queue].is_expired(now):
+                return number
+            self._forget(group, queue)
+        return most
+
+
+def _owners(group: str, owner: str) -> Owners:
+    return (("owner", owner), ("group", group))
 
 
 def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[LockedQueue]]]:
@@ -175,6 +190,7 @@ def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> An
     group, client_id, queues = yield from _asked(request)
     locked = []
     for queue in queues:
+        yield from gateway.locks.make_room(group, connection.owner)
         if (
             queue.broker == gateway.settings.broker
             and has_queue(gateway, queue.topic, queue.queue_id)

@@ -124,6 +124,7 @@ def _rates(gateway: Gateway) -> Generator[None, None, list[Metric]]:
     settings = gateway.settings
     broker = (settings.cluster, settings.broker)
     found: list[Metric] = []
+    yield from gateway.rates.read()
     for name, (counter, text) in _RATES.items():
         of_groups = counter not in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE)
         labels = ("cluster", "broker", "topic", *(("group",) if of_groups else ()))

@@ -12,7 +12,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from rmqstore.serve.network.turns import Steps, ended
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
@@ -24,7 +27,8 @@ SAMPLE_SECONDS = 10
 _MINUTE_SAMPLES = 7
 _HOUR_SAMPLES = 7  # ten minutes apart
 _DAY_SAMPLES = 25  # an hour apart
-_MAX_ITEMS = 20_000  # by name: groups are named by clients
+_MOST_ITEMS = 20_000  # by name: groups are named by clients
+_STEP = 128  # counters that are read or sampled between two steps
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -98,9 +102,12 @@ class Rates:
         self.got_morning = (0, 0)
         self._day = self._today()
         self._begun = self._read_put(), self._read_got()
-        gateway.every(SAMPLE_SECONDS, self.sample_seconds, "sampling rates")
-        gateway.every(600, self.sample_minutes, "sampling rates of an hour")
-        gateway.every(3600, self.sample_hours, "sampling rates of a day")
+        for seconds, sampled, name in (
+            (SAMPLE_SECONDS, self._sampled_seconds, "sampling rates"),
+            (600, self._sampled_minutes, "sampling rates of an hour"),
+            (3600, self._sampled_hours, "sampling rates of a day"),
+        ):
+            gateway.every(seconds, partial(self._begin, sampled), name)
 
     # Counting
 
@@ -148,9 +155,12 @@ class Rates:
             item = items[key] = _Item()
         return item
 
-    def _read_core(self) -> None:
-        """Read the core's counters of messages put."""
-        for topic, (messages, size) in self._gateway.store._topic_counts().items():
+    def read(self) -> Steps:
+        """Take the core's counters of messages put, after a step for some topics each."""
+        counts = self._gateway.store._topic_counts()
+        for number, (topic, (messages, size)) in enumerate(counts.items()):
+            if number % _STEP == _STEP - 1:
+                yield
             began_messages, began_size = self._began.get(topic, (0, 0))
             if messages > began_messages:
                 self._set(TOPIC_PUT_NUMS, topic, messages - began_messages, messages)
@@ -191,48 +201,58 @@ class Rates:
     def _now(self) -> int:
         return int(self._gateway.loop.time() * 1000)
 
+    def _begin(self, sampled: Callable[[], Steps]) -> None:
+        self._gateway.turns.begin(sampled())
+
     def sample_seconds(self) -> None:
-        """Take the samples of a minute; called every ten seconds."""
-        self._read_core()
+        """Take the samples of a minute."""
+        ended(self._sampled_seconds())
+
+    def sample_minutes(self) -> None:
+        """Take the samples of an hour."""
+        ended(self._sampled_minutes())
+
+    def sample_hours(self) -> None:
+        """Take the samples of a day."""
+        ended(self._sampled_hours())
+
+    def _sampled(self, seconds: int, samples: Callable[[_Item], deque[RateSample]]) -> Steps:
+        yield from self.read()
         now = self._now()
         for items in self._items.values():
-            for item in items.values():
-                item.sample(item.minute, now, SAMPLE_SECONDS)
+            for number, item in enumerate(list(items.values())):
+                item.sample(samples(item), now, seconds)
+                if number % _STEP == _STEP - 1:
+                    yield
+
+    def _sampled_seconds(self) -> Steps:
+        """Take the samples of a minute; every ten seconds."""
+        yield from self._sampled(SAMPLE_SECONDS, lambda item: item.minute)
         today = self._today()
         if today != self._day:
             self._day = today
             self.put_morning = (self.put_morning[1], self.put_total)
             self.got_morning = (self.got_morning[1], self.got_total)
 
-    def sample_minutes(self) -> None:
-        """Take the samples of an hour; called every ten minutes."""
-        self._read_core()
-        now = self._now()
-        for items in self._items.values():
-            for item in items.values():
-                item.sample(item.hour, now, 600)
+    def _sampled_minutes(self) -> Steps:
+        """Take the samples of an hour; every ten minutes."""
+        yield from self._sampled(600, lambda item: item.hour)
 
-    def sample_hours(self) -> None:
-        """Take the samples of a day; called every hour."""
-        self._read_core()
-        now = self._now()
-        for items in self._items.values():
-            for item in items.values():
-                item.sample(item.day, now, 3600)
+    def _sampled_hours(self) -> Steps:
+        """Take the samples of a day; every hour."""
+        yield from self._sampled(3600, lambda item: item.day)
 
     # Reading
 
     def spans(self, name: str, key: str) -> tuple[Span, Span, Span] | None:
-        """Return minute, hour and day of a counter; ``None`` if nothing was counted."""
-        self._read_core()
+        """Return minute, hour and day of a counter, of what was read; ``None`` if there is none."""
         item = self._items.get(name, {}).get(key)
         if item is None:
             return None
         return _span(item.minute), _span(item.hour), _span(item.day)
 
     def rates(self, name: str) -> Iterator[tuple[str, float]]:
-        """Yield each key of a counter with its rate a second, over the last minute."""
-        self._read_core()
+        """Yield each key of a counter with what it had a second, over the last minute."""
         for key, item in list(self._items[name].items()):
             yield key, _span(item.minute).tps
 

@@ -9,7 +9,7 @@ Source: ``namesrv/processor/DefaultRequestProcessor.java``,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
@@ -35,7 +35,8 @@ _UNIT = 1  # TopicSysFlag
 _UNIT_SUBSCRIBED = 2
 _MAX_BYTES = 4 << 20  # of the key-value table
 _ENTRY_BYTES = 512  # of one, besides its texts
-_MAX_VALUE = 64 << 10  # characters
+_VALUE_MOST = 64 << 10  # characters
+_TOPICS_STEP = 256  # that are counted between two steps
 
 
 class NameServer:
@@ -155,25 +156,32 @@ def delete_topic(gateway: Gateway, connection: Connection, request: Request) -> 
 # Permissions in routes
 
 
-def wipe_write_perm(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def wipe_write_perm(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer WIPE_WRITE_PERM_OF_BROKER."""
-    return Answer(fields={"wipeTopicCount": str(_set_read_only(gateway, request, True))})
+    count = yield from _set_read_only(gateway, request, True)
+    return Answer(fields={"wipeTopicCount": str(count)})
 
 
-def add_write_perm(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer ADD_WRITE_PERM_OF_BROKER: topics get the permission of their entries again.
+def add_write_perm(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
+    """Answer ADD_WRITE_PERM_OF_BROKER: topics may again what they may by their entries.
 
     The real one sets 6, and TBW102 is inherited no longer.
     """
-    return Answer(fields={"addTopicCount": str(_set_read_only(gateway, request, False))})
+    count = yield from _set_read_only(gateway, request, False)
+    return Answer(fields={"addTopicCount": str(count)})
 
 
-def _set_read_only(gateway: Gateway, request: Request, value: bool) -> int:
-    """Set it, and return the number of affected topics."""
+def _set_read_only(gateway: Gateway, request: Request, value: bool) -> Generator[None, None, int]:
+    """Return the number of topics that are concerned, which are so at once."""
     if text(request, "brokerName") != gateway.settings.broker:
         return 0
     gateway.nameserver.read_only = value
-    return sum(1 for _ in all_topics(gateway))
+    count = 0
+    for _ in all_topics(gateway):
+        count += 1
+        if count % _TOPICS_STEP == 0:
+            yield
+    return count
 
 
 # The key-value table
