@@ -214,3 +214,48 @@ def test_what_consumers_say_is_bounded_together(
     assert "100000 bytes" in (answer.remark or "")
     for member in members:
         member.close()
+
+
+@pytest.mark.parametrize("code", [HEARTBEAT, LOCK, UNLOCK])
+def test_a_long_body_waits_for_its_turn(
+    stepped: Server,
+    clock: Clock,
+    answers: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+) -> None:
+    """Those of one address are parsed one after the other, and one of another between."""
+    parsed: list[bytes] = []
+    loads = fields.loads
+
+    def noted(text: bytes) -> Any:
+        parsed.append(b"second" if b"second" in text else b"first")
+        return loads(text)
+
+    monkeypatch.setattr(fields, "loads", noted)
+    many = [RemotingClient(stepped.address) for _ in range(12)]
+    body = {
+        HEARTBEAT: heartbeat("first", [consumer(f"g{n}", {"t": "*"}) for n in range(300)], [])
+    }.get(code, mid("first", 2000))
+    assert len(body) > 64 << 10
+    clock.stop_after(4)
+    asked = [one.send(code, None, body) for one in many]
+    assert clock.stopped.wait(SECONDS)
+    with RemotingClient(stepped.address, source="127.0.0.2") as other:
+        number = other.send(code, None, body.replace(b"first", b"second"))
+        clock.go_on()
+        assert other.answer(number).code == 0
+        assert len(answers.seen) < 6
+    for one, its in zip(many, asked, strict=True):
+        assert one.answer(its).code == 0
+        one.close()
+    assert sorted(parsed) == [b"first"] * 12 + [b"second"]
+
+
+def test_a_group_of_many_values_is_refused(server: Server, client: RemotingClient) -> None:
+    entry = b'{"groupName":"g","attributes":{"a":[' + b",".join([b"1"] * 900) + b"]}}"
+    assert client.ask(200, None, entry).code == 0
+    answer = client.ask(200, None, b"[" + b"[]," * 20_000 + b"0]")
+    assert (answer.code, answer.remark) == (
+        1, "the body is no JSON of at most 1000 values, got 40002",
+    )  # fmt: skip

@@ -40,8 +40,9 @@ BUILT_IN_GROUPS = {
         "CID_ONSAPI_OWNER",
     )
 }
-_MAX_BODY = 64 << 10
-_MAX_GROUPS = 100_000
+_MOST_BODY = 64 << 10
+_MOST_VALUES = 1000  # in it; an entry of 5.x has some twenty
+_GROUPS_MOST = 100_000
 # Fields of 5.x, with the only value that a group of 4.9.3 has.
 _OF_FIVE = {
     "attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
@@ -68,7 +69,7 @@ def all_groups(gateway: Gateway) -> Iterator[tuple[str, GroupConfig]]:
 
 async def update(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: the body is the entry of the file."""
-    check_body(request, _MOST_BODY)
+    check_body(request, _MOST_BODY, _MOST_VALUES)
     entry = _entry_of(request.body)
 
     def change() -> None:
@@ -154,7 +155,7 @@ def one_config(gateway: Gateway, connection: Connection, request: Request) -> An
 
 def set_request_mode(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups pull, as they do without it, and never pop."""
-    check_body(request, _MOST_BODY)
+    check_body(request, _MOST_BODY, _MOST_VALUES)
     try:
         data = fastjson.loads(request.body.decode())
     except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription, size_of
 from rmqstore.serve.network.turns import ended
-from rmqstore.serve.wire.fields import LONG_MAX, json_body, refused
+from rmqstore.serve.wire.fields import LONG_MAX, json_body, json_body_in_steps, refused
 from rmqstore.serve.wire.frames import Request
 from rmqstore.serve.wire.names import checked_group, checked_topic
 
@@ -87,7 +87,7 @@ def heartbeat_of(request: Request, most: int) -> Generator[None, None, Heartbeat
 
 
 def _read_heartbeat(request: Request, most: int) -> Generator[None, None, Heartbeat]:
-    data = _object(json_body(request), "the body")
+    data = _object((yield from json_body_in_steps(request)), "the body")
     consumers = []
     topics = 0
     for one in _list(data, "consumerDataSet"):

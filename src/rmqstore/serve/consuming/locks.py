@@ -17,7 +17,7 @@ from rmqstore import paths
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.topics.topictable import has_queue
 from rmqstore.serve.wire.codes import RequestCode
-from rmqstore.serve.wire.fields import INT_MAX, json_body, refused
+from rmqstore.serve.wire.fields import INT_MAX, json_body_in_steps, refused
 from rmqstore.serve.wire.frames import Answer, Request
 from rmqstore.serve.wire.objecttext import Entries, dumps_in_steps
 
@@ -152,7 +152,7 @@ def _owners(group: str, owner: str) -> Owners:
 
 def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[LockedQueue]]]:
     """Return group, client and queues of a body, each queue once, after a step for each."""
-    body = json_body(request)
+    body = yield from json_body_in_steps(request)
     if not isinstance(body, dict):
         raise refused("the body must be an object", body)
     group, client_id = body.get("consumerGroup"), body.get("clientId")

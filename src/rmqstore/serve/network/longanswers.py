@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rmqstore.serve.network.rotation import Rotation
 from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
 from rmqstore.serve.wire.codes import RequestCode
+from rmqstore.serve.wire.fields import SHORT_BODY
 from rmqstore.serve.wire.frames import Answer, Request
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class LongAnswers:
     ) -> None:
         """Answer at once if that takes little; else when its turn comes.
 
+        Of a long body only the first step is taken at once.
+
         Parameters
         ----------
         connection : Connection
@@ -59,7 +62,7 @@ class LongAnswers:
         deadline = Deadline(SHARE_SECONDS)
         building = self._build(connection, request, steps, version)
         for _ in building:
-            if deadline.passed:
+            if deadline.passed or len(request.body) > SHORT_BODY:
                 break
         else:
             return

@@ -5,6 +5,7 @@ Source: ``remoting/protocol/RemotingCommand.java decodeCommandCustomHeader``.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from rmqstore.arguments import shown
@@ -12,8 +13,8 @@ from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
 from rmqstore.serve.wire.jsontext import loads, most_values
 
-__all__ = ["INT_MAX", "LONG_MAX", "MOST_BODY", "check_body", "json_body", "number",
-           "optional_number", "refused", "text", "truth"]  # fmt: skip
+__all__ = ["INT_MAX", "LONG_MAX", "SHORT_BODY", "check_body", "json_body", "json_body_in_steps",
+           "number", "optional_number", "refused", "text", "truth"]  # fmt: skip
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
@@ -23,7 +24,8 @@ _MOST_TEXT = 1024
 # Of a body that is parsed: a thousand consumer groups with a topic each and a thousand producer
 # groups, or 5,000 queues, all with the longest names, take less. It is parsed in one go, within
 # milliseconds.
-MOST_BODY = 1 << 20
+_MOST_BODY = 1 << 20
+SHORT_BODY = 64 << 10
 _MOST_VALUES = 1 << 16
 
 
@@ -32,30 +34,37 @@ def refused(what: str, value: object) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")
 
 
-def check_body(request: Request, most: int) -> None:
-    """Refuse a body of more than so many bytes."""
+def check_body(request: Request, most: int = _MOST_BODY, values: int = _MOST_VALUES) -> None:
+    """Refuse a body of more than so many bytes, or values as JSON."""
     if len(request.body) > most:
         raise refused(f"the body must be at most {most} bytes", len(request.body))
+    request.parsed_values = most_values(request.body)
+    if request.parsed_values > values:
+        raise refused(f"the body is no JSON of at most {values} values", request.parsed_values)
 
 
 def json_body(request: Request) -> Any:
     """Return what a body says; whoever asks again gets the same object."""
     if request.parsed is None:
-        check_body(request, MOST_BODY)
-        body = bytes(request.body)
-        values = most_values(body)
-        if values > _MOST_VALUES:
-            raise refused(f"the body is no JSON of at most {_MOST_VALUES} values", values)
+        check_body(request)
         try:
-            request.parsed = loads(body)
+            request.parsed = loads(request.body)
         except ValueError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
-        request.parsed_values = values
     return request.parsed
 
 
-def text(request: Request, name: str, most: int = _MAX_TEXT) -> str:
-    """Return a required text, of so many characters at most."""
+def json_body_in_steps(request: Request) -> Generator[None, None, Any]:
+    """Return what a body says; a long one has a step of its own, which may wait for others."""
+    if request.parsed is None:
+        check_body(request)
+        if len(request.body) > SHORT_BODY:
+            yield
+    return json_body(request)
+
+
+def text(request: Request, name: str, most: int = _MOST_TEXT) -> str:
+    """Return a text that must be there, of so many characters at most."""
     value = request.fields.get(name)
     if value is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
