@@ -10,14 +10,14 @@ import asyncio
 import ipaddress
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import StoreError
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.offsets import OffsetShares
 from rmqstore.serve.network.busypoll import BusyPoll
-from rmqstore.serve.network.longanswers import LongAnswers
+from rmqstore.serve.network.longanswers import AnswerSteps, LongAnswers
 from rmqstore.serve.network.memory import LARGE, give_back_soon
 from rmqstore.serve.network.turns import Turns
 from rmqstore.serve.shares import Shares
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
 
 # None: nothing is answered now; the handler does so later, by Connection.answer. Steps: it may be
-# long, and is built between the requests of other clients.
-Steps = Generator[None, None, Answer]
-Handled = Answer | None | Coroutine[Any, Any, Answer | Steps | None] | Steps
+# long, and is built between the requests of other clients; so may a coroutine's result be.
+Handled = Answer | AnswerSteps | Coroutine[Any, Any, Answer | AnswerSteps | None] | None
 Handler = Callable[["Gateway", "Connection", Request], Handled]
 
 UNKNOWN = -1  # among the counts of requests: all codes without a handler
@@ -291,10 +290,11 @@ class Gateway:
         self,
         connection: Connection,
         request: Request,
-        handled: Awaitable[Answer | Steps | None],
+        handled: Coroutine[Any, Any, Answer | AnswerSteps | None],
         version: int,
     ) -> None:
         try:
+            self.ask_again(connection, request, version)  # a task begins with the next turn
             answer = await handled
             if isinstance(answer, Generator):
                 self._long_answers.build(connection, request, answer, version)
@@ -303,6 +303,8 @@ class Gateway:
                 self.ask_again(connection, request, version)
         except Exception as error:
             answer = self.answer_to(request, error)
+        finally:
+            handled.close()
         if answer is not None:
             connection.answer(request, answer)
 
@@ -346,9 +348,10 @@ class Gateway:
             timer.cancel()
         for connection in list(self.connections):
             connection.cease()
-        drained = self.loop.time() + _DRAIN_SECONDS
-        while self._answering and (left := drained - self.loop.time()) > 0:
-            await asyncio.wait(set(self._answering), timeout=left)
+        left, until = _DRAIN_SECONDS, self.loop.time() + _DRAIN_SECONDS
+        while self._answering and left > 0:
+            _, pending = await asyncio.wait(set(self._answering), timeout=left)
+            left = 0 if pending else until - self.loop.time()  # some begin with the end of others
         for callback in self.closing:
             try:
                 callback()

@@ -26,6 +26,7 @@ class _Short:
         return bool(self._of)
 
     def add(self, owner: Hashable, work: Steps, steps: int = 0) -> None:
+        """Put a work, which has had so many steps, behind the others of its owner."""
         self._of.setdefault(owner, deque()).append((work, steps))
 
     def step(self) -> tuple[Hashable, Steps] | None:
@@ -56,6 +57,7 @@ class _Long:
         return bool(self._of)
 
     def add(self, owner: Hashable, work: Steps) -> None:
+        """Put a work behind the others of its owner."""
         works = self._of.get(owner)
         if works is None:
             self._of[owner] = deque((work,))
@@ -64,6 +66,7 @@ class _Long:
             works.append(work)
 
     def step(self) -> None:
+        """Take a step of a work that has begun; its owner's next one waits for other owners."""
         while self._waiting and len(self._begun) < _LONG_MOST:
             self._begun.append(self._waiting.popleft())
         owner = self._begun.popleft()

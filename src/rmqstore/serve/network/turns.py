@@ -95,7 +95,7 @@ class Turns:
         return self._spent >= _TURN_SECONDS
 
     def spend(self, seconds: float) -> None:
-        """Note time spent on requests of one connection, if a share or more."""
+        """Note that requests of a connection, if a share or more, or a work took so long."""
         if not self._spent:
             self._loop.call_soon(self._begin)
         self._spent += seconds
@@ -117,12 +117,14 @@ class Turns:
         """Do a share of it at once if this turn of the loop has time left, and then the rest."""
         if not self.is_over:
             deadline = Deadline(SHARE_SECONDS)
+            goes_on = False
             for _ in work:
                 if deadline.passed:
+                    goes_on = True
                     break
-            else:
+            self.spend(SHARE_SECONDS + deadline.since)  # many may begin in one turn
+            if not goes_on:
                 return
-            self.spend(SHARE_SECONDS + deadline.since)
         self.add(work)
 
     async def run(self, work: Generator[None, None, T]) -> T:
