@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -135,18 +136,26 @@ def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch, code: int) -> No
     assert count == 1
 
 
-def test_what_was_parsed_is_counted_until_it_is_answered(
-    stepped: Server, asker: RemotingClient, clock: Clock
-) -> None:
-    stepped.store.create_topic("big", 2048)
-    body = mid("big", 2048)
-    clock.stop_after(40)
-    asked = asker.send(LOCK, None, body)
-    assert clock.stopped.wait(SECONDS)
-    assert stepped.gateway.unanswered > len(body) + 2048 * 3 * 90
-    clock.go_on()
-    assert asker.answer(asked).code == 0
-    wait_until(lambda: stepped.gateway.unanswered == 0)
+@pytest.mark.parametrize("accounts", [False, True])
+@pytest.mark.parametrize("queues", [200, 2048])
+def test_what_was_parsed_is_counted_or_not_kept(clock: Clock, accounts: bool, queues: int) -> None:
+    """A long one that waits for its turn, with thousands of others, is bytes."""
+    account = Account("somebody", "secret-secret", AddressRule("127.0.0.1"), False, 12, 12, {})
+    settings = Settings(acl=Acl([account]) if accounts else None)
+    body = mid("big", queues)
+    with Server(None, settings, StoreConfig.small()) as server, ExitStack() as clients:
+        server.store.create_topic("big", queues)
+        gateway = server.gateway
+        many = [clients.enter_context(RemotingClient(server.address)) for _ in range(8)]
+        clock.stop_when(lambda: len(gateway._answering) == 8)
+        asked = [one.send(LOCK, {"AccessKey": "somebody"}, body) for one in many]
+        assert clock.stopped.wait(SECONDS)
+        each = gateway.unanswered / 8
+        parsed = queues * 4 * 96 if queues == 200 else 0
+        assert parsed < each - len(body) < parsed + 4000
+        clock.go_on()
+        assert {one.answer(its).code for one, its in zip(many, asked, strict=True)} == {0}
+        wait_until(lambda: gateway.unanswered == 0)
 
 
 def test_others_are_served_while_queues_are_unlocked(

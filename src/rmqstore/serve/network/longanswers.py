@@ -49,7 +49,7 @@ class LongAnswers:
     ) -> None:
         """Answer at once if that takes little; else when its turn comes.
 
-        Of a long body only the first step is taken at once.
+        Of a long body only the first step is taken at once. Those that wait are not kept parsed.
 
         Parameters
         ----------
@@ -60,16 +60,19 @@ class LongAnswers:
             Of the accounts, when the request was allowed.
         """
         deadline = Deadline(SHARE_SECONDS)
+        long = len(request.body) > SHORT_BODY
         building = self._build(connection, request, steps, version)
         for _ in building:
-            if deadline.passed or len(request.body) > SHORT_BODY:
+            if deadline.passed or long:
                 break
         else:
             return
+        if long:
+            request.parsed = None
         done = self._gateway.loop.create_future()
         self._gateway.answers_later(connection, request, done, alone=True)
         lane = self._in_time if request.code in _IN_TIME else self._others
-        lane.add(connection.owner, _noting(building, done))
+        lane.add(connection.owner, _noting(building, done), long=long)
 
     def _build(
         self, connection: Connection, request: Request, steps: AnswerSteps, version: int

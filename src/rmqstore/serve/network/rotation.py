@@ -105,9 +105,9 @@ class Rotation:
         self._long = _Long()
         self._going = False
 
-    def add(self, owner: Hashable, work: Steps) -> None:
+    def add(self, owner: Hashable, work: Steps, *, long: bool = False) -> None:
         """Begin with the loop's next turn, or after others."""
-        self._short.add(owner, work)
+        (self._long if long else self._short).add(owner, work)
         self._go_on()
 
     def _go_on(self) -> None:

@@ -25,7 +25,7 @@ _MOST_TEXT = 1024
 # groups, or 5,000 queues, all with the longest names, take less. It is parsed in one go, within
 # milliseconds.
 _MOST_BODY = 1 << 20
-SHORT_BODY = 64 << 10
+SHORT_BODY = 16 << 10  # parsed at once, and kept so until it is answered
 _MOST_VALUES = 1 << 16
 
 
@@ -55,11 +55,10 @@ def json_body(request: Request) -> Any:
 
 
 def json_body_in_steps(request: Request) -> Generator[None, None, Any]:
-    """Return what a body says; a long one has a step of its own, which may wait for others."""
-    if request.parsed is None:
+    """Return what a body says; a long one is parsed in the second step, which waits for others."""
+    if len(request.body) > SHORT_BODY:
         check_body(request)
-        if len(request.body) > SHORT_BODY:
-            yield
+        yield
     return json_body(request)
 
 

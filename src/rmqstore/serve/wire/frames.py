@@ -97,7 +97,7 @@ class Request:
         return (
             _HELD_BYTES
             + len(self.body)
-            + _VALUE_BYTES * self.parsed_values
+            + (0 if self.parsed is None else _VALUE_BYTES * self.parsed_values)
             + sys.getsizeof(fields)
             + sum(map(sys.getsizeof, fields))
             + sum(map(sys.getsizeof, fields.values()))
