@@ -42,7 +42,7 @@ BUILT_IN_GROUPS = {
 }
 _MOST_BODY = 64 << 10
 _MOST_VALUES = 1000  # in it; an entry of 5.x has some twenty
-_GROUPS_MOST = 100_000
+_MAX_GROUPS = 100_000
 # Fields of 5.x, with the only value that a group of 4.9.3 has.
 _OF_FIVE = {
     "attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,

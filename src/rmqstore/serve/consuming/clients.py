@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_MOST_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
+_MAX_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
 _GROUPS_STEP = 1024  # groups that are looked through between two steps
 
 

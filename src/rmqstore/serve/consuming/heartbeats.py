@@ -19,8 +19,8 @@ from rmqstore.serve.wire.names import checked_group, checked_topic
 
 __all__ = ["MOST_GROUPS", "ConsumerData", "Heartbeat", "checked_subscription", "heartbeat_of"]
 
-_MOST_NAME = 255
-_MOST_EXPRESSION = 64 << 10
+_MAX_NAME = 255
+_MAX_EXPRESSION = 64 << 10
 MOST_GROUPS = 1000  # of one client, of consumers and of producers
 _KEPT = 2048  # heartbeats that were read last: a client sends the same one again and again
 _KEPT_BODY = 2048  # bytes of one that is kept, at most
@@ -151,8 +151,8 @@ def _group(name: Any) -> str:
 
 
 def _client_id(value: Any) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= _MOST_NAME:
-        raise refused(f"clientID must be 1 to {_MOST_NAME} characters", value)
+    if not isinstance(value, str) or not 1 <= len(value) <= _MAX_NAME:
+        raise refused(f"clientID must be 1 to {_MAX_NAME} characters", value)
     return value
 
 

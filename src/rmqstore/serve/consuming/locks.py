@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
-_MOST_LOCKS = 100_000  # of all groups
+_MAX_LOCKS = 100_000  # of all groups
 _FORGOTTEN_STEP = 64  # expired locks that are forgotten between two steps
 _MOST_NAME = 255
 

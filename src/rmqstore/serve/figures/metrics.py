@@ -93,7 +93,7 @@ class _StoreFamilies(StoreCollector):
         settings = gateway.settings
         super().__init__(gateway.store, settings.cluster, settings.broker)
         self._online = online
-        self._most = settings.limits.offsets
+        self._limit = settings.limits.offsets
 
     def _offsets(self, store: MessageStore) -> Offsets:
         return counted_offsets(store, self._online, self._limit)

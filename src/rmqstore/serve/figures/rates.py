@@ -27,7 +27,7 @@ SAMPLE_SECONDS = 10
 _MINUTE_SAMPLES = 7
 _HOUR_SAMPLES = 7  # ten minutes apart
 _DAY_SAMPLES = 25  # an hour apart
-_MOST_ITEMS = 20_000  # by name: groups are named by clients
+_MAX_ITEMS = 20_000  # by name: groups are named by clients
 _STEP = 128  # counters that are read or sampled between two steps
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"

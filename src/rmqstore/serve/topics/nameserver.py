@@ -35,7 +35,7 @@ _UNIT = 1  # TopicSysFlag
 _UNIT_SUBSCRIBED = 2
 _MAX_BYTES = 4 << 20  # of the key-value table
 _ENTRY_BYTES = 512  # of one, besides its texts
-_VALUE_MOST = 64 << 10  # characters
+_MAX_VALUE = 64 << 10  # characters
 _TOPICS_STEP = 256  # that are counted between two steps
 
 

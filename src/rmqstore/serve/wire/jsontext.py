@@ -16,7 +16,7 @@ from typing import Any, Never
 
 __all__ = ["dumps", "loads", "most_values"]
 
-_MOST_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
+_MAX_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # one level in, one out
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _MAX_DIGITS = 400  # of a number: int() takes a time that grows with their square
