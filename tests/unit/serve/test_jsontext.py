@@ -6,6 +6,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqstore.serve.wire import jsontext
 
@@ -67,6 +69,36 @@ def test_brackets_in_texts_are_no_depth(text) -> None:
     for _ in range(200):
         deepest = [deepest]
     assert text.loads(json.dumps(deepest)) == deepest
+
+
+def depth_of(text: str) -> int:
+    """How deep a text is, read letter by letter."""
+    depth = most = 0
+    in_text = escaped = False
+    for letter in text:
+        if escaped:
+            escaped = False
+        elif letter == "\\":
+            escaped = True
+        elif letter == '"':
+            in_text = not in_text
+        elif not in_text:
+            depth += (letter in "[{") - (letter in "]}")
+            most = max(most, depth)
+    return most
+
+
+@given(st.text('[]{}"a,', max_size=40) | st.text('[]{}"\\a', max_size=40).map(
+    lambda text: '["' + text.replace('"', "") + '"]' if text[-1:] != "\\" else "[]"))  # fmt: skip
+def test_the_depth_is_that_of_a_plain_reader(text: str) -> None:
+    for most in (8, 9, 10, 12):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(jsontext, "_MOST_DEPTH", most)
+            try:
+                jsontext._check_depth("[" * 7 + text)
+                assert depth_of("[" * 7 + text) <= most
+            except ValueError:
+                assert depth_of("[" * 7 + text) > most
 
 
 def test_numbers_beyond_64_bits(text) -> None:

@@ -1,7 +1,7 @@
 """JSON of clients: read with bounds, written as RocketMQ's clients read it.
 
-orjson does the work where it is installed; the standard library does the rest, as numbers beyond
-64 bits.
+orjson does the work where it is installed; what it cannot write, as numbers beyond 64 bits, and
+everything without it, the standard library does.
 
 Source: ``remoting/protocol/RemotingSerializable.java``.
 """
@@ -18,7 +18,8 @@ __all__ = ["dumps", "loads", "most_values"]
 
 _MAX_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # one level in, one out
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+_NO_MARKS = bytes(set(range(256)) - set(b'[{]}"'))
+_PASSES = 4
 _MAX_DIGITS = 400  # of a number: int() takes a time that grows with their square
 
 _read: Callable[[bytes | str], Any] | None = None
@@ -32,10 +33,13 @@ else:
 
 
 def loads(text: bytes | str) -> Any:
-    """Parse a JSON text.
+    """Return what a JSON text says.
 
-    ``ValueError`` if it is no JSON, or not UTF-8, nested deeper than 200, has a number that JSON
-    does not have, as ``NaN``, or one of more than 400 digits.
+    Raises
+    ------
+    ValueError
+        It is no JSON, or not UTF-8, nested deeper than 200, has a number that JSON does not have,
+        as ``NaN``, or one of more than 400 digits.
     """
     _check_depth(text)
     if _read is not None:
@@ -65,13 +69,19 @@ def most_values(text: bytes) -> int:
 
 
 def _check_depth(text: bytes | str) -> None:
-    """Refuse deeply nested texts, before a recursive parser takes them."""
+    """Refuse what is nested too deeply, before a parser of its own takes it."""
     data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
     if data.count(b"[") + data.count(b"{") <= _MAX_DEPTH:
         return
     # Brackets in strings do not count.
-    bare = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    steps = memoryview(bare.translate(_STEPS, _NO_BRACKETS)).cast("b")
+    marks = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
+    bare = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
+    left = bare
+    for _ in range(_PASSES):
+        left = left.replace(b"{}", b"").replace(b"[]", b"")
+    if len(left) + 2 * _PASSES <= _MAX_DEPTH:  # each takes two levels at most
+        return
+    steps = memoryview(bare.translate(_STEPS)).cast("b")
     if max(accumulate(steps), default=0) > _MAX_DEPTH:
         raise ValueError(f"JSON is nested deeper than {_MAX_DEPTH}")
 
