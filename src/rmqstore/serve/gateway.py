@@ -17,9 +17,12 @@ from rmqstore.errors import StoreError
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.offsets import OffsetShares
 from rmqstore.serve.network.busypoll import BusyPoll
+from rmqstore.serve.network.keptframes import KeptFrames
 from rmqstore.serve.network.longanswers import AnswerSteps, LongAnswers
 from rmqstore.serve.network.memory import LARGE, give_back_soon
+from rmqstore.serve.network.ownerpool import OwnerPool
 from rmqstore.serve.network.turns import Turns
+from rmqstore.serve.network.unread import Unread
 from rmqstore.serve.shares import Shares
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.wire.codes import ResponseCode
@@ -45,9 +48,8 @@ Handler = Callable[["Gateway", "Connection", Request], Handled]
 UNKNOWN = -1  # among the counts of requests: all codes without a handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
-_UNREAD_BUFFERS = 16  # as many write buffers as all slow clients have, about
-_MIN_UNREAD = 64 << 10
-_CLOSE_SECONDS = 1.0  # for clients to read what was written to them
+_LOOKUPS = 4  # at a time
+_CLOSE_SECONDS = 1.0  # for clients to take what was written to them
 
 
 class Gateway:
@@ -69,8 +71,12 @@ class Gateway:
         Requests by code, but for those that the core has handled; see ``sends``.
     refused_connections : int
         Closed as there were too many.
-    unread : Shares
-        Answer bytes that slow clients have not read, of each as of when it was found slow.
+    unread : Unread
+        Bytes that clients have not taken.
+    kept_frames : KeptFrames
+        Bytes of requests that connections keep.
+    lookups : OwnerPool
+        Threads for look-ups of messages.
     stopping : bool
         Whether new connections are closed at once.
     unanswered : int
@@ -116,8 +122,11 @@ class Gateway:
         self.log = Log("rmqstore.serve")
         self.connections: set[Connection] = set()
         self.connecting: set[Connection] = set()
-        self.unread = Shares(_UNREAD_BUFFERS * settings.limits.write_buffer)
-        self.refused_connections = self.unanswered = self._kept = 0
+        self.unread = Unread(loop, self.log, settings.limits.write_buffer)
+        self.kept_frames = KeptFrames(
+            loop, self.log, self.connections, settings.limits.read_buffers
+        )
+        self.refused_connections = self.unanswered = self._gone_bytes = 0
         self.stopping = False
         self.requests: Counter[int] = Counter()
         self.handlers: dict[int, Handler] = dict(HANDLERS)
@@ -142,11 +151,10 @@ class Gateway:
         self.new_groups = NewGroups(self)
         self.holds = Holds(self)
         self.offset_shares = OffsetShares(self)
-        self.distance = Distance(store)
+        self.distance, self.nameserver = Distance(store), NameServer()
         self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
-        self.nameserver = NameServer()
         self.built_in_topics = built_in_topics(settings)
-        self.rates = Rates(self)
+        self.rates, self.lookups = Rates(self), OwnerPool("rmq-serve-lookups", _LOOKUPS)
 
     # Accounts
 
@@ -191,42 +199,22 @@ class Gateway:
     def disconnected(self, connection: Connection) -> None:
         """Forget a connection, and its client's state."""
         self.connections.discard(connection)
-        if connection.is_slow or connection.kept > LARGE:
+        self._gone_bytes += self.unread.forget(connection) + self.kept_frames.forget(connection)
+        if connection.is_slow or self._gone_bytes > LARGE:
+            self._gone_bytes = 0
             give_back_soon(self.loop)
-        self._kept -= connection.kept
-        connection.kept = 0
         for callback in self.lost:
             callback(connection)
 
     @property
     def kept(self) -> int:
-        """Bytes of kept requests, of all connections."""
-        return self._kept
+        """Bytes of requests that are kept, of all connections."""
+        return self.kept_frames.taken
 
     @property
     def unanswered_room(self) -> int:
         """Bytes left for requests until they are answered, shared by all clients."""
         return self.settings.limits.unanswered - self.unanswered
-
-    @property
-    def unread_room(self) -> int:
-        """Bytes of answers that a client may leave unread; few where others leave many."""
-        room = min(self.unread.most - self.unread.taken, self.settings.limits.write_buffer)
-        return max(room, min(_MIN_UNREAD, self.settings.limits.write_buffer))
-
-    def keeps(self, connection: Connection, kept: int) -> None:
-        """Note the bytes that a connection keeps; of too many, the one with the most is closed."""
-        self._kept += kept - connection.kept
-        connection.kept = kept
-        if self._kept > self.settings.limits.read_buffers and kept:
-            most = max(self.connections, key=lambda one: one.kept)
-            self.log.warning(
-                "%s: closed: %d bytes of frames are not complete, %d of them its own",
-                most.peer, self._kept, most.kept,
-            )  # fmt: skip
-            most.abort()
-            self._kept -= most.kept
-            most.kept = 0
 
     # Requests
 
@@ -301,6 +289,8 @@ class Gateway:
                 return
             if answer is not None and answer.body:  # else it only says what was done
                 self.ask_again(connection, request, version)
+        except ConnectionResetError:  # who has asked is gone
+            return
         except Exception as error:
             answer = self.answer_to(request, error)
         finally:
@@ -368,6 +358,7 @@ class Gateway:
         for connection in list(self.connections):
             connection.abort()
         self.turns.close()
+        self.lookups.close()
 
 
 def _looked_up(name: str, otherwise: str) -> tuple[str, int]:

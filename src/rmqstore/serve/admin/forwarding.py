@@ -22,21 +22,27 @@ __all__ = ["HANDLERS"]
 
 _VERSION = 62  # MQVersion.Version.V3_1_8_SNAPSHOT
 _SECONDS = 10.0
-# Credentials of the asker, which the consumer must not get: it could use them.
+_BODY_MOST = 64 << 10  # of a request for what a consumer does; no client sends one
+# They are the asker's: a consumer that gets them could ask in that name.
 _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 
 async def running_info(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_CONSUMER_RUNNING_INFO."""
-    return await _passed_on(gateway, connection, request, request.fields, request.body)
+    if len(request.body) > _BODY_MOST:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the body must be at most {_BODY_MOST} bytes, got {len(request.body)}",
+        )
+    return await _passed_on(gateway, connection, request, request.fields)
 
 
 async def consume_directly(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message now, whatever its offset."""
     offset = _offset_of(text(request, "msgId"))
-    record = gateway.store._record(offset)
+    request.body = gateway.store._record(offset)
     fields = {**request.fields, "brokerName": gateway.settings.broker}
-    return await _passed_on(gateway, connection, request, fields, record)
+    return await _passed_on(gateway, connection, request, fields)
 
 
 def _offset_of(msg_id: str) -> int:
@@ -55,9 +61,9 @@ def _offset_of(msg_id: str) -> int:
 
 
 async def _passed_on(
-    gateway: Gateway, connection: Connection, request: Request, fields: dict[str, str], body: bytes
+    gateway: Gateway, connection: Connection, request: Request, fields: dict[str, str]
 ) -> Answer:
-    """Forward a request to the consumer that it names."""
+    """Ask the consumer that a request names; the body is not kept until it answers."""
     group = group_of(request)
     client_id = text(request, "clientId")
     member = online.member(gateway, group, client_id)
@@ -70,10 +76,13 @@ async def _passed_on(
             "please upgrade it to V3_1_8_SNAPSHOT",
         )
     fields = {name: value for name, value in fields.items() if name not in _SIGNATURE}
+    body, request.body = request.body, b""
     try:
-        answer = await member.connection.ask(
+        asked = member.connection.ask(
             request.code, fields, body, asker=connection, seconds=_SECONDS
         )
+        del body
+        answer = await asked
     except TimeoutError:
         raise Refusal(
             ResponseCode.CONSUME_MSG_TIMEOUT,

@@ -14,6 +14,7 @@ Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArriv
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Holds"]
 
 _NOTHING_WANTED = (1 << 63) - 1
-_LATE = 1 / 64  # of the hold time: the most that an end is late
-_SLOW_SECONDS = 0.05  # until a client that does not read is looked at again
+_LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
+_SLOW_SECONDS = 0.05  # until clients that do not read are looked at again
+_LEAST = 4096  # bytes of an answer that is not known: so many are read at once
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class _Hold:
     size: int
     owners: Owners
     ends: float  # time of the loop
+    is_aside: bool = False  # until its client has read more
+    is_over: bool = False  # then it is answered, whatever it finds
 
 
 def _end(now: float, seconds: float) -> float:
@@ -67,7 +71,8 @@ class Holds:
         self._of: dict[Connection, set[int]] = {}
         self._order = count()
         self._ending: dict[float, dict[int, None]] = {}  # by time; each has a timer, empty or not
-        self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # clients that do not read
+        self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # that do not read
+        self._over: deque[int] = deque()  # were held long enough, and their clients read again
         limits = gateway.settings.limits
         self._count = Shares(limits.held_pulls)
         self._sizes = Shares(limits.held_bytes)
@@ -105,6 +110,9 @@ class Holds:
         self._of.setdefault(connection, set()).add(number)
         if len(self._holds) == 1:
             self._want()
+        if pull.size:
+            self._put_aside(number)
+            return
         bounds = self._gateway.store._bounds(pull.topic, pull.queue_id)
         if bounds is not None and bounds[1] > pull.offset:  # arrived since
             self._look_soon()
@@ -123,6 +131,7 @@ class Holds:
     def close(self) -> None:
         """Drop all; the connections are closed next."""
         self._closed = True
+        self._slow.clear()
         self._gateway.loop.remove_reader(self._wakeup.fileno())
         for number in list(self._holds):
             self._remove(number)
@@ -133,7 +142,7 @@ class Holds:
         self._count.give(hold.owners)
         self._sizes.give(hold.owners, hold.size)
         self._queues.remove(number)
-        del self._ending[hold.ends][number]
+        self._ending.get(hold.ends, {}).pop(number, None)
         numbers = self._of[hold.connection]
         numbers.discard(number)
         if not numbers:
@@ -150,7 +159,7 @@ class Holds:
         for number in list(self._holds):
             hold = self._holds.get(number)
             if hold is not None and not self._is_allowed(hold):
-                self._answer(self._remove(number), may_hold=False)
+                self._end(number)
             yield
 
     def _is_allowed(self, hold: _Hold) -> bool:
@@ -200,6 +209,11 @@ class Holds:
                     if number in self._holds:
                         self._read(number)
                     yield
+                while self._over:
+                    number = self._over.popleft()
+                    if number in self._holds:
+                        self._end(number)
+                    yield
         finally:
             self._looking = False
 
@@ -210,30 +224,81 @@ class Holds:
         """Read one pull again; it stays held if nothing matches."""
         hold = self._holds[number]
         pull = hold.pull
-        if hold.connection.is_slow:
-            self._queues.set_offset(number, _NOTHING_WANTED)
-            waiting = self._slow.get(hold.connection)
-            if waiting is None:
-                waiting = self._slow[hold.connection] = []
-                self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, hold.connection)
-            waiting.append((number, hold))
+        if not self._may_be_sent(hold.connection, pull.size):
+            self._put_aside(number)
             return
         before = pull.offset
         if self._answer(hold, may_hold=True):
             self._remove(number)
+        elif pull.size:
+            self._put_aside(number)
+        else:
+            self._queues.set_offset(number, pull.offset)
+            if pull.offset != before:  # past messages that it does not want: others may follow them
+                self._look_soon()
+
+    def _end(self, number: int) -> None:
+        """Answer a pull that is held no longer; one that its client has no room for waits for it.
+
+        Else what it does not read would grow with each of its pulls.
+        """
+        hold = self._holds[number]
+        hold.is_over = True
+        self._ending.get(hold.ends, {}).pop(number, None)
+        if (
+            not hold.is_aside
+            and self._may_be_sent(hold.connection, hold.pull.size)
+            and self._answer(hold, may_hold=False)
+        ):
+            self._remove(number)
+        else:
+            self._put_aside(number)
+
+    # Clients do not read
+
+    def _may_be_sent(self, connection: Connection, size: int) -> bool:
+        return not connection.is_slow and self._gateway.unread.has_room(connection, size)
+
+    def _put_aside(self, number: int) -> None:
+        """Let a pull wait until its client has read more of what it was sent."""
+        hold = self._holds[number]
+        self._queues.set_offset(number, _NOTHING_WANTED)
+        if hold.is_aside:
             return
-        self._queues.set_offset(number, pull.offset)
-        if pull.offset != before:  # past messages that do not match: others may be behind them
-            self._look_soon()
+        hold.is_aside = True
+        if not self._slow:
+            self._gateway.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
+        self._slow.setdefault(hold.connection, []).append((number, hold))
+
+    def go_on(self, connection: Connection) -> None:
+        """Read pulls of a client again, which has read all that it was sent."""
+        if connection in self._slow:
+            self._resume(connection)
+
+    def _look_at_slow(self) -> None:
+        """Go on with the pulls of clients that have read what they were sent."""
+        self._gateway.unread.measure()
+        for connection in list(self._slow):  # others have left it room, or it is gone
+            if not (connection.is_open and connection.is_slow):
+                self._resume(connection)
+        if self._slow:
+            self._gateway.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
 
     def _resume(self, connection: Connection) -> None:
-        """Go on with the pulls of a client that has read its answers."""
-        if connection.is_open and connection.is_slow:
-            self._gateway.loop.call_later(_SLOW_SECONDS, self._resume, connection)
-            return
-        for number, hold in self._slow.pop(connection):
+        """Read those pulls of a client again for which there is room."""
+        waiting = self._slow.pop(connection)
+        size = 0
+        for at, (number, hold) in enumerate(waiting):
+            size += max(hold.pull.size, _LEAST)
+            if connection.is_open and not self._may_be_sent(connection, size):
+                self._slow[connection] = waiting[at:] if at else waiting
+                break
             if self._holds.get(number) is hold:
-                self._queues.set_offset(number, hold.pull.offset)
+                hold.is_aside = False
+                if hold.is_over:
+                    self._over.append(number)
+                else:
+                    self._queues.set_offset(number, hold.pull.offset)
         self._look_soon()
 
     def _expire(self, ends: float) -> None:
@@ -245,7 +310,7 @@ class Holds:
         while ending:
             for number in list(ending):
                 if number in ending:
-                    self._answer(self._remove(number), may_hold=False)
+                    self._end(number)
                 yield
         del self._ending[ends]
 

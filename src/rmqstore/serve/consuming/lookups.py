@@ -7,6 +7,7 @@ Source: ``broker/processor/QueryMessageProcessor.java``,
 from __future__ import annotations
 
 import struct
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.schedule_search import record_at
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore._core import Message
+    from rmqstore.serve.gateway import Gateway, Handled, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.store import MessageStore
 
@@ -31,13 +33,26 @@ _MAX_BYTES = 8 << 20  # of records in an answer, so that it is a frame; always o
 _INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
 
 
-def view_message(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def view_message(gateway: Gateway, connection: Connection, request: Request) -> Handled:
     """Answer VIEW_MESSAGE_BY_ID."""
     offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
-    message = record_at(gateway.store, offset) if offset >= 0 else None
+    message = _message_at(gateway.store, offset)
+    if not gateway.unread.has_room(connection, message.store_size):
+        return _viewed_later(gateway, connection, offset, message.store_size)
+    return Answer(body=gateway.store._record_bytes(message))
+
+
+async def _viewed_later(gateway: Gateway, connection: Connection, offset: int, size: int) -> Answer:
+    """Read a message once its client has read enough of what it was sent."""
+    async with gateway.unread.room(connection, size):
+        return Answer(body=gateway.store._record_bytes(_message_at(gateway.store, offset)))
+
+
+def _message_at(store: MessageStore, offset: int) -> Message:
+    message = record_at(store, offset) if offset >= 0 else None
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-    return Answer(body=gateway.store._record_bytes(message))
+    return message
 
 
 async def query_message(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -51,9 +66,12 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
     store = gateway.store
     records = b""
     if paths.is_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
-        records = await gateway.loop.run_in_executor(
-            None, _found, store, topic, key, min(most, _MAX_MESSAGES), (max(begin, 0), end)
-        )
+        run = partial(gateway.lookups.run, connection)
+        places = await run(_places, store, topic, key, min(most, _MAX_MESSAGES), (max(begin, 0), end))
+        if places:
+            size = min(len(places) * store.config.max_message_size, _MAX_BYTES)
+            async with gateway.unread.room(connection, size):
+                records = await run(_records, store, places)
     time, offset = _index_end(store)
     fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
     if not records:
@@ -66,12 +84,22 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
     return Answer(fields=fields, body=records)
 
 
-def _found(store: MessageStore, topic: str, key: str, most: int, times: tuple[int, int]) -> bytes:
-    """Return the newest records of a key, in log order."""
-    found = store.query(topic, key, max_num=most, begin=times[0], end=times[1])
+def _places(
+    store: MessageStore, topic: str, key: str, most: int, times: tuple[int, int]
+) -> list[int]:
+    """Return the places in the log of a key's records, the newest first."""
+    offsets, count, _ = store._locate(topic, [key], most, *times, False)
+    return memoryview(offsets).cast("q").tolist()[:count]
+
+
+def _records(store: MessageStore, places: list[int]) -> bytes:
+    """Return the newest of some records, in the order of the log."""
     kept: list[bytes] = []
     size = 0
-    for message in found:
+    for place in places:
+        message = record_at(store, place)
+        if message is None:  # retention has come first
+            continue
         size += message.store_size
         if kept and size > _MAX_BYTES:
             break

@@ -22,7 +22,7 @@ from rmqstore.types import GetStatus
 if TYPE_CHECKING:
     from rmqstore._core import PullFilter
     from rmqstore.brokerfiles.groups import GroupConfig
-    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.gateway import Gateway, Handled, Handler
     from rmqstore.serve.network.connection import Connection
 
 __all__ = ["HANDLERS", "PullRequest", "answer_pull"]
@@ -71,6 +71,8 @@ class PullRequest:
         Of a 5.x client.
     suspend : int
         Milliseconds that it may be held.
+    size : int
+        Bytes of the answer, where it waits until its client has read earlier ones.
     """
 
     request: Request
@@ -84,6 +86,7 @@ class PullRequest:
     sys_flag: int
     sub_version: int
     suspend: int
+    size: int = 0
 
 
 def _refused(code: int, remark: str, *, faq: bool = False) -> Refusal:
@@ -222,9 +225,27 @@ def answer_pull(
 ) -> bool:
     """Read the messages of a pull and answer it, unless there are none and it may be held.
 
-    Its ``offset`` moves past messages that do not match. ``woken``: it was held already, and
-    arrivals that do not match do not end that. Returns whether it was answered. ``Refusal`` if
-    it is not allowed, or no longer.
+    It is not answered either where its client leaves too much unread; then it has a ``size``.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    connection : Connection
+    pull : PullRequest
+        Its ``offset`` moves past messages that nobody wants.
+    may_hold : bool
+    woken : bool, optional
+        It was held already: what has come and is not wanted does not end that.
+
+    Returns
+    -------
+    bool
+        Whether it was answered.
+
+    Raises
+    ------
+    Refusal
+        It is not allowed, or not any more.
     """
     made = _checked(gateway, connection, pull)
     store = gateway.store
@@ -238,7 +259,13 @@ def answer_pull(
         *(pull.topic, pull.queue_id, pull.offset, most, most_bytes, made, opaque),
         at_once=may_hold,
     )
+    pull.size = 0
     if count:
+        unread = gateway.unread
+        if unread.taken and not pull.request.oneway and not unread.has_room(connection, len(frame)):
+            pull.size = len(frame)
+            connection.lacks_room()
+            return False
         size = len(frame) - _HEAD - int.from_bytes(frame[4:_HEAD])
         gateway.rates.got(pull.group, pull.topic, count, size)
         if not pull.request.oneway:
@@ -271,14 +298,29 @@ def answer_pull(
     return True
 
 
-def pull_message(gateway: Gateway, connection: Connection, request: Request) -> None:
-    """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until a message arrives."""
+async def _answer_later(gateway: Gateway, connection: Connection, pull: PullRequest) -> None:
+    """Answer a pull that may not be held once its client has read enough of what it was sent."""
+    version = gateway.accounts_version
+    answered = False
+    while not answered:
+        async with gateway.unread.room(connection, pull.size):
+            gateway.ask_again(connection, pull.request, version)
+        answered = answer_pull(gateway, connection, pull, may_hold=False)
+
+
+def pull_message(gateway: Gateway, connection: Connection, request: Request) -> Handled:
+    """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until there is something."""
     pull = _parsed(request)
     holds = gateway.holds
     hold = pull.suspend > 0 and not request.oneway and holds.has_room(connection.owners)
     if pull.sys_flag & _COMMIT_OFFSET:
         committed = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
-    if not answer_pull(gateway, connection, pull, may_hold=hold):
+    later: Handled = None
+    if answer_pull(gateway, connection, pull, may_hold=hold):
+        pass
+    elif not hold:
+        later = _answer_later(gateway, connection, pull)
+    else:
         # For as long as it is held, what it is looked at again for: a body may have 16 MiB.
         fields = request.fields
         request.fields = {name: fields[name] for name in _HELD_FIELDS if name in fields}
@@ -289,6 +331,7 @@ def pull_message(gateway: Gateway, connection: Connection, request: Request) -> 
             commit(
                 gateway, pull.topic, pull.group, pull.queue_id, committed, owner=connection.owner
             )
+    return later
 
 
 HANDLERS: dict[int, Handler] = {

@@ -6,19 +6,20 @@ Source: ``remoting/netty/NettyRemotingAbstract.java``, ``NettyRemotingServer.jav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rmqstore.serve.network.durable import Outcome
 from rmqstore.serve.network.sockets import address_text, unmapped
+from rmqstore.serve.network.tls import write_in_parts
 from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import (
     Answer,
     FrameReader,
     Request,
-    encode_answer,
+    encode_answer_to,
     encode_request,
     with_code,
 )
@@ -32,6 +33,7 @@ __all__ = ["Connection"]
 
 _MAX_UNANSWERED = 64  # requests that are answered later, until no more are read
 _UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
+_SHORT = 4 << 10  # bytes of an answer that is written also to a client that does not read
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -76,9 +78,12 @@ class Connection(asyncio.BufferedProtocol):
         self.kept = 0
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
+        self._has_tls = False
+        self._counted = False  # the transport has more than it is given without a count
         self._full = False  # the client reads its answers too slowly
-        self._unread = 0  # bytes of answers by then
-        self._most_unread = 0  # limit of unread bytes, until it is full
+        self._noticed = 0  # bytes of notices that it was sent nevertheless
+        self._missed = 0  # of those that it was not
+        self._over = False  # others of its owner are read first
         self._ceased = False  # the gateway stops
         self._paused = False
         self._late = 0  # bytes of answers that wait for the disk
@@ -104,7 +109,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         limit = self.gateway.settings.limits.write_buffer
         self._most_late = limit
-        self._limit_unread()
+        self._transport.set_write_buffer_limits(high=self.gateway.unread.own)
+        self._has_tls = transport.get_extra_info("sslcontext") is not None
         peer = transport.get_extra_info("peername")
         name = transport.get_extra_info("sockname")
         if not peer or not name or self.gateway.stopping:  # closed again, or too late
@@ -177,15 +183,15 @@ class Connection(asyncio.BufferedProtocol):
         return left
 
     def _note_kept(self) -> None:
-        kept = self._reader.kept + self.unanswered
+        frames = self._reader.kept
+        kept = frames + self.unanswered
         if kept != self.kept and self.is_open:
-            self.gateway.keeps(self, kept)
+            self.gateway.kept_frames.note(self, kept, frames)
 
     def _handle_requests(self, deadline: Deadline) -> bool:
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
         gateway = self.gateway
         reader = self._reader
-        self._limit_unread()
         left = False
         while not left and not self._waits:
             sends = gateway.sends if gateway.hot_sends else None
@@ -231,6 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         elif outcome == "failed":
             frames = with_code(frames, ResponseCode.SERVICE_NOT_AVAILABLE)
         self.write(frames)
+        self._note_kept()
         self._pace()
 
     def _take(self, request: Request) -> None:
@@ -257,8 +264,10 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _pace(self) -> None:
-        """Stop reading requests while answers pile up."""
-        if self._transport is None or self._transport.is_closing() or self._waits == self._paused:
+        """Read no more requests while answers pile up."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if (self._over or self._waits) == self._paused:
             return
         self._paused = not self._paused
         if self._paused:
@@ -268,33 +277,33 @@ class Connection(asyncio.BufferedProtocol):
             if self._reader.kept:
                 self.gateway.loop.call_soon(self._handle)
 
+    def read_no_further(self, over: bool) -> None:
+        """Read nothing more while others of its owner are read."""
+        if self._over != over:
+            self._over = over
+            self._pace()
+
     def pause_writing(self) -> None:
-        """Stop reading requests of a client that does not read the answers."""
-        self._full = True
-        self._unread = self.unwritten
-        self.gateway.unread.take((self.peer,), self._unread)
-        self._pace()
+        """Count what the client does not take."""
+        self._counted = True
+        self._note_unread()
 
     def resume_writing(self) -> None:
-        """Resume reading."""
-        self._full = False
-        self._give_unread()
+        """Go on: the client has taken what it was sent."""
+        self._counted = self._full = False
+        self._noticed = self._missed = 0
+        self.gateway.unread.note(self, 0)
+        self.gateway.holds.go_on(self)
         self._pace()
 
-    def _give_unread(self) -> None:
-        self.gateway.unread.give((self.peer,), self._unread)
-        self._unread = 0
-
-    def _limit_unread(self) -> None:
-        most = self.gateway.unread_room
-        if most != self._most_unread and self._transport is not None:
-            self._most_unread = most
-            self._transport.set_write_buffer_limits(high=most)
+    def _note_unread(self) -> None:
+        """Count what the client has not taken; read no more requests where that is too much."""
+        if self.gateway.unread.note(self, self.unwritten):
+            self.lacks_room()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up."""
         self._transport = None
-        self._give_unread()
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(ConnectionResetError(f"{self.peer} is gone"))
@@ -344,32 +353,66 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, frames: bytes) -> None:
         """Send frames; nothing happens if the client is gone."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frames)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._has_tls:
+            write_in_parts(transport, frames)
+        else:
+            transport.write(frames)
+        if self._counted:
+            self._note_unread()
 
     def answer(self, request: Request, answer: Answer) -> None:
-        """Answer a request, now or later; oneway requests get no answer."""
-        if not request.oneway:
-            self.write(_encoded(request, answer))
+        """Answer a request, now or later; one that nobody waits for is not answered.
+
+        A long answer to a client that leaves much unread is an error instead.
+        """
+        if request.oneway:
+            return
+        size = len(answer.body)
+        unread = self.gateway.unread
+        if size > (_SHORT if self._full else unread.own) and not unread.fits(self, size):
+            remark = f"the answer has {size} bytes, and the client has not read earlier ones"
+            answer = Answer(ResponseCode.SYSTEM_BUSY, remark)
+        self.write(encode_answer_to(request, answer))
 
     def answer_durable(self, request: Request, answer: Answer, stop: int) -> None:
         """Answer a send once the log is on the disk up to ``stop``; only the answer is kept."""
         if request.oneway:
             self.gateway.durable.ask()
         else:
-            self._write_durable(stop, _encoded(request, answer))
+            self._write_durable(stop, encode_answer_to(request, answer))
 
-    def notify(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> None:
-        """Send a request that the client does not answer."""
+    def lacks_room(self) -> None:
+        """Read no more requests until the client has taken what it was sent, if that is much."""
+        if self._counted and not self._full:
+            self._full = True
+            self._pace()
+
+    def notify(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> bool:
+        """Send a request that the client does not answer; return whether there is room for it."""
+        if not self.is_open:
+            return False
         self._opaque += 1
-        self.write(encode_request(code, fields, body, self._opaque, oneway=True))
-        # Notifications come of what others do, whether this client reads them or not.
-        most = 2 * self.gateway.settings.limits.write_buffer
-        if self._full and self._transport and self._transport.get_write_buffer_size() > most:
-            self.gateway.log.warning("%s: closed: it does not read what it is sent", self.peer)
-            self.abort()
+        frame = encode_request(code, fields, body, self._opaque, oneway=True)
+        size = len(frame)
+        unread = self.gateway.unread
+        if not unread.has_room(self, size):
+            # These come of what others do, whether this client reads them or not.
+            if self._noticed + size > unread.own:
+                self._missed += size
+                if self.unwritten + self._missed > 2 * self.gateway.settings.limits.write_buffer:
+                    self.gateway.log.warning(
+                        "%s: closed: it does not read what it is sent", self.peer
+                    )
+                    self.abort()
+                return False
+            self._noticed += size
+        self.write(frame)
+        return True
 
-    async def ask(
+    def ask(
         self,
         code: int,
         fields: Mapping[str, str] | None,
@@ -377,21 +420,30 @@ class Connection(asyncio.BufferedProtocol):
         *,
         asker: Connection,
         seconds: float = 10.0,
-    ) -> Request:
-        """Send a request and return its answer.
+    ) -> Coroutine[Any, Any, Request]:
+        """Send a request, and return what waits for its answer; that does not keep the body.
 
-        ``asker`` is the client on whose behalf. ``TimeoutError`` without an answer in time;
-        ``ConnectionError`` if the client is gone or does not read, or the asker is gone.
+        Raises
+        ------
+        TimeoutError
+            There was no answer in time.
+        ConnectionError
+            The client is gone, or does not read what it is sent; or the asker is gone.
         """
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
-        if self._full:  # requests for others would pile up here
+        # What others have it asked would pile up here.
+        if self._full or not self.gateway.unread.has_room(self, len(body)):
             raise ConnectionError(f"{self.peer} does not read what it is sent")
         self._opaque += 1
-        opaque = self._opaque
-        future = self._asked[opaque] = self.gateway.loop.create_future()
-        self.write(encode_request(code, fields, body, opaque, oneway=False))
+        future = self._asked[self._opaque] = self.gateway.loop.create_future()
+        self.write(encode_request(code, fields, body, self._opaque, oneway=False))
         asker._waits_for.add(future)
+        return self._answer_of(self._opaque, future, asker, seconds)
+
+    async def _answer_of(
+        self, opaque: int, future: asyncio.Future[Request], asker: Connection, seconds: float
+    ) -> Request:
         try:
             return await asyncio.wait_for(future, seconds)
         finally:
@@ -438,11 +490,3 @@ class Connection(asyncio.BufferedProtocol):
         """Close it after sending what was written."""
         if self._transport is not None:
             self._transport.close()
-
-
-def _encoded(request: Request, answer: Answer) -> bytes:
-    """Return the frame of an answer; of an error if the answer fits no frame."""
-    try:
-        return encode_answer(answer, request.opaque)
-    except ValueError as error:
-        return encode_answer(Answer(ResponseCode.SYSTEM_ERROR, str(error)), request.opaque)

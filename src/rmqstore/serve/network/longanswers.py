@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.serve.network.rotation import Rotation
 from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
 from rmqstore.serve.wire.codes import RequestCode
 from rmqstore.serve.wire.fields import SHORT_BODY
-from rmqstore.serve.wire.frames import Answer, Request
+from rmqstore.serve.wire.frames import MAX_FRAME, Answer, Request
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
@@ -72,7 +73,11 @@ class LongAnswers:
         done = self._gateway.loop.create_future()
         self._gateway.answers_later(connection, request, done, alone=True)
         lane = self._in_time if request.code in _IN_TIME else self._others
-        lane.add(connection.owner, _noting(building, done), long=long)
+        begin = partial(lane.add, connection.owner, _noting(building, done), long=long)
+        if request.code in _IN_TIME:
+            begin()
+        else:
+            self._gateway.unread.when_room(connection, MAX_FRAME, done, begin)
 
     def _build(
         self, connection: Connection, request: Request, steps: AnswerSteps, version: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import socket
 
-__all__ = ["begins_with_tls"]
+__all__ = ["begins_with_tls", "write_in_parts"]
 
+_PART = 64 << 10  # bytes
 _HANDSHAKE = 0x16  # ContentType of TLS; a frame begins with 0, or 1 if it is of 16 MiB
 
 
@@ -34,3 +35,16 @@ async def begins_with_tls(
         loop.remove_reader(accepted)
     first = accepted.recv(1, socket.MSG_PEEK)
     return first != b"" and first[0] == _HANDSHAKE
+
+
+def write_in_parts(transport: asyncio.Transport, data: bytes) -> None:
+    """Write to a transport with TLS, which tells what the client has not taken but for a part.
+
+    What it has encrypted is in another one's buffer.
+    """
+    if len(data) <= _PART:
+        transport.write(data)
+        return
+    view = memoryview(data)
+    for at in range(0, len(data), _PART):
+        transport.write(view[at : at + _PART])

@@ -20,7 +20,8 @@ from rmqstore.foreign import cut
 from rmqstore.serve.wire.codes import ResponseCode
 
 __all__ = ["FAQ", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal", "Request",
-           "encode_answer", "encode_request", "parse_frame", "with_code"]  # fmt: skip
+           "encode_answer", "encode_answer_to", "encode_request", "parse_frame",
+           "with_code"]  # fmt: skip
 
 MAX_FRAME = 16_777_216  # com.rocketmq.remoting.frameMaxLength, counted from the mark
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -135,6 +136,14 @@ def encode_answer(answer: Answer, opaque: int) -> bytes:
     """
     remark = None if answer.remark is None else cut(answer.remark)
     return encode_frame(int(answer.code), answer.fields, answer.body, opaque, _ANSWER, remark)
+
+
+def encode_answer_to(request: Request, answer: Answer) -> bytes:
+    """Return the frame of a request's answer; that of an error where it would be none."""
+    try:
+        return encode_answer(answer, request.opaque)
+    except ValueError as error:
+        return encode_answer(Answer(ResponseCode.SYSTEM_ERROR, str(error)), request.opaque)
 
 
 def encode_request(

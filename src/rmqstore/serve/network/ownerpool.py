@@ -1,0 +1,90 @@
+"""Threads that owners share: half of them at most for one, and in turns.
+
+Source: the pools of ``broker/BrokerController.java``, one for each kind of request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["OwnerPool"]
+
+T = TypeVar("T")
+
+
+class OwnerPool:
+    """A pool of threads; used in the loop.
+
+    Parameters
+    ----------
+    name : str
+        Of the threads.
+    threads : int
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._executor = ThreadPoolExecutor(threads, name)
+        self._free = threads
+        self._most_of_one = max(1, threads // 2)
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next owner first
+
+    async def run(self, connection: Connection, call: Callable[..., T], *arguments: object) -> T:
+        """Call a function in a thread, on behalf of a connection, when its owner's turn comes.
+
+        Raises
+        ------
+        ConnectionResetError
+            The connection is gone by then.
+        """
+        loop = asyncio.get_running_loop()
+        owner = connection.owner
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(owner, deque()).append(turn)
+        self._begin()
+        try:
+            await turn
+            if not connection.is_open:
+                raise ConnectionResetError(f"{connection.peer} is gone")
+            return await loop.run_in_executor(self._executor, call, *arguments)
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._free += 1
+                self._running[owner] -= 1
+                if not self._running[owner]:
+                    del self._running[owner]
+                self._begin()
+
+    def _begin(self) -> None:
+        """Give free threads to owners that have not as many as they may, in turns."""
+        begun = True
+        while self._free and begun:
+            begun = False
+            for owner, turns in list(self._waiting.items()):
+                if self._free and self._running[owner] < self._most_of_one:
+                    del self._waiting[owner]
+                    begun = self._take(owner, turns) or begun
+                    if turns:
+                        self._waiting[owner] = turns
+
+    def _take(self, owner: str, turns: deque[asyncio.Future[None]]) -> bool:
+        """Let an owner's next call begin; False if nobody waits for one any more."""
+        while turns:
+            turn = turns.popleft()
+            if not turn.cancelled():
+                self._free -= 1
+                self._running[owner] += 1
+                turn.set_result(None)
+                return True
+        return False
+
+    def close(self) -> None:
+        """Begin nothing more; what runs goes on alone."""
+        self._executor.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,273 @@
+"""Bytes that clients have not taken: one count of all, of which each owner has a share.
+
+The first bytes of a connection are not counted: the transport tells of more. What a look-up or a
+long answer may have is counted from before it is read until it is written.
+
+Source: none in 4.9.3, whose channels keep what is written to them, without a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rmqstore.serve.shares import Shares
+
+if TYPE_CHECKING:
+    from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.shares import Owners
+    from rmqstore.warn import Log
+
+__all__ = ["Unread"]
+
+_BUFFERS = 16  # as many write buffers as all clients have
+_OWN = 64 << 10
+_CLOSED_ABOVE = 2  # times as much: then the largest owner pays
+_LOOK_SECONDS = 0.05  # until it is looked again who has taken something
+_SOON_SECONDS = 0.002  # the same, where somebody has
+
+
+class _Count:
+    """The count of one connection."""
+
+    __slots__ = ("owners", "reserved", "written")
+
+    def __init__(self, owners: Owners) -> None:
+        self.owners = owners
+        self.written = 0
+        self.reserved = 0  # for answers that are being read
+
+
+class _Waiting:
+    """Something that begins once there is room for its answer."""
+
+    __slots__ = ("begin", "connection", "size")
+
+    def __init__(self, connection: Connection, size: int, begin: Callable[[], object]) -> None:
+        self.connection = connection
+        self.size = size
+        self.begin = begin
+
+
+class Unread:
+    """The bytes that clients have not taken; used in the loop.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    log : Log
+        For connections that are closed.
+    write_buffer : int
+        Bytes of a connection, and the answer in which it reaches them.
+
+    Attributes
+    ----------
+    own : int
+        Bytes of each connection that are not counted, and that it always may have.
+    most : int
+        Bytes of all connections.
+    taken : int
+        Of them, with those that are reserved.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: Log, write_buffer: int) -> None:
+        self.own = min(_OWN, write_buffer)
+        self.most = _BUFFERS * write_buffer
+        self.taken = 0
+        self._most_of_one = write_buffer
+        self._loop = loop
+        self._log = log
+        self._shares = Shares(self.most)
+        self._of: dict[Connection, _Count] = {}
+        self._reserved = 0
+        self._waiting: dict[_Waiting, None] = {}
+        self._look_at: float | None = None  # when it is looked next, if anything waits
+
+    def of(self, connection: Connection) -> int:
+        """Bytes of a connection, with those that are reserved."""
+        one = self._of.get(connection)
+        return 0 if one is None else one.written + one.reserved
+
+    def has_room(self, connection: Connection, size: int) -> bool:
+        """Whether a connection may be sent so much.
+
+        An owner that has nothing yet may be, and up to all of it a connection that has nothing.
+        """
+        if not self.taken:
+            return True
+        one = self._of.get(connection)
+        own = 0 if one is None else one.written + one.reserved
+        if own + size <= self.own:
+            return True
+        if own > self._most_of_one:
+            return False
+        owners = _owners(connection) if one is None else one.owners
+        if self._shares.has_room(owners, size):
+            return True
+        others = self._shares.of(owners[0])
+        return not own and (not others or others + size <= self.most)
+
+    def fits(self, connection: Connection, size: int) -> bool:
+        """Whether an answer may be written, for which room may be reserved."""
+        one = self._of.get(connection)
+        return (one is not None and size <= one.reserved) or self.has_room(connection, size)
+
+    def note(self, connection: Connection, written: int) -> bool:
+        """Count what is written to a connection and not taken; return whether it is too much."""
+        one = self._of.get(connection)
+        if one is None:
+            if not written:
+                return False
+            one = self._of[connection] = _Count(_owners(connection))
+        change = written - one.written
+        if change:
+            one.written = written
+            self._count(connection, one, change)
+            if change > 0 and self.taken - self._reserved > _CLOSED_ABOVE * self.most:
+                self._close_largest()
+        return one.written > self.own and (
+            one.written > self._most_of_one or not self._shares.has_room(one.owners, 0)
+        )
+
+    def forget(self, connection: Connection) -> int:
+        """Count nothing more of a connection that is gone; return how much it had."""
+        one = self._of.get(connection)
+        if one is None:
+            return 0
+        gone = one.written
+        one.written = 0
+        self._count(connection, one, -gone)  # what is reserved is given back by whoever reads it
+        return gone
+
+    def measure(self) -> None:
+        """Count anew what clients have taken since they were last written to."""
+        for connection in list(self._of):
+            if connection.is_open:
+                self.note(connection, connection.unwritten)
+
+    def _count(self, connection: Connection, one: _Count, change: int) -> None:
+        self.taken += change
+        if change > 0:
+            self._shares.take(one.owners, change)
+        else:
+            self._shares.give(one.owners, -change)
+            if self._waiting:
+                self._look_in(_SOON_SECONDS)
+        if not one.written and not one.reserved:
+            self._of.pop(connection, None)
+
+    def _close_largest(self) -> None:
+        """Close connections of the largest owner, the largest first, until it is not too much."""
+        while self.taken - self._reserved > _CLOSED_ABOVE * self.most:
+            owners: Counter[object] = Counter()
+            for one in self._of.values():
+                owners[one.owners[0]] += one.written
+            [(owner, _)] = owners.most_common(1)
+            most = max(
+                (one for one in self._of if self._of[one].owners[0] == owner),
+                key=lambda one: self._of[one].written,
+            )
+            self._log.warning(
+                "%s: closed: clients have not read %d bytes, %d of them it",
+                most.peer, self.taken - self._reserved, self._of[most].written,
+            )  # fmt: skip
+            most.abort()
+            self.forget(most)
+
+    # Answers that are not read yet
+
+    def when_room(
+        self,
+        connection: Connection,
+        size: int,
+        done: asyncio.Future[None],
+        begin: Callable[[], object],
+    ) -> None:
+        """Begin once a connection may be sent so much, which is counted until a future is done.
+
+        Of a connection that is gone meanwhile it begins as well.
+        """
+
+        def reserved() -> None:
+            done.add_done_callback(lambda _: self._reserve(connection, -size))
+            begin()
+
+        self._when_room(_Waiting(connection, size, reserved))
+
+    @asynccontextmanager
+    async def room(self, connection: Connection, size: int) -> AsyncIterator[None]:
+        """Wait until a connection may be sent so much, and count it meanwhile.
+
+        Raises
+        ------
+        ConnectionResetError
+            It is gone.
+        """
+        begun: asyncio.Future[None] = self._loop.create_future()
+        waiting = _Waiting(connection, size, partial(_end, begun))
+        self._when_room(waiting)
+        try:
+            await begun
+            if not connection.is_open:
+                raise ConnectionResetError(f"{connection.peer} is gone")
+            yield
+        finally:
+            if waiting in self._waiting:  # nobody wants it any more
+                del self._waiting[waiting]
+            else:
+                self._reserve(connection, -size)
+
+    def _when_room(self, waiting: _Waiting) -> None:
+        if self.has_room(waiting.connection, waiting.size):
+            self._begin(waiting)
+        else:
+            self._waiting[waiting] = None
+            waiting.connection.lacks_room()
+            self._look_in(_LOOK_SECONDS)
+
+    def _begin(self, waiting: _Waiting) -> None:
+        self._reserve(waiting.connection, waiting.size)
+        waiting.begin()
+
+    def _reserve(self, connection: Connection, size: int) -> None:
+        one = self._of.get(connection)
+        if one is None:
+            one = self._of[connection] = _Count(_owners(connection))
+        one.reserved += size
+        self._reserved += size
+        self._count(connection, one, size)
+
+    def _look_in(self, seconds: float) -> None:
+        at = self._loop.time() + seconds
+        if self._look_at is None or at < self._look_at:
+            self._look_at = at
+            self._loop.call_at(at, self._look, at)
+
+    def _look(self, at: float) -> None:
+        """Begin what there is room for, in the order in which it was asked for."""
+        if at != self._look_at:  # it was looked earlier
+            return
+        self._look_at = None
+        self.measure()
+        for waiting in list(self._waiting):
+            connection = waiting.connection
+            if not connection.is_open or self.has_room(connection, waiting.size):
+                del self._waiting[waiting]
+                self._begin(waiting)
+        if self._waiting:
+            self._look_in(_LOOK_SECONDS)
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    """End a wait that may be cancelled already."""
+    if not future.done():
+        future.set_result(None)
+
+
+def _owners(connection: Connection) -> Owners:
+    """Account or address, and the connection."""
+    return (connection.owner, connection.peer)
