@@ -152,7 +152,7 @@ def query(key: str = "k") -> dict[str, object]:
 def test_look_ups_of_who_does_not_read(
     large: Server, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookups, "_MOST_BYTES", LARGE)
+    monkeypatch.setattr(lookups, "_MOST_BYTES", LARGE + KIB)
     (message,) = large.store["orders"][0]
     fields: dict[str, object] = {**query(), "offset": message.physical_offset}
     many = [silent(large) for _ in range(4)]

@@ -30,6 +30,7 @@ _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _MAX_UNIQUE = 32  # defaultQueryMaxNum
 _MAX_MESSAGES = 64  # maxMsgsNumBatch
 _MAX_BYTES = 8 << 20  # of records in an answer, so that it is a frame; always one
+_MORE_BYTES = 64 << 10  # of a record, besides its body
 _INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
 
 
@@ -44,8 +45,8 @@ def view_message(gateway: Gateway, connection: Connection, request: Request) -> 
 
 async def _viewed_later(gateway: Gateway, connection: Connection, offset: int, size: int) -> Answer:
     """Read a message once its client has read enough of what it was sent."""
-    async with gateway.unread.room(connection, size):
-        return Answer(body=gateway.store._record_bytes(_message_at(gateway.store, offset)))
+    await gateway.unread.reserve(connection, size)
+    return Answer(body=gateway.store._record_bytes(_message_at(gateway.store, offset)))
 
 
 def _message_at(store: MessageStore, offset: int) -> Message:
@@ -67,11 +68,12 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
     records = b""
     if paths.is_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
         run = partial(gateway.lookups.run, connection)
-        places = await run(_places, store, topic, key, min(most, _MAX_MESSAGES), (max(begin, 0), end))
+        most, times = min(most, _MAX_MESSAGES), (max(begin, 0), end)
+        places = await run(_places, store, topic, key, most, times)
         if places:
-            size = min(len(places) * store.config.max_message_size, _MAX_BYTES)
-            async with gateway.unread.room(connection, size):
-                records = await run(_records, store, places)
+            size = min(len(places) * (store.config.max_message_size + _MORE_BYTES), _MAX_BYTES)
+            await gateway.unread.reserve(connection, size)
+            records = await run(_records, store, places)
     time, offset = _index_end(store)
     fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
     if not records:

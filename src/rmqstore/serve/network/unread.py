@@ -200,7 +200,7 @@ class Unread:
 
     @asynccontextmanager
     async def room(self, connection: Connection, size: int) -> AsyncIterator[None]:
-        """Wait until a connection may be sent so much, and count it meanwhile.
+        """Wait until a connection may be sent so much, and count it for the ``with`` block.
 
         Raises
         ------
@@ -220,6 +220,18 @@ class Unread:
                 del self._waiting[waiting]
             else:
                 self._reserve(connection, -size)
+
+    async def reserve(self, connection: Connection, size: int) -> None:
+        """Wait as ``room`` does, and count it until the task that answers is done."""
+        task = asyncio.current_task()
+        assert task is not None
+        done: asyncio.Future[None] = self._loop.create_future()
+        task.add_done_callback(lambda _: _end(done))
+        begun: asyncio.Future[None] = self._loop.create_future()
+        self.when_room(connection, size, done, partial(_end, begun))
+        await begun
+        if not connection.is_open:
+            raise ConnectionResetError(f"{connection.peer} is gone")
 
     def _when_room(self, waiting: _Waiting) -> None:
         if self.has_room(waiting.connection, waiting.size):
