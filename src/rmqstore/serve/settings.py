@@ -27,10 +27,11 @@ class Limits:
         Open at a time; one more is closed at once, and also one that leaves too few file
         descriptors.
     write_buffer : int
-        Bytes of answers that wait for a slow reader before its requests are no longer read.
+        Bytes of answers that wait for a slow reader before its requests are no longer read;
+        16 times as many of all.
     read_buffers : int
         Bytes of incomplete frames, and of requests that are answered later, of all connections;
-        beyond, the one with the most is closed.
+        beyond, the largest connection of the largest owner is closed.
     unanswered : int
         Bytes of requests that are answered later, and of answers that wait for the disk, of all
         connections. A connection that has as many as are left is not read from.
