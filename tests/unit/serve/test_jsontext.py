@@ -93,7 +93,7 @@ def depth_of(text: str) -> int:
 def test_the_depth_is_that_of_a_plain_reader(text: str) -> None:
     for most in (8, 9, 10, 12):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(jsontext, "_MOST_DEPTH", most)
+            patched.setattr(jsontext, "_MAX_DEPTH", most)
             try:
                 jsontext._check_depth("[" * 7 + text)
                 assert depth_of("[" * 7 + text) <= most

@@ -152,7 +152,7 @@ def query(key: str = "k") -> dict[str, object]:
 def test_look_ups_of_who_does_not_read(
     large: Server, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookups, "_MOST_BYTES", LARGE + KIB)
+    monkeypatch.setattr(lookups, "_MAX_BYTES", LARGE + KIB)
     (message,) = large.store["orders"][0]
     fields: dict[str, object] = {**query(), "offset": message.physical_offset}
     many = [silent(large) for _ in range(4)]
@@ -175,7 +175,7 @@ def test_look_ups_of_who_does_not_read(
 def test_the_newest_records_of_a_key_up_to_the_bound(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookups, "_MOST_BYTES", 30_000)
+    monkeypatch.setattr(lookups, "_MAX_BYTES", 30_000)
     for number in range(8):
         server.store.put("orders", b"%d" % number * 9_000, queue_id=0, keys=["k", "j"])
     with RemotingClient(server.address) as client:
