@@ -23,8 +23,15 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreClosedError, StoreError, StoreFailedError
 from rmqstore.serve.gateway import Gateway
 from rmqstore.serve.network.connection import Connection
-from rmqstore.serve.network.descriptors import leaves_room
-from rmqstore.serve.network.sockets import BACKLOG, address_text, is_loopback, listen, own_address
+from rmqstore.serve.network.places import Places
+from rmqstore.serve.network.sockets import (
+    BACKLOG,
+    address_text,
+    is_loopback,
+    listen,
+    origin_of,
+    own_address,
+)
 from rmqstore.serve.network.tls import begins_with_tls
 from rmqstore.serve.settings import OpenHow, Settings
 from rmqstore.services.retention import deleted_text
@@ -41,7 +48,7 @@ T = TypeVar("T")
 _LOG = Log("rmqstore.serve")
 _STOP_SECONDS = 30.0  # until a loop that does not end is left alone
 _WATCH_SECONDS = 1.0
-_WARN_SECONDS = 60.0  # between warnings that there are too few file descriptors
+_WARN_SECONDS = 60.0  # until it is said again that clients begin without TLS
 
 
 class Server(Closing):
@@ -79,7 +86,6 @@ class Server(Closing):
         self._metrics_socket: socket.socket | None = None
         self._metrics: MetricsServer | None = None
         self._store_failed = False
-        self._warn_again = 0.0
         self._warn_of_plain = 0.0
         try:
             self._open(path, settings, config, how, metrics_port)
@@ -144,6 +150,7 @@ class Server(Closing):
         self._loop = _new_loop()
         self._loop.set_exception_handler(_callback_failed)
         self.gateway = Gateway(self.store, settings, self._loop)
+        self._places = Places(self.gateway)
         self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
         if settings.acl is not None:
             AccountChanges(self.gateway, settings.acl)
@@ -197,7 +204,7 @@ class Server(Closing):
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BACKLOG):
             try:
-                accepted, _ = listening.accept()
+                accepted, name = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # too many files: asking again at once only burns time
@@ -205,31 +212,18 @@ class Server(Closing):
                 self._loop.remove_reader(listening)
                 self._loop.call_later(1.0, self._accept_again, listening)
                 return
-            if not self._has_room(accepted):
+            origin = origin_of(name[0])
+            if not self._places.has_room(accepted.fileno(), origin):
                 accepted.close()
                 self.gateway.refused_connections += 1
                 continue
             accepted.setblocking(False)
             with suppress(OSError):  # the client is gone already
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(self.gateway)
+            connection = Connection(self.gateway, origin)
             self.gateway.connecting.add(connection)
-            self.gateway.spawn(self._connect(accepted, connection))
-
-    def _has_room(self, accepted: socket.socket) -> bool:
-        """Whether there is room for one more connection."""
-        taken = len(self.gateway.connections) + len(self.gateway.connecting)
-        if taken >= self.gateway.settings.limits.connections:
-            return False
-        if leaves_room(accepted.fileno()):
-            return True
-        now = self._loop.time()
-        if now >= self._warn_again:
-            self._warn_again = now + _WARN_SECONDS
-            _LOG.warning(
-                "no more than %d connections: the limit of open files (ulimit -n) is low", taken
-            )
-        return False
+            connecting = self.gateway.spawn(self._connect(accepted, connection))
+            self._places.take(connection, connecting)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if not self.closed:
@@ -254,6 +248,8 @@ class Server(Closing):
             pass
         finally:
             self.gateway.connecting.discard(connection)
+            if connection not in self.gateway.connections:
+                self._places.leave(connection)
 
     def _refuse_plain_text(self, accepted: socket.socket) -> None:
         """Close a plain-text connection, and warn once a while: its client does not learn why."""
@@ -286,6 +282,7 @@ class Server(Closing):
             await asyncio.shield(connecting)
         except asyncio.CancelledError:
             await connecting
+            connection.abort()
             raise
 
     def _may_delete(self) -> bool:

@@ -25,7 +25,7 @@ class Limits:
     ----------
     connections : int
         Open at a time; one more is closed at once, and also one that leaves too few file
-        descriptors.
+        descriptors, unless its address has few of them: see ``network/places.py``.
     write_buffer : int
         Bytes of answers that wait for a slow reader before its requests are no longer read;
         16 times as many of all.
@@ -62,7 +62,7 @@ class Limits:
     write_buffer: int = 4 << 20
     read_buffers: int = 128 << 20
     unanswered: int = 32 << 20
-    held_pulls: int = 20_000
+    held_pulls: int = 40_000
     held_bytes: int = 64 << 20
     subscriptions: int = 1000
     subscription_bytes: int = 64 << 20

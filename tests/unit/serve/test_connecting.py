@@ -250,7 +250,7 @@ def test_what_is_missing_where_others_can_connect(
 
 def test_how_much_there_may_be() -> None:
     limits = Limits()
-    assert (limits.connections, limits.held_pulls) == (1024, 20_000)
+    assert (limits.connections, limits.held_pulls) == (1024, 40_000)
     assert (limits.topics, limits.offsets) == (24_000, 200_000)
     with rmqstore.serve() as server:
         assert server.gateway.settings.limits == limits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -299,38 +298,6 @@ def test_who_has_all_held_it_can_leaves_pulls(pair: tuple[Server, Of, Of]) -> No
     server.store.put("held", b"1", queue_id=0)
     assert [victim.client.answer(one).code for one in mine] == [0, 0]
     assert [attacker.client.answer(one).code for one in asked[:4]] == [0] * 4
-
-
-def test_without_accounts_a_connection_has_a_share() -> None:
-    settings = Settings(limits=Limits(held_pulls=8))
-    with Server(None, settings, SMALL) as server:
-        server.store.create_topic("orders", queue_nums=1)
-        first, second = Of(server, None), Of(server, None)
-        pull = PULL | {"consumerGroup": "g"}
-        asked = [first.send(11, pull) for _ in range(5)]
-        assert first.client.answer(asked[4]).code == 19
-        second.send(11, pull)
-        wait_until(lambda: len(server.gateway.holds) == 5)
-        for one in (first, second):
-            one.client.close()
-        wait_until(lambda: not server.in_loop(lambda: server.gateway.holds._count.taken))
-
-
-def test_without_accounts_an_address_has_a_share() -> None:
-    settings = Settings(host="0.0.0.0", limits=Limits(topics=10))
-    with Server(None, settings, SMALL) as server:
-        port = server.gateway.port
-        attackers = [RemotingClient(f"127.0.0.1:{port}") for _ in range(3)]
-        codes = [attackers[n % 3].ask(310, SEND | {"b": f"t{n}"}, b"x").code for n in range(7)]
-        assert codes == [0] * 5 + [17] * 2
-        with RemotingClient(f"127.0.0.1:{port}") as other:
-            other.socket.close()
-            other.socket = socket.create_connection(
-                ("127.0.0.1", port), 60, source_address=("127.0.0.2", 0)
-            )
-            assert other.ask(310, SEND | {"b": "mine"}, b"x").code == 0
-        for one in attackers:
-            one.close()
 
 
 def test_memory_is_given_back_when_slow_clients_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,16 @@ _SHORT = 4 << 10  # bytes of an answer that is written also to a client that doe
 class Connection(asyncio.BufferedProtocol):
     """A client's connection; used only in the loop.
 
+    Parameters
+    ----------
+    gateway : Gateway
+    origin : str
+        Of its client's address.
+
     Attributes
     ----------
+    origin : str
+        Whose share anything counts in that no account has; see :func:`origin_of`.
     peer : str
         ``ip:port`` of the client, the born host of its messages.
     dialled : (str, int)
@@ -64,8 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         Bytes of requests that are answered later, and of answers that wait for the disk.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, origin: str) -> None:
         self.gateway = gateway
+        self.origin = origin
         self.peer = ""
         self.dialled = ("127.0.0.1", 0)
         self.store_host = ""
@@ -73,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self.caller: Caller | None = None
         self.language = "OTHER"
         self.version = 0
-        self.last_used = 0.0
+        self.last_used = gateway.loop.time()
         self.warned_of_timers = False
         self.kept = 0
         self._transport: asyncio.Transport | None = None
@@ -317,19 +326,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def owners(self) -> Owners:
-        """Owners charged for state that ends with the connection."""
-        key = self._access_key
-        return (self.peer,) if key is None else (key, self.peer)
+        """Whose shares anything counts in that ends with the connection."""
+        return self.owner, self.peer
 
     @property
     def owner(self) -> str:
-        """Owner charged for state that outlasts the connection: its account, or its address."""
-        return self._access_key or self.peer.rpartition(":")[0]
-
-    @property
-    def _access_key(self) -> str | None:
+        """Whose share what outlasts the connection counts in: its account's, or its address's."""
         account = None if self.caller is None else self.caller.account
-        return None if account is None else account.access_key
+        return self.origin if account is None else account.access_key
 
     @property
     def is_writable(self) -> bool:

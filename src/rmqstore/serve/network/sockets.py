@@ -21,6 +21,7 @@ __all__ = [
     "address_text",
     "is_loopback",
     "listen",
+    "origin_of",
     "own_address",
     "split_address",
     "unmapped",
@@ -30,8 +31,9 @@ BACKLOG = 1024
 VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus two
 _PORTS_TRIED = 64
 _PORT_MAX = 65535
-# Of the documentation range of RFC 5737: finds which of our addresses it would be reached from;
-# connecting a datagram socket sends nothing.
+_SITE_BITS = 64  # of an address of IPv6: the rest its host may choose, and change
+# Of the documentation range of RFC 5737: what is asked is which of our addresses it would be
+# reached from; connecting a datagram socket sends nothing.
 _FAR_AWAY = ("192.0.2.1", 9)
 
 
@@ -43,6 +45,14 @@ def address_text(host: str, port: int) -> str:
 def unmapped(host: str) -> str:
     """Return the IPv4 form of an address that a socket of IPv6 maps."""
     return host.removeprefix("::ffff:") if "." in host else host
+
+
+def origin_of(host: str) -> str:
+    """Return whose an address of a client is: all of its /64 where it is one of IPv6."""
+    host = unmapped(host)
+    if ":" not in host:
+        return host
+    return str(ipaddress.IPv6Network((host.partition("%")[0], _SITE_BITS), strict=False))
 
 
 def split_address(name: str, text: str) -> tuple[str, int]:

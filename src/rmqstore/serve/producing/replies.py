@@ -6,6 +6,7 @@ Source: ``broker/processor/ReplyMessageProcessor.java``,
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.asyncwait import put_at_once, put_durable
@@ -23,6 +24,8 @@ from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.stored import Place, properties_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqstore._core import PutResult
     from rmqstore.serve.gateway import Gateway, Handled, Handler
     from rmqstore.serve.network.connection import Connection
@@ -48,25 +51,15 @@ class Replies:
     def __init__(self) -> None:
         self.shares = Shares(_MAX_PUSHED_BYTES)
 
-    def has_room(self, connection: Connection, size: int) -> bool:
-        """Whether a connection has room for a pushed reply of so many bytes."""
-        return self.shares.has_room(connection.owners, max(size, _MIN_PUSHED))
+    def has_room(self, connection: Connection, body: bytes) -> bool:
+        """Tell whether a reply of a connection may be pushed."""
+        return self.shares.has_room(connection.owners, max(len(body), _MIN_PUSHED))
 
-    async def push(
-        self, connection: Connection, client: Connection, fields: dict[str, str], body: bytes
-    ) -> Request | Exception:
-        """Push a reply to a client; return its answer, or the error."""
+    def take(self, connection: Connection, body: bytes) -> Callable[[], None]:
+        """Count a reply that is about to be pushed; return the call for when it was."""
         owners, size = connection.owners, max(len(body), _MIN_PUSHED)
         self.shares.take(owners, size)
-        try:
-            return await client.ask(
-                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body,
-                asker=connection, seconds=_PUSH_SECONDS,
-            )  # fmt: skip
-        except (TimeoutError, ConnectionError) as error:
-            return error
-        finally:
-            self.shares.give(owners, size)
+        return partial(self.shares.give, owners, size)
 
 
 def reply(gateway: Gateway, connection: Connection, request: Request) -> Handled:
@@ -77,7 +70,7 @@ def reply(gateway: Gateway, connection: Connection, request: Request) -> Handled
     """
     fields = {"MSG_REGION": gateway.settings.region, "TRACE_ON": "true"}
     try:
-        if not gateway.replies.has_room(connection, len(request.body)):
+        if not gateway.replies.has_room(connection, request.body):
             raise Refusal(
                 ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
             )
@@ -88,7 +81,8 @@ def reply(gateway: Gateway, connection: Connection, request: Request) -> Handled
         answer = error.answer if isinstance(error, Refusal) else refusal_of(error)
         answer.fields = fields
         return answer
-    return _pushed_and_stored(gateway, connection, sent, asked_queue, fields)
+    give = gateway.replies.take(connection, request.body)  # before those that came with it
+    return _pushed_and_stored(gateway, connection, sent, asked_queue, fields, give=give)
 
 
 async def _pushed_and_stored(
@@ -97,11 +91,16 @@ async def _pushed_and_stored(
     sent: Sent,
     asked_queue: int,
     fields: dict[str, str],
+    *,
+    give: Callable[[], None],
 ) -> Answer:
     """Push a reply and store it; return the answer to it."""
     version = gateway.accounts_version
-    refused = await _push(gateway, connection, sent, asked_queue)
-    gateway.ask_again(connection, sent.request, version)  # the push took up to 10 s
+    try:
+        refused = await _push(gateway, connection, sent, asked_queue)
+    finally:
+        give()
+    gateway.ask_again(connection, sent.request, version)  # it took up to 10 s
     if refused is None:
         fields |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}
     try:
@@ -146,10 +145,17 @@ async def _push(
         "storeHost": f"/{connection.store_host}",
         "storeTimestamp": now,
     }
-    answer = await gateway.replies.push(connection, client, fields, sent.request.body)
-    if isinstance(answer, Request) and answer.code == ResponseCode.SUCCESS:
-        return None
-    why = answer.remark if isinstance(answer, Request) else answer
+    why: object
+    try:
+        answer = await client.ask(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, sent.request.body,
+            asker=connection, seconds=_PUSH_SECONDS,
+        )  # fmt: skip
+        if answer.code == ResponseCode.SUCCESS:
+            return None
+        why = answer.remark
+    except (TimeoutError, ConnectionError) as error:
+        why = error
     gateway.log.warning("a reply is not taken by %s: %s", client_id, why)
     return f"push reply message to {client_id}fail."
 

@@ -1,0 +1,90 @@
+"""Places for connections: of a full table those who have most give some to others.
+
+Many honest clients may be behind one address, which may have all places as long as nobody else
+wants one. A sixteenth of a full table is for the others: for each of them the address with the most
+connections loses the one that was silent for longest.
+
+There is no such thing in RocketMQ: its broker takes as many as it has files for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.serve.network.descriptors import leaves_room
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.connection import Connection
+
+__all__ = ["Places"]
+
+_OF_OTHERS = 16  # a part of so many
+_WARN_SECONDS = 60.0  # until it is said again that there are too few file descriptors
+
+
+class Places:
+    """Who has how many connections, those included that are not connected yet.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._of: dict[str, dict[Connection, asyncio.Task[None]]] = {}
+        self._warn_again = 0.0
+        gateway.lost.append(self.leave)
+
+    def has_room(self, descriptor: int, origin: str) -> bool:
+        """Tell whether there may be one more connection, for which another one may be closed."""
+        gateway = self._gateway
+        taken = len(gateway.connections) + len(gateway.connecting)
+        if taken >= gateway.settings.limits.connections:
+            return self._is_given_one(origin, taken)
+        if leaves_room(descriptor):
+            return True
+        now = gateway.loop.time()
+        if now >= self._warn_again:
+            self._warn_again = now + _WARN_SECONDS
+            gateway.log.warning(
+                "no more than %d connections: the limit of open files (ulimit -n) is low", taken
+            )
+        return self._is_given_one(origin, taken)
+
+    def _is_given_one(self, origin: str, taken: int) -> bool:
+        """Close a connection of those who have most; as many as are for others stay theirs."""
+        has = len(self._of.get(origin, ()))
+        left = taken // _OF_OTHERS
+        if has >= left:
+            return False
+        most = max(self._of.values(), key=len)
+        left -= taken - len(most)
+        if has >= left:  # as of any table: as many as are free
+            return False
+        silent = min(most, key=lambda one: one.last_used)
+        self._gateway.log.warning(
+            "%s: closed: %d of %d connections are of its address, and another one's client came",
+            silent.peer or silent.origin, len(most), taken,
+        )  # fmt: skip
+        if silent.is_open:
+            silent.abort()
+        else:
+            most[silent].cancel()
+        self.leave(silent)
+        return True
+
+    def take(self, connection: Connection, connecting: asyncio.Task[None]) -> None:
+        """Count a connection until it is gone."""
+        self._of.setdefault(connection.origin, {})[connection] = connecting
+
+    def leave(self, connection: Connection) -> None:
+        """Count a connection no more that is gone, or was never connected."""
+        left = self._of.get(connection.origin)
+        if left is not None:
+            left.pop(connection, None)
+            if not left:
+                del self._of[connection.origin]
