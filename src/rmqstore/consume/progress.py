@@ -158,11 +158,6 @@ class GroupProgress:
         """Number of offsets of all groups in all queues; not of another's file."""
         return self._count
 
-    def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of offsets by ``(topic, group)``."""
-        with self._lock:
-            return {names: len(queues) for names, queues in self._table.offsets.items()}
-
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set the next offset of a group in a queue; the file is written later.
 
@@ -204,17 +199,15 @@ class GroupProgress:
             self._changes += bool(gone)
         return bool(gone)
 
-    def forget_queues(self, is_gone: Callable[[str, int], bool]) -> None:
-        """Remove the offsets of deleted queues, by topic and queue id."""
+    def forget_queue(self, topic: str, group: str, queue_id: int) -> None:
+        """Remove the offset of a group in a queue, if there is one."""
         with self._lock:
-            before = self._count
-            for (topic, _), queues in self._table.offsets.items():
-                for queue_id in [one for one in queues if is_gone(topic, one)]:
-                    del queues[queue_id]
-                    self._count -= 1
-            for names in [names for names, queues in self._table.offsets.items() if not queues]:
-                del self._table.offsets[names]
-            self._changes += self._count < before
+            queues = self._table.offsets.get((topic, group), {})
+            if queues.pop(queue_id, None) is not None:
+                self._count -= 1
+                self._changes += 1
+                if not queues:
+                    del self._table.offsets[topic, group]
 
     def settle(self, end_of: Callable[[str, int], int]) -> None:
         """Lower offsets beyond their queue's end, which was lost and is written anew.

@@ -25,6 +25,7 @@ from rmqstore.serve.network.turns import Turns
 from rmqstore.serve.network.unread import Unread
 from rmqstore.serve.shares import Shares
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
+from rmqstore.serve.topics.producedtopics import ProducedTopics
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.warn import Log
@@ -82,8 +83,8 @@ class Gateway:
     unanswered : int
         Bytes of requests that are answered later, and of answers that wait for the disk; also of
         clients that are gone meanwhile.
-    topics_made : Shares
-        Of the topics that sends of producers have created.
+    produced_topics : ProducedTopics
+        Those that were made because a producer has sent to them.
     hot_sends : bool
         Whether plain sends (310, 10, 320) go from their frames to the log in the core, and commits
         that change nothing (oneway 15) end there, without handlers. False: every request is a
@@ -134,7 +135,7 @@ class Gateway:
         self.closing: list[Callable[[], object]] = []
         self.lost: list[Callable[[Connection], object]] = []  # called for each lost connection
         self.replies = Replies()
-        self.locks, self.topics_made = Locks(store.clock.now), Shares(settings.limits.topics)
+        self.locks = Locks(store.clock.now)
         self.transactions = Transactions(self)
         self._advertised: str | None = None
         self.hot_sends = settings.acl is None
@@ -150,7 +151,7 @@ class Gateway:
         self.clients = Clients(self)
         self.new_groups = NewGroups(self)
         self.holds = Holds(self)
-        self.offset_shares = OffsetShares(self)
+        self.offset_shares, self.produced_topics = OffsetShares(self), ProducedTopics(self)
         self.distance, self.nameserver = Distance(store), NameServer()
         self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
         self.built_in_topics = built_in_topics(settings)

@@ -8,7 +8,7 @@ Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 
 __all__ = ["Owners", "Shares"]
 
@@ -60,10 +60,3 @@ class Shares:
                 self._of[owner] = left
             else:
                 self._of.pop(owner, None)
-
-    def recount(self, entries: Iterable[tuple[Owners, int]]) -> None:
-        """Recount, from the owners and amount of each entry."""
-        self.taken = 0
-        self._of.clear()
-        for owners, amount in entries:
-            self.take(owners, amount)

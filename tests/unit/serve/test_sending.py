@@ -192,8 +192,8 @@ def test_a_batch_that_lies(server: Server, send: Send, spoilt: Callable[[bytes],
 
 
 def test_topics_are_made_no_more(server: Server, send: Send, tmp_path: Path) -> None:
-    made = server.gateway.topics_made
-    made.take((), made.most)
+    shares = server.gateway.produced_topics._shares
+    shares.take((), shares.most)
     assert send().code == 17
     with rmqstore.serve(tmp_path / "other", auto_create=False) as other:
         other.gateway.hot_sends = False

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rmqstore import StoreConfig
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve import sharedtable
 from rmqstore.serve.accounts.acl import Account, Acl
 from rmqstore.serve.accounts.addresses import AddressRule
-from rmqstore.serve.consuming import offsets
 from rmqstore.serve.network import memory
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
@@ -135,9 +135,6 @@ def test_it_counts_as_a_plain_list(steps: list[tuple[int, int, bool]]) -> None:
         assert shares.taken == sum(size for _, size in kept) <= 200
         for who in range(6):
             assert shares.of(who) == sum(size for one, size in kept if one == who)
-    again = Shares(200)
-    again.recount(((who,), size) for who, size in kept)
-    assert (again.taken, again._of) == (shares.taken, shares._of)
 
 
 # Locks
@@ -206,8 +203,8 @@ def test_who_commits_all_it_can_leaves_offsets(pair: tuple[Server, Of, Of]) -> N
 
 def test_offsets_of_nothing_are_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that an older server has kept, after a restart."""
-    monkeypatch.setattr(offsets, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(offsets, "_REST", 0)
+    monkeypatch.setattr(sharedtable, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(sharedtable, "_ENTRY_REST_SECONDS", 0.0)
     with server_with(tmp_path, offsets=40) as server:
         for queue in range(100, 130):
             server.store._commit_progress("orders", "spoilt", queue, 1)

@@ -124,6 +124,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 
     await gateway.loop.run_in_executor(None, change)
     gateway.rates.forget_topic(name)
+    gateway.produced_topics.count(name)
     return Answer()
 
 

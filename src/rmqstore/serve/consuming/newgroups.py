@@ -17,107 +17,92 @@ from rmqstore import paths
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import StoreError
-from rmqstore.serve.shares import Shares
+from rmqstore.serve.sharedtable import SharedTable
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.turns import Steps
 
 __all__ = ["NewGroups"]
 
 _UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
 _SAVE_SECONDS = 0.05  # between two saves
-_REST = 10  # times the duration of the last save, at least
-_FAILED_SECONDS = 5.0  # after a failed save
-_LOOK_SECONDS = 1.0  # between sweeps for unused groups, each over all of them
+_REST = 10  # times as long as the last save took, at least
+_FAILED_SECONDS = 5.0  # after one that failed
 
 
-class NewGroups:
-    """Creates groups for consumers, and their retry topics."""
+class NewGroups(SharedTable[str]):
+    """Makes groups for consumers, and their retry topics.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+        self._groups = gateway.store._groups
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
-        self._shares = Shares(gateway.settings.limits.topics)
-        self._makers: dict[str, str] = {}
-        self._look_from = 0.0
+        super().__init__(gateway, gateway.settings.limits.topics)
         gateway.closing.append(self.close)
-        self._recount()
 
     def config(self, name: str, owner: str) -> GroupConfig | None:
         """Return a group's entry, made if consumers may create groups; else ``None``.
 
         ``None`` where they are not, and there is none of this name.
         """
-        groups = self._gateway.store._groups
-        entry = groups.get(name)
+        entry = self._groups.get(name)
         if entry is None and self._gateway.settings.auto_create_groups:
-            self.take(name, owner)
-            entry = groups.enter(GroupConfig(name))
+            self.check_room(name, owner)
+            entry = self._groups.enter(GroupConfig(name))
             self._save_soon()
         return entry
 
-    def take(self, name: str, owner: str) -> None:
-        """Count a group that is about to be made; ``Refusal`` if there are too many."""
-        if not self._has_room(owner):
-            self._take_back()
-            if not self._has_room(owner):
-                count = len(self._gateway.store._groups)
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the group {name} is not made: there are {count} already, "
-                    f"{self._shares.of(owner)} of {owner}",
-                )
-        self._makers[name] = owner
-        self._shares.take((owner,))
-
-    def _has_room(self, owner: str) -> bool:
-        return len(self._gateway.store._groups) < self._shares.most and self._shares.has_room(
-            (owner,)
-        )
-
-    def _take_back(self) -> None:
-        """Remove unused groups, and recount the rest."""
-        groups = self._gateway.store._groups
-        began = time.monotonic()
-        if began >= self._look_from:
-            self._remove_unused()
-        elif len(groups) == self._shares.taken:
-            return
-        self._recount()
-        ended = time.monotonic()
-        self._look_from = ended + max(_LOOK_SECONDS, _REST * (ended - began))
-
-    def _recount(self) -> None:
-        names = [entry.group_name for entry in self._gateway.store._groups]
-        self._makers = {name: self._makers[name] for name in names if name in self._makers}
-        self._shares.recount(
-            ((self._makers[name],) if name in self._makers else (), 1) for name in names
-        )
-
-    def _remove_unused(self) -> None:
-        """Remove groups without member, offset, message or changed setting."""
-        gateway = self._gateway
-        store = gateway.store
-        read = {group for _, group in store._progress.counts()}
-
-        def is_unused(entry: GroupConfig) -> bool:
-            name = entry.group_name
-            return (
-                name not in read
-                and gateway.clients.group(name) is None
-                and not store._has_consumers(name)
-                and store._bounds(paths.retry_topic(name), 0) in (None, (0, 0))
-                and entry.to_json() == GroupConfig(name).to_json()
+    def check_room(self, name: str, owner: str) -> None:
+        """Count a group that is about to be made; ``Refusal`` where there are too many."""
+        if not self.take(name, owner):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group {name} is not made: there are {self._size()} already, "
+                f"{self.of(owner)} of {owner}",
             )
 
-        unused = [entry.group_name for entry in store._groups if is_unused(entry)]
-        if unused:
-            store._groups.leave(unused)
-            store._registry.leave(map(paths.retry_topic, unused))
-            self._save_soon()
+    def _keys(self) -> Iterator[str]:
+        return (entry.group_name for entry in self._groups)
+
+    def _has(self, key: str) -> int:
+        return int(self._groups.get(key) is not None)
+
+    def _size(self) -> int:
+        return len(self._groups)
+
+    def _remove_unused(self) -> Steps:
+        """Remove the groups that are as any new one: no member, offset, message or setting."""
+        store = self._gateway.store
+        read = set()
+        for _, group in store._progress.names():
+            read.add(group)
+            yield
+        for entry in self._groups:
+            name = entry.group_name
+            if name not in read and self._is_unused(entry):
+                self._groups.leave([name])
+                store._registry.leave([paths.retry_topic(name)])
+                self._save_soon()
+            yield
+
+    def _is_unused(self, entry: GroupConfig) -> bool:
+        name, store = entry.group_name, self._gateway.store
+        return (
+            self._gateway.clients.group(name) is None
+            and not store._has_consumers(name)
+            and store._bounds(paths.retry_topic(name), 0) in (None, (0, 0))
+            and entry.to_json() == GroupConfig(name).to_json()
+        )
 
     def make_retry_topic(self, group: GroupConfig, *, unit_mode: bool) -> None:
         """Make the retry topic of a group if it is missing."""

@@ -6,11 +6,10 @@ Source: ``broker/processor/ConsumerManageProcessor.java``,
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import StoreError
-from rmqstore.serve.shares import Owners, Shares
+from rmqstore.serve.sharedtable import SharedTable
 from rmqstore.serve.topics.topictable import has_queue, topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number
@@ -21,65 +20,42 @@ from rmqstore.topic import Queue
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.shares import Owners
 
 __all__ = ["HANDLERS", "OffsetShares", "commit"]
 
-_LOOK_SECONDS = 1.0  # between sweeps for offsets of missing queues, each over all of them
-_REST = 100  # times the duration of the last sweep, at least
 
-
-class OffsetShares:
-    """Shares of the offset table: a group's, and its first committer's in a topic.
+class OffsetShares(SharedTable[tuple[str, str]]):
+    """Shares of the offsets: a group's, and those of who has made its first one in a topic.
 
     Offsets from the file belong to nobody but their group.
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._shares = Shares(gateway.settings.limits.offsets)
-        self._makers: dict[tuple[str, str], str] = {}
-        self._look_from = 0.0
-        self._recount()
+        self._progress = gateway.store._progress
+        super().__init__(gateway, gateway.settings.limits.offsets)
 
-    def take(self, topic: str, group: str, owner: str) -> bool:
-        """Count one more offset; return whether there is room."""
-        owners = _owners(group, self._makers.get((topic, group), owner))
-        if not self._has_room(owners):
-            self._take_back()
-            if not self._has_room(owners):
-                return False
-        self._makers.setdefault((topic, group), owner)
-        self._shares.take(owners)
-        return True
+    def _keys(self) -> list[tuple[str, str]]:
+        return self._progress.names()
 
-    def _has_room(self, owners: Owners) -> bool:
-        # Consumers of this process commit as well.
-        count = self._gateway.store._progress.count
-        return count < self._shares.most and self._shares.has_room(owners)
+    def _has(self, key: tuple[str, str]) -> int:
+        return len(self._progress.table.get(key, ()))
 
-    def _take_back(self) -> None:
-        """Forget the offsets of missing queues, and recount the rest."""
-        progress = self._gateway.store._progress
-        began = time.monotonic()
-        if began >= self._look_from:
-            progress.forget_queues(lambda topic, one: not has_queue(self._gateway, topic, one))
-        elif progress.count == self._shares.taken:
-            return
-        self._recount()
-        ended = time.monotonic()
-        self._look_from = ended + max(_LOOK_SECONDS, _REST * (ended - began))
+    def _size(self) -> int:
+        return self._progress.count  # consumers of this process commit as well
 
-    def _recount(self) -> None:
-        counts = self._gateway.store._progress.counts()
-        self._makers = {names: one for names, one in self._makers.items() if names in counts}
-        self._shares.recount(
-            (_owners(names[1], self._makers.get(names)), count) for names, count in counts.items()
-        )
+    def _owners(self, key: tuple[str, str], maker: str | None) -> Owners:
+        of_group = ("group", key[1])
+        return (of_group,) if maker is None else (of_group, ("owner", maker))
 
-
-def _owners(group: str, maker: str | None) -> Owners:
-    of_group = ("group", group)
-    return (of_group,) if maker is None else (of_group, ("owner", maker))
+    def _remove_unused(self) -> Steps:
+        """Remove the offsets of queues that are not there."""
+        for topic, group in self._progress.names():
+            for queue_id in self._progress.get(topic, group):
+                if not has_queue(self._gateway, topic, queue_id):
+                    self._progress.forget_queue(topic, group, queue_id)
+                yield
 
 
 def _long(request: Request, name: str) -> int:
@@ -132,7 +108,7 @@ def commit(
     if not has_queue(gateway, topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
     if queue_id not in progress.table.get((topic, group), ()) and not gateway.offset_shares.take(
-        topic, group, owner
+        (topic, group), owner
     ):
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

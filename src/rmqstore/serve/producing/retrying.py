@@ -54,10 +54,8 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
             f"subscription group not exist, {name} ",
             faq=True,
         )
-    if group is None:
-        gateway.new_groups.take(name, connection.owner)
-    elif group.retry_queue_nums <= 0:
-        return Answer()  # never retried, as with a broker
+    if group is not None and group.retry_queue_nums <= 0:
+        return Answer()  # nobody tries it again, as with a broker
     retry_topic = paths.retry_topic(name)
     entry = store._registry.get(retry_topic)
     if entry is not None and not entry.perm & _WRITE:
@@ -67,6 +65,8 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
     message = message_at(store, offset) if offset >= 0 else None
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+    if group is None:
+        gateway.new_groups.check_room(name, connection.owner)
     if request.version < _V3_4_9:
         retry_max = None
     try:

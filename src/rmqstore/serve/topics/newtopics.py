@@ -116,6 +116,7 @@ class NewTopics:
         parked = self._parked[name]
         if error is not None:
             del self._parked[name]
+            self._gateway.produced_topics.count(name)
         while parked and (error is not None or name not in self._entries):
             connection, request, done = parked.popleft()
             self._handled, self._error = name, error
@@ -123,8 +124,8 @@ class NewTopics:
                 self._gateway.run(connection, request)
             finally:
                 self._handled, self._error = "", None
-            if not done.done():
-                done.set_result(None)
+                if not done.done():
+                    done.set_result(None)
             if parked:
                 yield
         if error is None and not parked:

@@ -10,18 +10,48 @@ from typing import TYPE_CHECKING
 
 from rmqstore import paths
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.sharedtable import SharedTable
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC, topic_config
 from rmqstore.services.stored import has_one_queue
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.turns import Steps
 
-__all__ = ["config_text", "entered", "topic_for_send"]
+__all__ = ["ProducedTopics", "config_text", "entered", "topic_for_send"]
 
 _INHERIT = 1  # PermName
 _UNIT, _UNIT_SUB = 1, 2  # TopicSysFlag
 _OF_GROUPS = (paths.retry_topic(""), paths.dead_letter_topic(""))
+
+
+class ProducedTopics(SharedTable[str]):
+    """Shares of the topics that producers have made since the start.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(gateway, gateway.settings.limits.topics)
+
+    def _keys(self) -> tuple[str, ...]:
+        return ()  # only those that are counted already
+
+    def _has(self, key: str) -> int:
+        gateway = self._gateway
+        return int(
+            gateway.store._registry.get(key) is not None or gateway.new_topics.is_awaited(key)
+        )
+
+    def _size(self) -> int:
+        return self._shares.taken
+
+    def _remove_unused(self) -> Steps:
+        """Remove none: a topic is not in use by clients alone."""
+        yield from ()
 
 
 def topic_for_send(
@@ -52,7 +82,7 @@ def topic_for_send(
     is_retry = topic.startswith(paths.retry_topic(""))
     flag = (_UNIT_SUB if is_retry else _UNIT) if unit else 0
     if has_one_queue(topic):
-        if topic.startswith(_OF_GROUPS) and not _may_make(gateway, owner):
+        if topic.startswith(_OF_GROUPS) and not gateway.produced_topics.take(topic, owner):
             return None
         return entered(gateway, TopicConfig(topic, 1, 1, topic_sys_flag=flag))
     model = topic_config(gateway, default_topic)
@@ -61,7 +91,7 @@ def topic_for_send(
         or not model.perm & _INHERIT
         # A broker that made topics has left its default topic in the file.
         or (default_topic == DEFAULT_TOPIC and not gateway.settings.auto_create)
-        or not _may_make(gateway, owner)
+        or not gateway.produced_topics.take(topic, owner)
     ):
         return None
     nums = max(1, min(queue_nums, model.write_queue_nums, gateway.settings.most_queues))
@@ -71,14 +101,6 @@ def topic_for_send(
             topic, nums, nums, model.perm & ~_INHERIT, model.topic_filter_type, topic_sys_flag=flag
         ),
     )
-
-
-def _may_make(gateway: Gateway, owner: str) -> bool:
-    """Count one more topic of a producer; return whether it may be made."""
-    if not gateway.topics_made.has_room((owner,)):
-        return False
-    gateway.topics_made.take((owner,))
-    return True
 
 
 def entered(gateway: Gateway, entry: TopicConfig) -> TopicConfig:
