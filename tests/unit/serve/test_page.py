@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
 import select
@@ -411,19 +413,60 @@ def open_to(server: Server) -> socket.socket:
 
 
 def test_connections_to_the_page_are_few(server):
-    """64 that say nothing; one more is closed at once, and where one ends there is room again."""
+    """64 that say nothing; for each one more the oldest of them is closed."""
     silent = [open_to(server) for _ in range(64)]
     wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 64)
-    for _ in range(3):
-        with open_to(server) as late:
-            assert late.recv(1) == b""
-    readable, _, _ = select.select(silent, [], [], 0)
-    assert readable == []
-    silent.pop().close()
-    wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 63)
-    assert get(server, "/")[0] == 200
+    for path in ("/metrics", "/", "/api/overview"):
+        assert get(server, path)[0] == 200
+    wait_until(lambda: len(select.select(silent, [], [], 0)[0]))
+    [oldest] = select.select(silent, [], [], 0)[0]
+    assert oldest is silent[0]
+    silent += [open_to(server) for _ in range(100)]
+    wait_until(lambda: len(select.select(silent, [], [], 0)[0]) == 100)
+    assert server.in_loop(lambda: len(server._metrics._serving)) == 64
+    assert set(silent[-64:]).isdisjoint(select.select(silent, [], [], 0)[0])
+    assert get(server, "/metrics")[0] == 200
     for one in silent:
         one.close()
+    wait_until(lambda: not server.in_loop(lambda: server._metrics._awaiting))
+
+
+def test_who_does_not_read_the_page_leaves_room(server):
+    async def huge(query):
+        return http.Reply(bytes(16 << 20))
+
+    server.in_loop(server._metrics._resources.__setitem__, "/huge", huge)
+    slow = [open_to(server) for _ in range(64)]
+    for one in slow:
+        one.sendall(b"GET /huge HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    wait_until(lambda: len(select.select(slow, [], [], 0)[0]) == 64)
+    for path in ("/metrics", "/"):
+        assert get(server, path)[0] == 200
+    assert server.in_loop(lambda: len(server._metrics._serving)) <= 64
+    for one in slow:
+        one.close()
+
+
+def test_where_all_are_answered_one_more_is_closed(server):
+    asked, go_on = [], asyncio.Event()
+
+    async def slow(query):
+        asked.append(1)
+        await go_on.wait()
+        return http.Reply(b"done")
+
+    server.in_loop(server._metrics._resources.__setitem__, "/slow", slow)
+    clients = [open_to(server) for _ in range(64)]
+    for one in clients:
+        one.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    wait_until(lambda: len(asked) == 64)
+    with open_to(server) as late:
+        assert late.recv(1) == b""
+    server.in_loop(go_on.set)
+    for one in clients:
+        assert one.recv(100).startswith(b"HTTP/1.1 200 ")
+        one.close()
+    assert get(server, "/")[0] == 200
 
 
 def test_who_says_nothing_to_the_page_is_gone(server, monkeypatch):
@@ -446,3 +489,8 @@ def test_who_does_not_read_the_page_is_gone(server, monkeypatch):
         slow.sendall(b"GET /huge HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert select.select([slow], [], [], 60)[0]
         wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 0)
+        read = 0
+        with contextlib.suppress(ConnectionResetError):
+            while part := slow.recv(1 << 20):
+                read += len(part)
+        assert read < 64 << 20  # what was not taken is not kept

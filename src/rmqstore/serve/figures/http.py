@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -92,6 +93,7 @@ class HttpServer:
         self._log = Log("rmqstore.serve")
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
+        self._awaiting: dict[asyncio.Task[Any], None] = {}  # those that wait for who asks
         self._figures = ThreadPoolExecutor(1, "rmq-serve-figures")
         self._messages = ThreadPoolExecutor(1, "rmq-serve-page")
         self._reading = 0  # requests that wait for messages
@@ -148,25 +150,50 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._serving.add(task)
+        # What is drained is with the system: a connection that is closed keeps nothing here.
+        writer.transport.set_write_buffer_limits(0)
         try:
-            if len(self._serving) > _CONNECTIONS:
+            if not self._begins(task):
                 return
             reply = await self._answer(reader)
             if reply is not None:
-                async with asyncio.timeout(_WRITE_SECONDS):
-                    writer.write(_head(reply) + reply.body)
+                writer.write(_head(reply) + reply.body)
+                async with self._awaits(_WRITE_SECONDS):
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # the client is gone or slow, or it is the end
+            writer.transport.abort()  # who asked is gone, slow, or it is the end
         finally:
             self._serving.discard(task)
             writer.close()
 
+    def _begins(self, task: asyncio.Task[Any]) -> bool:
+        """Count a connection; of too many, the one ends that others were waited for longest."""
+        if len(self._serving) >= _CONNECTIONS:
+            oldest = next(iter(self._awaiting), None)
+            if oldest is None:
+                return False
+            del self._awaiting[oldest]
+            self._serving.discard(oldest)
+            oldest.cancel()
+        self._serving.add(task)
+        return True
+
+    @asynccontextmanager
+    async def _awaits(self, seconds: float) -> AsyncIterator[None]:
+        """Wait for who asks, for so long, or until others need the connection more."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._awaiting[task] = None
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        finally:
+            self._awaiting.pop(task, None)
+
     async def _answer(self, reader: asyncio.StreamReader) -> Reply | None:
         """Read a request and return its reply; None without a request."""
         try:
-            async with asyncio.timeout(_READ_SECONDS):
+            async with self._awaits(_READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
             return None
