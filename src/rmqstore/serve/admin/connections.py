@@ -37,32 +37,29 @@ def consumers(gateway: Gateway, connection: Connection, request: Request) -> Ans
 def producers(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_PRODUCER_CONNECTION_LIST."""
     group = group_of(request, "producerGroup")
-    found = online.producers(gateway, group)
+    found = gateway.clients.producer_groups.get(group)
     if not found:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
-    body = Entries([("connectionSet", map(online.GroupMember.to_json, found))])
-    return Answer(body=(yield from dumps_in_steps(body)))
+    return Answer(body=dumps({"connectionSet": [member.to_json() for member in found.values()]}))
 
 
 def all_producers(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_PRODUCER_INFO of 5.x: the clients of all producer groups."""
     now, at = gateway.store.clock.now(), gateway.loop.time()
-
-    def entry(one: online.GroupMember) -> dict[str, Any]:
-        return {
-            "clientId": one.client_id,
-            "language": one.language,
-            "lastUpdateTimestamp": now - int(1000 * (at - one.connection.last_used)),
-            "remoteIP": f"/{one.connection.peer}",
-            "version": one.version,
-        }
-
-    def table() -> Iterator[Any]:
-        for group in list(gateway.clients.producer_groups):
-            found = online.producers(gateway, group)
-            yield (group, map(entry, found)) if found else PAUSE
-
-    return Answer(body=(yield from dumps_in_steps(Entries([("data", Entries(table()))]))))
+    table = {
+        group: [
+            {
+                "clientId": one.client_id,
+                "language": one.language,
+                "lastUpdateTimestamp": now - int(1000 * (at - one.connection.last_used)),
+                "remoteIP": f"/{one.connection.peer}",
+                "version": one.version,
+            }
+            for one in members.values()
+        ]
+        for group, members in gateway.clients.producer_groups.items()
+    }
+    return Answer(body=dumps({"data": table}))
 
 
 HANDLERS: dict[int, Handler] = {

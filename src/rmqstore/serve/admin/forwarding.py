@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqstore.serve.admin import online
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -66,7 +65,7 @@ async def _passed_on(
     """Ask the consumer that a request names; the body is not kept until it answers."""
     group = group_of(request)
     client_id = text(request, "clientId")
-    member = online.member(gateway, group, client_id)
+    member = gateway.clients.consumer(group, client_id)
     if member is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
     if member.version < _VERSION:

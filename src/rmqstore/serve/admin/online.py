@@ -5,57 +5,21 @@ Source: ``broker/client/ConsumerManager.java``, ``broker/client/ProducerManager.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.wire.objecttext import Entries
 
 if TYPE_CHECKING:
     from rmqstore.serve.consuming.clients import Client
     from rmqstore.serve.gateway import Gateway
-    from rmqstore.serve.network.connection import Connection
 
-__all__ = ["GroupMember", "consumer_group", "groups_of", "knows_no_topic", "member", "members",
-           "producers", "subscription"]  # fmt: skip
+__all__ = ["consumer_group", "knows_no_topic", "members", "subscription"]
 
 
-class GroupMember(NamedTuple):
-    """A client of a group."""
-
-    client_id: str
-    connection: Connection
-    language: str
-    version: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its entry in a list of connections."""
-        return {
-            "clientAddr": self.connection.peer,
-            "clientId": self.client_id,
-            "language": self.language,
-            "version": self.version,
-        }
-
-
-def _member(client: Client) -> GroupMember:
-    return GroupMember(client.client_id, client.connection, client.language, client.version)
-
-
-def members(gateway: Gateway, group: str) -> list[GroupMember]:
+def members(gateway: Gateway, group: str) -> list[Client]:
     """Return the consumers of a group."""
     found = gateway.clients.group(group)
-    return [] if found is None else [_member(one) for one in found.members]
-
-
-def member(gateway: Gateway, group: str, client_id: str) -> GroupMember | None:
-    """Return a consumer of a group."""
-    found = gateway.clients.consumer(group, client_id)
-    return None if found is None else _member(found)
-
-
-def producers(gateway: Gateway, group: str) -> list[GroupMember]:
-    """Return the producers of a group."""
-    return [_member(one) for one in gateway.clients.producers(group)]
+    return [] if found is None else list(found.clients.values())
 
 
 def consumer_group(gateway: Gateway, group: str) -> dict[str, object] | None:
@@ -80,11 +44,6 @@ def subscription(gateway: Gateway, group: str, topic: str) -> dict[str, Any] | N
     found = gateway.clients.group(group)
     one = found.subscriptions.get(topic) if found is not None else None
     return None if one is None else one.to_json()
-
-
-def groups_of(gateway: Gateway, topic: str) -> Generator[None, None, list[str]]:
-    """Return the groups that have consumers of a topic."""
-    return gateway.clients.groups_of(topic)
 
 
 def knows_no_topic(gateway: Gateway, group: str, topic: str) -> bool:

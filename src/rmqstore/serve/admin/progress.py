@@ -93,9 +93,9 @@ def _queues(
         yield MessageQueue(broker, queue_id, topic), numbers
 
 
-def _check_queues(queues: int) -> None:
-    """Raise ``Refusal`` if an answer would have too many queues."""
-    if queues > _MAX_QUEUES:
+def _check_answer(queues: int) -> None:
+    """``Refusal`` if an answer would have too many queues."""
+    if queues > _QUEUES_MOST:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_MAX_QUEUES} queues"
         )
@@ -114,7 +114,7 @@ def of_group(gateway: Gateway, connection: Connection, request: Request) -> Answ
             continue
         entries.append(entry)
         queues += entry.read_queue_nums
-        _check_queues(queues)
+        _check_answer(queues)
         tps += gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")
     table = Entries(
         pair
@@ -150,7 +150,7 @@ def of_all_groups(gateway: Gateway, connection: Connection, request: Request) ->
                 yield PAUSE
                 continue
             queues += entry.write_queue_nums
-            _check_queues(queues)
+            _check_answer(queues)
             tps = gateway.rates.tps(GROUP_GET_NUMS, f"{topic}@{group}")
             table = Entries(of_queues(group, entry))
             yield Entries([("consumeTps", tps), ("offsetTable", table)])
@@ -196,7 +196,7 @@ def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> A
     """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and groups with offsets."""
     topic = topic_of(request)
     groups = set((yield from _groups_of(gateway, topic)))
-    groups.update((yield from online.groups_of(gateway, topic)))
+    groups.update(gateway.clients.groups_of(topic))
     groups_in_order = iter(sorted(groups))
     return Answer(body=(yield from dumps_in_steps(Entries([("groupList", groups_in_order)]))))
 

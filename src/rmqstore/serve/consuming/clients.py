@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import FilterError
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
@@ -64,6 +64,15 @@ class Client:
     language: str
     version: int
     seen: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a list of connections says of it."""
+        return {
+            "clientAddr": self.connection.peer,
+            "clientId": self.client_id,
+            "language": self.language,
+            "version": self.version,
+        }
 
 
 @dataclass(slots=True)
