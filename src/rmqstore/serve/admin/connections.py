@@ -16,6 +16,7 @@ from rmqstore.serve.wire.names import group_of
 from rmqstore.serve.wire.objecttext import PAUSE, Entries, dumps_in_steps
 
 if TYPE_CHECKING:
+    from rmqstore.serve.consuming.clients import Client
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.longanswers import AnswerSteps
@@ -29,7 +30,7 @@ def consumers(gateway: Gateway, connection: Connection, request: Request) -> Ans
     found = online.consumer_group(gateway, group)
     if found is None:
         raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-    listed = map(online.GroupMember.to_json, online.members(gateway, group))
+    listed = (one.to_json() for one in online.members(gateway, group))
     body = Entries({"connectionSet": listed, **found}.items())
     return Answer(body=(yield from dumps_in_steps(body)))
 
@@ -37,29 +38,32 @@ def consumers(gateway: Gateway, connection: Connection, request: Request) -> Ans
 def producers(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_PRODUCER_CONNECTION_LIST."""
     group = group_of(request, "producerGroup")
-    found = gateway.clients.producer_groups.get(group)
+    found = gateway.clients.producers(group)
     if not found:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
-    return Answer(body=dumps({"connectionSet": [member.to_json() for member in found.values()]}))
+    body = Entries([("connectionSet", (one.to_json() for one in found))])
+    return Answer(body=(yield from dumps_in_steps(body)))
 
 
 def all_producers(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_PRODUCER_INFO of 5.x: the clients of all producer groups."""
     now, at = gateway.store.clock.now(), gateway.loop.time()
-    table = {
-        group: [
-            {
-                "clientId": one.client_id,
-                "language": one.language,
-                "lastUpdateTimestamp": now - int(1000 * (at - one.connection.last_used)),
-                "remoteIP": f"/{one.connection.peer}",
-                "version": one.version,
-            }
-            for one in members.values()
-        ]
-        for group, members in gateway.clients.producer_groups.items()
-    }
-    return Answer(body=dumps({"data": table}))
+
+    def entry(one: Client) -> dict[str, Any]:
+        return {
+            "clientId": one.client_id,
+            "language": one.language,
+            "lastUpdateTimestamp": now - int(1000 * (at - one.connection.last_used)),
+            "remoteIP": f"/{one.connection.peer}",
+            "version": one.version,
+        }
+
+    def table() -> Iterator[Any]:
+        for group in list(gateway.clients.producer_groups):
+            found = gateway.clients.producers(group)
+            yield (group, map(entry, found)) if found else PAUSE
+
+    return Answer(body=(yield from dumps_in_steps(Entries([("data", Entries(table()))]))))
 
 
 HANDLERS: dict[int, Handler] = {

@@ -19,7 +19,7 @@ __all__ = ["consumer_group", "knows_no_topic", "members", "subscription"]
 def members(gateway: Gateway, group: str) -> list[Client]:
     """Return the consumers of a group."""
     found = gateway.clients.group(group)
-    return [] if found is None else list(found.clients.values())
+    return [] if found is None else list(found.members)
 
 
 def consumer_group(gateway: Gateway, group: str) -> dict[str, object] | None:

@@ -94,8 +94,8 @@ def _queues(
 
 
 def _check_answer(queues: int) -> None:
-    """``Refusal`` if an answer would have too many queues."""
-    if queues > _QUEUES_MOST:
+    """Raise ``Refusal`` if an answer would have too many queues."""
+    if queues > _MAX_QUEUES:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_MAX_QUEUES} queues"
         )
@@ -196,7 +196,7 @@ def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> A
     """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups online, and groups with offsets."""
     topic = topic_of(request)
     groups = set((yield from _groups_of(gateway, topic)))
-    groups.update(gateway.clients.groups_of(topic))
+    groups.update((yield from gateway.clients.groups_of(topic)))
     groups_in_order = iter(sorted(groups))
     return Answer(body=(yield from dumps_in_steps(Entries([("groupList", groups_in_order)]))))
 

@@ -140,23 +140,58 @@ async def status(gateway: Gateway, connection: Connection, request: Request) -> 
     return _listed({name: body for name, body in zip(ids, bodies, strict=True) if body})
 
 
-async def _status_of(
-    member: Client, fields: dict[str, str], asker: Connection
-) -> dict[Any, Any] | None:
-    """Return where a consumer is by queue; ``None`` if it does not say."""
-    try:
-        answer = await member.connection.ask(
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            fields,
-            asker=asker,
-            seconds=_STATUS_SECONDS,
-        )
-        if answer.code != ResponseCode.SUCCESS or not 0 < len(answer.body) <= _STATUS_BYTES:
-            return None
-        table = loads(answer.body).get("messageQueueTable")
-    except (TimeoutError, ConnectionError, ValueError, AttributeError):
-        return None
-    return table if isinstance(table, dict) else {}
+def _listed(bodies: dict[str, bytes]) -> AnswerSteps:
+    """List what consumers say, by client id; of one whose words cannot be read nothing."""
+
+    def tables() -> Iterator[Any]:
+        for client_id, body in bodies.items():
+            steps = loads_in_steps(body)
+            while True:
+                try:
+                    next(steps)
+                    yield PAUSE
+                except StopIteration as end:
+                    if isinstance(end.value, dict):
+                        table = end.value.get("messageQueueTable")
+                        found = table if isinstance(table, dict) else {}
+                        yield client_id, Entries(found.items())
+                    break
+                except ValueError:
+                    break
+
+    table = Entries([("consumerTable", Entries(tables()))])
+    return Answer(body=(yield from dumps_in_steps(table)))
+
+
+class _Statuses:
+    """What the consumers of a group say of their queues."""
+
+    def __init__(self, fields: dict[str, str], asker: Connection) -> None:
+        self._fields = fields
+        self._asker = asker
+        self._left = _STATUS_BYTES_OF_ALL
+
+    async def ask(self, member: Client) -> bytes:
+        """Return what a consumer says; nothing if it says nothing, or too much."""
+        try:
+            answer = await member.connection.ask(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                self._fields,
+                asker=self._asker,
+                seconds=_STATUS_SECONDS,
+            )
+        except (TimeoutError, ConnectionError):
+            return b""
+        size = len(answer.body)
+        if answer.code != ResponseCode.SUCCESS or size > _STATUS_BYTES:
+            return b""
+        self._left -= size
+        if self._left < 0:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"what the consumers say has more than {_STATUS_BYTES_OF_ALL} bytes",
+            )
+        return bytes(answer.body)
 
 
 HANDLERS: dict[int, Handler] = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore import paths
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
-_MOST_LOCKS = 100_000  # of all groups
-_FORGET_MOST = 512  # expired ones at a time, as others wait meanwhile
+_MAX_LOCKS = 100_000  # of all groups
+_FORGOTTEN_STEP = 64  # expired locks that are forgotten between two steps
 _MOST_NAME = 255
 
 
@@ -69,7 +68,7 @@ class Locks:
         self._now = now
         self._shares = Shares(most)
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
-        # The oldest first.
+        # Group and queue of each, the one that was renewed longest ago first.
         self._renewed: OrderedDict[tuple[str, LockedQueue], None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -104,8 +103,7 @@ class Locks:
             lock = held.get(queue)
             if lock is None:
                 if not shares.has_room(owners):
-                    self._forget_expired(now)
-                    held = self._groups.get(group, {})
+                    self._forget_expired(now, len(self._renewed))
                     if not shares.has_room(owners):
                         continue
                 held = self._groups.setdefault(group, held)
@@ -120,8 +118,6 @@ class Locks:
                 self._renewed.move_to_end((group, queue))
             else:
                 continue
-            self._renewed[group, queue] = None
-            self._renewed.move_to_end((group, queue))
             locked.append(queue)
         return locked
 
@@ -131,21 +127,23 @@ class Locks:
         for queue in queues:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
-                self._remove(group, queue)
+                self._forget(group, queue)
 
-    def _remove(self, group: str, queue: LockedQueue) -> None:
+    def _forget(self, group: str, queue: LockedQueue) -> None:
         held = self._groups[group]
         self._shares.give(held.pop(queue).owners)
         del self._renewed[group, queue]
         if not held:
             del self._groups[group]
 
-    def _forget_expired(self, now: int) -> None:
-        """Forget locks that are expired."""
-        for group, queue in list(islice(self._renewed, _FORGET_MOST)):
-            if not self._groups[group][queue].is_expired(now):
-                break
-            self._remove(group, queue)
+    def _forget_expired(self, now: int, most: int) -> int:
+        """Forget so many locks that are expired; return how many there were."""
+        for number in range(most):
+            group, queue = next(iter(self._renewed), ("", None))
+            if queue is None or not self._groups[group][queue].is_expired(now):
+                return number
+            self._forget(group, queue)
+        return most
 
 
 def _owners(group: str, owner: str) -> Owners:
