@@ -34,7 +34,7 @@ def test_hundreds_of_held_pulls_with_long_expressions(
     answers: Answers,
 ) -> None:
     """Others are served after one or two of them, and they are answered as old as they are."""
-    count = 400  # about as many as one connection's share has room for
+    count = 300  # about as many as one connection's share has room for
     terms = " OR ".join(f"a = {number}" for number in range(5400))
     assert 60_000 < len(terms) < 65_000
     asked = [hold(asker, 0, f"{terms} OR b = {n}", "SQL92") for n in range(count)]
