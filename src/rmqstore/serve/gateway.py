@@ -23,7 +23,6 @@ from rmqstore.serve.network.memory import LARGE, give_back_soon
 from rmqstore.serve.network.ownerpool import OwnerPool
 from rmqstore.serve.network.turns import Turns
 from rmqstore.serve.network.unread import Unread
-from rmqstore.serve.shares import Shares
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.topics.producedtopics import ProducedTopics
 from rmqstore.serve.wire.codes import ResponseCode

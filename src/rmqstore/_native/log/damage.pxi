@@ -111,13 +111,15 @@ cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept 
 cdef bint unit_names_damage(const Recovery *recovery, const Unit *unit) noexcept nogil:
     """Whether a unit of a read-only store names damage that a read of it must report.
 
-    Damage that a recovery would refuse; it fills the losses of a power cut silently.
+    Damage that a recovery would refuse; it cuts a torn tail, and fills the losses of a power cut,
+    silently.
     """
     cdef const Damage *damage
     cdef int64_t i
     for i in range(recovery.damage_count if unit.size > 0 else 0):
         damage = &recovery.damages[i]
-        if damage.kind == DAMAGE_BYTES and damage.start <= unit.physical_offset \
+        if damage.kind == DAMAGE_BYTES and not damage.tail \
+                and damage.start <= unit.physical_offset \
                 and unit.physical_offset <= damage.stop - unit.size:
             return True
     return False
