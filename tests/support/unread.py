@@ -54,9 +54,13 @@ def answers(asked: Iterable[tuple[RemotingClient, int]]) -> list[Frame]:
 
 
 def unwritten(server: Server) -> int:
-    """Return the bytes that clients have not taken."""
-    total: int = server.in_loop(lambda: sum(one.unwritten for one in server.gateway.connections))
-    return total
+    """Return the bytes that clients have not taken; a closed one's are gone with the next turn."""
+
+    def total() -> int:
+        return sum(one.unwritten for one in server.gateway.connections if one.is_open)
+
+    count: int = server.in_loop(total)
+    return count
 
 
 def is_settled(server: Server) -> bool:
