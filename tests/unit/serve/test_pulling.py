@@ -319,7 +319,7 @@ def test_a_lost_connection_leaves_no_hold(server: Server) -> None:
 
 
 def test_holds_are_limited_and_end_with_the_gateway() -> None:
-    settings = Settings(limits=Limits(held_pulls=5))  # two of one connection
+    settings = Settings(limits=Limits(held_pulls=5))
     with Server(None, settings, StoreConfig.small()) as server:
         server.store.create_topic("t", 4)
         with RemotingClient(server.address) as client:
