@@ -35,6 +35,7 @@ CALLS = {
     "rename": (errno.EIO, errno.ENOSPC, errno.EROFS),
     "linkat": (errno.ENOSPC, errno.EIO, errno.EROFS),
     "lock": (errno.EIO, errno.ENOLCK),
+    "lock-directory": (errno.EIO, errno.ENOLCK),
 }
 # Those of the os module, through which the files in config/ are written.
 PYTHON_CALLS = {

@@ -293,7 +293,7 @@ def test_a_file_system_without_locks_on_directories(root: Path, number: int):
     code = """
         import os, subprocess, sys, rmqstore
         root, number, opener = sys.argv[1:]
-        os.environ["RMQ_FAIL_AT"] = f"lock:1:{number}"
+        os.environ["RMQ_FAIL_AT"] = f"lock-directory:1:{number}+"
         store = rmqstore.open(root, "r+")
         del os.environ["RMQ_FAIL_AT"]
         store.put("Topic1", b"x", queue_id=0)

@@ -365,7 +365,7 @@ cdef inline int64_t sys_lock_directory(int fd) noexcept nogil:
     The lock itself cannot be queried, so a read lock is set for sys_lock_owner to see.
     """
     cdef flock_t lock = _first_byte(F_RDLCK)
-    cdef int number = FAULT("lock")
+    cdef int number = FAULT("lock-directory")
     if number == 0 and flock(fd, LOCK_EX | LOCK_NB) != 0:
         number = errno
     if number == EBADF or number == ENOLCK or number == EOPNOTSUPP or number == ENOSYS \

@@ -161,17 +161,10 @@ cdef bint unit_names_gap(Store *store, const Unit *unit) noexcept nogil:
         &store.log, unit.physical_offset, unit.physical_offset + 1) >= 0
 
 
-cdef int64_t unit_stays(
-    Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
-) noexcept nogil:
-    """1 if a unit that the walk has not met stays: if it holds, or names what a reader lacks.
-
-    Reading that one reports the damage or the missing file.
-    """
-    cdef int64_t rc = unit_holds(store, queue, queue_offset, unit)
-    if rc == 0 and not queue.files.writable:
-        rc = unit_names_damage(&store.recovery, unit) or unit_names_gap(store, unit)
-    return rc
+cdef bint unit_names_loss(Store *store, Queue *queue, const Unit *unit) noexcept nogil:
+    """Whether a reader keeps a unit of damage or of a missing file: reading it reports that."""
+    return not queue.files.writable \
+        and (unit_names_damage(&store.recovery, unit) or unit_names_gap(store, unit))
 
 
 cdef int64_t recover_units_before(
@@ -214,7 +207,9 @@ cdef int64_t recover_units_before(
         if rc < 0 and rc != E_NOT_FOUND:
             return rc
         if rc == 0 and not unit_is_blank(&unit):
-            rc = unit_stays(store, queue, at, &unit)
+            rc = unit_holds(store, queue, at, &unit)
+            if rc == 0:
+                rc = unit_names_loss(store, queue, &unit)
             if rc < 0:
                 return rc
             rc = rc - 1
@@ -362,7 +357,9 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
             continue
         if rc == 0 and 0 < unit.size <= end and unit.physical_offset <= end - unit.size \
                 and unit.physical_offset >= atomic_peek(&queue.last_end):
-            rc = unit_stays(store, queue, at, &unit)
+            rc = unit_holds(store, queue, at, &unit)
+            if rc == 0:
+                rc = unit_names_loss(store, queue, &unit)
             if rc < 0:
                 return rc
             if rc:

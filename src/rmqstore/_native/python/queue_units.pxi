@@ -123,21 +123,32 @@ cdef object first_after(
                 time_search_begin(&search, store, queue)
                 found = offset_by_time(
                     &search, millis, low, high, TIME_AFTER_LAST if last else TIME_FIRST_LATER)
-        while found == E_BUSY:
-            PyErr_CheckSignals()
-            store_leave(engine.entered())    # raises once it is being closed
-            with nogil:
-                found = each_by_time(&search)
+                if found != E_BUSY:
+                    time_search_end(&search)
+        if found == E_BUSY:
+            found = first_after_long(engine, &search)
         if rc < 0:
             raise unreadable_error(store, queue, rc, engine._path)
         if found < 0:
             raise time_error(engine, &search, found)
         return found
     finally:
-        if queue != NULL and rc >= 0:
-            with nogil:
-                time_search_end(&search)
         store_leave(store)
+
+
+cdef int64_t first_after_long(OpenStore engine, TimeSearch *search) except? E_BUSY:
+    """Go on with a search that takes long, and end it; in slices, to handle signals."""
+    cdef int64_t found = E_BUSY
+    try:
+        while found == E_BUSY:
+            PyErr_CheckSignals()
+            store_leave(engine.entered())    # raises once it is being closed
+            with nogil:
+                found = each_by_time(search)
+    finally:
+        with nogil:
+            time_search_end(search)
+    return found
 
 
 cdef object time_error(OpenStore engine, TimeSearch *search, int64_t status):
