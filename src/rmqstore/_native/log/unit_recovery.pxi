@@ -161,12 +161,6 @@ cdef bint unit_names_gap(Store *store, const Unit *unit) noexcept nogil:
         &store.log, unit.physical_offset, unit.physical_offset + 1) >= 0
 
 
-cdef bint unit_names_loss(Store *store, Queue *queue, const Unit *unit) noexcept nogil:
-    """Whether a reader keeps a unit of damage or of a missing file: reading it reports that."""
-    return not queue.files.writable \
-        and (unit_names_damage(&store.recovery, unit) or unit_names_gap(store, unit))
-
-
 cdef int64_t recover_units_before(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *following,
 ) noexcept nogil:
@@ -208,8 +202,8 @@ cdef int64_t recover_units_before(
             return rc
         if rc == 0 and not unit_is_blank(&unit):
             rc = unit_holds(store, queue, at, &unit)
-            if rc == 0:
-                rc = unit_names_loss(store, queue, &unit)
+            if rc == 0 and not queue.files.writable:
+                rc = unit_names_damage(&store.recovery, &unit) or unit_names_gap(store, &unit)
             if rc < 0:
                 return rc
             rc = rc - 1
@@ -336,9 +330,8 @@ cdef int64_t derived_begin_earlier(
 cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
     """After the walk: keep units after the queue's end that belong to it nevertheless.
 
-    Those are of multi-dispatch, from records of other queues, and a reader's of lost records.
-    Returns the queue offset behind the mark of an offset that was given, 0 if there is no mark, or
-    a status.
+    Those are of multi-dispatch, from records of other queues.  Returns the queue offset behind the
+    mark of an offset that was given, 0 if there is no mark, or a status.
     """
     cdef Unit unit
     cdef int64_t at = atomic_peek(&queue.max_offset)
@@ -358,8 +351,6 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
         if rc == 0 and 0 < unit.size <= end and unit.physical_offset <= end - unit.size \
                 and unit.physical_offset >= atomic_peek(&queue.last_end):
             rc = unit_holds(store, queue, at, &unit)
-            if rc == 0:
-                rc = unit_names_loss(store, queue, &unit)
             if rc < 0:
                 return rc
             if rc:
