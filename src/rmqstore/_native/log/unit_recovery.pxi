@@ -26,6 +26,7 @@ cdef int64_t queue_floor(
     cdef int64_t low = queue.topic.deleted_before
     cdef int64_t rc, i
     cdef bint blank = True                   # only blank ones so far
+    cdef bint good = True
     last_end[0] = 0
     while True:
         rc = queue_file_units(queue, at, FLOOR_UNITS, &units)
@@ -44,14 +45,17 @@ cdef int64_t queue_floor(
                 if blank:
                     floor = at + i + 1
                 continue
-            if unit.size <= 0 or unit.physical_offset < max(low, last_end[0]) \
-                    or unit.physical_offset > limit - unit.size:
-                slice_release(&units)
-                return floor
+            good = unit.size > 0 and low <= unit.physical_offset <= limit - unit.size
+            if not good:
+                break
             blank = False
-            last_end[0] = unit.physical_offset + unit.size
+            low = unit.physical_offset + unit.size
             floor = at + i + 1
         slice_release(&units)
+        if not blank:
+            last_end[0] = low
+        if not good:
+            return floor
         at += rc
 
 
