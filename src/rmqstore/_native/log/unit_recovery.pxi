@@ -165,6 +165,19 @@ cdef bint unit_names_gap(Store *store, const Unit *unit) noexcept nogil:
         &store.log, unit.physical_offset, unit.physical_offset + 1) >= 0
 
 
+cdef int64_t unit_stays(
+    Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
+) noexcept nogil:
+    """1 if a unit stays that the walk has not met: it holds, or names what a reader lacks.
+
+    Reading that one reports the damage or the missing file.
+    """
+    cdef int64_t rc = unit_holds(store, queue, queue_offset, unit)
+    if rc == 0 and not queue.files.writable:
+        rc = unit_names_damage(&store.recovery, unit) or unit_names_gap(store, unit)
+    return rc
+
+
 cdef int64_t recover_units_before(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *following,
 ) noexcept nogil:
@@ -205,9 +218,7 @@ cdef int64_t recover_units_before(
         if rc < 0 and rc != E_NOT_FOUND:
             return rc
         if rc == 0 and not unit_is_blank(&unit):
-            rc = unit_holds(store, queue, at, &unit)
-            if rc == 0 and not queue.files.writable:
-                rc = unit_names_damage(&store.recovery, &unit) or unit_names_gap(store, &unit)
+            rc = unit_stays(store, queue, at, &unit)
             if rc < 0:
                 return rc
             rc = rc - 1
@@ -334,8 +345,9 @@ cdef int64_t derived_begin_earlier(
 cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
     """After the walk: keep units after the queue's end that belong to it nevertheless.
 
-    Those are of multi-dispatch, from records of other queues.  Returns the queue offset behind the
-    mark of an offset that was given, 0 if there is no mark, or a status.
+    Those are of multi-dispatch, from records of other queues, and a reader's of lost records.
+    Returns the queue offset behind the mark of an offset that was given, 0 if there is no mark, or
+    a status.
     """
     cdef Unit unit
     cdef int64_t at = atomic_peek(&queue.max_offset)
@@ -354,7 +366,7 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
             continue
         if rc == 0 and 0 < unit.size <= end and unit.physical_offset <= end - unit.size \
                 and unit.physical_offset >= atomic_peek(&queue.last_end):
-            rc = unit_holds(store, queue, at, &unit)
+            rc = unit_stays(store, queue, at, &unit)
             if rc < 0:
                 return rc
             if rc:

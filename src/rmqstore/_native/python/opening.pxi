@@ -79,7 +79,7 @@ cdef int64_t store_open_writing(Store *store, Failure *failure) noexcept nogil:
     """Recover and start a locked store; on failure no thread is left running."""
     cdef int64_t rc
     cdef stat_t status
-    if store.recovery.made_lock:
+    if store.recovery.made_lock:             # one that was there is not changed by a refusal
         rc = lock_write_text(store, failure)
         if rc < 0:
             lock_unmake(store)

@@ -245,42 +245,12 @@ cdef int64_t derive_ends(Store *store) noexcept nogil:
     return 0
 
 
-cdef int64_t derive_lost_tail(Store *store, Queue *queue) noexcept nogil:
-    """Keep units behind the last record that name damage or a missing file: 0, or a status.
-
-    Reading them reports that.
-    """
-    cdef Unit unit
-    cdef int64_t at = atomic_peek(&queue.max_offset)
-    cdef int64_t stop = queue_stop(queue, at)
-    cdef int64_t rc = min(stop, 0)
-    while rc == 0 and at < stop:
-        rc = recovered_unit(queue, at, &unit)
-        if rc == E_NOT_FOUND:                # no file: on to the next one, which may be far away
-            rc = file_set_next_start(&queue.files, at * UNIT_BYTES)
-            at = max(at + 1, rc // UNIT_BYTES if rc >= 0 else stop)
-            rc = 0
-            continue
-        if rc == 0 and unit.physical_offset >= atomic_peek(&queue.last_end) \
-                and (unit_names_damage(&store.recovery, &unit) or unit_names_gap(store, &unit)):
-            rc = recover_units_before(store, queue, at, &unit)
-            if rc == 0:
-                rc = recover_write(store, queue, at, &unit, UNIT_PRESENT)
-            if rc == 0:
-                atomic_set(&queue.last_end, unit.physical_offset + unit.size)
-                atomic_set(&queue.max_offset, at + 1)
-        at += 1
-    return rc
-
-
 cdef int64_t derive_end(Store *store, Queue *queue) noexcept nogil:
     cdef int64_t rc = 0
     cdef int64_t first = 0
     cdef int64_t end
     if not queue.deleted:
         rc = recover_tail(store, queue)
-        if rc >= 0:
-            rc = derive_lost_tail(store, queue)
     queue_forget_near(queue)
     if rc < 0:
         return rc

@@ -66,7 +66,7 @@ cdef int64_t recover_repair(
     cdef int64_t rc
     if made < 0:
         return fail(failure, made, "consumequeue", "the directories cannot be made", -1, 0, 0)
-    rc = lock_log(store, failure)            # that may have been made just now
+    rc = lock_log(store, failure) if store.log.places == NULL else 0     # made just now, perhaps
     if rc == 0:
         rc = file_set_validate(&store.log, LENGTHS_COMPLETED, failure)
     if rc < 0:
