@@ -8,11 +8,13 @@ Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
 
-__all__ = ["Owners", "Shares"]
+__all__ = ["Owners", "Shares", "largest_of_largest"]
 
 Owners = tuple[Hashable, ...]
+T = TypeVar("T")
 
 
 class Shares:
@@ -60,3 +62,15 @@ class Shares:
                 self._of[owner] = left
             else:
                 self._of.pop(owner, None)
+
+
+def largest_of_largest(uses: Iterable[tuple[T, Hashable, int]]) -> tuple[T, int] | None:
+    """Return the largest user of the largest owner, with its amount; ``None`` without any use."""
+    taken: dict[Hashable, int] = {}
+    largest: dict[Hashable, tuple[T, int]] = {}
+    for user, owner, amount in uses:
+        taken[owner] = taken.get(owner, 0) + amount
+        if owner not in largest or amount > largest[owner][1]:
+            largest[owner] = user, amount
+    owner = max(taken, key=taken.__getitem__, default=None)
+    return largest[owner] if taken.get(owner) else None

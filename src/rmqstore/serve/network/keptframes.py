@@ -1,7 +1,7 @@
-"""Bytes of requests that are kept: of frames that are not complete, and until they are answered.
+"""Bytes of requests: of incomplete frames, and of requests until they are answered.
 
-An owner that has its share of incomplete frames is read on with one connection at a time; beyond
-the total it is the largest owner that pays, not who comes last.
+An owner at its share of incomplete frames is read on with one connection at a time; beyond the
+total the largest owner pays, not the last to come.
 
 Source: none in 4.9.3, which keeps what comes, without a bound.
 """
@@ -9,11 +9,10 @@ Source: none in 4.9.3, which keeps what comes, without a bound.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from rmqstore.serve.shares import Shares
+from rmqstore.serve.shares import Shares, largest_of_largest
 
 if TYPE_CHECKING:
     from rmqstore.serve.network.connection import Connection
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["KeptFrames"]
 
 _OWN = 64 << 10  # bytes of each connection that are in no share
-_TURN_SECONDS = 1.0  # of a connection that sends nothing, until the next one of its owner is read
+_TURN_SECONDS = 1.0  # of a silent connection, until its owner's next one is read
 
 
 class _Large:
-    """A connection that keeps more than its own."""
+    """A connection with more than ``_OWN`` bytes."""
 
     __slots__ = ("before", "frames", "owners")
 
@@ -46,7 +45,7 @@ class KeptFrames:
     log : Log
         For connections that are closed.
     connections : collection of Connection
-        Those that are open.
+        The open ones.
     most : int
         Bytes of all.
 
@@ -69,12 +68,12 @@ class KeptFrames:
         self._connections = connections
         self._shares = Shares(most)
         self._large: dict[Connection, _Large] = {}
-        # By owner those that are over its share, in turn: only the first one is read.
+        # Connections over their owner's share, by owner, in turn: only the first is read.
         self._over: dict[Hashable, dict[Connection, None]] = {}
         self._look_due = False
 
     def note(self, connection: Connection, kept: int, frames: int) -> None:
-        """Note what a connection keeps, and how much of it are frames that nobody has handled."""
+        """Set the bytes that a connection keeps, and those of them in frames not yet handled."""
         self.taken += kept - connection.kept
         connection.kept = kept
         if frames > _OWN or connection in self._large:
@@ -83,7 +82,7 @@ class KeptFrames:
             self._close_largest()
 
     def forget(self, connection: Connection) -> int:
-        """Keep nothing more of a connection that is gone; return how much it had."""
+        """Forget a closed connection; return its bytes."""
         kept = connection.kept
         self.note(connection, 0, 0)
         return kept
@@ -91,7 +90,7 @@ class KeptFrames:
     def _note_frames(self, connection: Connection, frames: int) -> None:
         large = self._large.get(connection)
         if large is None:
-            large = self._large[connection] = _Large((connection.owner, connection.peer))
+            large = self._large[connection] = _Large(connection.owners)
         change = frames - large.frames
         large.frames = frames
         owner = large.owners[0]
@@ -107,7 +106,7 @@ class KeptFrames:
         self._read_first(owner)
 
     def _wait(self, owner: Hashable, connection: Connection) -> None:
-        """Read a connection when its turn comes, which may be now."""
+        """Read a connection in its turn, which may be now."""
         over = self._over.setdefault(owner, {})
         if connection not in over:
             over[connection] = None
@@ -125,7 +124,7 @@ class KeptFrames:
             connection.read_no_further(False)
 
     def _read_first(self, owner: Hashable) -> None:
-        """Read the first one of an owner, and those for which there is room by now."""
+        """Read an owner's first connection, and further ones while there is room."""
         while owner in self._over:
             first = next(iter(self._over[owner]))
             if not self._shares.has_room(self._large[first].owners, 0):
@@ -134,7 +133,7 @@ class KeptFrames:
             self._read_on(owner, first)
 
     def _look(self) -> None:
-        """Read the next one of each owner where little comes of the first one."""
+        """Go on to an owner's next connection where the first sends little."""
         self._look_due = False
         for owner, over in list(self._over.items()):
             first = next(iter(over))
@@ -151,18 +150,13 @@ class KeptFrames:
     def _close_largest(self) -> None:
         """Close connections of the largest owner, the largest first, until it is not too much."""
         while self.taken > self._shares.most:
-            owners: Counter[str] = Counter()
-            for one in self._connections:
-                owners[one.owner] += one.kept
-            [(owner, kept)] = owners.most_common(1)
-            if not kept:  # it is of those that are gone meanwhile
+            found = largest_of_largest((one, one.owner, one.kept) for one in self._connections)
+            if found is None:  # kept for connections that are gone
                 return
-            most = max(
-                (one for one in self._connections if one.owner == owner), key=lambda one: one.kept
-            )
+            most, kept = found
             self._log.warning(
                 "%s: closed: %d bytes of frames are not complete, %d of them its own",
-                most.peer, self.taken, most.kept,
+                most.peer, self.taken, kept,
             )  # fmt: skip
             most.abort()
             self.forget(most)

@@ -9,13 +9,12 @@ Source: none in 4.9.3, whose channels keep what is written to them, without a bo
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqstore.serve.shares import Shares
+from rmqstore.serve.shares import Shares, largest_of_largest
 
 if TYPE_CHECKING:
     from rmqstore.serve.network.connection import Connection
@@ -105,7 +104,7 @@ class Unread:
             return True
         if own > self._most_of_one:
             return False
-        owners = _owners(connection) if one is None else one.owners
+        owners = connection.owners if one is None else one.owners
         if self._shares.has_room(owners, size):
             return True
         others = self._shares.of(owners[0])
@@ -122,7 +121,7 @@ class Unread:
         if one is None:
             if not written:
                 return False
-            one = self._of[connection] = _Count(_owners(connection))
+            one = self._of[connection] = _Count(connection.owners)
         change = written - one.written
         if change:
             one.written = written
@@ -163,17 +162,14 @@ class Unread:
     def _close_largest(self) -> None:
         """Close connections of the largest owner, the largest first, until it is not too much."""
         while self.taken - self._reserved > _CLOSED_ABOVE * self.most:
-            owners: Counter[object] = Counter()
-            for one in self._of.values():
-                owners[one.owners[0]] += one.written
-            [(owner, _)] = owners.most_common(1)
-            most = max(
-                (one for one in self._of if self._of[one].owners[0] == owner),
-                key=lambda one: self._of[one].written,
+            found = largest_of_largest(
+                (connection, one.owners[0], one.written) for connection, one in self._of.items()
             )
+            assert found is not None  # what is written is somebody's
+            most, written = found
             self._log.warning(
                 "%s: closed: clients have not read %d bytes, %d of them it",
-                most.peer, self.taken - self._reserved, self._of[most].written,
+                most.peer, self.taken - self._reserved, written,
             )  # fmt: skip
             most.abort()
             self.forget(most)
@@ -248,7 +244,7 @@ class Unread:
     def _reserve(self, connection: Connection, size: int) -> None:
         one = self._of.get(connection)
         if one is None:
-            one = self._of[connection] = _Count(_owners(connection))
+            one = self._of[connection] = _Count(connection.owners)
         one.reserved += size
         self._reserved += size
         self._count(connection, one, size)
@@ -278,8 +274,3 @@ def _end(future: asyncio.Future[None]) -> None:
     """End a wait that may be cancelled already."""
     if not future.done():
         future.set_result(None)
-
-
-def _owners(connection: Connection) -> Owners:
-    """Account or address, and the connection."""
-    return (connection.owner, connection.peer)
