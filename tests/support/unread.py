@@ -70,7 +70,7 @@ def is_settled(server: Server) -> bool:
         gateway = server.gateway
         return [
             gateway.unread.taken, len(gateway.unread._of), len(gateway.unread._waiting),
-            gateway.unread._reserved, gateway.kept, len(gateway.kept_frames._large),
+            gateway.unread._reserved, gateway.kept_frames.taken, len(gateway.kept_frames._large),
             len(gateway.kept_frames._over), gateway.kept_frames._shares.taken, gateway.unanswered,
             len(gateway.holds), len(gateway.holds._slow), len(gateway.lookups._running),
             len(gateway.lookups._waiting),

@@ -207,11 +207,6 @@ class Gateway:
             callback(connection)
 
     @property
-    def kept(self) -> int:
-        """Bytes of requests that are kept, of all connections."""
-        return self.kept_frames.taken
-
-    @property
     def unanswered_room(self) -> int:
         """Bytes left for requests until they are answered, shared by all clients."""
         return self.settings.limits.unanswered - self.unanswered

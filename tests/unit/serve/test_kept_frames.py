@@ -66,7 +66,7 @@ def finish(client: Any) -> None:
 
 
 def kept(server: Server) -> int:
-    found: int = server.in_loop(lambda: server.gateway.kept)
+    found: int = server.in_loop(lambda: server.gateway.kept_frames.taken)
     return found
 
 

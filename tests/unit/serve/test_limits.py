@@ -126,7 +126,7 @@ def test_incomplete_frames_of_all_are_bounded(
         RemotingClient(server.address) as other,
     ):
         large.socket.sendall(PARTIAL + bytes(700 << 10))
-        wait_until(lambda: server.gateway.kept == 8 + (700 << 10))
+        wait_until(lambda: server.gateway.kept_frames.taken == 8 + (700 << 10))
         header = b'{"code":105,"extFields":{"topic":"TBW102"},"opaque":77}'
         size = 600 << 10
         frame = struct.pack(">ii", 4 + len(header) + size, len(header)) + header + bytes(size)
@@ -136,7 +136,7 @@ def test_incomplete_frames_of_all_are_bounded(
         small.socket.sendall(frame[-1:])
         assert small.answer(77).code == 0
         assert is_served(other)
-        assert server.in_loop(lambda: server.gateway.kept) == 0
+        assert server.in_loop(lambda: server.gateway.kept_frames.taken) == 0
 
 
 def test_who_leaves_an_incomplete_frame_is_not_counted(wait_until: Callable[..., None]) -> None:
@@ -144,8 +144,8 @@ def test_who_leaves_an_incomplete_frame_is_not_counted(wait_until: Callable[...,
         for _ in range(3):
             with RemotingClient(server.address) as client:
                 client.socket.sendall(PARTIAL + bytes(1000))
-                wait_until(lambda: server.gateway.kept == 1008)
-            wait_until(lambda: server.gateway.kept == 0)
+                wait_until(lambda: server.gateway.kept_frames.taken == 1008)
+            wait_until(lambda: server.gateway.kept_frames.taken == 0)
 
 
 def test_requests_to_who_does_not_read_are_bounded(wait_until: Callable[..., None]) -> None:
@@ -369,14 +369,14 @@ def test_bodies_of_requests_that_are_answered_later_are_bounded(
         wait_until(lambda: len(begun) == 3)
         assert is_served(other)
         threading.Thread(target=lambda: asked.append(many.send(7777, None, body))).start()
-        wait_until(lambda: server.gateway.kept >= 3 * len(body))
+        wait_until(lambda: server.gateway.kept_frames.taken >= 3 * len(body))
         assert is_served(other)
         assert len(begun) == 3  # the fourth one waits until a body is gone
         server.in_loop(gate.set)
         wait_until(lambda: len(begun) == 4)
         wait_until(lambda: len(asked) == 4)
         assert all(many.answer(one).code == 0 for one in asked)
-        wait_until(lambda: server.gateway.kept == 0)
+        wait_until(lambda: server.gateway.kept_frames.taken == 0)
 
 
 def test_a_message_that_waits_for_the_disk_keeps_no_body() -> None:

@@ -289,7 +289,7 @@ def test_what_clients_do_is_in_the_metrics(server, monkeypatch):
         client.send(11, {**pull, "queueOffset": 3})
         client.socket.sendall(bytes([0, 0, 16, 0, 0, 0, 16]))
         deadline = time.monotonic() + 60
-        while not (len(server.gateway.holds) and server.gateway.kept):
+        while not (len(server.gateway.holds) and server.gateway.kept_frames.taken):
             assert time.monotonic() < deadline
             time.sleep(0.005)
         size = server.store["orders"][0][0].store_size

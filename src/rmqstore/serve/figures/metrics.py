@@ -197,7 +197,7 @@ def _own(gateway: Gateway) -> Iterator[Metric]:
         (
             "rmqstore_read_buffer_bytes",
             "of requests that are not complete, wait for their turn or for their answer",
-            gateway.kept,
+            gateway.kept_frames.taken,
         ),
         (
             "rmqstore_unanswered_bytes",
