@@ -48,7 +48,7 @@ T = TypeVar("T")
 _LOG = Log("rmqstore.serve")
 _STOP_SECONDS = 30.0  # until a loop that does not end is left alone
 _WATCH_SECONDS = 1.0
-_WARN_SECONDS = 60.0  # until it is said again that clients begin without TLS
+_WARN_SECONDS = 60.0  # between warnings of clients without TLS
 
 
 class Server(Closing):

@@ -1,9 +1,8 @@
-"""Shares of a table of the store, which is not the gateway's alone.
+"""Shares of a table of the store, which others than the gateway change as well.
 
-Its entries have keys, and those of a key belong to who has made the first. Others make and remove
-entries as well: before an owner is refused the table is looked at, unused entries are removed, and
-the rest is counted. A table may be large, so the look is work of the loop's turns, and who comes
-before its end is refused.
+The entries of a key belong to the owner of the first. Before an owner is refused, unused entries
+are removed and the rest is counted anew. That is done in turns of the loop, as a table may be
+large; requests that come before its end are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _ENTRY_REST_SECONDS = 0.0001  # for each entry: some ten times what a look takes
 
 
 class SharedTable(ABC, Generic[K]):
-    """What each owner has of a table; used in the loop.
+    """Use of a table by owner; used in the loop.
 
     Parameters
     ----------
@@ -51,30 +50,30 @@ class SharedTable(ABC, Generic[K]):
 
     @abstractmethod
     def _keys(self) -> Iterable[K]:
-        """Return the keys of the table as it is now."""
+        """Return the present keys."""
 
     @abstractmethod
     def _has(self, key: K) -> int:
-        """Return how many entries a key has now."""
+        """Return the present number of entries of a key."""
 
     @abstractmethod
     def _size(self) -> int:
-        """Return how many entries there are now."""
+        """Return the present number of entries."""
 
     @abstractmethod
     def _remove_unused(self) -> Steps:
-        """Remove entries that nobody needs."""
+        """Remove unused entries."""
 
     def _owners(self, key: K, maker: str | None) -> Owners:
-        """Return whose shares the entries of a key count in; nobody's if no client has made it."""
+        """Return the owners of a key's entries; none without a maker among the clients."""
         return () if maker is None else (maker,)
 
     def of(self, owner: str) -> int:
-        """Return how much an owner has."""
+        """Return an owner's use."""
         return self._shares.of(owner)
 
     def take(self, key: K, owner: str) -> bool:
-        """Count an entry that is about to be made, and tell whether there is room for it."""
+        """Count an entry about to be made; return whether there is room."""
         self.count(key)
         maker = self._makers.get(key, owner)
         owners = self._owners(key, maker)
@@ -104,7 +103,7 @@ class SharedTable(ABC, Generic[K]):
         return self._size() < self._shares.most and self._shares.has_room(owners)
 
     def _look_for_room(self) -> None:
-        """Begin a look, unless the last one was just now and nothing was removed since."""
+        """Begin a sweep, unless one has just ended and nothing was removed since."""
         is_rested = time.monotonic() >= self._look_from
         if not self._looking and (is_rested or self._size() < self._shares.taken):
             self._looking = True

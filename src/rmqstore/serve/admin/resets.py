@@ -164,7 +164,7 @@ def _listed(bodies: dict[str, bytes]) -> AnswerSteps:
 
 
 class _Statuses:
-    """What the consumers of a group say of their queues."""
+    """Positions that the consumers of a group report."""
 
     def __init__(self, fields: dict[str, str], asker: Connection) -> None:
         self._fields = fields

@@ -326,12 +326,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def owners(self) -> Owners:
-        """Whose shares anything counts in that ends with the connection."""
+        """Owners charged for state that ends with the connection."""
         return self.owner, self.peer
 
     @property
     def owner(self) -> str:
-        """Whose share what outlasts the connection counts in: its account's, or its address's."""
+        """Owner charged for state that outlasts the connection: its account, or its address."""
         account = None if self.caller is None else self.caller.account
         return self.origin if account is None else account.access_key
 
@@ -368,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
             self._note_unread()
 
     def answer(self, request: Request, answer: Answer) -> None:
-        """Answer a request, now or later; one that nobody waits for is not answered.
+        """Answer a request, now or later; oneway requests get no answer.
 
         A long answer to a client that leaves much unread is an error instead.
         """
@@ -436,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
-        # What others have it asked would pile up here.
+        # Requests for others would pile up here.
         if self._full or not self.gateway.unread.has_room(self, len(body)):
             raise ConnectionError(f"{self.peer} does not read what it is sent")
         self._opaque += 1

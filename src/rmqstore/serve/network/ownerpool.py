@@ -1,4 +1,4 @@
-"""Threads that owners share: half of them at most for one, and in turns.
+"""A thread pool that owners share: at most half of it for one, in turns.
 
 Source: the pools of ``broker/BrokerController.java``, one for each kind of request.
 """
@@ -63,7 +63,7 @@ class OwnerPool:
                 self._begin()
 
     def _begin(self) -> None:
-        """Give free threads to owners that have not as many as they may, in turns."""
+        """Give free threads to owners below their share, in turns."""
         begun = True
         while self._free and begun:
             begun = False
@@ -75,7 +75,7 @@ class OwnerPool:
                         self._waiting[owner] = turns
 
     def _take(self, owner: str, turns: deque[asyncio.Future[None]]) -> bool:
-        """Let an owner's next call begin; False if nobody waits for one any more."""
+        """Begin an owner's next call; False if none is wanted any more."""
         while turns:
             turn = turns.popleft()
             if not turn.cancelled():
@@ -86,5 +86,5 @@ class OwnerPool:
         return False
 
     def close(self) -> None:
-        """Begin nothing more; what runs goes on alone."""
+        """Begin no more calls; running ones are not waited for."""
         self._executor.shutdown(wait=False, cancel_futures=True)

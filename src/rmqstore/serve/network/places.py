@@ -1,10 +1,10 @@
-"""Places for connections: of a full table those who have most give some to others.
+"""Shares of the connection table by address.
 
-Many honest clients may be behind one address, which may have all places as long as nobody else
-wants one. A sixteenth of a full table is for the others: for each of them the address with the most
-connections loses the one that was silent for longest.
+Many honest clients may be behind one address, which may have all places while nobody else wants
+one. A sixteenth of a full table is for the others: for each of them the address with the most
+connections loses its longest silent one.
 
-There is no such thing in RocketMQ: its broker takes as many as it has files for.
+Source: none in 4.9.3, whose broker accepts until it has no descriptor left.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["Places"]
 
 _OF_OTHERS = 16  # a part of so many
-_WARN_SECONDS = 60.0  # until it is said again that there are too few file descriptors
+_WARN_SECONDS = 60.0  # between warnings of too few file descriptors
 
 
 class Places:
-    """Who has how many connections, those included that are not connected yet.
+    """Connections by address, with those that are being set up.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Places:
         gateway.lost.append(self.leave)
 
     def has_room(self, descriptor: int, origin: str) -> bool:
-        """Tell whether there may be one more connection, for which another one may be closed."""
+        """Whether an address may have one more connection; another may be closed for it."""
         gateway = self._gateway
         taken = len(gateway.connections) + len(gateway.connecting)
         if taken >= gateway.settings.limits.connections:
@@ -56,7 +56,7 @@ class Places:
         return self._is_given_one(origin, taken)
 
     def _is_given_one(self, origin: str, taken: int) -> bool:
-        """Close a connection of those who have most; as many as are for others stay theirs."""
+        """Close a connection of the address with the most, down to the share of the others."""
         has = len(self._of.get(origin, ()))
         left = taken // _OF_OTHERS
         if has >= left:
@@ -78,11 +78,11 @@ class Places:
         return True
 
     def take(self, connection: Connection, connecting: asyncio.Task[None]) -> None:
-        """Count a connection until it is gone."""
+        """Enter a connection."""
         self._of.setdefault(connection.origin, {})[connection] = connecting
 
     def leave(self, connection: Connection) -> None:
-        """Count a connection no more that is gone, or was never connected."""
+        """Remove a connection that is closed, or was never set up."""
         left = self._of.get(connection.origin)
         if left is not None:
             left.pop(connection, None)

@@ -1,4 +1,4 @@
-"""Long works of many owners: in rotation by owner, short works before long ones.
+"""Jobs of many owners: in rotation by owner, short jobs before long ones.
 
 Source: none in 4.9.3, where requests have threads.
 """

@@ -52,11 +52,11 @@ class Replies:
         self.shares = Shares(_MAX_PUSHED_BYTES)
 
     def has_room(self, connection: Connection, body: bytes) -> bool:
-        """Tell whether a reply of a connection may be pushed."""
+        """Whether there is room for a pushed reply of a connection."""
         return self.shares.has_room(connection.owners, max(len(body), _MIN_PUSHED))
 
     def take(self, connection: Connection, body: bytes) -> Callable[[], None]:
-        """Count a reply that is about to be pushed; return the call for when it was."""
+        """Count a reply about to be pushed; return the call that ends it."""
         owners, size = connection.owners, max(len(body), _MIN_PUSHED)
         self.shares.take(owners, size)
         return partial(self.shares.give, owners, size)
