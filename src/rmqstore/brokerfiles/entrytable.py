@@ -40,6 +40,19 @@ class _Entry(Protocol):
 _EntryT = TypeVar("_EntryT", bound=_Entry)
 
 
+class _Row(Generic[_EntryT]):
+    """An entry, and its text in the file from the first save on: one value, set at once.
+
+    A signal handler may raise between any two statements of a change.
+    """
+
+    __slots__ = ("entry", "text")
+
+    def __init__(self, entry: _EntryT) -> None:
+        self.entry = entry
+        self.text = ""
+
+
 class EntryTable(Generic[_EntryT]):
     """All entries of a store's file under ``config``, and the file.
 
@@ -58,10 +71,7 @@ class EntryTable(Generic[_EntryT]):
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / self._FILE)
         self.version = DataVersion()
-        self._entries: dict[str, _EntryT] = {}
-        # The entries' text in the file, in their order: a save of thousands joins it.
-        self._texts: dict[str, str] = {}
-        self._textless: set[str] = set()  # read from the file, and not written yet
+        self._rows: dict[str, _Row[_EntryT]] = {}
         self._other: dict[str, Any] = {}
         self._saving = CallLock()
         self._changing = CallLock()
@@ -78,9 +88,7 @@ class EntryTable(Generic[_EntryT]):
         loaded = self.file.load(self._decode)
         version, entries, other = loaded if loaded is not None else (DataVersion(), {}, {})
         self.version = version
-        self._entries = entries
-        self._texts = dict.fromkeys(entries, "")
-        self._textless = set(entries)
+        self._rows = {name: _Row(entry) for name, entry in entries.items()}
         self._other = other
 
     def save(self) -> None:
@@ -93,20 +101,17 @@ class EntryTable(Generic[_EntryT]):
             self.file.save(self.json_of(fastjson.Written(self._text(), _DEPTH - 1)))
 
     def _text(self) -> list[str]:
-        """Return the text of each entry."""
-        for name in list(self._textless):
-            entry = self._entries.get(name)
-            text = fastjson.member(name, entry.to_json(), _DEPTH) if entry is not None else ""
-            with self._changing:
-                if name in self._textless:  # unchanged
-                    self._textless.remove(name)
-                    self._texts[name] = text
+        """Return the text of each entry; a save of thousands joins what earlier ones made."""
         with self._changing:
-            return list(self._texts.values())
+            rows = list(self._rows.items())
+        for name, row in rows:
+            if not row.text:
+                row.text = fastjson.member(name, row.entry.to_json(), _DEPTH)
+        return [row.text for _, row in rows]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON to write."""
-        return self.json_of({name: one.to_json() for name, one in list(self._entries.items())})
+        return self.json_of({name: row.entry.to_json() for name, row in list(self._rows.items())})
 
     def json_of(self, table: object) -> dict[str, Any]:
         """Return the JSON to write, around the entries in whichever form."""
@@ -114,38 +119,37 @@ class EntryTable(Generic[_EntryT]):
 
     def put(self, entry: _EntryT) -> None:
         """Add or replace an entry; the file is not written yet."""
-        text = fastjson.member(entry.name, entry.to_json(), _DEPTH)
+        row = _Row(entry)
+        row.text = fastjson.member(entry.name, entry.to_json(), _DEPTH)  # or refused, unchanged
         with self._changing:
-            self._textless.discard(entry.name)
-            self._texts[entry.name] = text
-            self._entries[entry.name] = entry
             self.version.next()
+            self._rows[entry.name] = row
 
     def remove(self, name: str) -> bool:
         """Remove an entry; return whether it was there; the file is not written yet."""
         with self._changing:
-            if self._entries.pop(name, None) is None:
+            if name not in self._rows:
                 return False
-            self._textless.discard(name)
-            del self._texts[name]
             self.version.next()
+            del self._rows[name]
         return True
 
     def get(self, name: str) -> _EntryT | None:
         """Return an entry, ``None`` if there is none of this name."""
-        return self._entries.get(name)
+        row = self._rows.get(name)
+        return None if row is None else row.entry
 
     def __contains__(self, name: object) -> bool:
         """Whether there is an entry of this name."""
-        return name in self._entries
+        return name in self._rows
 
     def __iter__(self) -> Iterator[_EntryT]:
         """Iterate over the entries as they are now."""
-        return iter(list(self._entries.values()))
+        return iter([row.entry for row in list(self._rows.values())])
 
     def __len__(self) -> int:
         """Return the number of entries."""
-        return len(self._entries)
+        return len(self._rows)
 
     def _decode(self, data: Any) -> tuple[DataVersion, dict[str, _EntryT], dict[str, Any]]:
         """Return version, entries and the rest of a parsed file."""

@@ -44,7 +44,10 @@ class Housekeeper:
         self._now = weakref.WeakMethod(now)
         self._name = name
         self._tasks: list[_Task] = []
-        self._changed = threading.Condition()
+        # `with` takes the lock itself: where a condition's own `__enter__` returns, a signal may be
+        # handled before the block is entered, and the lock would never be released.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -56,7 +59,7 @@ class Housekeeper:
         The method is held weakly. A failure is logged under ``name``, and the next run tries again.
         """
         interval = max(1, round(seconds * 1000))
-        with self._changed:
+        with self._lock:
             due = self._time() + interval
             self._tasks.append(_Task(name, weakref.WeakMethod(method), interval, due))
             if self._thread is None and not self._stopping:
@@ -67,7 +70,7 @@ class Housekeeper:
 
     def wake(self) -> None:
         """Check again for due tasks: the clock was moved."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     def run_due(self) -> int:
@@ -85,7 +88,7 @@ class Housekeeper:
         """Stop the thread, and wait for a task that runs; nothing runs from then on."""
         if self._process != os.getpid():
             return  # a forked child has no thread, and the lock may be held
-        with self._changed:
+        with self._lock:
             self._stopping = True
             thread, self._thread = self._thread, None
             self._changed.notify_all()
@@ -99,7 +102,7 @@ class Housekeeper:
 
     def _due(self) -> list[_Task]:
         """Return the due tasks, each with its next time set."""
-        with self._changed:
+        with self._lock:
             now = self._time()
             due = []
             for task in self._tasks:
@@ -125,7 +128,7 @@ class Housekeeper:
     def _run(self) -> None:
         """Run tasks until the store is gone or stopped."""
         while True:
-            with self._changed:
+            with self._lock:
                 if self._stopping or self._now() is None:
                     return
                 soonest = min(task.due for task in self._tasks)

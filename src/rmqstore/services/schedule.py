@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Never
 
@@ -55,18 +54,20 @@ _REFUSE_ALL = frozenset((
 _EXIT_SECONDS = 5.0  # how long closing, or the interpreter's exit, waits for a batch
 
 
-@dataclass
 class _Sleep:
     """State shared by the service's thread and its callers; holds no store."""
 
-    changed: threading.Condition
-    stopping: bool = False
-    woken: bool = False
-    thread: threading.Thread | None = None
-    process: int = field(default_factory=os.getpid)
+    def __init__(self) -> None:
+        # Taken itself, see `Housekeeper`: no signal is handled before the block that releases it.
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.stopping = False
+        self.woken = False
+        self.thread: threading.Thread | None = None
+        self.process = os.getpid()
 
     def wake(self) -> None:
-        with self.changed:
+        with self.lock:
             self.woken = True
             self.changed.notify_all()
 
@@ -74,7 +75,7 @@ class _Sleep:
         """Stop the thread, and wait for a batch that is being delivered."""
         if self.process != os.getpid():
             return  # a forked child has no thread, and the lock may be held
-        with self.changed:
+        with self.lock:
             self.stopping = True
             thread, self.thread = self.thread, None
             self.changed.notify_all()
@@ -112,7 +113,7 @@ class ScheduleEngine(ServicedEngine):
         self._delay_lock = CallLock(again=True)
         if self.mode == "r":
             return
-        self._delay_sleep = _Sleep(threading.Condition(CallLock()))  # type: ignore[arg-type]
+        self._delay_sleep = _Sleep()
         weakref.finalize(self, self._delay_sleep.stop)
         table = self._delay_table
         assert table is not None
@@ -156,7 +157,7 @@ class ScheduleEngine(ServicedEngine):
         sleep = self._delay_sleep
         if sleep is None:  # still opening: it starts with the services
             return
-        with sleep.changed:
+        with sleep.lock:
             if sleep.thread is not None or sleep.stopping:
                 return
             self._delays_saved_at = self._now()
@@ -493,7 +494,7 @@ def _deliver_until_stopped(reference: weakref.ref[ScheduleEngine], sleep: _Sleep
             log_warning("delivery of delayed messages failed, and will be tried again: %s", error)
             seconds = _AGAIN_SECONDS
         del store
-        with sleep.changed:
+        with sleep.lock:
             if sleep.stopping:
                 return
             if not sleep.woken and seconds > 0:
