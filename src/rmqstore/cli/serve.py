@@ -7,10 +7,10 @@ import errno
 import os
 import signal
 import sys
-import threading
 import time
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
@@ -163,8 +163,7 @@ def serve(
     refuse_foreign(Path(store))
     write_log(partial(in_options, verb=serve))
     settings = _settings(config)
-    stop = threading.Event()
-    _stop_on_signals(stop)
+    stopped = _stop_on_signals()
     from rmqstore.file_sizes import java_keys
     from rmqstore.serve.conf import BrokerConf
     from rmqstore.serve.network.descriptors import raise_limit
@@ -215,7 +214,7 @@ def serve(
         raise CliError(f"{text}{mark}{perhaps}", UNREADABLE) from None
     with server:
         _print_addresses(server, store)
-        stop.wait()
+        stopped.get()
     _LOG.info("stopped; the store is flushed and closed")
 
 
@@ -262,13 +261,20 @@ def _print_addresses(server: RunningServer, store: str) -> None:
         _LOG.info("messages are kept %s", kept)
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
-    """Make SIGTERM and SIGINT set the event, and the second of them end the process."""
+def _stop_on_signals() -> SimpleQueue[int]:
+    """Return a queue that the first SIGTERM or SIGINT is put to; the second ends the process.
 
-    def stopped(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+    A handler runs between any two steps of the wait for it: such a queue needs no lock of Python's.
+    """
+    stopped: SimpleQueue[int] = SimpleQueue()
+    handled: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if handled:
             os._exit(_FORCED)
-        stop.set()
+        handled.append(number)
+        stopped.put(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stopped)
+        signal.signal(number, stop)
+    return stopped

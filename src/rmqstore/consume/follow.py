@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import select
-import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from rmqstore._core import CallLock
@@ -36,7 +37,8 @@ class Follower:
         self._polls = consumer._store.mode == "r"
         self._lock = CallLock()  # guards the descriptor from a ring after its close
         self._wakeup: LogWakeup | None = None
-        self._rung = threading.Event()
+        # Filled under the locks of others, in handlers of signals as well: no lock of Python's own.
+        self._rung: SimpleQueue[None] = SimpleQueue()
         self._in_row = 0
         consumer._member.add_wake(self._ring)
 
@@ -72,7 +74,8 @@ class Follower:
         with self._lock:
             if self._wakeup is not None and self._wakeup.ours():
                 os.eventfd_write(self._wakeup.fileno(), 1)
-        self._rung.set()
+        if self._polls:
+            self._rung.put(None)
 
     def _close(self) -> None:
         with self._lock:
@@ -85,7 +88,8 @@ class Follower:
         consumer = self._consumer
         consumer._store._check_here()
         if self._polls:
-            self._rung.clear()
+            while not self._rung.empty():
+                self._rung.get()
             return self._take()
         if self._wakeup is None:
             with self._lock:
@@ -110,7 +114,8 @@ class Follower:
 
     def _sleep(self) -> None:
         if self._polls or self._wakeup is None:
-            self._rung.wait(_LOOK_SECONDS)
+            with suppress(Empty):
+                self._rung.get(timeout=_LOOK_SECONDS)
             return
         poll = select.poll()
         poll.register(self._wakeup.fileno(), select.POLLIN)

@@ -180,9 +180,9 @@ class GroupProgress:
                 check_names(topic, group)
                 queues = self._table.offsets[topic, group] = {}
             if queues.get(queue_id) != offset:
+                self._changes += 1  # first: a signal handler may raise in between
                 self._count += queue_id not in queues
                 queues[queue_id] = offset
-                self._changes += 1
         if self._at_once:
             self.save()
 
