@@ -121,11 +121,10 @@ def read(case: Case, root: Path, config: Any, done: Path) -> None:
 
 def _made_again(store: Any) -> list[tuple[Any, ...]]:
     """What is in the topic that was deleted and made again: queue and offsets of each message."""
-    if DELETED not in store.topics:
-        return []
+    topic = store.topics.get(DELETED, {})  # one look: the next one may see the deletion
     return [
         (queue_id, message.queue_offset, message.physical_offset)
-        for queue_id, queue in store.topics[DELETED].items()
+        for queue_id, queue in topic.items()
         if queue.max_offset > queue.min_offset
         for message in store.get(DELETED, queue_id, queue.min_offset, MANY).messages
     ]
