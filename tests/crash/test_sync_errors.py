@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import threading
 import time
@@ -65,6 +66,49 @@ def test_a_deleted_topic_whose_directory_cannot_be_synced_is_final(tmp_path, mon
         store.put("Topic1", b"after", queue_id=0)
     with pytest.raises(rmqstore.StoreFailedError):
         store.close()
+
+
+@pytest.mark.parametrize("damage", ["first", "middle", "newest", "longer"])
+def test_a_sync_for_want_of_space_is_final_while_the_index_is_put_right(
+    tmp_path, monkeypatch, damage
+):
+    """Only what takes space may wait for it: a sync that failed has lost what it was to write."""
+    made = tmp_path / "made"
+    with rmqstore.open(made, "a", config=writer.config("ASYNC_FLUSH")) as store:
+        for number in range(1500):
+            store.put("Topic1", b"good", queue_id=0, keys=f"k{number}")
+    (made / "abort").touch()
+    files = sorted((made / "index").iterdir())
+    assert len(files) > 3
+    file = files[{"first": 0, "middle": len(files) // 2}.get(damage, -1)]
+    with file.open("r+b") as opened:
+        if damage == "longer":
+            opened.truncate(file.stat().st_size + 1)
+        else:
+            opened.write(bytes(400))
+    failed = 0
+    for number in range(1, 100):
+        root = tmp_path / str(number)
+        shutil.copytree(made, root)
+        monkeypatch.setenv("RMQ_FAIL_AT", f"sync:{number}:{errno.ENOSPC}")
+        try:
+            store = rmqstore.open(root, "r+", config=writer.config("ASYNC_FLUSH"))
+        except (OSError, rmqstore.StoreError):
+            failed += 1
+            continue
+        finally:
+            fired = _core.fault_counts()[1]
+            shutil.rmtree(root, ignore_errors=fired == 0)
+        monkeypatch.delenv("RMQ_FAIL_AT")
+        if not fired:
+            store.close()
+            break
+        with pytest.raises(rmqstore.StoreFailedError):  # noqa: PT012 - one of the two
+            store.put("Topic1", b"lost?", queue_id=0)
+            store.flush()
+        with pytest.raises(rmqstore.StoreFailedError):
+            store.close()
+    assert failed >= 4
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

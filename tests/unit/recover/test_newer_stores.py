@@ -144,18 +144,19 @@ def test_what_cannot_be_looked_at_is_no_reason(tmp_path):
 
 
 @pytest.mark.parametrize("at", [24, 32])
-@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("more", [0, 1, 1 << 40, 1 << 56])
 def test_a_checkpoint_that_claims_a_longer_log(root, at, more):
     with rmqstore.open(root) as store:
         end = store.recovery.log_end
     with (root / "checkpoint").open("r+b") as file:
         file.seek(at)
         file.write(struct.pack(">q", end + more))
-    if more:
+    refused = more == 1  # one byte of a page without a note is damage: nothing is lost by it
+    if refused:
         assert_refused(root, str(root / "checkpoint"), f"({end}, not {end + 1})")
     with rmqstore.open(root) as store:
         assert store.recovery.log_end == end
-    if not more:
+    if not refused:
         with rmqstore.open(root, "r+", config=CONFIG) as store:
             store.put("orders", b"more", queue_id=0)
 

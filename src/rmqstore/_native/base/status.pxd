@@ -81,6 +81,11 @@ cdef inline bint lacks_space(int64_t status) noexcept nogil:
     return status == -ENOSPC or status == -EDQUOT
 
 
+cdef inline int64_t sync_result(int64_t status) noexcept nogil:
+    """Status of a sync: a failure for lack of space does not pass, as what it wrote may be gone."""
+    return -EIO if lacks_space(status) else status
+
+
 cdef inline bint is_passing(int64_t status) noexcept nogil:
     """Whether an open failed for lack of descriptors or memory: no sync was attempted yet."""
     return status == -EMFILE or status == -ENFILE or status == -ENOMEM or status == E_NO_MEMORY

@@ -218,11 +218,14 @@ cdef int64_t index_set_aside(IndexSet *indexes, const char *name) noexcept nogil
         snprintf(to, sizeof(to), "index/%s.aside", name)
         rc = sys_rename(indexes.root, path, to)
     else:
-        rc = min(rc, sync_directory(indexes.root, "rmqstore-quarantine/index"))
         if rc >= 0:
-            rc = min(sync_directory(indexes.root, "rmqstore-quarantine"), sys_sync(indexes.root))
+            rc = sync_result(sync_directory(indexes.root, "rmqstore-quarantine/index"))
+        if rc >= 0:
+            rc = sync_result(sync_directory(indexes.root, "rmqstore-quarantine"))
+        if rc >= 0:
+            rc = sync_result(sys_sync(indexes.root))
     if rc >= 0:
-        rc = sync_directory(indexes.root, "index")
+        rc = sync_result(sync_directory(indexes.root, "index"))
     if rc >= 0:
         indexes.set_aside += 1
         indexes.repaired = True

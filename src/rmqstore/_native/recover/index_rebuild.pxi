@@ -54,14 +54,14 @@ cdef int64_t gap_end_file(IndexGap *gap) noexcept nogil:
     cdef IndexFile *made = gap.made
     cdef char path[FAILURE_PATH_BYTES]
     cdef char to[FAILURE_PATH_BYTES]
-    cdef int64_t rc = min(index_flush(made), 0)
+    cdef int64_t rc = sync_result(min(index_flush(made), 0))
     snprintf(path, sizeof(path), "index/%s%s", <char *>made.name, INDEX_REBUILT)
     snprintf(to, sizeof(to), "index/%s", <char *>made.name)
     KILL_POINT("before-index-swap")
     if rc == 0:
         rc = sys_rename(indexes.root, path, to)
     if rc == 0:
-        rc = sync_directory(indexes.root, "index")
+        rc = sync_result(sync_directory(indexes.root, "index"))
     if rc < 0:
         return rc
     index_set_remove(indexes, made.name)

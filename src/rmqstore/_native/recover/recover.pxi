@@ -40,7 +40,8 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
         end = recover_find_end(store, &checkpoint, failure)
         if end < 0:
             return end
-        if checkpoint.confirmed > end:
+        # Up to a file that is lost: a note beyond that is a damaged byte of a page without any.
+        if end < checkpoint.confirmed <= file_set_stop(&store.log) + store.log.file_size:
             return fail(failure, E_INCOMPATIBLE, "checkpoint",
                         "RocketMQ 5 noted a longer log; mode 'r' shows what is there", -1, end,
                         checkpoint.confirmed)
