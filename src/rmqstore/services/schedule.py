@@ -58,8 +58,7 @@ class _Sleep:
     """State shared by the service's thread and its callers; holds no store."""
 
     def __init__(self) -> None:
-        # Taken itself, see `Housekeeper`: no signal is handled before the block that releases it.
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # `with` takes it itself, see `Housekeeper`
         self.changed = threading.Condition(self.lock)
         self.stopping = False
         self.woken = False
