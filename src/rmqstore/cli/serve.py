@@ -264,7 +264,7 @@ def _print_addresses(server: RunningServer, store: str) -> None:
 def _stop_on_signals() -> SimpleQueue[int]:
     """Return a queue that the first SIGTERM or SIGINT is put to; the second ends the process.
 
-    A handler runs between any two steps of the wait for it: such a queue needs no lock of Python's.
+    Unlike an event, the queue can be filled by a handler that interrupts the wait for it.
     """
     stopped: SimpleQueue[int] = SimpleQueue()
     handled: list[int] = []

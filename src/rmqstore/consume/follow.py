@@ -37,7 +37,7 @@ class Follower:
         self._polls = consumer._store.mode == "r"
         self._lock = CallLock()  # guards the descriptor from a ring after its close
         self._wakeup: LogWakeup | None = None
-        # Filled under the locks of others, in handlers of signals as well: no lock of Python's own.
+        # Unlike an event, it can be filled by a signal handler that interrupts its own wait.
         self._rung: SimpleQueue[None] = SimpleQueue()
         self._in_row = 0
         consumer._member.add_wake(self._ring)
@@ -88,8 +88,9 @@ class Follower:
         consumer = self._consumer
         consumer._store._check_here()
         if self._polls:
-            while not self._rung.empty():
-                self._rung.get()
+            with suppress(Empty):
+                while True:
+                    self._rung.get_nowait()
             return self._take()
         if self._wakeup is None:
             with self._lock:

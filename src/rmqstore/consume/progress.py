@@ -194,18 +194,19 @@ class GroupProgress:
                 for names in self._table.offsets
                 if topic in (None, names[0]) and group in (None, names[1])
             ]
+            self._changes += bool(gone)
             for names in gone:
                 self._count -= len(self._table.offsets.pop(names))
-            self._changes += bool(gone)
         return bool(gone)
 
     def forget_queue(self, topic: str, group: str, queue_id: int) -> None:
         """Remove the offset of a group in a queue, if there is one."""
         with self._lock:
             queues = self._table.offsets.get((topic, group), {})
-            if queues.pop(queue_id, None) is not None:
-                self._count -= 1
+            if queue_id in queues:
                 self._changes += 1
+                self._count -= 1
+                del queues[queue_id]
                 if not queues:
                     del self._table.offsets[topic, group]
 

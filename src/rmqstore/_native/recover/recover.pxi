@@ -40,7 +40,7 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
         end = recover_find_end(store, &checkpoint, failure)
         if end < 0:
             return end
-        # Up to a file that is lost: a note beyond that is a damaged byte of a page without any.
+        # A lost last file makes the log at most a file shorter; a larger note is a damaged byte.
         if end < checkpoint.confirmed <= file_set_stop(&store.log) + store.log.file_size:
             return fail(failure, E_INCOMPATIBLE, "checkpoint",
                         "RocketMQ 5 noted a longer log; mode 'r' shows what is there", -1, end,
