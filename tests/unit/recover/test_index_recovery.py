@@ -493,3 +493,55 @@ def test_entries_of_records_that_a_power_cut_took(tmp_path, sectors, body):
             )
     assert found[0] == found[1] == found[2]
     assert sum(map(len, found[0].values())) > sum(map(len, places.values())) * 0.9
+
+
+def entries(root: Path) -> list[bytes]:
+    """The entries of all files, oldest first."""
+    found = []
+    for path in index_files(root):
+        data = path.read_bytes()
+        (count,) = struct.unpack_from(">i", data, 36)
+        found += [data[at : at + 20] for at in range(ENTRIES_AT + 20, ENTRIES_AT + 20 * count, 20)]
+    return found
+
+
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "told"])
+def test_a_file_is_full_and_the_next_one_empty(tmp_path, config):
+    """A record without keys begins the next file; the last one with keys is not entered again."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for number in range(ENTRIES - 1):
+            store.put("Topic1", b"x", queue_id=0, uniq_key=False, keys=f"k{number}")
+        store.put("Topic1", b"no key", queue_id=0, uniq_key=False)
+    _, newest = index_files(root)
+    assert not any(newest.read_bytes()[40:])
+    places = log_places(root)
+    before = state(root)
+    for _ in range(2):
+        with rmqstore.open(root, "r+", config=config) as store:
+            assert_every_key(store, places)
+    assert state(root) == before
+    assert len(entries(root)) == ENTRIES - 1
+
+
+@pytest.mark.parametrize("config", [CONFIG.replace(mapped_file_size_commit_log=4096), None])
+def test_a_walk_that_begins_anew_enters_the_last_keys_once(tmp_path, config):
+    """A record that seems to leave out others of its queue has the whole log walked."""
+    root = tmp_path / "left"
+    with rmqstore.open(
+        tmp_path / "store", "a", config=CONFIG.replace(mapped_file_size_commit_log=4096)
+    ) as store:
+        store.put("Topic1", b"x", queue_id=0, keys="k0")
+        store.flush()
+        store.put("Topic1", b"x", queue_id=0, keys="k1 k2")
+        store.put("Topic1", bytes(3900), queue_id=0, uniq_key=False)
+        shutil.copytree(store.path, root)
+    before = entries(root)
+    assert len(before) == 5
+    poke(root / "commitlog" / f"{4096:020d}", 20, struct.pack(">q", 4))
+    for _ in range(2):
+        with rmqstore.open(root, "r+", config=config) as store:
+            assert_every_key(store, log_places(root))
+    after = entries(root)
+    assert after[:5] == before
+    assert len(after) == 8  # nothing showed that the last record had all of its three: once more

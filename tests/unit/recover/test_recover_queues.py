@@ -345,3 +345,33 @@ def test_the_first_record_names_a_place_that_it_cannot_have(tmp_path, bit):
         found = [store.get("orders", 0, at, 1).messages for at in range(1, 5)]
         assert [some[0].body for some in found] == [b"1", b"2", b"3", b"4"]
     assert files <= {path.name for path in (root / "consumequeue/orders/0").iterdir()}
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "told"])
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("value", [0, 3, 5, 6])
+def test_the_first_record_behind_lost_ones_names_another_offset(
+    tmp_path, mode, config, first, value
+):
+    """The lost ones are then missing behind it, where the log has no room for them."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        offsets = [store.put("orders", b"%d" % n, queue_id=0).physical_offset for n in range(12)]
+    broker_like(root)
+    (root / "abort").touch()
+    log = root / "commitlog" / f"{0:020d}"
+    with log.open("r+b") as file:
+        file.seek(offsets[first])
+        file.write(bytes(offsets[7] - offsets[first]))
+        file.seek(offsets[7] + 20)
+        file.write(struct.pack(">q", value))
+    for path in (root / "consumequeue/orders/0").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    fill = {"on_corruption": "fill"} if mode == "r+" else {}
+    with rmqstore.open(root, mode, config=config, **fill) as store:
+        found = {at: store.get("orders", 0, at, 1).messages for at in range(8, 12)}
+        assert {at: [m.body for m in found[at]] for at in found} == {
+            at: [b"%d" % at] for at in range(8, 12)
+        }
+        assert store["orders"][0].max_offset == 12

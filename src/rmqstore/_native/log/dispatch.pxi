@@ -167,6 +167,7 @@ cdef int64_t dispatch_batch(
     if last >= 0 and not pending.units_only:
         atomic_set(&store.dispatch.logics_timestamp, newest)
         atomic_set(&store.indexes.dispatched, at)
+        store.indexes.known_end = max(store.indexes.known_end, at)
         store.dispatch.last_record = last
     position[0] = at
     return 0

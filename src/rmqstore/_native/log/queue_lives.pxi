@@ -47,6 +47,22 @@ cdef inline bint offset_is_likely(
         queue_offset - known, physical_offset - atomic_peek(&queue.last_end))
 
 
+cdef inline bint recovered_offset_is_likely(
+    Queue *queue, int64_t queue_offset, int64_t physical_offset,
+) noexcept nogil:
+    """As offset_is_likely, also where the newest unit's record names too low an offset.
+
+    Then the messages missing before that record seem to be missing after it.
+    """
+    return offset_is_likely(queue, queue_offset - queue.life.room, physical_offset)
+
+
+cdef inline void life_keep_room(Queue *queue, int64_t queue_offset, int64_t start) noexcept nogil:
+    """Count the messages missing before a queue's next unit that its offset leaves out."""
+    cdef int64_t room = (start - atomic_peek(&queue.last_end)) // RECORD_FIXED_BYTES
+    queue.life.room = max(room - (queue_offset - atomic_peek(&queue.max_offset)), 0)
+
+
 cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit) noexcept nogil:
     """Process a queue's next record; whether it confirms a new life from ``restart``."""
     cdef bint follows = 0 < life.restart_next == queue_offset
@@ -86,6 +102,7 @@ cdef void queue_begin_life(Queue *queue) noexcept nogil:
     atomic_set(&queue.min_offset, 0)
     atomic_set(&queue.max_offset, 0)
     atomic_set(&queue.last_end, 0)
+    queue.life.room = 0
     atomic_set(&queue.files.wrote, 0)
     atomic_set(&queue.files.flushed, file_set_start(&queue.files))
 
@@ -131,7 +148,8 @@ cdef int64_t unit_action(
                 return rc if rc < 0 else UNIT_SKIPPED
     if queue_offset < queue.life.first and queue_offset + 1 == queue.life.restart_next:
         return UNIT_SKIPPED                  # until the next record confirms it
-    return UNIT_TO_WRITE if offset_is_likely(queue, queue_offset, physical_offset) else UNIT_TOO_FAR
+    return UNIT_TO_WRITE if recovered_offset_is_likely(
+        queue, queue_offset, physical_offset) else UNIT_TOO_FAR
 
 
 cdef bint unit_code_stays(

@@ -138,6 +138,7 @@ cdef int64_t recover_unit_at(
     if rc < 0:
         return rc
     if at >= atomic_peek(&queue.max_offset):
+        life_keep_room(queue, at, unit.physical_offset)
         atomic_set(&queue.last_end, unit.physical_offset + unit.size)
         atomic_set(&queue.files.wrote, (at + 1) * UNIT_BYTES)
         atomic_set(&queue.max_offset, at + 1)

@@ -73,6 +73,7 @@ cdef struct Life:
     int64_t seen_until           # records below were processed
     int64_t known_until          # records below have their units already, or none
     int64_t restart_next         # the offset that confirms a new life at ``restart``; 0: none
+    int64_t room                 # messages for which there was room before the newest unit's record
     bint doubtful                # a single record, its offset too high for the log below it
     bint newest_was_there        # the newest record's unit was already in its position
     Unit restart

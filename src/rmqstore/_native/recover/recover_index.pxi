@@ -242,31 +242,35 @@ cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
 cdef int64_t index_repair_newest(
     Store *store, IndexFile *before, IndexFile **files, int64_t count, int64_t compare_from,
 ) noexcept nogil:
-    """Keep the good entries of the newest files, up to the first that lost any; 1 if one did.
+    """Keep the good entries of the newest files, up to the first without any; 1 if one lost some.
 
     Dispatch enters the rest.
     """
     cdef IndexSet *indexes = &store.indexes
     cdef int64_t rc = 0
     cdef int64_t i
-    cdef bint cut = False
+    cdef bint cut = False                    # nothing after it counts
+    cdef bint lost = False
     for i in range(count):
         if cut:
+            lost = lost or atomic_get(&files[i].count) > 1
             rc = index_set_aside(indexes, files[i].name)
             index_set_remove(indexes, files[i].name)
         else:
             rc = index_repair(store, files[i], before, compare_from)
             if rc > 0:
                 store.recovery.index_files_rebuilt += 1
-            cut = rc == REPAIR_CUT or atomic_get(&files[i].count) <= 1
+            lost = rc == REPAIR_CUT
+            cut = lost or atomic_get(&files[i].count) <= 1
             atomic_set(&files[i].state, INDEX_SOUND)
             if rc >= 0 and atomic_get(&files[i].count) > 1:
                 rc = index_join(store, before, files[i])
-                cut = cut or atomic_get(&files[i].count) <= 1
+                lost = lost or atomic_get(&files[i].count) <= 1
+                cut = cut or lost
                 before = files[i]
         if rc < 0:
             return rc
-    return 1 if cut else 0
+    return 1 if lost else 0
 
 
 cdef int64_t index_join(Store *store, IndexFile *before, IndexFile *index) noexcept nogil:
