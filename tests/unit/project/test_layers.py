@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pure
+
 TOP = Path(__file__).parents[3]
 CHECK = TOP / "scripts" / "check_layers.py"
 SOURCE = TOP / "src" / "rmqstore"

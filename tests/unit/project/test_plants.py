@@ -13,6 +13,8 @@ import pytest
 from faults.framework import load_campaigns
 from faults.reach import REACH
 
+pytestmark = pytest.mark.pure
+
 TOP = Path(__file__).parents[3]
 PATCHES = {path.stem: path for path in sorted((TOP / "tests/faults/plants").glob("*.patch"))}
 SWITCH = "switch"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pure
+
 TOP = Path(__file__).parents[3]
 CHECK = TOP / "scripts" / "check_spark.py"
 SOURCE = TOP / "src" / "rmqstore"

@@ -16,6 +16,8 @@ from rmqstore.serve.wire.codes import RequestCode
 from support.remoting import RemotingClient
 from support.signing import signed
 
+pytestmark = pytest.mark.pure
+
 ACCOUNTS = """
 globalWhiteRemoteAddresses:
 accounts:

@@ -21,6 +21,8 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
 from support.signing import sign, signed
 
+pytestmark = pytest.mark.pure
+
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 PUB, SUB, BOTH, DENY = 4, 8, 12, 1
 

@@ -14,6 +14,8 @@ from rmqstore.serve.figures.rates import Rates, Span
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:

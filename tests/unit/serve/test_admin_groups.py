@@ -14,6 +14,8 @@ from rmqstore.serve.settings import Settings
 from rmqstore.serve.wire.objecttext import MessageQueue, loads
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 GROUP = {
     "brokerId": 0, "consumeBroadcastEnable": False, "consumeEnable": True,
     "consumeFromMinEnable": False, "groupName": "made", "notifyConsumerIdsChangedEnable": True,

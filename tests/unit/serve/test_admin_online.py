@@ -15,6 +15,8 @@ from rmqstore.serve.wire.objecttext import MessageQueue, dumps, loads
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 
+pytestmark = pytest.mark.pure
+
 FIRST, SECOND = (MessageQueue("broker-a", queue_id, "orders") for queue_id in (0, 1))
 
 

@@ -14,6 +14,8 @@ from rmqstore.serve.settings import Settings
 from rmqstore.serve.wire.objecttext import MessageQueue, loads
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 BAD_NAMES = ["", " ", "../../x", "a/b", "a@b", "a b", "\u00fc", "a" * 128, "a\0b"]
 
 

@@ -14,6 +14,8 @@ from rmqstore.serve.settings import Limits, Settings
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, on_loop, wait_until
 
+pytestmark = pytest.mark.pure
+
 CHANGED = 40
 
 

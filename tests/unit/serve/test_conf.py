@@ -16,6 +16,8 @@ from rmqstore.serve.conf import BrokerConf
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 NAMES = "brokerClusterName=Shop\nbrokerName=shop-a\nregionId=North\n"
 SMALL = "mappedFileSizeCommitLog=16777216\nmappedFileSizeConsumeQueue=120000\n"
 SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": "16", "e": "0", "f": "0", "g": "1", "h": "0",

@@ -23,6 +23,8 @@ from rmqstore.serve.settings import Limits, Settings
 from support.remoting import RemotingClient
 from support.serving import wait_until
 
+pytestmark = pytest.mark.pure
+
 DATA = Path(__file__).parents[2] / "data" / "tls"
 PAIR = (DATA / "cert.pem", DATA / "key.pem")
 SMALL = rmqstore.StoreConfig.small()

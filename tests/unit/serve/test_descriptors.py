@@ -24,6 +24,8 @@ from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 SEND = {"a": "p", "c": "TBW102", "d": 4, "f": 0, "g": 1, "h": 0, "i": "KEYS\x01k\x02",
         "j": 0, "k": "false", "m": "false"}  # fmt: skip
 CONF = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=6000\n"

@@ -13,6 +13,8 @@ from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 from support.serving import heartbeat, wait_until
 
+pytestmark = pytest.mark.pure
+
 REPLY, PUSH, RUNNING_INFO = 325, 326, 307
 SEND = {
     "a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "",

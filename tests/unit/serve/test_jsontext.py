@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from rmqstore.serve.wire import jsontext
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.fixture(params=["as installed", "standard library"])
 def text(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):

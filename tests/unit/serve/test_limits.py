@@ -25,6 +25,8 @@ from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import Answer, Request
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 ROUTE = 105
 SMALL = StoreConfig.small()
 PARTIAL = struct.pack(">ii", 16 << 20, 100)

@@ -16,6 +16,8 @@ from rmqstore.serve.consuming.locks import LOCK_MILLIS, LockedQueue, Locks
 from rmqstore.serve.settings import Settings
 from support.remoting import Frame, RemotingClient
 
+pytestmark = pytest.mark.pure
+
 LOCK, UNLOCK = 41, 42
 
 

@@ -15,6 +15,8 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.turns import SECONDS, Answers, Clock
 
+pytestmark = pytest.mark.pure
+
 HEARTBEAT, LEAVE, IDS, CONSUMERS, PRODUCERS, ALL = 34, 35, 38, 203, 204, 328
 MOST = 1000
 

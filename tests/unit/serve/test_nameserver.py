@@ -11,6 +11,8 @@ from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 ROUTE = 105
 
 

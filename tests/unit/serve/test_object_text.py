@@ -18,6 +18,8 @@ from rmqstore.serve.wire.objecttext import (
     loads,
 )
 
+pytestmark = pytest.mark.pure
+
 QUEUE = MessageQueue("broker-a", 2, "orders")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 QUEUES = st.builds(MessageQueue, TEXTS, st.integers(0, 99), TEXTS)

@@ -17,6 +17,8 @@ from rmqstore.serve.settings import Limits, Settings
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 
+pytestmark = pytest.mark.pure
+
 SMALL = StoreConfig.small()
 SEND: dict[str, object] = {
     "a": "p", "b": "orders", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0,

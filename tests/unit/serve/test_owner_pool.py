@@ -17,6 +17,8 @@ from support.remoting import RemotingClient
 from support.serving import bodies, wait_until
 from support.unread import is_settled
 
+pytestmark = pytest.mark.pure
+
 LONG_MAX = (1 << 63) - 1
 SEND = {"a": "p", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0,
         "k": "false", "m": "false"}  # fmt: skip

@@ -20,6 +20,8 @@ from support.serving import consumer, heartbeat, wait_until
 from support.signing import sign, signed
 from support.turns import Clock
 
+pytestmark = pytest.mark.pure
+
 NO_PERMISSION, OK, REFUSED = 16, 0, 1
 HEART_BEAT, PULL, SEND, REPLY, PUSH, QUERY, RUNNING_INFO = 34, 11, 310, 325, 326, 12, 307
 LOCK, STATUS = 41, 202

@@ -18,6 +18,8 @@ from rmqstore.serve.testing.rules import RequestRules
 from rmqstore.testing import RmqServer
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 ROUTE = 105
 TBW = {"topic": "TBW102"}
 HEARTBEAT = 34

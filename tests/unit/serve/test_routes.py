@@ -15,6 +15,8 @@ from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 ROUTE, SEND = 105, 310
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 # Fields beside the topic, language and version of the clients that were recorded.

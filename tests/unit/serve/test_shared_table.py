@@ -24,6 +24,8 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.turns import Answers, Clock
 
+pytestmark = pytest.mark.pure
+
 SMALL = StoreConfig.small()
 SEND: dict[str, object] = {
     "a": "p", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0,

@@ -23,6 +23,8 @@ from rmqstore.serve.shares import Shares
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 
+pytestmark = pytest.mark.pure
+
 PUB_SUB = 12
 SMALL = StoreConfig.small()
 SEND = {"a": "p", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0,

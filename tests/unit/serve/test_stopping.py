@@ -22,6 +22,8 @@ from rmqstore.serve.settings import Limits
 from rmqstore.serve.wire.frames import Answer
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 TLS = Path(__file__).parents[2] / "data" / "tls"
 LIMIT = 60  # seconds after which something counts as hung
 

@@ -14,6 +14,8 @@ import rmqstore
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 DATA = Path(__file__).parents[2] / "data" / "tls"
 PAIR = (DATA / "cert.pem", DATA / "key.pem")
 

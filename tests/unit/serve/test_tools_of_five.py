@@ -15,6 +15,8 @@ from rmqstore.serve.wire.objecttext import loads
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
 
+pytestmark = pytest.mark.pure
+
 FIVE = 479  # V5_3_3
 SEND = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
         "i": "", "j": "0", "k": "false", "m": "false"}  # fmt: skip

@@ -26,6 +26,8 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.turns import SECONDS, Answers, Clock
 
+pytestmark = pytest.mark.pure
+
 ROUTE = 105
 
 

@@ -21,6 +21,8 @@ from rmqstore.serve.network import sockets
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 
+pytestmark = pytest.mark.pure
+
 SEND = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
         "i": "", "j": "0", "k": "false", "m": "false"}  # fmt: skip
 
