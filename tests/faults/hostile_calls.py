@@ -28,11 +28,13 @@ from faults.hostile import Evil, Garbage, Mood
 
 LIMIT = 120  # seconds after which it hangs
 LONGEST = 30  # seconds of one call
+# A length that lies becomes a put of a million rows. Each file is a mapping, of which a process has
+# 65,530: with smaller files the sanitizer finds none for itself.
 CONFIG = {
-    "mapped_file_size_commit_log": 256 << 10,
-    "mapped_file_size_consume_queue": 2000,
-    "max_hash_slot_num": 100,
-    "max_index_num": 400,
+    "mapped_file_size_commit_log": 1 << 20,
+    "mapped_file_size_consume_queue": 40_000,
+    "max_hash_slot_num": 1000,
+    "max_index_num": 8000,
 }
 KEPT, DELETED = "kept", "deleted"  # topics; the queues of the second are deleted at times
 # What a call may raise: what arguments raise themselves, and what the manual has.
