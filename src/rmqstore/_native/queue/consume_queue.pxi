@@ -16,8 +16,9 @@ cdef inline void unit_write(
 
 
 cdef inline void unit_read(const char *at, Unit *unit) noexcept nogil:
+    """The size is read first, as it is written last."""
+    unit.size = get_i32_acquire(at + UNIT_SIZE)
     unit.physical_offset = get_i64(at + UNIT_PHYSICAL_OFFSET)
-    unit.size = get_i32(at + UNIT_SIZE)
     unit.tags_code = get_i64(at + UNIT_TAGS_CODE)
 
 

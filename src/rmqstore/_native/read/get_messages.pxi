@@ -157,6 +157,9 @@ cdef int64_t get_each(
                     get_ends_at(at, got)
                     return 0
             rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
+            if unlikely(rc < 0) and not store.writable and unit_changes(
+                    store, queue, at, &unit, rc == E_CORRUPT and got.field == FIELD_UNIT):
+                break                        # and is read again
             if (rc == E_REMOVED or rc == E_NOT_FOUND) and not got.removed:
                 if get_removed(store, queue, at, got):
                     slice_release(&units)
@@ -245,6 +248,29 @@ cdef int64_t queue_ends_at(
             return UNIT_EMPTY
         usleep(TAKING_WAIT_US)
         waits += 1
+
+
+cdef bint unit_changes(
+    Store *store, Queue *queue, int64_t at, const Unit *unit, bint is_bad,
+) noexcept nogil:
+    """Whether an owner's recovery was writing a unit of the files as a reader read it.
+
+    It may have been interrupted within the unit: for a bad one it is waited for.
+    """
+    cdef Derived *derived = load_derived(&queue.derived)
+    cdef Unit now
+    cdef int64_t waits = 0
+    if derived != NULL and at >= derived.start:
+        return False
+    memset(&now, 0, sizeof(Unit))
+    while queue_file_unit(queue, at, &now) >= 0:
+        if now.physical_offset != unit.physical_offset or now.size != unit.size:
+            return True
+        if not is_bad or waits == TAKING_WAITS or not store_is_owned(store):
+            return False
+        usleep(TAKING_WAIT_US)
+        waits += 1
+    return False
 
 
 cdef void get_ends_at(int64_t at, Got *got) noexcept nogil:
