@@ -208,8 +208,7 @@ class Trial:
             self.look(store, store.recovery.log_end)
             lost = set(self.image.spans) - self.there
             recovery = store.recovery
-            # Of a record that ends in zeros the frame and the body may hold: it counts, and nothing
-            # covers its properties.
+            # A last record whose properties are zeroed still counts: no checksum covers them.
             ends_early = (
                 lost
                 and (not self.there or max(lost) > max(self.there))

@@ -28,8 +28,8 @@ from faults.hostile import Evil, Garbage, Mood
 
 LIMIT = 120  # seconds after which it hangs
 LONGEST = 30  # seconds of one call
-# A length that lies becomes a put of a million rows. Each file is a mapping, of which a process has
-# 65,530: with smaller files the sanitizer finds none for itself.
+# A false `__len__` can make a put of a million rows, and each file is one of a process's 65,530
+# mappings, which the sanitizer needs as well: with queue files of 2,000 bytes a put made thousands.
 CONFIG = {
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 40_000,
