@@ -91,6 +91,7 @@ cdef int64_t queue_delete(TopicTable *table, Queue *queue) noexcept nogil:
     atomic_set(&queue.max_offset, 0)
     atomic_set(&queue.min_offset, 0)
     atomic_set(&queue.last_end, 0)
+    queue.life.room = 0
     queue.next_offset = 0
     queue.room = 0
     atomic_add(&table.light_queues, -1 if queue.light_counted else 0)
