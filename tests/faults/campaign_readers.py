@@ -107,8 +107,9 @@ def _delete_oldest(root: Path, kept: int) -> None:
     least = int(logs[-kept].name) if len(logs) > kept else 0
     for queue in (root / "consumequeue").glob("*/*"):
         for path in sorted(queue.iterdir())[:-1]:
-            if int.from_bytes(path.read_bytes()[-20:-12], "big") >= least:
-                break
+            last = path.read_bytes()[-20:]
+            if not any(last) or int.from_bytes(last[:8], "big") >= least:
+                break  # an owner that died may have left units out that are to be written
             path.unlink()
 
 
