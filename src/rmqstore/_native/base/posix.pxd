@@ -206,6 +206,7 @@ cdef extern from *:
     dirent *readdir(DIR *directory) nogil
     int dirfd(DIR *directory) nogil
     int closedir(DIR *directory) nogil
+    void rewinddir(DIR *directory) nogil
     DIR *fdopendir(int fd) nogil
     int getrlimit(int resource, rlimit_t *limit) nogil
     int openat(int directory, const char *path, int flags, ...) nogil

@@ -29,40 +29,12 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
 
     A directory is not read at one moment: beside an owner, the listing may show a file removed
     before one behind it, or one created after one before it.  So a reader that sees a gap
-    lists again, until two listings agree.
+    lists again, until two listings agree, before another thread sees it.
     """
-    cdef int64_t rc = file_set_list_once(files, failure)
-    cdef int64_t first, stop, count
-    cdef int64_t again = 0
-    while again < LIST_AGAIN_MAX and rc > 0 and not files.writable and file_set_has_gap(files):
-        again += 1
-        first = file_set_start(files)
-        stop = file_set_stop(files)
-        count = rc
-        rc = file_set_list_once(files, failure)
-        if rc == count and first == file_set_start(files) and stop == file_set_stop(files):
-            break
-    return rc
-
-
-cdef bint file_set_has_gap(FileSet *files) noexcept nogil:
-    """Whether a file is missing between two others."""
-    cdef int64_t i
-    cdef bint found = False
-    lock_take(&files.lock)
-    for i in range(1, files.count):
-        found = found or files.slots[i].start - files.slots[i - 1].start != files.file_size
-    lock_give(&files.lock)
-    return found
-
-
-cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil:
-    """As file_set_list, once."""
     cdef DIR *directories[PLACES_MAX]
     cdef int64_t index, fd
     cdef int64_t place = 0
     cdef int64_t rc = 0
-    cdef int64_t kept = 0
     while place < set_place_count(files) and rc == 0:
         directories[place] = NULL
         fd = set_open_directory(files, place)
@@ -78,22 +50,62 @@ cdef int64_t file_set_list_once(FileSet *files, Failure *failure) noexcept nogil
             place += 1
     if rc == 0:
         lock_take(&files.lock)
-        for index in range(files.count):
-            files.slots[index].length = -1   # until seen again
-        for index in range(place):
-            rc = file_set_list_place(files, index, directories[index], failure) if rc >= 0 else rc
-        for index in range(files.count):
-            if files.slots[index].length < 0:
-                mapped_file_release(files.slots[index].file)
-            else:
-                files.slots[kept] = files.slots[index]
-                kept += 1
-        files.count = kept
+        rc = file_set_list_open(files, directories, place, failure)
+        if rc > 0 and not files.writable:
+            rc = file_set_list_gap(files, directories, place, failure)
         atomic_set(&files.listed_at, monotonic_ns())
         lock_give(&files.lock)
-    while place > 0:
-        place -= 1
-        closedir(directories[place])
+    for index in range(place):
+        closedir(directories[index])
+    return rc
+
+
+cdef int64_t file_set_list_gap(
+    FileSet *files, DIR **directories, int64_t places, Failure *failure,
+) noexcept nogil:
+    """List again while a file is missing between two others.  Under the lock."""
+    cdef int64_t first, stop, count
+    cdef int64_t rc = files.count
+    cdef int64_t again = 0
+    while again < LIST_AGAIN_MAX and rc > 0 and file_set_has_gap(files):
+        again += 1
+        first = files.slots[0].start
+        stop = files.slots[files.count - 1].start
+        count = rc
+        rc = file_set_list_open(files, directories, places, failure)
+        if rc == count and first == files.slots[0].start and stop == files.slots[rc - 1].start:
+            break
+    return rc
+
+
+cdef bint file_set_has_gap(const FileSet *files) noexcept nogil:
+    """Whether a file is missing between two others.  Under the lock."""
+    cdef int64_t i
+    for i in range(1, files.count):
+        if files.slots[i].start - files.slots[i - 1].start != files.file_size:
+            return True
+    return False
+
+
+cdef int64_t file_set_list_open(
+    FileSet *files, DIR **directories, int64_t places, Failure *failure,
+) noexcept nogil:
+    """As file_set_list, once, from open directories.  Under the lock."""
+    cdef int64_t index
+    cdef int64_t kept = 0
+    cdef int64_t rc = 0
+    for index in range(files.count):
+        files.slots[index].length = -1       # until seen again
+    for index in range(places):
+        rewinddir(directories[index])
+        rc = file_set_list_place(files, index, directories[index], failure) if rc >= 0 else rc
+    for index in range(files.count):
+        if files.slots[index].length < 0:
+            mapped_file_release(files.slots[index].file)
+        else:
+            files.slots[kept] = files.slots[index]
+            kept += 1
+    files.count = kept
     return rc if rc < 0 else kept
 
 

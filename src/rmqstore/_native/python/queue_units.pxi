@@ -48,10 +48,11 @@ cdef Memory units_of_queue(
                 rc = queue_units(queue, at, stop - at, &slice)
             if rc <= 0:
                 slice_release(&slice)
-                if rc == E_NOT_FOUND:
+                if rc == E_NOT_FOUND and queue_file_is_missing(queue, at):
                     raise corrupt_unit(
                         engine._path, &queue.files, at * UNIT_BYTES, FIELD_MISSING)
-                raise unreadable_error(store, queue, rc if rc < 0 else E_REMOVED, engine._path)
+                raise unreadable_error(
+                    store, queue, rc if rc < 0 and rc != E_NOT_FOUND else E_REMOVED, engine._path)
             memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
                    <size_t>(rc * UNIT_BYTES))
             at += rc

@@ -228,7 +228,8 @@ cdef int64_t queue_ends_at(
     """Whether an owner's recovery took back the units from ``at`` on, and has not rewritten them.
 
     It empties and writes them in ascending order, so that meanwhile the first, the last one is
-    still there.  A reader that derived units beyond them may not know of it yet.
+    still there.  A reader that derived units beyond them may not know of it yet.  The file may
+    also be another one by now.
     """
     cdef Derived *derived = load_derived(&queue.derived)
     cdef Unit unit
@@ -237,6 +238,7 @@ cdef int64_t queue_ends_at(
     memset(&unit, 0, sizeof(Unit))
     if derived != NULL:
         stop = min(stop, derived.start)
+    queue_list_now(store, queue)
     while True:
         rc = queue_file_unit(queue, stop - 1, &unit)
         if rc == E_NOT_FOUND or rc == E_REMOVED or (rc == 0 and unit.size <= 0):
@@ -255,7 +257,8 @@ cdef bint unit_changes(
 ) noexcept nogil:
     """Whether an owner's recovery was writing a unit of the files as a reader read it.
 
-    It may have been interrupted within the unit: for a bad one it is waited for.
+    It may have been interrupted within the unit: for a bad one it is waited for.  Or it made the
+    file again, and the reader has the removed one open.
     """
     cdef Derived *derived = load_derived(&queue.derived)
     cdef Unit now
@@ -263,6 +266,8 @@ cdef bint unit_changes(
     if derived != NULL and at >= derived.start:
         return False
     memset(&now, 0, sizeof(Unit))
+    if is_bad:
+        queue_list_now(store, queue)
     while queue_file_unit(queue, at, &now) >= 0:
         if now.physical_offset != unit.physical_offset or now.size != unit.size:
             return True

@@ -59,6 +59,13 @@ cdef int64_t queue_list(Store *store, Queue *queue) noexcept nogil:
     return rc
 
 
+cdef void queue_list_now(Store *store, Queue *queue) noexcept nogil:
+    """List a queue's files before an open one is doubted: it may have been replaced."""
+    lock_take(&store.view.refresh_lock)
+    queue_list(store, queue)
+    lock_give(&store.view.refresh_lock)
+
+
 cdef int64_t queue_refresh_derived(Store *store, Queue *queue, Derived *derived) noexcept nogil:
     """Return a derived queue to its files once an owner has written them."""
     cdef int64_t rc = 0
@@ -66,10 +73,14 @@ cdef int64_t queue_refresh_derived(Store *store, Queue *queue, Derived *derived)
         return 0
     lock_take(&store.view.refresh_lock)
     atomic_set(&queue.refreshed_at, monotonic_ns())
-    if load_derived(&queue.derived) == derived and queue_list(store, queue) > 0:
-        rc = files_have_derived(store, queue, derived)
+    if load_derived(&queue.derived) == derived:
+        rc = log_list_if_old(store)
+        if rc >= 0 and queue_list(store, queue) > 0:
+            rc = files_have_derived(store, queue, derived)
         if rc == 1:                          # readers may still use it: freed at the end
             store_derived(&queue.derived, NULL)
+        elif rc == 0:                        # an owner may have removed files before them
+            rc = queue_find_first(store, queue, derived)
     lock_give(&store.view.refresh_lock)
     return min(rc, 0)
 
@@ -103,6 +114,28 @@ cdef int64_t files_have_derived(Store *store, Queue *queue, const Derived *deriv
     return at >= stop
 
 
+cdef int64_t queue_find_first(
+    Store *store, Queue *queue, const Derived *derived,
+) noexcept nogil:
+    """Set a queue's beginning, after files were listed; 0 or a status.  ``derived``: or NULL."""
+    cdef int64_t start = file_set_start(&queue.files) // UNIT_BYTES
+    cdef int64_t first
+    if derived != NULL and (queue.files.count == 0 or derived.start < start):
+        start = derived.start
+    first = queue_first_kept(store, queue, start, atomic_get(&queue.max_offset))
+    if first >= 0:
+        atomic_set(&queue.min_offset, first)
+    return 0 if first == E_REMOVED else min(first, 0)
+
+
+cdef int64_t log_list_if_old(Store *store) noexcept nogil:
+    """List the log's files if the last listing is old; 0 or a status."""
+    cdef int64_t rc = 0
+    if monotonic_ns() - atomic_get(&store.log.listed_at) > REFRESH_AFTER_NS:
+        rc = log_list(store)
+    return 0 if rc == -ENOENT else min(rc, 0)
+
+
 # Need for listing directories again.
 cdef enum:
     LIST_IF_OLD                  # if the last listing is old
@@ -112,13 +145,10 @@ cdef enum:
 cdef int64_t queue_refresh_files(Store *store, Queue *queue, int listed) noexcept nogil:
     """List log and queue again unless just listed: 0 or a status."""
     cdef int64_t now = monotonic_ns()
-    cdef int64_t rc = 0
     # Units may name new files of the log, and the log's beginning determines the minimum.
-    if listed == LIST_IF_OLD and now - atomic_get(&store.log.listed_at) > REFRESH_AFTER_NS:
-        rc = log_list(store)
-        if rc < 0 and rc != -ENOENT:
-            return rc
-    rc = 0
+    cdef int64_t rc = log_list_if_old(store) if listed == LIST_IF_OLD else 0
+    if rc < 0:
+        return rc
     if queue.files.count == 0 or (
             listed == LIST_IF_OLD and now - atomic_get(&queue.files.listed_at) > REFRESH_AFTER_NS):
         rc = queue_list(store, queue)
@@ -210,7 +240,7 @@ cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
 
 cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogil:
     """Refresh min and max of a queue; only in read-only mode."""
-    cdef int64_t first, rc
+    cdef int64_t rc
     cdef Derived *derived = load_derived(&queue.derived)
     if store.writable:
         return 0
@@ -228,12 +258,7 @@ cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogi
     if rc == 0:
         rc = queue_find_end(store, queue)
     if rc == 0 and queue.files.count:
-        first = queue_first_kept(store, queue, queue.files.slots[0].start // UNIT_BYTES,
-                                 atomic_get(&queue.max_offset))
-        if first >= 0:
-            atomic_set(&queue.min_offset, first)
-        elif first != E_REMOVED:
-            rc = first
+        rc = queue_find_first(store, queue, NULL)
     lock_give(&store.view.refresh_lock)
     return rc
 
