@@ -22,7 +22,7 @@ RATE = 500  # messages a second
 # Beyond what the first third of the time had, at the end.
 MORE_MEMORY = 12 << 20  # bytes that are no file's
 MORE_DESCRIPTORS = 8
-MORE_MAPPINGS = 40
+MORE_MAPPINGS = 100  # as many files of queues roll from one flush to the next, and stay open
 LOG_FILE, SHORT_LOG_FILE = 256 << 10, 1 << 10  # either way more of them than descriptors
 CONFIG = {
     "mapped_file_size_consume_queue": 400,  # the limit of mappings is reached in the first third
