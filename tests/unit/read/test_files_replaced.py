@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from pathlib import Path
@@ -35,7 +34,7 @@ def queue_file(root, number: int) -> Path:
 
 
 def remove_front(root) -> int:
-    """Remove three log files and the queue's files before them, and return the first offset kept."""
+    """Remove three log files and the queue's files before them; return the first offset kept."""
     first, second, third, kept, *_ = sorted((Path(root) / "commitlog").iterdir())
     for path in (first, second, third):
         path.unlink()
@@ -48,31 +47,46 @@ def remove_front(root) -> int:
     raise AssertionError("no unit is left")
 
 
+READS = {
+    "get": lambda reader, time: [m.queue_offset for m in reader.get("orders", 0, 0, 45).messages],
+    "iteration": lambda reader, time: [m.queue_offset for m in reader["orders"][0]],
+    "scan": lambda reader, time: (
+        reader.scan("orders", 0, columns=["queue_offset"]).to_pandas().queue_offset.tolist()
+    ),
+    "count": lambda reader, time: list(range(reader.scan("orders", 0).count())),
+    "offset_at": lambda reader, time: list(range(reader["orders"][0].offset_at(time) + 45)),
+}
+
+
 @pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "told"])
-@pytest.mark.parametrize("lost", [1, 6])
-def test_a_file_made_again(owner, lost, config):
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("lost", [1, 6, UNITS])
+def test_a_file_made_again(owner, lost, read, config):
     """As a recovery does: the one that the reader has open lacked units."""
     path = queue_file(owner.path, 0)
     whole = path.with_name("whole")
     shutil.copyfile(path, whole)
+    first = owner.get("orders", 0, 0, 1).messages[0].store_timestamp
     with rmqstore.open(owner.path, config=config) as reader:
-        assert len(reader.get("orders", 0, 0, 30).messages) == 30
+        assert len(reader.get("orders", 0, 0, 45).messages) == 45
         with path.open("r+b") as file:
             file.seek(200 - lost * 20)
             file.write(bytes(lost * 20))
-        os.replace(whole, path)
-        for start in (0, UNITS - lost):
-            found = [m.queue_offset for m in reader.get("orders", 0, start, 30).messages]
-            assert found == list(range(start, start + 30))
+        whole.replace(path)
+        assert READS[read](reader, first) == list(range(45))
 
 
-def test_units_lost_in_place_are_reported(owner):
+@pytest.mark.parametrize("read", READS)
+def test_units_lost_in_place_are_reported(owner, read):
+    first = owner.get("orders", 0, 0, 1).messages[0].store_timestamp
     with rmqstore.open(owner.path) as reader:
-        assert len(reader.get("orders", 0, 0, 30).messages) == 30
+        assert len(reader.get("orders", 0, 0, 45).messages) == 45
         with queue_file(owner.path, 0).open("r+b") as file:
             file.write(bytes(200))
-        with pytest.raises(rmqstore.StoreCorruptError, match="offset 0"):
-            reader.get("orders", 0, 0, 30)
+        with pytest.raises(rmqstore.StoreCorruptError, match="does not lead") as caught:
+            READS[read](reader, first)
+        assert Path(caught.value.path) == queue_file(owner.path, 0)
+        assert caught.value.offset in range(0, 200, 20)
 
 
 @pytest.mark.parametrize("read", ["units", "ext_units"])

@@ -32,8 +32,9 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
     lists again, until two listings agree, before another thread sees it.
     """
     cdef DIR *directories[PLACES_MAX]
-    cdef int64_t index, fd
+    cdef int64_t index, fd, first, stop, count
     cdef int64_t place = 0
+    cdef int64_t again = 0
     cdef int64_t rc = 0
     while place < set_place_count(files) and rc == 0:
         directories[place] = NULL
@@ -51,30 +52,18 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
     if rc == 0:
         lock_take(&files.lock)
         rc = file_set_list_open(files, directories, place, failure)
-        if rc > 0 and not files.writable:
-            rc = file_set_list_gap(files, directories, place, failure)
+        while again < LIST_AGAIN_MAX and rc > 0 and not files.writable and file_set_has_gap(files):
+            again += 1
+            first = files.slots[0].start
+            stop = files.slots[rc - 1].start
+            count = rc
+            rc = file_set_list_open(files, directories, place, failure)
+            if rc == count and first == files.slots[0].start and stop == files.slots[rc - 1].start:
+                break
         atomic_set(&files.listed_at, monotonic_ns())
         lock_give(&files.lock)
     for index in range(place):
         closedir(directories[index])
-    return rc
-
-
-cdef int64_t file_set_list_gap(
-    FileSet *files, DIR **directories, int64_t places, Failure *failure,
-) noexcept nogil:
-    """List again while a file is missing between two others.  Under the lock."""
-    cdef int64_t first, stop, count
-    cdef int64_t rc = files.count
-    cdef int64_t again = 0
-    while again < LIST_AGAIN_MAX and rc > 0 and file_set_has_gap(files):
-        again += 1
-        first = files.slots[0].start
-        stop = files.slots[files.count - 1].start
-        count = rc
-        rc = file_set_list_open(files, directories, places, failure)
-        if rc == count and first == files.slots[0].start and stop == files.slots[rc - 1].start:
-            break
     return rc
 
 

@@ -218,9 +218,6 @@ cdef enum:
     UNIT_THERE                   # written by now
     UNIT_TAKEN_BACK              # with those after it
 
-    TAKING_WAITS = 50            # while the store has an owner, possibly at work on it
-    TAKING_WAIT_US = 1000
-
 
 cdef int64_t queue_ends_at(
     Store *store, Queue *queue, int64_t at, int64_t stop,
@@ -250,32 +247,6 @@ cdef int64_t queue_ends_at(
             return UNIT_EMPTY
         usleep(TAKING_WAIT_US)
         waits += 1
-
-
-cdef bint unit_changes(
-    Store *store, Queue *queue, int64_t at, const Unit *unit, bint is_bad,
-) noexcept nogil:
-    """Whether an owner's recovery was writing a unit of the files as a reader read it.
-
-    It may have been interrupted within the unit: for a bad one it is waited for.  Or it made the
-    file again, and the reader has the removed one open.
-    """
-    cdef Derived *derived = load_derived(&queue.derived)
-    cdef Unit now
-    cdef int64_t waits = 0
-    if derived != NULL and at >= derived.start:
-        return False
-    memset(&now, 0, sizeof(Unit))
-    if is_bad:
-        queue_list_now(store, queue)
-    while queue_file_unit(queue, at, &now) >= 0:
-        if now.physical_offset != unit.physical_offset or now.size != unit.size:
-            return True
-        if not is_bad or waits == TAKING_WAITS or not store_is_owned(store):
-            return False
-        usleep(TAKING_WAIT_US)
-        waits += 1
-    return False
 
 
 cdef void get_ends_at(int64_t at, Got *got) noexcept nogil:

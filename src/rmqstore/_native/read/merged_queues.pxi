@@ -155,3 +155,11 @@ cdef int64_t merged_next(MergedQueues *merged) noexcept nogil:
         merged.heap[0] = merged.heap[merged.heap_count]
     heap_sink(merged, 0)
     return 0
+
+
+cdef int64_t merged_again(MergedQueues *merged) noexcept nogil:
+    """Load the first lane's unit again, from the files as they are now."""
+    cdef Lane *lane = &merged.lanes[merged.heap[0]]
+    slice_release(&lane.units)
+    lane.at -= 1
+    return merged_next(merged)

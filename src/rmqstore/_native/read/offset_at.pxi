@@ -51,23 +51,36 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
     record, fully checked.
     """
     cdef Store *store = search.store
-    cdef Found found
     cdef Unit unit
+    cdef int64_t time = unit_time(search, queue_offset, &unit)
+    while time < 0 and time != E_NOT_FOUND and not store.writable and unit_changes(
+            store, search.queue, queue_offset, &unit, search.field == FIELD_UNIT):
+        mapped_file_release(search.units)    # another file has the name by now
+        search.units = NULL
+        time = unit_time(search, queue_offset, &unit)
+    return time
+
+
+cdef int64_t unit_time(TimeSearch *search, int64_t queue_offset, Unit *unit) noexcept nogil:
+    """As search_time, of the unit as it is read, which is returned."""
+    cdef Store *store = search.store
+    cdef Found found
     cdef char head[TIME_HEAD_BYTES]
-    cdef int64_t time
-    cdef int64_t rc = queue_unit_near(search.queue, &search.units, queue_offset, &unit)
-    if rc == 0 and unit_is_blank(&unit):
+    cdef int64_t time, rc
+    memset(unit, 0, sizeof(Unit))
+    rc = queue_unit_near(search.queue, &search.units, queue_offset, unit)
+    if rc == 0 and unit_is_blank(unit):
         return E_NOT_FOUND
     if rc == 0 and unit.size >= TIME_HEAD_BYTES and unit.physical_offset >= 0 and not (
             store.writable and unit.physical_offset >= atomic_get(&store.log.wrote)):
         if file_set_peek_near(&store.log, &search.log, unit.physical_offset, TIME_HEAD_BYTES,
                               head) == TIME_HEAD_BYTES \
-                and head_names(head, &unit, search.queue, queue_offset):
+                and head_names(head, unit, search.queue, queue_offset):
             time = get_i64(head + record_stored_at(get_i32(head + RECORD_SYS_FLAG)))
             if time >= 0:
                 return time
     if rc == 0:
-        rc = queue_record(store, search.queue, queue_offset, &unit, &found, &search.field)
+        rc = queue_record(store, search.queue, queue_offset, unit, &found, &search.field)
     if rc == E_REMOVED or rc == E_NOT_FOUND:
         return E_NOT_FOUND
     if rc <= 0:

@@ -4,6 +4,8 @@
 cdef enum:
     REFRESH_SHARE = 20         # at most this fraction of the time goes into searches for new queues
     REFRESH_MAX_NS = 2000000000              # but at least that often
+    TAKING_WAITS = 50          # while the store has an owner, possibly at work on a unit
+    TAKING_WAIT_US = 1000
 
 
 cdef void reading_take_log_size(Store *store) noexcept nogil:
@@ -274,6 +276,32 @@ cdef bint store_is_owned(Store *store) noexcept nogil:
     if owner <= 0:                           # somebody may have removed `lock`
         owner = sys_lock_owner(store.root)
     return owner > 0
+
+
+cdef bint unit_changes(
+    Store *store, Queue *queue, int64_t at, const Unit *unit, bint is_bad,
+) noexcept nogil:
+    """Whether an owner's recovery was writing a unit of the files as a reader read it.
+
+    It may have been interrupted within the unit: for a bad one it is waited for.  Or it made the
+    file again, and the reader has the removed one open.
+    """
+    cdef Derived *derived = load_derived(&queue.derived)
+    cdef Unit now
+    cdef int64_t waits = 0
+    if derived != NULL and at >= derived.start:
+        return False
+    memset(&now, 0, sizeof(Unit))
+    if is_bad:
+        queue_list_now(store, queue)
+    while queue_file_unit(queue, at, &now) >= 0:
+        if now.physical_offset != unit.physical_offset or now.size != unit.size:
+            return True
+        if not is_bad or waits == TAKING_WAITS or not store_is_owned(store):
+            return False
+        usleep(TAKING_WAIT_US)
+        waits += 1
+    return False
 
 
 cdef void forget_gone(Store *store) noexcept nogil:

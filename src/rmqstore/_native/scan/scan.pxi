@@ -130,6 +130,10 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
         if scan.on_corruption == ON_BAD_RAISE:
             scan.field = source.cursor.field
             scan.bad_offset = source_bad_offset(source)
+            if scan.field == FIELD_UNIT:     # the queue's file is damaged, not the log's
+                lane = &source.queues.lanes[source.queues.heap[0]]
+                scan.removed_queue = lane.queue
+                scan.bad_offset = lane.at * UNIT_BYTES
             return E_CORRUPT
     elif rc != E_REMOVED:
         return rc

@@ -44,6 +44,29 @@ cdef int64_t source_record_at(
     return rc
 
 
+cdef int64_t source_record_of(
+    ScanSource *source, const Lane *lane, Record *record, const char **data,
+) noexcept nogil:
+    """As source_record_at, of a lane's unit, which must lead to its own message.
+
+    0 if the record changed meanwhile: to be read again.
+    """
+    cdef int64_t rc
+    if lane.unit.size <= 0:                  # an empty unit with others after it
+        source.cursor.field = FIELD_UNIT
+        return E_CORRUPT
+    rc = source_record_at(source, lane.unit.physical_offset, lane.unit.size, record, data)
+    if rc > 0 and (rc != lane.unit.size
+                   or not record_is_of(data[0], record, lane.queue, lane.at)):
+        if cursor_changed(&source.cursor, record, data[0]):
+            return 0
+        source.cursor.field = FIELD_QUEUE if rc == lane.unit.size else FIELD_UNIT
+        rc = E_CORRUPT
+    if rc == E_CORRUPT and unit_is_misplaced(lane.queue, lane.at, &lane.unit):
+        source.cursor.field = FIELD_UNIT
+    return rc
+
+
 cdef int64_t source_next(
     ScanSource *source, const ScanFilter *filter, Record *record, const char **data,
 ) noexcept nogil:
@@ -51,6 +74,7 @@ cdef int64_t source_next(
 
     After E_CORRUPT and E_REMOVED ``source_skip`` skips the bad or missing record.
     """
+    cdef Store *store = source.cursor.store
     cdef Lane *lane
     cdef int64_t rc, offset
     source.queues.removed = NULL
@@ -74,21 +98,18 @@ cdef int64_t source_next(
         source.queues.taken = not unit_may_pass(filter, lane)
         if source.queues.taken:
             continue
-        if lane.unit.size <= 0:              # an empty unit with others after it
-            source.cursor.field = FIELD_UNIT
-            return E_CORRUPT
-        rc = source_record_at(source, lane.unit.physical_offset, lane.unit.size, record, data)
+        rc = source_record_of(source, lane, record, data)
+        if rc == 0:
+            continue
         if rc < 0:
-            if rc == E_CORRUPT and unit_is_misplaced(lane.queue, lane.at, &lane.unit):
-                source.cursor.field = FIELD_UNIT
-            return rc
-        if rc != lane.unit.size or not record_is_of(data[0], record, lane.queue, lane.at):
-            if cursor_changed(&source.cursor, record, data[0]):
-                continue
-            source.cursor.field = FIELD_QUEUE
-            if rc != lane.unit.size or unit_is_misplaced(lane.queue, lane.at, &lane.unit):
-                source.cursor.field = FIELD_UNIT
-            return E_CORRUPT
+            if store.writable or not unit_changes(
+                    store, lane.queue, lane.at, &lane.unit,
+                    rc == E_CORRUPT and source.cursor.field == FIELD_UNIT):
+                return rc
+            rc = merged_again(&source.queues)
+            if rc < 0:
+                return rc
+            continue
         source.queues.taken = True
         # A record here by multi-dispatch is read in its own queue.
         if record_is_own(data[0], record, lane.queue, lane.at):
