@@ -19,7 +19,8 @@ COUNT = damaged_store.COUNT
 
 
 def last_log(root: Path) -> Path:
-    return max((root / "commitlog").iterdir())
+    """The last file in use."""
+    return max(one for one in (root / "commitlog").iterdir() if any(one.read_bytes()))
 
 
 def harm(root: Path, how: str) -> Path:
@@ -47,9 +48,15 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture
-def closed(tmp_path: Path) -> Path:
-    return damaged_store.make(tmp_path / "store")
+@pytest.fixture(params=[0, 2], ids=["none ahead", "two ahead"])
+def closed(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A closed store, with files behind the last in use as a broker makes them."""
+    root = damaged_store.make(tmp_path / "store")
+    stop = int(last_log(root).name) + damaged_store.LOG_SIZE
+    for number in range(request.param):
+        path = root / "commitlog" / f"{stop + number * damaged_store.LOG_SIZE:020d}"
+        path.write_bytes(bytes(damaged_store.LOG_SIZE))
+    return root
 
 
 @pytest.mark.parametrize("configured", [True, False])

@@ -54,6 +54,8 @@ cdef struct Recovery:
     int64_t lost_until           # up to here; 0: nothing is lost
     char lost_by[FAILURE_PATH_BYTES]
     bint lacking                 # queues lack files or units of the watermark's digest
+    FileSlot *left_out           # empty files of the log behind a short or missing one
+    int64_t left_out_count
 
 
 cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:

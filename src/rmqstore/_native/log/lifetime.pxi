@@ -125,6 +125,7 @@ cdef void store_drop(Store *store) noexcept nogil:
     if store.abandoned:
         atomic_add(&stores_leaving, -1)
     free(store.recovery.damages)
+    free(store.recovery.left_out)
     deleted_files_drop(store.deleted)
     gate_destroy(&store.flush.durable)
     gate_destroy(&store.dispatch.visible)

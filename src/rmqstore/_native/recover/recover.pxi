@@ -69,7 +69,7 @@ cdef int64_t recover_repair(
         return fail(failure, made, "consumequeue", "the directories cannot be made", -1, 0, 0)
     rc = lock_log(store, failure) if store.log.places == NULL else 0     # made just now, perhaps
     if rc == 0:
-        rc = file_set_validate(&store.log, LENGTHS_COMPLETED, failure)
+        rc = log_complete_files(store, failure)
     if rc < 0:
         return rc
     store.recovery.completed_file = rc > 0
@@ -217,7 +217,7 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
             "mapped_file_size_commit_log", failure)
         if rc < 0:
             return rc
-    rc = file_set_validate(&store.log, LENGTHS_CHECKED, failure)
+    rc = log_check_files(store, failure)
     if rc < 0:
         return rc
     rc = load_queues(&store.table, failure)

@@ -5,6 +5,88 @@
 #
 # Source: store/CommitLog.java recoverNormally, recoverAbnormally
 
+cdef int64_t log_file_is_empty(Store *store, const FileSlot *slot) noexcept nogil:
+    """1 if a file holds nothing but zeros, else 0; a status."""
+    cdef MappedFile plain
+    cdef stat_t status
+    cdef int64_t used
+    cdef int64_t fd = set_open_file(&store.log, slot.place, slot.start, O_RDONLY, &status)
+    if fd < 0:
+        return fd
+    memset(&plain, 0, sizeof(MappedFile))
+    plain.fd = <int>fd
+    plain.size = status.st_size
+    used = mapped_file_last_used(&plain, 0)
+    close(<int>fd)
+    return used if used < 0 else used == 0
+
+
+cdef int64_t log_leave_out(Store *store, int64_t count) noexcept nogil:
+    """Leave out the files behind the first ``count``; 0 or E_NO_MEMORY."""
+    cdef FileSet *log = &store.log
+    cdef int64_t more = log.count - count
+    store.recovery.left_out = <FileSlot *>calloc(<size_t>more, sizeof(FileSlot))
+    if store.recovery.left_out == NULL:
+        return E_NO_MEMORY
+    memcpy(store.recovery.left_out, &log.slots[count], <size_t>more * sizeof(FileSlot))
+    store.recovery.left_out_count = more
+    log.count = count
+    return 0
+
+
+cdef int64_t log_check_files(Store *store, Failure *failure) noexcept nogil:
+    """Check the files before anything is changed: 0 or more, or a status.
+
+    A broker makes files ahead.  Behind a short or missing file the empty ones are left out, as it
+    was the last in use; they are removed once nothing refuses the opening.
+    """
+    cdef FileSet *log = &store.log
+    cdef int64_t rc = 1
+    cdef int64_t stop = file_set_used_files(log)
+    cdef int64_t i = stop
+    cdef int64_t at
+    while i > 1 and rc == 1:
+        i -= 1
+        if log.slots[i - 1].length >= log.file_size \
+                and log.slots[i - 1].start + log.file_size == log.slots[i].start:
+            continue
+        at = stop
+        while at > i and rc == 1:
+            at -= 1
+            rc = log_file_is_empty(store, &log.slots[at])
+        stop = i if rc == 1 else stop
+    if rc >= 0 and stop < file_set_used_files(log):
+        rc = log_leave_out(store, stop)
+    if rc < 0:
+        return fail(failure, rc, set_directory(log, 0), "cannot be read", -1, 0, 0)
+    return file_set_validate(log, LENGTHS_CHECKED, failure)
+
+
+cdef int64_t log_complete_files(Store *store, Failure *failure) noexcept nogil:
+    """Remove the files left out and extend short ones: the number of these, or a status."""
+    cdef char path[FAILURE_PATH_BYTES]
+    cdef FileSlot *slot
+    cdef int64_t i, directory
+    cdef int64_t rc = 0
+    for i in range(store.recovery.left_out_count):
+        slot = &store.recovery.left_out[i]
+        file_name(path, "", slot.start)
+        directory = set_open_directory(&store.log, slot.place)
+        rc = directory
+        if directory >= 0:
+            rc = sys_unlink(<int>directory, path)
+            close(<int>directory)
+        if rc < 0 and rc != -ENOENT:
+            set_file_name(path, &store.log, slot.place, slot.start)
+            return fail(failure, rc, path, "an empty file cannot be removed", -1, 0, 0)
+    if store.recovery.left_out_count:
+        store.recovery.changed = True
+        rc = file_set_sync_directory(&store.log)
+    if rc < 0:
+        return fail(failure, rc, set_directory(&store.log, 0), "cannot be synced", -1, 0, 0)
+    return file_set_validate(&store.log, LENGTHS_COMPLETED, failure)
+
+
 cdef int64_t recover_find_end(
     Store *store, const Checkpoint *checkpoint, Failure *failure,
 ) noexcept nogil:
