@@ -122,14 +122,14 @@ class Consumer(Closing):
         self._left.atexit = False
         try:
             with self._lock:
+                self._sharing.is_made_again(self.topic, self._store)
                 self._rebalance()  # "last" is what is the last now
         except BaseException:
             self.close()
             raise
 
     def __repr__(self) -> str:
-        state = " closed" if self.closed else ""
-        return f"<rmqstore.Consumer {self.topic!r} group={self.group!r}{state}>"
+        return f"<rmqstore.Consumer {self.topic!r} group={self.group!r}{' closed' * self.closed}>"
 
     def close(self) -> None:
         """Leave the group; what was taken and not committed comes again.
@@ -229,7 +229,7 @@ class Consumer(Closing):
                     return message
                 self._turn = (self._turn + 1) % len(self._order)
             self._look_for_queues_at_times()
-            return None
+            return self._take(heads, retries) if self._share.epoch != self._epoch else None
 
     def _check_open(self) -> None:
         if self.closed:
@@ -259,6 +259,8 @@ class Consumer(Closing):
         if heads is not None:
             if queue_id not in heads:
                 low, high = self._bounds_of(queue_id)
+                if self._sharing.is_made_again(self.topic, self._store):
+                    return None
                 if high < reading.next and not reading.buffer:
                     self._restart(queue_id, reading, low, high)
                 heads[queue_id] = high
@@ -299,6 +301,8 @@ class Consumer(Closing):
             got = self._store.get(
                 self.topic, queue_id, reading.next, count, max_bytes=_BATCH_BYTES, **self._filters
             )
+            if self._sharing.is_made_again(self.topic, self._store, got.messages):
+                return False
             if got.status is GetStatus.FOUND:
                 if not self._one_by_one and any(m.topic != self.topic for m in got.messages):
                     self._one_by_one = True  # several queues name them, and this is not theirs
@@ -328,10 +332,8 @@ class Consumer(Closing):
         if self._raises:
             self._reading[queue_id].next = first  # whoever asks again goes on there
             raise MessagesRemovedError(self.topic, queue_id, offset, first)
-        log_warning(
-            "group %s: messages %s to %s of %s/%s are gone, retention removed them",
-            self.group, offset, first - 1, self.topic, queue_id,
-        )  # fmt: skip
+        gone = f"{offset} to {first - 1} of {self.topic}/{queue_id}"
+        log_warning("group %s: messages %s are gone, retention removed them", self.group, gone)
 
     # Queues
 
@@ -348,8 +350,7 @@ class Consumer(Closing):
     def _look_for_queues(self) -> None:
         """Share new queues."""
         self._looked = time.monotonic()
-        if self._store.mode == "r":
-            self._store._registry.reload()
+        self._sharing.is_made_again(self.topic, self._store)
         self._sharing.divide(self._share, self._queue_ids())
 
     def _rebalance(self) -> None:

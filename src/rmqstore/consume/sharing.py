@@ -13,8 +13,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rmqstore._core import CallLock
 from rmqstore.arguments import wrong_value
@@ -97,6 +98,7 @@ class Sharing:
     def __init__(self) -> None:
         self.lock = CallLock()
         self._shares: dict[tuple[str, str], Share] = {}
+        self._deleted: dict[str, int] = {}  # in a reader, by topic: the log's end at its deletion
         self._gone: deque[tuple[Share, Member]] = deque()  # of consumers that nobody closed
 
     def has_group(self, group: str) -> bool:
@@ -158,6 +160,21 @@ class Sharing:
                     share.generation += 1
                     share.epoch += 1
                     self._wake(share)
+
+    def is_made_again(self, topic: str, store: Any, messages: Sequence[Any] = ()) -> bool:
+        """Whether a reader's owner has deleted a topic since, whose queues then begin anew.
+
+        Or whether messages are of before: the reader has not seen their queue go yet.
+        """
+        if store.mode != "r":
+            return False
+        log_end = store.deleted_topics.get(topic, -1)
+        with self.lock:
+            before = self._deleted.get(topic, log_end)
+            self._deleted[topic] = log_end
+        if before != log_end:
+            self.forget_topic(topic)
+        return bool(before != log_end or (messages and messages[0].physical_offset < log_end))
 
     def owned(self, share: Share, member: Member) -> tuple[int, int, dict[int, int | None]]:
         """Return epoch and generation of the share, and where the member begins its queues."""

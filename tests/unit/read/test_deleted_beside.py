@@ -135,6 +135,36 @@ def test_consumers_and_values_that_are_held(owner: rmqstore.MessageStore) -> Non
             assert queue[0].body == b"anew"
 
 
+@pytest.mark.parametrize("count", [3, 20, 21, 50])
+@pytest.mark.parametrize("start", ["first", "last", "group"])
+def test_a_consumer_goes_on_in_a_topic_made_again(
+    owner: rmqstore.MessageStore, count: int, start: Any
+) -> None:
+    """It had read 20 messages of each queue, and does not look between."""
+    with rmqstore.open(owner.path) as reader:
+        consumers = [reader.consumer("gone", group=group, start=start) for group in "gh"]
+        others = [one.consumer("kept", group="g", start="first") for one in (reader, owner)]
+        for consumer in consumers:
+            assert sum(1 for _ in consumer) == (0 if start == "last" else 60)
+        assert [sum(1 for _ in other) for other in others] == [60, 60]
+        owner.delete_topic("gone")
+        owner.create_topic("gone", 3)
+        for number in range(3 * count):
+            owner.put("gone", b"again %d" % number, queue_id=number % 3)
+        owner.flush()
+        wanted = sorted(b"again %d" % number for number in range(3 * count))
+        found: list[list[bytes]] = [[], []]
+
+        def all_found() -> bool:
+            for consumer, bodies in zip(consumers, found, strict=True):
+                bodies.extend(message.body for message in consumer)
+            return min(map(len, found)) >= len(wanted)
+
+        wait_until(all_found)
+        assert [sorted(bodies) for bodies in found] == [wanted, wanted]
+        assert [sum(1 for _ in other) for other in others] == [0, 0]
+
+
 @pytest.mark.parametrize("how", ["topic", "queue", "all"])
 def test_directories_removed_by_hand_below_an_owner(owner: rmqstore.MessageStore, how: str) -> None:
     """What is acknowledged afterwards is in the log: the next opening has all of it."""
