@@ -440,3 +440,22 @@ def test_paths_stay_inside(tmp_path):
                     call(name, *([b"x"] if call == store.put else []))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
     assert sorted(path.name for path in root.parent.iterdir()) == ["store"]
+
+
+class Upset:
+    """A value whose class cannot be asked for."""
+
+    @property
+    def __class__(self):
+        raise KeyError("upset")
+
+
+@pytest.mark.parametrize("method", ["put", "put_many", "put_batch"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_the_error_of_an_argument_is_raised(store, method, rows):
+    before = store.scan().count()
+    bodies = b"x" if method == "put" else [b"x", b"y"]
+    properties = [{}, Upset()] if rows and method != "put" else Upset()
+    with pytest.raises(KeyError, match="upset"):
+        getattr(store, method)(T, bodies, properties=properties)
+    assert store.scan().count() == before

@@ -21,7 +21,7 @@ cdef ColumnInput properties_column(object value):
     cdef Span *spans = NULL
     cdef tuple rows
     cdef int64_t row
-    cdef bint single = isinstance(value, (dict, Mapping))
+    cdef bint single = is_mapping(value)
     if value is None or take_arrow(column, value, CONTENT_MAPS):
         return column
     column.owners.append(out)
@@ -41,7 +41,7 @@ cdef ColumnInput properties_column(object value):
         spans[row].data = <const char *>out.text.length
         spans[row].length = -1
         if mapping is not None:
-            if not isinstance(mapping, (dict, Mapping)):
+            if not is_mapping(mapping):
                 column.refuse_type(row, mapping)
             try:
                 add_properties(mapping, &out.text, out.text.length)

@@ -18,11 +18,16 @@ cdef inline int text_argument(str argument, object value, Span *span) except -1:
     return 0
 
 
+cdef bint is_mapping(object value) except -1:
+    """Two calls: of one with a tuple of both, Cython drops an error that the second raises."""
+    return isinstance(value, dict) or isinstance(value, Mapping)
+
+
 cdef int add_properties(object mapping, Text *text, int64_t start) except -1:
     """Append the caller's own properties to the string that begins at ``start``, in their order."""
     cdef Span name
     cdef Span value
-    if not isinstance(mapping, (dict, Mapping)):
+    if not is_mapping(mapping):
         raise arguments.wrong_type("properties", "a mapping of str to str", mapping)
     for key, item in mapping.items():
         if not PyUnicode_Check(key) or not PyUnicode_Check(item):
