@@ -45,7 +45,7 @@ cdef Memory units_of_queue(
         at = start
         while queue != NULL and at < stop:
             with nogil:
-                rc = queue_units(queue, at, stop - at, &slice)
+                rc = units_as_they_are(store, queue, at, stop - at, &slice)
             if rc <= 0:
                 slice_release(&slice)
                 if rc == E_NOT_FOUND and queue_file_is_missing(queue, at):

@@ -314,8 +314,9 @@ cdef int64_t queue_first_at_or_after(
 ) noexcept nogil:
     """First queue offset in [low, stop) whose record begins at or after ``physical_offset``.
 
-    ``stop`` without one.  A blank unit counts as the one after it; a damaged one with a
-    negative physical offset does not end the search below it.
+    ``stop`` without one.  A blank or an empty unit counts as the one after it, so that what an
+    empty one hides is met; a damaged one with a negative physical offset does not end the search
+    below it.
     """
     cdef int64_t high = stop
     cdef int64_t middle, probe
@@ -323,6 +324,8 @@ cdef int64_t queue_first_at_or_after(
     while low < high:
         middle = (low + high) // 2
         probe = queue_skip_blanks(queue, middle, stop, &unit)
+        while 0 <= probe < stop and unit.size <= 0:
+            probe = queue_skip_blanks(queue, probe + 1, stop, &unit)
         if probe < 0:
             return probe
         if probe == stop or not 0 <= unit.physical_offset < physical_offset:

@@ -134,6 +134,7 @@ cdef struct Queue:
     int64_t next_offset          # queue offset of the next message; guarded by the put lock
     int64_t room                 # units below have a file and blocks; guarded by the put lock
     atomic_i64 refreshed_at      # "r": monotonic ns of the last search for the end
+    atomic_i64 doubted_at        # "r": of the last doubt about a unit that proved to be bad
     Derived *derived             # "r": published; NULL if the files are complete
     Derived *derived_kept        # all ever published, newest first
     Derived *making              # under construction, unpublished

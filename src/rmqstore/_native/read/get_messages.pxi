@@ -142,7 +142,9 @@ cdef int64_t get_each(
             if got.count >= max_messages or got.paused:
                 break
             unit_read(units.data + i * UNIT_BYTES, &unit)
-            if not unit_passes(&filter.tags, queue, &got.ext_near, unit.tags_code):
+            # An empty one's code says nothing.
+            if unit.size > 0 and not unit_passes(
+                    &filter.tags, queue, &got.ext_near, unit.tags_code):
                 at += 1
                 continue
             if got.count and got.bytes + unit.size > max_bytes:
@@ -158,14 +160,14 @@ cdef int64_t get_each(
                     return 0
             rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
             if unlikely(rc < 0) and not store.writable and unit_changes(
-                    store, queue, at, &unit, rc == E_CORRUPT and got.field == FIELD_UNIT):
+                    store, queue, at, &unit, rc, got.field):
                 break                        # and is read again
             if (rc == E_REMOVED or rc == E_NOT_FOUND) and not got.removed:
                 if get_removed(store, queue, at, got):
                     slice_release(&units)
                     return 0
-                got.removed = True           # or its file was created just now
-                rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
+                got.removed = True
+                break                        # its file was created or made again just now
             if (rc == E_REMOVED or rc == E_NOT_FOUND) and not unit_is_blank(&unit) \
                     and log_lacks(store, unit.physical_offset):
                 got.field = FIELD_MISSING
@@ -232,20 +234,21 @@ cdef int64_t queue_ends_at(
     cdef Unit unit
     cdef int64_t rc
     cdef int64_t waits = 0
+    cdef bint doubted = unit_is_doubted(queue)
     memset(&unit, 0, sizeof(Unit))
     if derived != NULL:
         stop = min(stop, derived.start)
-    queue_list_now(store, queue)
     while True:
+        if doubted and waits % TAKING_LISTS == 0:
+            queue_list_now(store, queue)
         rc = queue_file_unit(queue, stop - 1, &unit)
         if rc == E_NOT_FOUND or rc == E_REMOVED or (rc == 0 and unit.size <= 0):
             return UNIT_TAKEN_BACK
         rc = queue_file_unit(queue, at, &unit)
-        if rc >= 0 and unit.size > 0:
+        if rc == E_NOT_FOUND or rc == E_REMOVED or (rc == 0 and unit.size > 0):
             return UNIT_THERE
-        if rc < 0 or waits == TAKING_WAITS or not store_is_owned(store):
+        if rc < 0 or not doubted or not unit_may_come(store, queue, waits):
             return UNIT_EMPTY
-        usleep(TAKING_WAIT_US)
         waits += 1
 
 

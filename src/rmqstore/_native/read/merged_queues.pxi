@@ -99,6 +99,7 @@ cdef int64_t merged_add(MergedQueues *merged, Queue *queue, int64_t start) noexc
     """Add the units of a queue whose records begin in [start, merged.end) of the log."""
     cdef Lane *grown
     cdef Lane *lane
+    cdef Unit unit
     cdef int64_t low = atomic_get(&queue.min_offset)
     cdef int64_t high = atomic_get(&queue.max_offset)
     if merged.lane_count % LANES_MORE == 0:
@@ -111,6 +112,10 @@ cdef int64_t merged_add(MergedQueues *merged, Queue *queue, int64_t start) noexc
     memset(lane, 0, sizeof(Lane))
     lane.queue = queue
     lane.at = queue_first_at_or_after(queue, start, low, high)
+    if 0 <= lane.at < high and not queue.files.writable \
+            and queue_unit_at(queue, lane.at, &unit) == 0 and unit.size <= 0 \
+            and file_set_list(&queue.files, NULL) > 0:           # the file may be another one
+        lane.at = queue_first_at_or_after(queue, start, low, high)
     if lane.at < 0:
         return lane.at
     lane.stop = queue_first_at_or_after(queue, merged.end, lane.at, high)
@@ -141,13 +146,10 @@ cdef int64_t merged_start(MergedQueues *merged) noexcept nogil:
     return 0
 
 
-cdef int64_t merged_next(MergedQueues *merged) noexcept nogil:
-    """Advance past the first lane's unit."""
-    cdef Lane *lane = &merged.lanes[merged.heap[0]]
-    cdef int64_t rc
+cdef int64_t merged_load(MergedQueues *merged) noexcept nogil:
+    """Load the first lane's unit, and restore the heap order."""
+    cdef int64_t rc = lane_fill(merged, &merged.lanes[merged.heap[0]])
     merged.taken = False
-    lane.at += 1
-    rc = lane_fill(merged, lane)
     if rc < 0:
         return rc
     if rc == 0:
@@ -157,9 +159,13 @@ cdef int64_t merged_next(MergedQueues *merged) noexcept nogil:
     return 0
 
 
-cdef int64_t merged_again(MergedQueues *merged) noexcept nogil:
-    """Load the first lane's unit again, from the files as they are now."""
-    cdef Lane *lane = &merged.lanes[merged.heap[0]]
-    slice_release(&lane.units)
-    lane.at -= 1
-    return merged_next(merged)
+cdef int64_t merged_next(MergedQueues *merged) noexcept nogil:
+    """Advance past the first lane's unit."""
+    merged.lanes[merged.heap[0]].at += 1
+    return merged_load(merged)
+
+
+cdef int64_t merged_load_again(MergedQueues *merged) noexcept nogil:
+    """Load the first lane's unit from the files as they are now."""
+    slice_release(&merged.lanes[merged.heap[0]].units)
+    return merged_load(merged)

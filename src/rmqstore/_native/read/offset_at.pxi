@@ -53,8 +53,8 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
     cdef Store *store = search.store
     cdef Unit unit
     cdef int64_t time = unit_time(search, queue_offset, &unit)
-    while time < 0 and time != E_NOT_FOUND and not store.writable and unit_changes(
-            store, search.queue, queue_offset, &unit, search.field == FIELD_UNIT):
+    while time < 0 and not store.writable and unit_changes(
+            store, search.queue, queue_offset, &unit, time, search.field):
         mapped_file_release(search.units)    # another file has the name by now
         search.units = NULL
         time = unit_time(search, queue_offset, &unit)
@@ -62,7 +62,7 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
 
 
 cdef int64_t unit_time(TimeSearch *search, int64_t queue_offset, Unit *unit) noexcept nogil:
-    """As search_time, of the unit as it is read, which is returned."""
+    """As search_time, read once; ``unit`` is set to the unit used."""
     cdef Store *store = search.store
     cdef Found found
     cdef char head[TIME_HEAD_BYTES]

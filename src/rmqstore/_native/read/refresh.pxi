@@ -6,6 +6,8 @@ cdef enum:
     REFRESH_MAX_NS = 2000000000              # but at least that often
     TAKING_WAITS = 50          # while the store has an owner, possibly at work on a unit
     TAKING_WAIT_US = 1000
+    TAKING_LISTS = 10          # waits after which files are listed again
+    DOUBT_AGAIN_NS = 1000000000              # or each of many bad units would be waited for
 
 
 cdef void reading_take_log_size(Store *store) noexcept nogil:
@@ -119,7 +121,7 @@ cdef int64_t files_have_derived(Store *store, Queue *queue, const Derived *deriv
 cdef int64_t queue_find_first(
     Store *store, Queue *queue, const Derived *derived,
 ) noexcept nogil:
-    """Set a queue's beginning, after files were listed; 0 or a status.  ``derived``: or NULL."""
+    """Set a queue's beginning, after files were listed; 0 or a status.  ``derived`` may be NULL."""
     cdef int64_t start = file_set_start(&queue.files) // UNIT_BYTES
     cdef int64_t first
     if derived != NULL and (queue.files.count == 0 or derived.start < start):
@@ -278,30 +280,78 @@ cdef bint store_is_owned(Store *store) noexcept nogil:
     return owner > 0
 
 
-cdef bint unit_changes(
-    Store *store, Queue *queue, int64_t at, const Unit *unit, bint is_bad,
-) noexcept nogil:
-    """Whether an owner's recovery was writing a unit of the files as a reader read it.
+cdef bint unit_is_doubted(Queue *queue) noexcept nogil:
+    """Whether a bad unit may be one that an owner rewrites, or of a file that it made again."""
+    return monotonic_ns() - atomic_get(&queue.doubted_at) > DOUBT_AGAIN_NS
 
-    It may have been interrupted within the unit: for a bad one it is waited for.  Or it made the
-    file again, and the reader has the removed one open.
+
+cdef bint unit_may_come(Store *store, Queue *queue, int64_t waits) noexcept nogil:
+    """Wait once more for a doubted unit; not without an owner, or for too long."""
+    if waits == TAKING_WAITS or not store_is_owned(store):
+        atomic_set(&queue.doubted_at, monotonic_ns())
+        return False
+    usleep(TAKING_WAIT_US)
+    return True
+
+
+cdef bint unit_changes(
+    Store *store, Queue *queue, int64_t at, const Unit *unit, int64_t status, int64_t field,
+) noexcept nogil:
+    """Whether a unit is no longer as a reader read it, or its file is gone.
+
+    ``status`` and ``field``: the outcome of reading its record.  A unit that leads nowhere may be
+    half written, and is waited for.
     """
     cdef Derived *derived = load_derived(&queue.derived)
     cdef Unit now
+    cdef int64_t rc
     cdef int64_t waits = 0
+    cdef bint doubted = status == E_CORRUPT and unit_is_doubted(queue)
     if derived != NULL and at >= derived.start:
         return False
     memset(&now, 0, sizeof(Unit))
-    if is_bad:
-        queue_list_now(store, queue)
-    while queue_file_unit(queue, at, &now) >= 0:
+    while True:
+        if doubted and waits % TAKING_LISTS == 0:
+            queue_list_now(store, queue)
+        rc = queue_file_unit(queue, at, &now)
+        if rc < 0:
+            return rc == E_NOT_FOUND or rc == E_REMOVED
         if now.physical_offset != unit.physical_offset or now.size != unit.size:
             return True
-        if not is_bad or waits == TAKING_WAITS or not store_is_owned(store):
+        if not doubted or field != FIELD_UNIT or not unit_may_come(store, queue, waits):
             return False
-        usleep(TAKING_WAIT_US)
         waits += 1
-    return False
+
+
+cdef bint unit_was_removed(Store *store, Queue *queue, int64_t at) noexcept nogil:
+    """Whether retention removed a unit's record or file, by a fresh minimum."""
+    if not store.writable and unit_is_doubted(queue):
+        queue_refresh_now(store, queue)
+        if at >= atomic_get(&queue.min_offset):
+            atomic_set(&queue.doubted_at, monotonic_ns())
+    return at < atomic_get(&queue.min_offset)
+
+
+cdef int64_t units_as_they_are(
+    Store *store, Queue *queue, int64_t at, int64_t count, Slice *units,
+) noexcept nogil:
+    """As queue_units; a reader does not take them from a file that is another one by now."""
+    cdef Unit unit
+    cdef int64_t rc = queue_units(queue, at, count, units)
+    cdef int64_t i
+    if store.writable:
+        return rc
+    if rc == E_NOT_FOUND:
+        queue_list_now(store, queue)
+        return queue_units(queue, at, count, units)
+    for i in range(rc):
+        unit_read(units.data + i * UNIT_BYTES, &unit)
+        if unit.size <= 0:
+            if unit_changes(store, queue, at + i, &unit, E_CORRUPT, FIELD_UNIT):
+                slice_release(units)
+                return queue_units(queue, at, count, units)
+            break
+    return rc
 
 
 cdef void forget_gone(Store *store) noexcept nogil:

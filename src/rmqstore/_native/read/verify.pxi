@@ -58,7 +58,8 @@ cdef int64_t verify_queue(Store *store, Queue *queue, Verified *found) noexcept 
     """Compare a queue's units with their records; 0 or a status."""
     cdef Unit unit
     cdef Found record
-    cdef int64_t rc, field, code
+    cdef int64_t rc, code
+    cdef int64_t field = FIELD_NONE
     cdef int64_t stop = atomic_get(&queue.max_offset)
     cdef int64_t at = atomic_get(&queue.min_offset)
     found.units.count = 0
@@ -78,9 +79,15 @@ cdef int64_t verify_queue(Store *store, Queue *queue, Verified *found) noexcept 
             slice_release(&record.slice)
             if unit.tags_code != code and not unit_code_is_given(queue, &unit):
                 rc = E_CORRUPT
-        found.checked_units += 1
         if -4096 < rc < 0 or rc == E_NO_MEMORY:
             return rc
+        if rc == E_CORRUPT and not store.writable \
+                and unit_changes(store, queue, at, &unit, rc, field):
+            continue
+        if (rc == E_REMOVED or rc == E_NOT_FOUND) and unit_was_removed(store, queue, at):
+            at = atomic_get(&queue.min_offset)
+            continue
+        found.checked_units += 1
         if rc <= 0 and offsets_add(&found.units, at) < 0:
             return E_NO_MEMORY
         at += 1

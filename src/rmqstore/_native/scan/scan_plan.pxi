@@ -28,7 +28,7 @@ cdef struct Scan:
     int64_t status               # the failure that ended it, raised after the rows before it
     int64_t field                # of E_CORRUPT
     int64_t bad_offset
-    const Queue *removed_queue   # of E_REMOVED; NULL: the log
+    const Queue *removed_queue   # the queue whose unit or file failed; NULL: the log
     int64_t removed_offset
     int64_t min_offset
     int64_t head                 # the end of the log at the beginning of the pass

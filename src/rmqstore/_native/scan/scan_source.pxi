@@ -103,10 +103,9 @@ cdef int64_t source_next(
             continue
         if rc < 0:
             if store.writable or not unit_changes(
-                    store, lane.queue, lane.at, &lane.unit,
-                    rc == E_CORRUPT and source.cursor.field == FIELD_UNIT):
+                    store, lane.queue, lane.at, &lane.unit, rc, source.cursor.field):
                 return rc
-            rc = merged_again(&source.queues)
+            rc = merged_load_again(&source.queues)
             if rc < 0:
                 return rc
             continue
@@ -130,7 +129,7 @@ cdef bint unit_may_pass(const ScanFilter *filter, const Lane *lane) noexcept nog
     """Whether the record may have the tags, judged by the unit; delivery times pass."""
     cdef MappedFile *near = NULL
     cdef bint passes
-    if filter.messages.tags.count == 0 or lane.queue.topic.schedule:
+    if filter.messages.tags.count == 0 or lane.queue.topic.schedule or lane.unit.size <= 0:
         return True
     passes = unit_passes(&filter.messages.tags, lane.queue, &near, lane.unit.tags_code)
     mapped_file_release(near)                # not held: there may be thousands of queues
