@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,8 @@ LISTED = 0.15  # seconds after which a reader lists files again
 def owner(tmp_path):
     with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
         for number in range(45):
-            store.put("orders", (b"%d" % number) * 150, queue_id=0)
+            store.put("orders", (b"%d" % number) * 150, queue_id=0, tags="A")
+            store._advance_clock(10)
         store.flush()
         yield store
 
@@ -47,18 +50,43 @@ def remove_front(root) -> int:
     raise AssertionError("no unit is left")
 
 
-READS = {
-    "get": lambda reader, time: [m.queue_offset for m in reader.get("orders", 0, 0, 45).messages],
-    "iteration": lambda reader, time: [m.queue_offset for m in reader["orders"][0]],
-    "scan": lambda reader, time: (
-        reader.scan("orders", 0, columns=["queue_offset"]).to_pandas().queue_offset.tolist()
+def offsets(messages: Iterable[rmqstore.Message]) -> list[int]:
+    return [message.queue_offset for message in messages]
+
+
+# Each finds queue offsets 0 to 44, of which unit 9 or those before it are lost.
+READS: dict[str, Callable[[rmqstore.MessageStore, list[rmqstore.Message]], list[int]]] = {
+    "get": lambda reader, put: offsets(reader.get("orders", 0, 0, 45).messages),
+    "get tags": lambda reader, put: offsets(reader.get("orders", 0, 0, 45, tags="A").messages),
+    "get sql": lambda reader, put: offsets(
+        reader.get("orders", 0, 0, 45, sql="TAGS = 'A'").messages
     ),
-    "count": lambda reader, time: list(range(reader.scan("orders", 0).count())),
-    "offset_at": lambda reader, time: list(range(reader["orders"][0].offset_at(time) + 45)),
+    "iteration": lambda reader, put: offsets(reader["orders"][0]),
+    "scan": lambda reader, put: offsets(reader.scan("orders", 0)),
+    "scan tags": lambda reader, put: offsets(reader.scan("orders", 0, tags="A")),
+    "scan topic": lambda reader, put: offsets(reader.scan("orders", start=0)),
+    "scan from": lambda reader, put: [
+        *range(4),
+        *offsets(reader.scan("orders", start=put[4].physical_offset)),
+    ],
+    "scan behind": lambda reader, put: [
+        *range(10),
+        *offsets(reader.scan("orders", start=put[10].physical_offset)),
+    ],
+    "count": lambda reader, put: list(range(reader.scan("orders", 0).count())),
+    "units": lambda reader, put: (
+        reader["orders"][0]
+        .units(bounds=(0, 45))["physical_offset"]
+        .searchsorted([message.physical_offset for message in put])
+        .tolist()
+    ),
+    "offset_at": lambda reader, put: [
+        reader["orders"][0].offset_at(message.store_timestamp) for message in put
+    ],
 }
 
 
-@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "told"])
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "inferred"])
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("lost", [1, 6, UNITS])
 def test_a_file_made_again(owner, lost, read, config):
@@ -66,27 +94,79 @@ def test_a_file_made_again(owner, lost, read, config):
     path = queue_file(owner.path, 0)
     whole = path.with_name("whole")
     shutil.copyfile(path, whole)
-    first = owner.get("orders", 0, 0, 1).messages[0].store_timestamp
+    put = owner.get("orders", 0, 0, 45).messages
     with rmqstore.open(owner.path, config=config) as reader:
         assert len(reader.get("orders", 0, 0, 45).messages) == 45
         with path.open("r+b") as file:
             file.seek(200 - lost * 20)
             file.write(bytes(lost * 20))
         whole.replace(path)
-        assert READS[read](reader, first) == list(range(45))
+        assert READS[read](reader, put) == list(range(45))
 
 
-@pytest.mark.parametrize("read", READS)
+# What reads each unit; a scan of a topic may read the log alone, which has all of it.
+ALONG_UNITS = ["get", "get tags", "get sql", "iteration", "scan", "scan tags", "count"]
+
+
+@pytest.mark.parametrize("read", [*ALONG_UNITS, "offset_at"])
 def test_units_lost_in_place_are_reported(owner, read):
-    first = owner.get("orders", 0, 0, 1).messages[0].store_timestamp
+    put = owner.get("orders", 0, 0, 45).messages
     with rmqstore.open(owner.path) as reader:
         assert len(reader.get("orders", 0, 0, 45).messages) == 45
         with queue_file(owner.path, 0).open("r+b") as file:
             file.write(bytes(200))
         with pytest.raises(rmqstore.StoreCorruptError, match="does not lead") as caught:
-            READS[read](reader, first)
+            READS[read](reader, put)
         assert Path(caught.value.path) == queue_file(owner.path, 0)
         assert caught.value.offset in range(0, 200, 20)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("read", ALONG_UNITS)
+def test_units_lost_of_a_closed_store_are_reported(owner, read, mode):
+    """In the middle of a file, where no opening looks."""
+    put = owner.get("orders", 0, 0, 45).messages
+    owner.close()
+    with queue_file(owner.path, 1).open("r+b") as file:
+        file.seek(100)
+        file.write(bytes(60))
+    with (
+        rmqstore.open(owner.path, mode) as store,
+        pytest.raises(rmqstore.StoreCorruptError, match="does not lead") as caught,
+    ):
+        READS[read](store, put)
+    assert (Path(caught.value.path), caught.value.offset) == (queue_file(owner.path, 1), 100)
+
+
+@pytest.mark.parametrize("read", ["get", "get tags", "iteration", "count", "offset_at"])
+def test_a_file_made_again_while_a_unit_is_waited_for(owner, read):
+    path = queue_file(owner.path, 0)
+    whole = path.with_name("whole")
+    shutil.copyfile(path, whole)
+    put = owner.get("orders", 0, 0, 45).messages
+    with rmqstore.open(owner.path) as reader:
+        assert len(reader.get("orders", 0, 0, 45).messages) == 45
+        with path.open("r+b") as file:
+            file.write(bytes(200))
+        end = threading.Timer(0.02, whole.replace, (path,))
+        end.start()
+        assert READS[read](reader, put) == list(range(45))
+        end.join()
+
+
+@pytest.mark.parametrize("ending", ["owned", "closed"])
+def test_many_bad_units_are_not_waited_for_one_by_one(owner, ending):
+    """Each of 10 would take 50 ms."""
+    with rmqstore.open(owner.path) as reader:
+        assert len(reader.get("orders", 0, 0, 45).messages) == 45
+        if ending == "closed":
+            owner.close()
+        for number in range(3):
+            with queue_file(owner.path, number).open("r+b") as file:
+                file.write(bytes(200))
+        began = time.monotonic()
+        assert reader.scan("orders", 0, on_corruption="skip").count() == 15
+        assert time.monotonic() - began < 10 * 0.05
 
 
 @pytest.mark.parametrize("read", ["units", "ext_units"])
