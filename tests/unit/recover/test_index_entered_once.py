@@ -66,6 +66,7 @@ def test_a_walk_that_begins_anew_enters_the_last_keys_once(tmp_path, config):
         store.flush()
         store.put("Topic1", b"x", queue_id=0, keys="k1 k2")
         store.put("Topic1", bytes(3900), queue_id=0, uniq_key=False)
+        assert len(store.query("Topic1", "k2")) == 1  # its keys are entered
         shutil.copytree(store.path, root)
     before = entries(root)
     assert len(before) == 5
