@@ -36,9 +36,7 @@ cdef dict recovery_of(OpenStore engine):
         end = log_end(store)
     ranges = []
     for i in range(store.recovery.damage_count):
-        if store.writable and not store.recovery.damages[i].repaired:
-            continue
-        if not store.writable:
+        if not store.writable or not store.recovery.damages[i].repaired:
             kind = "torn" if store.recovery.damages[i].tail else "damaged"
         else:
             kind = "cut" if store.recovery.damages[i].tail else "filled"

@@ -423,30 +423,6 @@ cdef int64_t recover_next_offsets(Store *store) noexcept nogil:
     return min(rc, 0)
 
 
-cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
-    """Skip a damaged record below the watermark, whose queues lack nothing.
-
-    Dispatch is there only because of a bad index file.
-    """
-    cdef Cursor cursor
-    cdef int64_t bad = store.failure.offset
-    cdef int64_t rc
-    if store.failure.status != E_CORRUPT \
-            or not atomic_get(&store.dispatch.dispatched) <= bad < mark:
-        return E_CORRUPT
-    memset(&store.failure, 0, sizeof(Failure))
-    rc = dispatch_until(store, bad)          # the batch may have begun before it
-    if rc < 0:
-        return rc
-    cursor_init(&cursor, store, bad, mark)
-    cursor.check_crc = False
-    rc = cursor_resync(&cursor)
-    cursor_close(&cursor)
-    if rc >= 0:
-        atomic_set(&store.dispatch.dispatched, bad + rc if rc else mark)
-    return min(rc, 0)
-
-
 cdef int64_t recover_from_first(Store *store, Failure *failure) noexcept nogil:
     """Dispatch the whole log, and trust no unit whose record is still there."""
     cdef int64_t rc = recover_below(store, failure)

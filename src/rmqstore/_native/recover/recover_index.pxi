@@ -387,3 +387,32 @@ cdef void index_repair_header(
     atomic_set(&index.begin_timestamp, begin_time)
     atomic_set(&index.end_timestamp, end_time)
     index_store_header(index)
+
+
+cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
+    """Skip and note a damaged record below the watermark, whose queues lack nothing.
+
+    Dispatch is there only because of a bad index file: the new one lacks the record's keys.
+    """
+    cdef Cursor cursor
+    cdef Record record
+    cdef const char *data = NULL
+    cdef int64_t bad = store.failure.offset
+    cdef int64_t rc
+    if store.failure.status != E_CORRUPT \
+            or not atomic_get(&store.dispatch.dispatched) <= bad < mark:
+        return E_CORRUPT
+    memset(&store.failure, 0, sizeof(Failure))
+    rc = dispatch_until(store, bad)          # the batch may have begun before it
+    if rc < 0:
+        return rc
+    cursor_init(&cursor, store, bad, mark)
+    cursor.check_crc = False
+    cursor_next(&cursor, &record, &data)
+    rc = cursor_resync(&cursor)
+    cursor_close(&cursor)
+    if rc >= 0:
+        mark = bad + rc if rc else mark
+        atomic_set(&store.dispatch.dispatched, mark)
+        rc = damage_note(store, bad, mark, DAMAGE_BYTES, cursor.field)
+    return min(rc, 0)
