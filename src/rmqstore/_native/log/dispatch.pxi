@@ -211,7 +211,7 @@ cdef inline int64_t dispatch_record(
 ) noexcept nogil:
     """Write the unit of one record, and note its keys."""
     cdef Queue *queue
-    cdef int64_t rc
+    cdef int64_t rc, code
     cdef int64_t wanted = dispatch_request(&store.table, &store.settings, data, record, request)
     if wanted < 0:
         return wanted
@@ -226,10 +226,11 @@ cdef inline int64_t dispatch_record(
             queue = queue_enter(&store.table, request.topic, record.queue_id)
             if queue == NULL:
                 return E_NO_MEMORY
+        code = request.code
         if unlikely(ext_is_written(queue)):
-            request.code = dispatch_ext_code(store, queue, data, record, request.code)
+            code = dispatch_ext_code(store, queue, data, record, code)
         KILL_POINT("before-unit")
-        rc = dispatch_unit(store, queue, record, request.code)
+        rc = dispatch_unit(store, queue, record, code)
         if likely(rc == 0) and unlikely(request.properties.multi_offset.value_length > 0):
             rc = multi_dispatch(store, record, &request.properties, request.code, &queue)
         if rc < 0:
