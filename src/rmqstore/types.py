@@ -64,7 +64,7 @@ class Delayed:
     ----------
     message : Message or None
         With the topic and the queue that it is delivered to; ``physical_offset`` and
-        ``queue_offset`` are where it waits. None if its record is damaged.
+        ``queue_offset`` are where it waits. None if it is damaged.
     level : int
         Its delay level, from 1.
     due : int
@@ -72,7 +72,7 @@ class Delayed:
     error : str or None
         Why it cannot be read, or why its delivery failed and is tried again; None of all others.
     queue_offset, physical_offset : int
-        Where it waits, damaged or not.
+        Where it waits, damaged or not; the latter is -1 if its unit names none.
     """
 
     message: Message | None

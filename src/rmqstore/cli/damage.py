@@ -130,7 +130,9 @@ def waiting_messages(opened: MessageStore) -> tuple[dict[str, int | None], list[
         bad = [one.physical_offset for one in found if one.message is None]
         if bad:
             what = "message that waits is" if len(bad) == 1 else "messages that wait are"
-            damage.append(f"{len(bad):,} {noun} {what} damaged, the first at {min(bad):,}")
+            places = [at for at in bad if at >= 0]  # the others' units name none
+            first = f", the first at {min(places):,}" if places else ""
+            damage.append(f"{len(bad):,} {noun} {what} damaged{first}")
     return counts, damage
 
 

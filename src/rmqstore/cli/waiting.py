@@ -52,7 +52,7 @@ def delays(*, store: str, config: str | None, output: str | None, local: bool) -
                         "store_timestamp": message.store_timestamp,
                         "msg_id": message.msg_id,
                     }
-                row["physical_offset"] = one.physical_offset
+                row["physical_offset"] = _place(one.physical_offset)
                 writer.row(row if one.error is None else row | {"error": one.error})
     _check_damaged(damaged)
 
@@ -90,7 +90,7 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
                         {
                             "state": "damaged",
                             "half_offset": state.queue_offset,
-                            "physical_offset": state.physical_offset,
+                            "physical_offset": _place(state.physical_offset),
                             "error": str(half),
                         }
                     )
@@ -113,6 +113,11 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
                     }
                 )
     _check_damaged(damaged)
+
+
+def _place(physical_offset: int) -> int | None:
+    """Return where a message is in the log, ``None`` if its unit names no place."""
+    return physical_offset if physical_offset >= 0 else None
 
 
 def _with_error(columns: tuple[Column, ...], damaged: list[str]) -> tuple[Column, ...]:

@@ -10,9 +10,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from rmqstore._core import Message
+from rmqstore.errors import StoreError
 from rmqstore.services.base import ServicedEngine
-from rmqstore.services.schedule_search import read_record, record_at, waiting
-from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
+from rmqstore.services.schedule_search import Waiting, read_record, record_at, waiting
+from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, Place
 from rmqstore.warn import log_warning
 
 __all__ = ["Half", "HalfQueue", "checks_of", "copy_key", "named_halves", "number_of"]
@@ -26,7 +27,7 @@ class Half:
     """A half message without an end."""
 
     queue_offset: int
-    physical_offset: int
+    physical_offset: int  # -1 if its unit was damaged
     key: tuple[object, ...]  # the same in its copies
     damaged: bool = False  # when it was read, which was logged
 
@@ -72,7 +73,7 @@ class HalfQueue:
         for unit in waiting(self._store, HALF_TOPIC, self.queue_id, start, stop):
             offset = unit.queue_offset
             if offset not in self._known:
-                message = read_record(self._store, unit.physical_offset)
+                message = read_record(self._store, unit)
                 if isinstance(message, Exception):
                     self._add_damaged(offset, unit.physical_offset, message)
                 elif message is not None:
@@ -82,17 +83,19 @@ class HalfQueue:
         self._half_next = max(self._half_next, stop)
         start = max(self._op_next, ops_first)
         for unit in waiting(self._store, OP_TOPIC, self.queue_id, start, ops_stop):
-            message = read_record(self._store, unit.physical_offset)
+            message = read_record(self._store, unit)
             if isinstance(message, Exception):
                 self._say_damaged("a note of transactions that have ended", message)
-                message = None
-            named = named_halves(message)
+                named, last = [], self._half_next - 1  # it may name any so far
+            else:
+                named = named_halves(message)
+                last = max(named, default=-1)
             for offset in named:
                 if offset >= self._half_next:
                     self._ended_ahead.add(offset)
                 else:
                     self.end(self._prepared(offset))
-            self._ops.append((unit.queue_offset, max(named, default=-1)))
+            self._ops.append((unit.queue_offset, last))
             self._op_next = unit.queue_offset + 1
         self._op_next = max(self._op_next, ops_stop)
 
@@ -161,6 +164,11 @@ class HalfQueue:
             return offset
         prepared = message.properties.get("TRAN_PREPARED_QUEUE_OFFSET")
         return newest if prepared == str(offset) else offset
+
+    def read_half(self, half: Half) -> Message | StoreError | OSError | None:
+        """Return a half message, or why it cannot be read; ``None`` if it is gone."""
+        place = Place(HALF_TOPIC, self.queue_id)
+        return read_record(self._store, Waiting(place, half.queue_offset, half.physical_offset, 0))
 
     def renew(self, offset: int, newer: int, physical_offset: int) -> None:
         """Note the new place of a half message that was put back."""

@@ -329,9 +329,9 @@ class ScheduleEngine(ServicedEngine):
                 raise
             if unit.queue_offset not in level.failed:
                 log_warning(
-                    "%s: the message of delay level %s at %s cannot be delivered, and will be "
-                    "tried again: %s",
-                    self.path, level.number, unit.physical_offset, error,
+                    "%s: the message of delay level %s at queue offset %s cannot be delivered, "
+                    "and will be tried again: %s",
+                    self.path, level.number, unit.queue_offset, error,
                 )  # fmt: skip
             # To the end: with very many, each has its turn.
             level.failed.pop(unit.queue_offset, None)
@@ -352,7 +352,7 @@ class ScheduleEngine(ServicedEngine):
 
     def _deliver(self, level: DelayLevel, unit: Waiting) -> None:
         """Store a due message in its real topic; skip it if it names none."""
-        message = read_record(self, unit.physical_offset)
+        message = read_record(self, unit)
         if message is None:
             return  # removed, as 4.9.3 passes it over
         if isinstance(message, Exception):
@@ -363,7 +363,7 @@ class ScheduleEngine(ServicedEngine):
             log_warning(
                 "%s: the message of delay level %s at %s is skipped: it cannot be delivered to "
                 "%r, queue %r",
-                self.path, level.number, unit.physical_offset, properties.get("REAL_TOPIC"),
+                self.path, level.number, message.physical_offset, properties.get("REAL_TOPIC"),
                 properties.get("REAL_QID"),
             )  # fmt: skip
             return
@@ -424,7 +424,7 @@ class ScheduleEngine(ServicedEngine):
         list of Delayed
             By due time, earliest first.  ``message`` has the topic and the queue that it
             will be delivered to; its offsets are where it waits.  Failed deliveries and damaged
-            records are included, with an ``error``.
+            messages are included, with an ``error``.
 
         Raises
         ------
@@ -461,7 +461,7 @@ class ScheduleEngine(ServicedEngine):
             for unit in chain(held, units):
                 if unit.queue_offset in skipped:
                     continue
-                message = read_record(self, unit.physical_offset)
+                message = read_record(self, unit)
                 if message is None:
                     continue
                 error = why[unit.queue_offset][1] if unit.queue_offset in why else None
@@ -471,9 +471,8 @@ class ScheduleEngine(ServicedEngine):
                 else:
                     real = real_message(message, real_place(message.properties))
                 due = due_of(self, unit, delay)
-                found.append(
-                    Delayed(real, number, due, error, unit.queue_offset, unit.physical_offset)
-                )
+                at = unit.physical_offset if real is None else real.physical_offset
+                found.append(Delayed(real, number, due, error, unit.queue_offset, at))
         found.sort(key=lambda one: (one.due, one.physical_offset))
         return found
 

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _UNIT = struct.Struct(">qiq")
-_BLANK_SIZE = (1 << 31) - 1
+_BLANK = (0, (1 << 31) - 1)  # physical offset and size of a unit that stands for no record
 _EARLIEST = 1 << 31  # ms: tags codes below are hashes, or addresses in consumequeue_ext
 _EXT_ADDRESS = -2147483649
 _UNKNOWN_LEVEL = 1000  # ms, as 4.9.3
@@ -50,8 +50,9 @@ _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Waiting(NamedTuple):
-    """A unit of the schedule topic."""
+    """A unit of a queue; its ``physical_offset`` is -1 if it is damaged."""
 
+    place: Place
     queue_offset: int
     physical_offset: int
     tags_code: int
@@ -91,22 +92,28 @@ def record_at(store: ServicedEngine, physical_offset: int) -> Message | None:
         return None
 
 
-def read_record(
-    store: ServicedEngine, physical_offset: int
-) -> Message | StoreError | OSError | None:
+def read_record(store: ServicedEngine, unit: Waiting) -> Message | StoreError | OSError | None:
     """Return the message of a unit, or why it cannot be read.
 
     ``None`` if it is gone: retention has removed it, or an owner that recovers will.
     """
     try:
-        return store.at(physical_offset)
+        if unit.physical_offset >= 0:
+            message = store.at(unit.physical_offset)
+            if (message.topic, message.queue_id) == unit.place \
+                    and message.queue_offset == unit.queue_offset:  # fmt: skip
+                return message
+        # The unit is damaged: the queue reports it, or has it again.
+        found = store.get(*unit.place, unit.queue_offset, 1).messages
     except MessageNotFoundError as error:
         first, last, _ = store._removable_files()
+        at = unit.physical_offset
         # The end of the log may be a recovery's, of which a reader sees that it will be cut.
-        there = first <= physical_offset and (store.mode != "r" or physical_offset < last)
+        there = first <= at and (store.mode != "r" or at < last)
         return error if there else None
     except (StoreCorruptError, OSError) as error:
         return error
+    return found[0] if found and found[0].queue_offset == unit.queue_offset else None
 
 
 def due_of(store: ServicedEngine, unit: Waiting, millis: int | None) -> int:
@@ -117,8 +124,8 @@ def due_of(store: ServicedEngine, unit: Waiting, millis: int | None) -> int:
     """
     if unit.tags_code >= _EARLIEST:
         return unit.tags_code
-    message = record_at(store, unit.physical_offset)
-    if message is None:
+    message = read_record(store, unit)
+    if not isinstance(message, Message):
         return 0
     return message.store_timestamp + (_UNKNOWN_LEVEL if millis is None else millis)
 
@@ -126,7 +133,8 @@ def due_of(store: ServicedEngine, unit: Waiting, millis: int | None) -> int:
 def waiting(
     store: ServicedEngine, topic: str, queue_id: int, start: int, stop: int
 ) -> Iterator[Waiting]:
-    """Yield the units of a queue, chunk by chunk; it ends early where they are removed."""
+    """Yield the units of a queue but blank ones, chunk by chunk; it ends early where removed."""
+    place = Place(topic, queue_id)
     tries = 0
     while start < stop:
         try:
@@ -144,8 +152,10 @@ def waiting(
             return
         tries = 0
         for physical_offset, size, code in _UNIT.iter_unpack(chunk):
-            if 0 < size < _BLANK_SIZE and physical_offset >= 0:
-                yield Waiting(start, physical_offset, code)
+            if size <= 0 or physical_offset < 0:
+                yield Waiting(place, start, -1, 0)
+            elif (physical_offset, size) != _BLANK:
+                yield Waiting(place, start, physical_offset, code)
             start += 1
 
 
@@ -159,7 +169,8 @@ def first_behind(
     low, high = bounds
     while low < high:
         middle = (low + high) // 2
-        unit = next(waiting(store, *place, middle, high), None)
+        units = waiting(store, *place, middle, high)
+        unit = next((one for one in units if one.physical_offset >= 0), None)
         if unit is None or unit.physical_offset > physical_offset:
             high = middle
         else:

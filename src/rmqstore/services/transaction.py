@@ -134,17 +134,18 @@ class InDoubt:
     ----------
     message : Message or None
         With the topic and the queue that it is meant for; ``physical_offset`` and
-        ``queue_offset`` are those of the half message. None if its record is damaged.
+        ``queue_offset`` are those of the half message. None if it is damaged.
     producer_group : str
-        Empty if the record is damaged.
+        Empty if it is damaged.
     checks : int
-        How often somebody was asked for its end; 0 if the record is damaged.
+        How often somebody was asked for its end; 0 if it is damaged.
     age : timedelta
-        Since it was born, when this was made; 0 if the record is damaged.
+        Since it was born, when this was made; 0 if it is damaged.
     error : str or None
-        Why the record cannot be read, or why the last check failed; None of all others.
+        Why it cannot be read, or why the last check failed; None of all others.
     half_offset, physical_offset : int
-        Queue offset of the half message, and where it is in the log, damaged or not.
+        Queue offset of the half message, and where it is in the log, damaged or not; -1 if its
+        unit names no place.
     """
 
     message: Message | None
@@ -168,6 +169,7 @@ class InDoubt:
             self.age = timedelta()
             self.error: str | None = str(read)
             return
+        self.physical_offset = read.physical_offset
         properties = read.properties
         self.message = real_message(read, real_place(properties))
         self.producer_group = properties.get("PGROUP", "")
@@ -188,7 +190,7 @@ class InDoubt:
         StoreError
             It has ended meanwhile, or retention has removed it.
         StoreCorruptError
-            Its record is damaged: it can be rolled back.
+            It is damaged: it can be rolled back.
         PutError, StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             As for ``put``.
         """
@@ -209,7 +211,7 @@ ForkedStoreError
 
     def __repr__(self) -> str:
         if self.message is None:
-            return f"<rmqstore.InDoubt at {self.physical_offset}, damaged>"
+            return f"<rmqstore.InDoubt {self.half_offset} at {self.physical_offset}, damaged>"
         return (
             f"<rmqstore.InDoubt {self.message!r} of {self.producer_group!r}, "
             f"{self.checks} checks, {self.age}>"

@@ -14,7 +14,6 @@ from rmqstore._core import Message
 from rmqstore.errors import MessageIllegalError
 from rmqstore.services.base import STORE_ENDED
 from rmqstore.services.half_queue import Half, HalfQueue, checks_of, number_of
-from rmqstore.services.schedule_search import read_record
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, Place, put_again
 from rmqstore.services.transaction import InDoubt
 from rmqstore.services.transactions import TransactionEngine
@@ -108,7 +107,7 @@ class CheckingEngine(TransactionEngine):
         failed = None
         with self._half_lock:
             half = queue.pending.get(offset)
-            message = None if half is None else read_record(self, half.physical_offset)
+            message = None if half is None else queue.read_half(half)
             if half is None or message is None:
                 return None
             if isinstance(message, Exception):
@@ -126,9 +125,9 @@ class CheckingEngine(TransactionEngine):
             properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
             try:
                 half = self._put_back(queue, half, message, properties)
+                message = self.at(half.physical_offset)
             except MessageIllegalError as error:
                 failed = error
-            message = self.at(half.physical_offset)
             one = InDoubt(self, queue.queue_id, half, message, now=self._now())
         answer = self._ask(one)
         if answer is not None:

@@ -231,7 +231,7 @@ StoreClosedError, ForkedStoreError
         with self._half_lock:
             for queue in self._read_halves():
                 for half in list(queue.pending.values()):
-                    read = read_record(self, half.physical_offset)
+                    read = queue.read_half(half)
                     if read is not None:
                         error = self._half_errors.get((queue.queue_id, half.queue_offset))
                         found.append(
@@ -330,7 +330,7 @@ StoreClosedError, ForkedStoreError
             halves: list[tuple[Waiting, Message | StoreError | OSError]] = []
             last = {}
             for unit in waiting(self, HALF_TOPIC, queue.queue_id, start, bounds[1]):
-                read = read_record(self, unit.physical_offset)
+                read = read_record(self, unit)
                 if read is not None:
                     halves.append((unit, read))
                 if isinstance(read, _core.Message):
@@ -406,7 +406,7 @@ StoreClosedError, ForkedStoreError
             fresh = (queue_id, newest) in self._fresh_halves
             self._fresh_halves.discard((queue_id, offset))
             self._fresh_halves.discard((queue_id, newest))
-            result = self._commit_half(half, fresh=fresh, wait=wait) if commit else None
+            result = self._commit_half(queue, half, fresh=fresh, wait=wait) if commit else None
             self._put_op(queue_id, newest, wait=wait)
             queue.end(newest)
             return result
@@ -428,14 +428,21 @@ StoreClosedError, ForkedStoreError
         body = str(offset).encode("ascii")
         self._put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, moved=True, wait=wait)
 
-    def _commit_half(self, half: Half, *, fresh: bool, wait: bool) -> PutResult:
+    def _commit_half(self, queue: HalfQueue, half: Half, *, fresh: bool, wait: bool) -> PutResult:
         """Store the message in its topic, unless it is there already."""
-        message = self.at(half.physical_offset)
+        message = queue.read_half(half)
+        if message is None:
+            raise StoreError(
+                f"{self.path}: retention has removed the half message at {HALF_TOPIC}/"
+                f"{queue.queue_id}@{half.queue_offset}: put the message anew"
+            )
+        if isinstance(message, Exception):
+            raise message
         properties = message.properties
         place = real_place(properties)
         if place is None:
             raise StoreError(
-                f"{self.path}: the half message at {half.physical_offset} is meant for "
+                f"{self.path}: the half message at {message.physical_offset} is meant for "
                 f"{properties.get('REAL_TOPIC')!r}, queue {properties.get('REAL_QID')!r}: "
                 "it cannot be committed; roll it back"
             )

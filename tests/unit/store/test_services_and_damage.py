@@ -17,7 +17,9 @@ import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreCorruptError
 from rmqstore.services import half_queue
+from rmqstore.services.base import ServicedEngine
 from rmqstore.services.half_queue import HalfQueue
+from rmqstore.services.schedule_search import Waiting
 from rmqstore.services.stored import OP_TOPIC
 from support.damaged_store import flip
 
@@ -303,10 +305,10 @@ def test_half_messages_that_cannot_be_read_for_a_moment_are_entered_once(
         fourth = store["RMQ_SYS_TRANS_HALF_TOPIC"][0][3].physical_offset
         read = half_queue.read_record
 
-        def fail(engine: object, offset: int) -> object:
-            if offset == fourth:
+        def fail(engine: ServicedEngine, unit: Waiting) -> object:
+            if unit.physical_offset == fourth:
                 raise OSError(errno.EMFILE, "Too many open files")
-            return read(engine, offset)  # type: ignore[arg-type]
+            return read(engine, unit)
 
         monkeypatch.setattr(half_queue, "read_record", fail)
         with pytest.raises(OSError, match="Too many open files"):

@@ -55,4 +55,5 @@ class Distance:
         if bounds is None or not bounds[0] <= offset < bounds[1]:
             return False
         unit = next(waiting(self._store, topic, queue_id, offset, offset + 1), None)
-        return unit is not None and self._end - unit.physical_offset > self._near
+        at = self._end if unit is None or unit.physical_offset < 0 else unit.physical_offset
+        return self._end - at > self._near
