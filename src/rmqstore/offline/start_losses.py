@@ -37,7 +37,8 @@ _RECORD_START = struct.Struct(">ii")  # size, magic
 _MAGIC = -626843481
 _V6_FLAG = 1 << 4
 _SYS_FLAG_AT, _STORE_TIME_AT, _V6_MORE = 36, 56, 12
-_WATERMARK_AT, _WATERMARK = 2048, struct.Struct(">i")  # ours, 0 in a broker's checkpoint
+# Ours, 0 in a broker's checkpoint: magic, and the time of the queues once more.
+_WATERMARK_AT, _WATERMARK = 2048, struct.Struct(">i52xq")
 _AHEAD_MS = 86_400_000  # beyond now, a time is none of a checkpoint: the core's TIMES_AHEAD_MS
 _MARGIN_MS = 3000  # of StoreCheckpoint.getMinTimestamp
 _RECOVERED_FILES = 3
@@ -70,7 +71,7 @@ def loss_findings(
     if killed:
         yield from _index_files(root, times[2], from_file)
     else:
-        yield from _newer_checkpoint(opened, root, max(times[:2]))
+        yield from _newer_checkpoint(opened, root, *times[:2])
     for newer in find_newer(os.fspath(root)):
         yield Finding("warn", "newer-format", newer.place, None, str(newer))
 
@@ -253,15 +254,19 @@ def _checkpoint(root: Path) -> tuple[int, ...]:
     return _read_path(root / paths.CHECKPOINT, _TIMES)
 
 
-def _newer_checkpoint(opened: MessageStore, root: Path, noted: int) -> Iterator[Finding]:
+def _newer_checkpoint(
+    opened: MessageStore, root: Path, physic: int, logics: int
+) -> Iterator[Finding]:
     """Return the checkpoint of a closed store that names a later time than the log has.
 
     Only a warning: where the clock was set back, retention may have taken the record that it
-    names. Where there is a watermark, opening has compared the ends by it.
+    names. Where there is a watermark, and no broker has written since, opening has compared the
+    ends by it.
     """
     end = opened.recovery.log_end
-    marked = any(_read_path(root / paths.CHECKPOINT, _WATERMARK, _WATERMARK_AT))
-    if marked or noted > time.time() * 1000 + _AHEAD_MS:
+    noted = max(physic, logics)
+    magic, marked = _read_path(root / paths.CHECKPOINT, _WATERMARK, _WATERMARK_AT)
+    if (magic and marked == logics) or noted > time.time() * 1000 + _AHEAD_MS:
         return
     if any(one.kind == "damaged" and one.stop >= end for one in opened.recovery.ranges):
         return

@@ -92,6 +92,29 @@ def test_no_alarm_on_our_own(tmp_path: Path) -> None:
     assert found(root) == []
 
 
+@pytest.mark.parametrize("first", [1, 30])
+def test_a_broker_has_written_behind_our_watermark(tmp_path: Path, first: int) -> None:
+    """It keeps the watermark, which names nothing of what it has written."""
+    root = tmp_path / "store"
+    checkpoint = root / "checkpoint"
+    for mode, count in (("a", first), ("r+", 30)):
+        before = checkpoint.read_bytes() if checkpoint.exists() else b""
+        with rmqstore.open(root, mode, config=CONFIG) as store:  # type: ignore[call-overload]
+            for number in range(count):
+                store.put("T", b"%d" % number, queue_id=0)
+            store.clock.advance(10)
+            store.put("T", b"last", queue_id=0)
+    assert found(root) == []
+    checkpoint.write_bytes(checkpoint.read_bytes()[:2048] + before[2048:])
+    assert found(root) == []
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    assert found(root) == []
+    max((root / "commitlog").iterdir()).unlink()
+    [one] = found(root)
+    assert (one.severity, one.file) == ("warn", "checkpoint")
+
+
 def test_times_that_are_none(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store_of(root, [NOW], 1 << 62, NOW)
