@@ -318,8 +318,10 @@ def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tu
             "%s: the search for delivered messages passes over damage in queue %s of %s: %s",
             store.path, place.queue_id, place.topic, error,
         )  # fmt: skip
-        begin = starts[0]
-    begin = max(starts[0], min(begin, bounds[1] - _BACK))
+        begin = bounds[0]
+    # One that had failed may be known behind others that were delivered before it.
+    first = min(one.physical_offset for same in sought.found.values() for one in same)
+    begin = max(first_behind(store, place, bounds, first), min(begin, bounds[1] - _BACK))
     most = _BACK + sum(len(candidates) for candidates in sought.found.values())
     ranges = []
     passed = 0

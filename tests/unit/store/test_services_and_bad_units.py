@@ -156,14 +156,25 @@ def test_a_unit_that_is_there_again_while_the_store_is_open(
     root = tmp_path / "s"
     delayed_store(root)
     good = damage(root, SCHEDULE_TOPIC, [3, 30])
-    with rmqstore.open(root, "r+") as store:
+    config = SMALL.replace(flush_delay_offset_interval=600_000)
+    with rmqstore.open(root, "r+", config=config) as store:
         store.clock.advance(10)
         wait_until(lambda: len(store.delayed()) == 2)
+        store._save_delays()
         for number, unit in good.items():
             set_unit(root, SCHEDULE_TOPIC, number, unit)
         wait_until(lambda: not store.delayed())
         assert numbers(store) == [*missing([3, 30]), 3, 30]
+        assert saved_offset(root) == 3
+        shutil.copytree(root, tmp_path / "killed")
+        with rmqstore.open(root) as reader:
+            reader.clock.advance(10)
+            assert reader.delayed() == []
     assert saved_offset(root) == COUNT
+    with rmqstore.open(tmp_path / "killed", "r+") as store:
+        store.clock.advance(10)
+        assert store.delayed() == []
+        assert len(numbers(store)) == COUNT
 
 
 def test_blank_units_and_the_rest_of_a_file_are_no_messages(
