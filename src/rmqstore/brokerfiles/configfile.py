@@ -146,12 +146,13 @@ class ConfigFile:
     def _replace_main(self, main: Path, backup: Path, data: bytes) -> None:
         """Write the new file, keep the main one as ``.bak``, and put the new one in its place.
 
-        ``main`` and ``backup`` are the targets of links: the links stay as they are.
+        ``main`` and ``backup`` are the targets of links: the links stay as they are. Where they
+        are one file, that is the new one.
         """
-        temporary = main.with_name(main.name + ".tmp")
+        temporary = _temporary(main)
         try:
             _write(temporary, data, like=main)
-            if self._main_can_be_kept():
+            if _are_apart(main, backup) and self._main_can_be_kept():
                 _keep(main, backup)
             temporary.replace(main)
         except BaseException:
@@ -174,9 +175,26 @@ class ConfigFile:
         return True
 
 
+def _temporary(path: Path) -> Path:
+    """Return the name under which a file is written before it has its own."""
+    return path.with_name(path.name + ".tmp")
+
+
+def _are_apart(main: Path, backup: Path) -> bool:
+    """Whether the names of both files, and those under which they are written, are four."""
+    names = set()
+    for path in (main, _temporary(main), backup, _temporary(backup)):
+        directory = path.parent.stat()  # whatever links and mounts lead to it
+        names.add((directory.st_dev, directory.st_ino, path.name))
+    return len(names) == 4
+
+
 def _keep(main: Path, backup: Path) -> None:
     """Make ``backup`` a copy of the main file, with neither missing at any moment."""
-    link = backup.with_name(backup.name + ".tmp")
+    link = _temporary(backup)
+    with contextlib.suppress(FileNotFoundError):
+        if main.samefile(backup):
+            return  # a rename to a hard link of the same file does nothing
     with contextlib.suppress(FileNotFoundError):
         link.unlink()
     try:

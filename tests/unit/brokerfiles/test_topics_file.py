@@ -233,6 +233,70 @@ def test_a_link_that_leads_nowhere(tmp_path: Path, to: str) -> None:
     assert file.load(lambda data: data) == {"n": 7}
 
 
+def _bak_to_main(main: Path, backup: Path) -> None:
+    backup.symlink_to(main.name)
+
+
+def _main_to_bak(main: Path, backup: Path) -> None:
+    main.rename(backup)
+    main.symlink_to(backup)
+
+
+def _both_to_one(main: Path, backup: Path) -> None:
+    target = main.parent / "disk" / "y"
+    target.parent.mkdir()
+    main.rename(target)
+    main.symlink_to(target)
+    backup.symlink_to("disk/y")
+
+
+def _by_a_linked_directory(main: Path, backup: Path) -> None:
+    (main.parent.parent / "by").symlink_to(main.parent)
+    backup.symlink_to(Path("..", "by", main.name))
+
+
+def _main_to_the_temporary_of_bak(main: Path, backup: Path) -> None:
+    target = main.rename(backup.with_name(backup.name + ".tmp"))
+    main.symlink_to(target.name)
+
+
+def _one_inode(main: Path, backup: Path) -> None:
+    backup.hardlink_to(main)
+
+
+@pytest.mark.parametrize("through", ["directory", "link"])
+@pytest.mark.parametrize(
+    "join",
+    [
+        _bak_to_main,
+        _main_to_bak,
+        _both_to_one,
+        _by_a_linked_directory,
+        _main_to_the_temporary_of_bak,
+        _one_inode,
+    ],
+)
+def test_one_file_for_both_is_replaced(
+    tmp_path: Path, join: Callable[[Path, Path], None], through: str
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (tmp_path / "link").symlink_to(config)
+    file = ConfigFile((config if through == "directory" else tmp_path / "link") / "x.json")
+    (config / "x.json").write_text('{"n": 0}')
+    join(config / "x.json", config / "x.json.bak")
+    before = sorted(path.name for path in config.iterdir())
+    linked = [path for path in config.iterdir() if path.is_symlink()]
+    assert file.load(lambda data: data) == {"n": 0}
+    for number in (1, 2):
+        file.save({"n": number})
+        assert ConfigFile(file.path).load(lambda data: data) == {"n": number}
+        if file.backup.exists():
+            assert json.loads(file.backup.read_text())["n"] in (number - 1, number)
+    assert all(path.is_symlink() for path in linked)
+    assert sorted(path.name for path in config.iterdir()) == before
+
+
 @pytest.mark.parametrize("step", range(8))
 def test_a_save_behind_links_that_ends_midway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int

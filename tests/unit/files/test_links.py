@@ -206,6 +206,28 @@ def test_a_json_file_is_replaced_beside_its_target(root: Path, tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.glob("disk*/*")) == [main.name, backup.name]
 
 
+@pytest.mark.parametrize("name", ["consumerOffset.json", "topics.json", "subscriptionGroup.json"])
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["config", "none"])
+def test_a_json_file_that_is_its_own_bak(root: Path, name: str, config: Any) -> None:
+    def change(topic: str, group: str) -> None:
+        with rmqstore.open(root, "r+", config=config) as store:
+            store.create_topic(topic)
+            store.create_group(group, retry_max=7)
+            with store.consumer("Topic1", group=group) as consumer:
+                assert len(list(consumer)) == COUNT
+                consumer.commit(sync=True)
+
+    change("old", "sooner")
+    backup = root / "config" / f"{name}.bak"
+    backup.unlink(missing_ok=True)
+    backup.symlink_to(name)
+    change("new", "later")
+    with rmqstore.open(root, config=config) as store:
+        assert "new" in store.topics
+        assert store.groups["later"].retry_max == 7
+        assert sum(store.offsets["Topic1", "later"].values()) == COUNT
+
+
 def test_what_a_retention_removes_frees_the_other_disk(root: Path) -> None:
     """A link goes together with its file; one to a file of another name goes alone."""
     names = [*files(root, "commitlog")[:3], *files(root, "consumequeue/Topic1/0")[:2]]
