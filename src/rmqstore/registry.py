@@ -43,6 +43,7 @@ class TopicRegistry:
 
     ``lenient``, for read-only stores: ignore a torn file. ``sync_failed`` is called with the error
     of a failed sync, and raises the caller's exception; without it the error itself is raised.
+    ``check_owned`` is called before a file is replaced.
 
     Attributes
     ----------
@@ -56,12 +57,17 @@ class TopicRegistry:
     """
 
     def __init__(
-        self, root: str, *, lenient: bool, sync_failed: Callable[[SyncError], Never] | None = None
+        self,
+        root: str,
+        *,
+        lenient: bool,
+        sync_failed: Callable[[SyncError], Never] | None = None,
+        check_owned: Callable[[], object] = lambda: None,
     ) -> None:
         self._root = root
         self._sync_failed = sync_failed
         self._lenient = lenient
-        self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS))
+        self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS), check_owned)
         self.lock = CallLock()
         self.watchers: list[Callable[[str, TopicConfig | None], object]] = []
         self._writing = CallLock()  # held while a batch is written; the lock comes after it
@@ -70,6 +76,7 @@ class TopicRegistry:
         self.deleted: dict[str, int] = {}
         self._read(self._load_deleted)
         self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
+        self._table.file.check_owned = check_owned
 
     def _read(self, load: Any) -> Any:
         try:

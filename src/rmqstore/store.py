@@ -148,9 +148,13 @@ class MessageStore(
         """Read the files of topics, in writing modes all: under the lock, before any change."""
         self._newer = find_newer(self.path)
         if self.mode != "r":
+            self._note_names()
             refuse_newer(self.path, self._newer)
         self._registry = TopicRegistry(
-            self.path, lenient=self.mode == "r", sync_failed=self._sync_failed
+            self.path,
+            lenient=self.mode == "r",
+            sync_failed=self._sync_failed,
+            check_owned=self._check_owned,
         )
         if self.mode != "r" and self._serviced:
             self._read_files()

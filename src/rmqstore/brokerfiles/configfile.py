@@ -43,8 +43,12 @@ class ConfigFile:
     path: Path
     backup: Path
     loaded_from: Path | None  # the file that the last load used
+    check_owned: Callable[[], object]  # raises if the store is no longer its owner's to write
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], check_owned: Callable[[], object] = lambda: None
+    ) -> None:
+        self.check_owned = check_owned
         self.path = Path(path)
         self.backup = self.path.with_name(self.path.name + ".bak")
         self.loaded_from = None
@@ -116,6 +120,8 @@ class ConfigFile:
     def save(self, value: Any) -> None:
         """Replace the main file; a crash at any moment leaves the old or the new one.
 
+        Creates the directory if it is missing.
+
         The main file's old contents become ``.bak``, from the second save on and only if they can
         be read: a torn file must not replace a good one.
 
@@ -129,6 +135,8 @@ class ConfigFile:
             With the path; the main file is unchanged.
         """
         data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
+        self.check_owned()
+        self.path.parent.mkdir(exist_ok=True)
         main, backup = target_of(self.path), target_of(self.backup)
         # Opened before anything is changed, so that only its sync can fail afterwards.
         with contextlib.ExitStack() as opened:
@@ -152,6 +160,7 @@ class ConfigFile:
         temporary = _temporary(main)
         try:
             _write(temporary, data, like=main)
+            self.check_owned()  # again: forcing it to the disk may have taken long
             if _are_apart(main, backup) and self._main_can_be_kept():
                 _keep(main, backup)
             temporary.replace(main)

@@ -142,7 +142,6 @@ class ConsumerFilterTable:
     def save(self, *, now: int) -> None:
         """Write the file, without subscriptions that have been dead for a day at ``now`` (ms)."""
         self._filters = {key: one for key, one in self._filters.items() if not one.died_before(now)}
-        self.file.path.parent.mkdir(exist_ok=True)
         self.file.save(self.to_json())
 
     def to_json(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Source: ``store/schedule/ScheduleMessageService.java``, ``DelayOffsetSerializeWr
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,19 @@ class DelayTable:
 
     offsets: dict[int, int]
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.file = ConfigFile(Path(root) / CONFIG / DELAY_OFFSET_JSON)
+    def __init__(
+        self, root: str | os.PathLike[str], check_owned: Callable[[], object] = lambda: None
+    ) -> None:
+        self.file = ConfigFile(Path(root) / CONFIG / DELAY_OFFSET_JSON, check_owned)
         self.offsets = {}
         self._other: dict[str, Any] = {}
 
     @classmethod
-    def load(cls, root: str | os.PathLike[str]) -> DelayTable:
+    def load(
+        cls, root: str | os.PathLike[str], check_owned: Callable[[], object] = lambda: None
+    ) -> DelayTable:
         """Read the table of a store, empty without a file; ``StoreCorruptError`` if torn."""
-        table = cls(root)
+        table = cls(root, check_owned)
         loaded = table.file.load(_decode)
         if loaded is not None:
             table.offsets, table._other = loaded
@@ -46,7 +51,6 @@ class DelayTable:
 
     def save(self) -> None:
         """Write the file; creates the ``config`` directory if it is missing."""
-        self.file.path.parent.mkdir(exist_ok=True)
         self.file.save({_TABLE: dict(sorted(self.offsets.items())), **self._other})
 
 

@@ -97,7 +97,6 @@ class EntryTable(Generic[_EntryT]):
         One thread at a time writes; entries may come meanwhile, and are in the next one.
         """
         with self._saving:
-            self.file.path.parent.mkdir(exist_ok=True)
             self.file.save(self.json_of(fastjson.Written(self._text(), _DEPTH - 1)))
 
     def _text(self) -> list[str]:

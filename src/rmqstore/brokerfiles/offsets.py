@@ -68,9 +68,7 @@ class OffsetTable:
 
         A topic or group with ``@``, the broker's separator, is a ``ValueError``.
         """
-        data = self.to_json()
-        self.file.path.parent.mkdir(exist_ok=True)
-        self.file.save(data)
+        self.file.save(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON to write, a copy; ``ValueError`` if a name contains ``@``."""

@@ -75,17 +75,23 @@ class GroupRegistry:
 
     With ``reading`` the file is another's, and read again when it has changed; a torn one is then
     no error. ``sync_failed`` is called with the error of a failed sync; it raises the caller's
-    exception. If neither the file nor its ``.bak`` can be used, ``StoreCorruptError`` names both,
-    and they stay as they are.
+    exception. ``check_owned`` is called before the file is replaced. If neither the file nor its
+    ``.bak`` can be used, ``StoreCorruptError`` names both, and they stay as they are.
     """
 
     def __init__(
-        self, root: str, *, reading: bool, sync_failed: Callable[[SyncError], Never] | None = None
+        self,
+        root: str,
+        *,
+        reading: bool,
+        sync_failed: Callable[[SyncError], Never] | None = None,
+        check_owned: Callable[[], object] = lambda: None,
     ) -> None:
         self._reading = reading
         self._sync_failed = sync_failed
         self.lock = CallLock(again=True)
         self._table = GroupTable(root)
+        self._table.file.check_owned = check_owned
         self._was_read = False
         self._reload()
 
@@ -190,7 +196,10 @@ class GroupEngine(ProgressEngine):
         if made is None:
             reading = self.mode == "r"
             made = self._groups_made = GroupRegistry(
-                self.path, reading=reading, sync_failed=None if reading else self._sync_failed
+                self.path,
+                reading=reading,
+                sync_failed=None if reading else self._sync_failed,
+                check_owned=self._check_owned,
             )
         return made
 

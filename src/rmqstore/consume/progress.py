@@ -39,9 +39,9 @@ class GroupProgress:
     With ``reading`` the file is another's, and read again when it has changed; a torn one is then
     no error. ``light_queues`` selects one of the two files; by default the one that was written
     last. ``flush_log`` forces the log to the disk, and is called before the file is written;
-    ``sync_failed`` is called with the error of a failed sync, and raises the caller's exception. If
-    neither the file nor its ``.bak`` can be used, ``StoreCorruptError`` names both, and they stay
-    as they are.
+    ``sync_failed`` is called with the error of a failed sync, and raises the caller's exception;
+    ``check_owned`` before the file is replaced. If neither the file nor its ``.bak`` can be used,
+    ``StoreCorruptError`` names both, and they stay as they are.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class GroupProgress:
         light_queues: bool | None = None,
         flush_log: Callable[[], object] | None = None,
         sync_failed: Callable[[SyncError], Never] | None = None,
+        check_owned: Callable[[], object] = lambda: None,
     ) -> None:
         self._root = root
         self._reading = reading
@@ -70,6 +71,7 @@ class GroupProgress:
             self._reload()
         else:
             self._table = self._load()
+        self._table.file.check_owned = check_owned
         self._count = sum(map(len, self._table.offsets.values()))  # of the writer
 
     def _file_name(self) -> str:
@@ -244,7 +246,6 @@ class GroupProgress:
             try:
                 if self._flush_log is not None:
                     self._flush_log()
-                self._table.file.path.parent.mkdir(exist_ok=True)
                 self._table.file.save(written)
             except SyncError as error:
                 if isinstance(error, ReplacedError):
@@ -288,6 +289,7 @@ class ProgressEngine(ServicedEngine):
                 light_queues=self._config.enable_lmq if self._configured else None,
                 flush_log=None if reading else self._flush_log,
                 sync_failed=None if reading else self._sync_failed,
+                check_owned=self._check_owned,
             )
         return made
 

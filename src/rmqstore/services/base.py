@@ -5,10 +5,13 @@ Source: ``store/DefaultMessageStore.java start``, ``shutdown``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
+from collections.abc import Mapping
+from pathlib import Path
 
-from rmqstore import _core
+from rmqstore import _core, paths
 from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreFailedError
 from rmqstore.services.clock import Clock
 from rmqstore.services.housekeeping import Housekeeper
@@ -17,6 +20,13 @@ __all__ = ["STORE_ENDED", "ServicedEngine"]
 
 # After these nothing else works either, and the store's own calls raise them.
 STORE_ENDED = (StoreClosedError, StoreFailedError, ForkedStoreError)
+
+_REMOVED = 5016  # the core's status for a lost name
+_NAMES = {
+    "": "the directory was moved, removed or replaced while the store was open",
+    paths.LOCK: "removed or replaced while the store was open, so that a second process could "
+    "write to it",
+}
 
 
 class ServicedEngine(_core.Engine):
@@ -28,6 +38,7 @@ class ServicedEngine(_core.Engine):
 
     _housekeeper_made: Housekeeper | None = None
     _served_by = 0  # the process that the services run in
+    _owned: Mapping[str, tuple[int, int] | None] = {}  # of an owner: what its names lead to
 
     @property
     def clock(self) -> Clock:
@@ -69,6 +80,28 @@ class ServicedEngine(_core.Engine):
     def _save_services(self) -> None:
         """Write to the disk the services' state in memory; called before a snapshot."""
 
+    def _note_names(self) -> None:
+        """Note which directory and ``lock`` are the owner's; the core has both open and locked."""
+        owned: dict[str, tuple[int, int] | None] = {}
+        for name in _NAMES:
+            with contextlib.suppress(OSError):  # an inaccessible path shows nothing
+                owned[name] = _identity(Path(self.path, name))
+        self._owned = owned
+
+    def _check_owned(self) -> None:
+        """Fail the store if one of those is another one now, as the core does a little later.
+
+        Raises ``StoreFailedError``. Called before files are replaced by their paths: those of
+        another store may lie there.
+        """
+        for name, owned in self._owned.items():
+            found = owned
+            with contextlib.suppress(OSError):
+                found = _identity(Path(self.path, name))
+            if found is None or found != owned:
+                self._set_failed(_REMOVED, name, _NAMES[name])
+                self._check_writable()
+
     def _is_here(self) -> bool:
         """Whether the store was opened in this process; if not, locks may be held for ever."""
         return self._served_by == os.getpid()
@@ -107,7 +140,18 @@ class ServicedEngine(_core.Engine):
             super().close()
             return
         self._refuse_inner_close()  # before anything is stopped
+        with contextlib.suppress(StoreFailedError):  # closing reports it
+            self._check_owned()
         try:
             self._stop_services()
         finally:
             super().close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of what a path leads to, ``None`` if nothing is there."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino

@@ -104,7 +104,7 @@ class ScheduleEngine(ServicedEngine):
     def _read_files(self) -> None:
         """Read how far delivery had come."""
         super()._read_files()
-        self._delay_table = DelayTable.load(self.path)
+        self._delay_table = DelayTable.load(self.path, self._check_owned)
 
     def _start_services(self) -> None:
         """Resume delivery."""

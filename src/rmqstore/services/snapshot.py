@@ -162,6 +162,7 @@ class SnapshotEngine(ServicedEngine):
 
     def _copy(self, copy: _Copy) -> int:
         """Copy every file of the store, of the log up to the offset returned."""
+        self._check_owned()
         self._save_services()
         root = Path(self.path)
         directories = log_directories(self.path, self.config)
