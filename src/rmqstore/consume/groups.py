@@ -359,7 +359,8 @@ class GroupEngine(ProgressEngine):
         Parameters
         ----------
         group, topic : str, optional
-            Only this group, only this topic.
+            Only this group, only this topic; also a group on the disk whose name no new one may
+            have.
 
         Returns
         -------
@@ -369,7 +370,7 @@ class GroupEngine(ProgressEngine):
         Raises
         ------
         TypeError, ValueError
-            ``group`` is no valid name.
+            ``group`` is no valid name, and there is none of it.
         StoreCorruptError
             A record that the time behind is read from does not check; or ``consumerOffset.json``
             and its ``.bak`` are torn, and were so from the start.
@@ -387,7 +388,7 @@ class GroupEngine(ProgressEngine):
         from rmqstore.consume.lag import lag_of, with_uncommitted
 
         self._check_open()
-        if group is not None:
+        if group is not None and not (isinstance(group, str) and group in self.groups):
             group_name(group)
         if topic is not None and not isinstance(topic, str):
             raise wrong_type("topic", "str", topic)

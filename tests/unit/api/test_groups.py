@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -370,8 +371,36 @@ def test_lag_is_sorted_and_chosen(store: rmqstore.MessageStore) -> None:
     store._commit_progress("../x", "x", 0, 4)
     store._commit_progress("never", "x", 0, 4)
     assert [(lag.max_offset, lag.messages) for lag in store.lag("x")][:2] == [(0, 0), (2, 2)]
-    with pytest.raises(TypeError):
-        store.lag(topic=5)  # type: ignore[arg-type]
+    for wrong in ({"topic": 5}, {"group": 5}):
+        with pytest.raises(TypeError):
+            store.lag(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("name", ["a.b", "bill ing", "g" * 200, "%LMQ%x/y", "gruppe\u00e4"])
+def test_a_group_that_no_client_may_name(
+    tmp_path: Path, mode: Literal["r", "r+"], name: str
+) -> None:
+    """It is on the disk: what reads takes its name, and what would make it does not."""
+    with rmqstore.open(tmp_path, "a", config=SMALL) as store:
+        store.put("orders", b"1", queue_id=0)
+    table = {f"orders@{name}": {"0": 0}, "orders@x@y": {"0": 1}}
+    file = tmp_path / "config" / paths.CONSUMER_OFFSET_JSON
+    file.write_text(json.dumps({"offsetTable": table}))
+    with rmqstore.open(tmp_path, mode) as store:
+        assert list(store.groups) == [name] == [lag.group for lag in store.lag()]
+        assert [lag.messages for lag in store.lag(name)] == [1]
+        with pytest.raises(ValueError, match=r"group must be 1 to 120 of \["):
+            store.lag("x@y")
+        with pytest.raises(ValueError, match=r"group must be 1 to 120 of \["):
+            store.consumer("orders", group=name)
+        if mode == "r+":
+            with pytest.raises(ValueError, match=r"name must be 1 to 120 of \["):
+                store.create_group(name)
+            store._commit_progress("orders", "other", 0, 1)
+    written = fastjson.loads(file.read_text())["offsetTable"]
+    assert written.keys() >= table.keys()
+    assert written["orders@x@y"] == {"0": 1}
 
 
 @pytest.mark.parametrize("damaged", [[5], [9], [5, 6, 7], [5, 9], range(5, 10)])

@@ -211,6 +211,17 @@ def test_a_misspelt_group_is_told(run: Run, root: Path, verb: str) -> None:
     assert run(verb, root, "-g", "a", "-g", "b").exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["a.b", "bill ing"])
+def test_a_group_that_no_client_may_name(run: Run, root: Path, name: str) -> None:
+    file = root / "config" / "consumerOffset.json"
+    file.write_text(json.dumps({"offsetTable": {f"orders@{name}": {"0": 0}}}))
+    listed = [row for row in rows(run, "lag", root) if row["group"] == name]
+    assert listed
+    assert rows(run, "lag", root, "-g", name) == listed
+    assert [row["group"] for row in rows(run, "groups", root, "-g", name)] == [name]
+    assert rows(run, "dlq", root, "-g", name) == []
+
+
 def test_a_misspelt_topic_is_told(run: Run, root: Path) -> None:
     result = run("lag", root, "-t", "order")
     assert result.exit_code == 1
