@@ -28,6 +28,7 @@ __all__ = [
     "log_paths",
     "prepare_log",
     "refuse_inside",
+    "refuse_shared_log",
     "store_around",
     "stores_near",
     "surroundings",
@@ -317,6 +318,33 @@ def _directories(path: Path) -> list[Path]:
             return [Path(one) for one in entries if one.is_dir(follow_symlinks=False)]
     except OSError:
         return []
+
+
+def refuse_shared_log(root: str, config: StoreConfig | None) -> None:
+    """Raise ``LogPathsError`` if a directory of the log has, or will have, something else in it.
+
+    Neither an owner nor a broker opens such a store a second time. One whose log has begun in a
+    directory of its own may yet open: it is left to the core.
+    """
+    found = [Path(one.path) for one in log_paths(root, config) or ()]
+    real = {one: Path(os.path.realpath(one)) for one in found}
+    own = Path(os.path.realpath(root))
+    parts = [] if _has_begun(found) else sorted(paths.STORE_ENTRIES - {paths.COMMIT_LOG})
+    for one, path in real.items():
+        why = None
+        if own.is_relative_to(path):
+            why = "is the store's own directory" if own == path else "has the store in it"
+        elif other := next((two for two in found if path in real[two].parents), None):
+            why = f"has {other} in it, another directory of the log"
+        elif name := next((n for n in parts if path.is_relative_to(_real(root, n))), None):
+            why = f"is the store's own {name}, or lies in it"
+        if why is not None:
+            raise LogPathsError(f"{_LOG}: {one} {why}: name a directory with nothing else in it")
+
+
+def _real(root: str, name: str) -> str:
+    """Return where a part of a store is, by links."""
+    return os.path.realpath(os.path.join(root, name))  # noqa: PTH118
 
 
 def prepare_log(root: str, config: StoreConfig | None) -> None:

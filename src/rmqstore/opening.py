@@ -22,6 +22,7 @@ from rmqstore.layout import (
     log_paths,
     prepare_log,
     refuse_inside,
+    refuse_shared_log,
 )
 from rmqstore.links import broken_link
 from rmqstore.lock_owner import KEEP_LOCK, lock_owner
@@ -89,7 +90,8 @@ def open(
         The system refuses.
     TypeError, ValueError
         An argument has a wrong type or value; the message names it and what is allowed. The
-        configuration names the log of a store in another directory.
+        configuration names the log of a store in another directory, or one for the log that has
+        something else of the store in it.
 
     Notes
     -----
@@ -152,6 +154,8 @@ def open_store(
     if (link := broken_link(root)) is not None:
         raise StoreNotFoundError(f"{link}: is its disk mounted?")
     try:
+        if mode != "r":
+            refuse_shared_log(root, config)
         if mode == "a":
             refuse_inside(root)
             make_directories(root, sync_parent=not Path(root, paths.COMMIT_LOG).is_dir())
