@@ -81,13 +81,17 @@ def _files_below(directory: Path, above: frozenset[tuple[int, int]]) -> Iterator
 
 
 def target_of(path: Path) -> Path:
-    """Return the target of a link, else the path; ``FileNotFoundError`` for a broken link."""
-    if not path.is_symlink():
+    """Return the target of a link, else the path.
+
+    ``FileNotFoundError`` for a broken link, also on the way to the path.
+    """
+    is_link = path.is_symlink()
+    if not is_link and path.exists():
         return path
     broken = broken_link(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
     if broken is not None:
         raise FileNotFoundError(errno.ENOENT, broken, os.fspath(path))
-    return path.resolve()
+    return path.resolve() if is_link else path
 
 
 def _is_json(name: str) -> bool:

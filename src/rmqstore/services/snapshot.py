@@ -26,7 +26,7 @@ from rmqstore._core import crc32
 from rmqstore.arguments import wrong_value
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
 from rmqstore.layout import LogPath, log_directories, surroundings, without_paths
-from rmqstore.links import files_below
+from rmqstore.links import files_below, target_of
 from rmqstore.regular import open_regular
 from rmqstore.services.base import ServicedEngine
 from rmqstore.syncing import make_directories, sync_file, sync_path
@@ -78,9 +78,9 @@ class SnapshotEngine(ServicedEngine):
         Parameters
         ----------
         directory : path-like
-            Of the copy. It is made, and must not exist or be empty. Until it is complete it is
-            named ``<directory>.unfinished``, which an error removes and a kill leaves; that does
-            not open as a store.
+            Of the copy. It is made, and must not exist or be empty; a link stays, and leads to
+            the copy. Until it is complete it is named ``<directory>.unfinished``, beside the target
+            of a link, which an error removes and a kill leaves; that does not open as a store.
 
         Returns
         -------
@@ -91,6 +91,8 @@ class SnapshotEngine(ServicedEngine):
         ------
         FileExistsError
             ``directory`` has something in it, or ``<directory>.unfinished`` is there.
+        FileNotFoundError
+            ``directory`` is, or lies behind, a link that leads nowhere.
         ValueError
             ``directory`` lies in the store, or is a mount point.
         StoreCorruptError
@@ -105,8 +107,9 @@ class SnapshotEngine(ServicedEngine):
     def _snapshot(self, directory: str | os.PathLike[str], progressed: Progressed) -> Snapshot:
         """As snapshot; ``progressed`` is called after each piece."""
         self.stats()  # raises if the store is not open here
-        target = Path(os.path.abspath(os.fsdecode(directory)))  # noqa: PTH100
-        self._check_target(target)
+        named = Path(os.path.abspath(os.fsdecode(directory)))  # noqa: PTH100
+        target = target_of(named)
+        self._check_target(named, target)
         making = target.with_name(target.name + _UNFINISHED)
         make_directories(target.parent, sync_parent=False)
         try:
@@ -139,7 +142,7 @@ class SnapshotEngine(ServicedEngine):
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
-        return Snapshot(str(target), copy.done, until)
+        return Snapshot(str(named), copy.done, until)
 
     def _of_original(self, text: str, making: Path) -> str:
         """Return a text about the copy with the store's own paths in it."""
@@ -148,17 +151,18 @@ class SnapshotEngine(ServicedEngine):
             text = text.replace(str(making / name), log)
         return text.replace(str(making), self.path).replace(_MAKING_LOG, paths.COMMIT_LOG)
 
-    def _check_target(self, target: Path) -> None:
-        """Raise unless a snapshot can be made there."""
-        if target.is_relative_to(self.path):
-            raise wrong_value("directory", "outside the store", str(target))
-        if (around := surroundings(target)) is not None:
-            raise wrong_value("directory", f"outside {around}", str(target))
+    def _check_target(self, named: Path, target: Path) -> None:
+        """Raise unless a snapshot can be made at a path, of which links lead to ``target``."""
+        real = Path(os.path.realpath(target))
+        if named.is_relative_to(self.path) or real.is_relative_to(os.path.realpath(self.path)):
+            raise wrong_value("directory", "outside the store", str(named))
+        if (around := surroundings(named)) is not None:
+            raise wrong_value("directory", f"outside {around}", str(named))
         if os.path.lexists(target):
             if os.path.ismount(target):
-                raise wrong_value("directory", "no mount point, but may be in one", str(target))
+                raise wrong_value("directory", "no mount point, but may be in one", str(named))
             if next(target.iterdir(), None) is not None:  # NotADirectoryError, if it is none
-                raise FileExistsError(errno.EEXIST, "is not empty", str(target))
+                raise FileExistsError(errno.EEXIST, "is not empty", str(named))
 
     def _copy(self, copy: _Copy) -> int:
         """Copy every file of the store, of the log up to the offset returned."""

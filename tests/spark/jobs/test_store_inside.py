@@ -77,3 +77,23 @@ def test_nothing_is_made_inside_a_store(
     with pytest.raises(REFUSALS, match=r"the store |not create what is there|not be within src"):
         make(above / place, root)
     assert files(root) == before
+
+
+def test_a_store_is_made_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    with new_store(tmp_path / "link") as making:
+        assert making.parent == tmp_path
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(one.name for one in (tmp_path / "disk").iterdir()) == ["commitlog", "config"]
+
+
+@pytest.mark.parametrize("place", ["link", "link/new"])
+def test_no_store_is_made_where_a_link_leads_nowhere(tmp_path: Path, place: str) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    with (
+        pytest.raises(DestinationError, match="link is a symbolic link to gone, which is not"),
+        new_store(tmp_path / place),
+    ):
+        raise AssertionError("the job has begun")
+    assert [one.name for one in tmp_path.iterdir()] == ["link"]

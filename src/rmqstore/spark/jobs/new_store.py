@@ -18,6 +18,7 @@ import rmqstore
 from rmqstore import paths
 from rmqstore.config import StoreConfig
 from rmqstore.layout import surroundings
+from rmqstore.links import target_of
 from rmqstore.offline import Copied, seal_store
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.side_files import MAKING, new_name
@@ -44,23 +45,28 @@ def new_store(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a directory to make a store in, which becomes ``path`` if nothing is raised.
 
     It has an empty ``commitlog`` and ``config``, and is removed on an error. ``DestinationError``
-    if ``path`` is no empty directory, now or at the end.
+    if ``path`` is no empty directory, now or at the end. Where ``path`` is a link to an empty one
+    it stays, and leads to the store.
     """
-    target = Path(absolute_path("path", path))
-    _check_free(target)
+    named = Path(absolute_path("path", path))
+    try:
+        target = target_of(named)
+    except FileNotFoundError as error:
+        raise DestinationError(error.strerror) from None
+    _check_free(named)
     making = target.with_name(f"{target.name}{MAKING}{new_name()}")
     try:
         making.mkdir(parents=True)
         for part in (paths.COMMIT_LOG, paths.CONFIG):
             (making / part).mkdir()
         yield making
-        _check_free(target)
+        _check_free(named)
         for part in (paths.COMMIT_LOG, paths.CONFIG, ""):
             sync_path(making / part)
         try:
             making.rename(target)  # also over an empty directory
         except OSError as error:
-            raise DestinationError(f"{target}: cannot be made: {error.strerror}") from error
+            raise DestinationError(f"{named}: cannot be made: {error.strerror}") from error
         sync_path(target.parent)
     except BaseException:
         _remove(making)
