@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import operator
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
@@ -408,16 +409,31 @@ class Queue:
         return right if abs(millis - left_time) > abs(millis - right_time) else left
 
     def _file_by_time(self, millis: int, high: int) -> tuple[int, int]:
-        """Return the offsets of the first file not modified before the time, else of the last."""
+        """Return the offsets of the first file not modified before the time, else of the last.
+
+        Those before or behind it that have no file, but are derived from the log, go with it.
+        """
         per_file = self._store.config.mapped_file_size_consume_queue // 20
         directory = Path(self._store.path, paths.CONSUME_QUEUE, self.topic, str(self.queue_id))
-        start = 0
-        for file in sorted(directory.iterdir()):
-            offset = paths.parse_offset_file_name(file.name)
+        last = start = 0
+        for name in sorted(_names_in(directory)):
+            offset = paths.parse_offset_file_name(name)
             if offset is None:
                 continue
-            start = offset // 20
-            modified = int(file.stat().st_mtime * 1000)
+            try:
+                modified = int((directory / name).stat().st_mtime * 1000)
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            stop = offset // 20 + per_file
             if modified >= millis:
-                break
-        return start, min(start + per_file, high)
+                return start, min(stop, high)
+            last, start = start, stop
+        return start if start < high else last, high
+
+
+def _names_in(directory: Path) -> list[str]:
+    """Return the names in a directory, none if it is not there."""
+    try:
+        return os.listdir(directory)  # noqa: PTH208
+    except FileNotFoundError:
+        return []

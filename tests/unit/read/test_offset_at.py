@@ -1,6 +1,8 @@
 """Offsets by store time, asked again and again: what a queue remembers of its bisections."""
 
+import os
 import random
+import shutil
 import struct
 from bisect import bisect_left, bisect_right
 from time import process_time
@@ -142,3 +144,46 @@ def test_a_step_back_costs_no_walk_through_the_queue(tmp_path, mode):
             )
             took.append(process_time() - began)
     assert took[1] < 50 * took[0]  # hundreds of times as long, one message after the other
+
+
+GONE = {
+    "nothing": lambda queue: None,
+    "all queues": lambda queue: shutil.rmtree(queue.parent.parent),
+    "the queue": shutil.rmtree,
+    "all files": lambda queue: [file.unlink() for file in queue.iterdir()],
+    "first": lambda queue: min(queue.iterdir()).unlink(),
+    "middle": lambda queue: sorted(queue.iterdir())[2].unlink(),
+    "last": lambda queue: max(queue.iterdir()).unlink(),
+    "a link's target": lambda queue: (
+        max(queue.iterdir()).unlink() or (queue / f"{900:020d}").symlink_to("gone")
+    ),
+}
+
+
+@pytest.mark.parametrize("state", ["closed", "killed"])
+@pytest.mark.parametrize("gone", GONE)
+def test_nearest_of_units_without_a_file(tmp_path, gone, state):
+    """A reader derives them from the log; its answers are no farther from the time."""
+    path, count, per_file = tmp_path / "store", 46, 10
+    config = rmqstore.StoreConfig.small(mapped_file_size_consume_queue=per_file * 20)
+    with rmqstore.open(path, "a", config=config) as store:
+        for number in range(count):
+            store.put("t", b"%d" % number, queue_id=0)
+    times = [BEGAN + 10 * number for number in range(count)]
+    set_times(path, times)
+    queue = path / "consumequeue" / "t" / "0"
+    for file in queue.iterdir():
+        newest = times[min(int(file.name) // 20 + per_file, count) - 1]
+        os.utime(file, ns=(newest * 10**6, newest * 10**6))
+    asked = range(times[0] - 20, times[-1] + 20)
+    with rmqstore.open(path) as store:
+        before = [store["t"][0].offset_at(time, "nearest") for time in asked]
+    GONE[gone](queue)
+    if state == "killed":
+        (path / "abort").touch()
+    with rmqstore.open(path) as store:
+        assert len(store["t"][0]) == count
+        found = [store["t"][0].offset_at(time, "nearest") for time in asked]
+    for time, now, then in zip(asked, found, before, strict=True):
+        assert abs(times[now] - time) <= abs(times[then] - time)
+    assert gone != "nothing" or found == before
