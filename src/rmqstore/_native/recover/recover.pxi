@@ -99,6 +99,10 @@ cdef int64_t recover_repair(
         return rc
     # The digest does not cover every loss of a file.
     known = rc == 1 and completed == 0 and not store.recovery.lacking
+    if not known:                            # what may refuse comes before the index is changed
+        rc = recover_below(store, failure)
+        if rc < 0:
+            return rc
     KILL_POINT("recover-after-queues")
     key_start = recover_index(store, checkpoint, known, failure)
     if key_start < 0:
