@@ -241,11 +241,12 @@ cdef enum:
     TELL_CANDIDATES = 16
 
 
-cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
+cdef int64_t file_set_infer_size(FileSet *files, int64_t unit, int64_t least) noexcept nogil:
     """Infer the size of the files, a multiple of ``unit``; 0 if nothing shows it.
 
     Each length and each distance between two names is a vote, and a size that most distances
-    contradict never wins: one file too long or too short changes nothing.
+    contradict never wins: one file too long or too short changes nothing.  A file below ``least``,
+    the smallest size that can be configured, is a short one and shows none.
     """
     cdef int64_t candidates[TELL_CANDIDATES]
     cdef int64_t count = 0
@@ -257,7 +258,7 @@ cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
             value = files.slots[i + 1].start - files.slots[i].start
         else:
             value = files.slots[i - files.count + 1].length
-        if value <= 0 or value > START_MARGIN or value % unit or count == TELL_CANDIDATES:
+        if value < least or value > START_MARGIN or value % unit or count == TELL_CANDIDATES:
             continue
         k = 0
         while k < count and candidates[k] != value:
@@ -272,7 +273,7 @@ cdef int64_t file_set_infer_size(FileSet *files, int64_t unit) noexcept nogil:
             size = value
     for i in range(files.count if size == 0 else 0):
         value = files.slots[i].length
-        size = max(size, value - value % unit if value <= START_MARGIN else 0)
+        size = max(size, value - value % unit if least <= value <= START_MARGIN else 0)
     return size
 
 

@@ -57,6 +57,7 @@ cdef enum:
     RECORD_FIXED_BYTES = 91          # with IPv4 hosts, without body, topic, properties
     RECORD_HEAD_BYTES = 88           # up to the body, with IPv4 hosts
     RECORD_BLANK_BYTES = 8
+    LOG_FILE_LEAST = 1024            # bytes of the smallest file that can be configured
     HOST_V4_BYTES = 8
     HOST_V6_BYTES = 20
     HOST_V6_EXTRA = 12
@@ -92,6 +93,7 @@ cdef enum:
     EXT_FIXED_BYTES = 20
     EXT_UNIT_MAX_BYTES = 32767
     EXT_END_BYTES = 4                # kept free at the end of a file
+    EXT_FILE_LEAST = 24              # bytes of the smallest file that can be configured
     EXT_END_SIZE = -1                # size at the end of a file
 
     INDEX_BEGIN_TIMESTAMP = 0

@@ -60,7 +60,7 @@ cdef class LogPart:
         cdef int64_t rc = file_set_list(&store.log, failure)
         if rc < 0:
             return rc
-        rc = file_set_infer_size(&store.log, 1)
+        rc = file_set_infer_size(&store.log, 1, LOG_FILE_LEAST)
         if infer_sizes and not self.writable and rc > 0:
             store.log.file_size = rc
         atomic_set(&store.state, STATE_OPEN)

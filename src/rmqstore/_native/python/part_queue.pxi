@@ -39,7 +39,7 @@ cdef class QueuePart:
         if mode == "r+" and queue.files.count == 0:
             raise errors.StoreNotFoundError(f"{self.path}: no consume queue file")
         if infer_sizes and not self.writable:
-            rc = file_set_infer_size(&queue.files, UNIT_BYTES)
+            rc = file_set_infer_size(&queue.files, UNIT_BYTES, UNIT_BYTES)
             if rc >= UNIT_BYTES:
                 queue.files.file_size = rc - rc % UNIT_BYTES
         if self.writable:

@@ -46,7 +46,7 @@ cdef class LogUnits:
         with nogil:
             rc = file_set_list(&walk.store.log, &failure)
             if rc > 0:
-                rc = file_set_infer_size(&walk.store.log, 1)
+                rc = file_set_infer_size(&walk.store.log, 1, 1)
             if rc > 0:
                 file_set_align(&walk.store.log, rc)
         check(rc, &failure, self.path)
@@ -260,7 +260,7 @@ def log_extent(path):
     with nogil:
         rc = file_set_list(&store.log, &failure)
         if rc > 0:
-            rc = file_set_infer_size(&store.log, 1)
+            rc = file_set_infer_size(&store.log, 1, 1)
         if rc > 0:
             file_set_align(&store.log, rc)
     found = file_set_start(&store.log), file_set_stop(&store.log), store.log.file_size

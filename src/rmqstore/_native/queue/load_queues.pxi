@@ -156,7 +156,7 @@ cdef int64_t infer_queue_file_size(TopicTable *table, Failure *failure) noexcept
             rc = file_set_list(&queue.files, failure)
             if rc < 0 and rc != -ENOENT and table.writable:
                 return rc
-        size_vote(&votes, file_set_infer_size(&queue.files, UNIT_BYTES))
+        size_vote(&votes, file_set_infer_size(&queue.files, UNIT_BYTES, UNIT_BYTES))
         queue = next_queue(queue)
         if not table.writable and votes.queues[votes.best] >= votes.second + QUEUES_ENOUGH:
             break
@@ -180,7 +180,7 @@ cdef int64_t infer_ext_file_size(TopicTable *table, Failure *failure) noexcept n
             if rc < 0 and table.writable:
                 return fail(failure, rc, "consumequeue_ext", "cannot be read", -1, 0, 0)
             if rc > 0:
-                size_vote(&votes, file_set_infer_size(&ext.files, 1))
+                size_vote(&votes, file_set_infer_size(&ext.files, 1, EXT_FILE_LEAST))
         queue = next_queue(queue)
         if not table.writable and votes.queues[votes.best] >= votes.second + QUEUES_ENOUGH:
             break

@@ -82,8 +82,8 @@ cdef int64_t queue_ext_list(QueueExt *ext, Failure *failure) noexcept nogil:
     if rc < 0 and failure != NULL:
         failure[0] = unused
     if rc > 0 and not ext.files.writable and not atomic_get(&ext.size_known):
-        size = file_set_infer_size(&ext.files, 1)
-        if size >= EXT_FIXED_BYTES:
+        size = file_set_infer_size(&ext.files, 1, EXT_FILE_LEAST)
+        if size > 0:
             ext.files.file_size = size
             atomic_set(&ext.size_known, 1)
     return rc

@@ -18,7 +18,7 @@ cdef void reading_take_log_size(Store *store) noexcept nogil:
     cdef int64_t size
     if store.view.log_size_read:
         return
-    size = file_set_infer_size(&store.log, 1)
+    size = file_set_infer_size(&store.log, 1, LOG_FILE_LEAST)
     if size > 0:
         store.view.log_size_read = True
         file_set_reopen(&store.log, READ_ONLY)

@@ -212,13 +212,13 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
     if failure.status == -ENOENT:
         failure.status = 0
     if store.log.file_size == 0:
-        store.log.file_size = file_set_infer_size(&store.log, 1)
+        store.log.file_size = file_set_infer_size(&store.log, 1, LOG_FILE_LEAST)
         if store.log.file_size == 0:
             store.log.file_size = store.settings.log_file_size
     else:
         rc = file_set_check_size(
-            &store.log, 1, file_set_infer_size(&store.log, 1), store.log.file_size,
-            "mapped_file_size_commit_log", failure)
+            &store.log, 1, file_set_infer_size(&store.log, 1, LOG_FILE_LEAST),
+            store.log.file_size, "mapped_file_size_commit_log", failure)
         if rc < 0:
             return rc
     rc = log_check_files(store, failure)
