@@ -13,9 +13,9 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from rmqstore import paths
+from rmqstore import arrays, paths
 from rmqstore.errors import StoreError
 from rmqstore.newer import find_newer
 from rmqstore.offline.findings import Finding
@@ -34,6 +34,7 @@ _UNIT = struct.Struct(">qiq")
 _TIMES = struct.Struct(">qqq")  # of the checkpoint: log, queues, index
 _INDEX_RANGE = struct.Struct(">qqqq")  # of an index file: times, offsets, first and last of each
 _RECORD_START = struct.Struct(">ii")  # size, magic
+_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for no message
 _MAGIC = -626843481
 _V6_FLAG = 1 << 4
 _SYS_FLAG_AT, _STORE_TIME_AT, _V6_MORE = 36, 56, 12
@@ -67,6 +68,7 @@ def loss_findings(
     yield from _gaps(root, log, sizes.log, None if killed else ends.dispatched)
     yield from _damage(opened, root, log, from_file, sizes.log, killed=killed)
     yield from ends.behind_log_end()
+    yield from ends.gaps()
     yield from ends.findings(from_file if killed else ends.dispatched)
     if killed:
         yield from _index_files(root, times[2], from_file)
@@ -146,17 +148,22 @@ class _QueueEnds:
     def __init__(self, opened: MessageStore, root: Path, sizes: FileSizes) -> None:
         self.dispatched = 0  # a broker dispatches the log from here on
         self._opened = opened
-        self._log_size = sizes.log
+        self._log_size, self._queue_size = sizes.log, sizes.queue
         self._cut = 0  # places in queues that a start gives to other messages
-        self._short: list[tuple[Queue, int, bool]] = []
+        self._short: list[_Short] = []
+        self._gaps: list[tuple[Queue, _Gap]] = []
         for topic in opened.topics.values():
             for queue in topic.values():
                 directory = root / paths.CONSUME_QUEUE / topic.name / str(queue.queue_id)
-                end, physical, has_files = _queue_end(directory, sizes.queue)
+                files = _queue_files(directory, sizes.queue)
+                end, physical, kept = _queue_end(files, sizes.queue)
+                low, high = queue.min_offset, queue.max_offset
                 self.dispatched = max(self.dispatched, physical)
-                self._cut += max(0, end - queue.max_offset)
-                if end < queue.max_offset:
-                    self._short.append((queue, end, has_files))
+                self._cut += max(0, end - high)
+                if end < high:
+                    self._short.append(_Short(queue, end, kept, bool(files), bool(physical)))
+                found = _queue_gaps(files, sizes.queue, low, min(end, high))
+                self._gaps += [(queue, gap) for gap in found]
 
     def behind_log_end(self) -> Iterator[Finding]:
         """Return the end of a closed store's log that is named and not there."""
@@ -175,16 +182,46 @@ class _QueueEnds:
                     by_start=True,
                 )
 
-    def findings(self, dispatched: int) -> Iterator[Finding]:
-        """Return the queues that lack units whose records a broker does not dispatch again."""
-        for queue, end, has_files in self._short:
-            low = max(end, queue.min_offset)
-            lacking = queue.units(low)["physical_offset"]
-            lost = int((lacking < dispatched).sum())
+    def gaps(self) -> Iterator[Finding]:
+        """Return the places before the ends of the queues of which a broker has no unit.
+
+        Nothing restores them: it enters no unit before a queue's end, whatever it dispatches.
+        """
+        for queue, gap in self._gaps:
+            lost = gap.zeros or _messages(queue, gap)
             if lost == 0:
                 continue
             place = f"{paths.CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
-            text = f"lacks {lost} units from queue offset {low} on" if has_files else "has no file"
+            start = gap.first * UNIT_BYTES
+            yield Finding(
+                "lost",
+                "unit-missing" if gap.zeros else "queue-file-missing",
+                f"{place}/{paths.offset_file_name(start - start % self._queue_size)}",
+                start,
+                f"the queue has {'zeros for' if gap.zeros else 'no file of'} {_units(lost)} from "
+                f"queue offset {gap.first} on: a broker starts, and shows none of their messages; "
+                "opening the store to write here completes the queue",
+                messages=lost,
+                by_start=True,
+            )
+
+    def findings(self, dispatched: int) -> Iterator[Finding]:
+        """Return the queues that lack units whose records a broker does not dispatch again."""
+        # Queues are cut to the log's end where one of them reaches it.
+        cuts = dispatched >= self._opened.recovery.log_end
+        for queue, end, kept, has_files, has_units in self._short:
+            low = max(end, queue.min_offset)
+            lacking = queue.units(low)["physical_offset"]
+            lost = int((lacking < dispatched).sum()) - kept * cuts
+            if lost == 0 and not has_units and queue.min_offset == 0 < end:
+                # A queue's first message is entered wherever the queue ends, the next one not.
+                lost = int(queue.units(0, 1)["physical_offset"][0] >= dispatched)
+            if lost <= 0:
+                continue
+            place = f"{paths.CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
+            text = (
+                f"lacks {_units(lost)} from queue offset {low} on" if has_files else "has no file"
+            )
             yield Finding(
                 "lost",
                 "unit-missing" if has_files else "queue-missing",
@@ -199,41 +236,123 @@ class _QueueEnds:
             )
 
 
-def _queue_end(directory: Path, size: int) -> tuple[int, int, bool]:
-    """Return where a broker ends a queue, in units and in the log, and whether it has files."""
-    files = [
+class _Short(NamedTuple):
+    """A queue that a broker ends too early."""
+
+    queue: Queue
+    end: int  # in units
+    kept: int  # units behind the one at the end, which a cut to the log's end takes in again
+    has_files: bool
+    has_units: bool  # in the files that a recovery looks at
+
+
+class _Gap(NamedTuple):
+    """Places of a queue, [first, stop), in files that a broker has not, or that have zeros."""
+
+    first: int
+    stop: int
+    zeros: int = 0  # units of a file that is there
+
+
+def _queue_files(directory: Path, size: int) -> list[tuple[int, str]]:
+    """Return the files of a queue that a broker loads, each with its first byte in the queue."""
+    return [
         (start, one.path)
         for one in listed(directory) or []
         if (start := paths.parse_offset_file_name(one.name)) is not None and one.size == size
     ]
-    if not files:
-        return 0, 0, False
-    end, physical = files[-_RECOVERED_FILES:][0][0], 0
+
+
+def _queue_end(files: Sequence[tuple[int, str]], size: int) -> tuple[int, int, int]:
+    """Return where a broker ends a queue, in units and in the log, and the units it keeps behind.
+
+    A cut to the log's end takes the first unit of the last file for good: see ``_Short.kept``.
+    """
+    end = physical = kept = 0
+    count = size // UNIT_BYTES
     for start, path in files[-_RECOVERED_FILES:]:
-        used, last = _used_units(path, size // UNIT_BYTES)
-        end = start + used * UNIT_BYTES
+        used, last = _used_units(path, count)
+        end = start // UNIT_BYTES + used
         physical = last or physical
-        if used < size // UNIT_BYTES:
+        if used < count:
+            kept = _used_units(path, count, 1)[0] - 1 if used == 0 else 0
             break
-    return end // UNIT_BYTES, physical, True
+    return end, physical, kept
 
 
-def _used_units(path: str, count: int) -> tuple[int, int]:
-    """Return how many units a queue's file has, and where the last one's record ends."""
+def _queue_gaps(files: Sequence[tuple[int, str]], size: int, low: int, high: int) -> Iterator[_Gap]:
+    """Return the gaps of a queue between two places; a broker's recovery looks for none."""
+    at, count = low, size // UNIT_BYTES
+    for number, (start, path) in enumerate(files):
+        first = start // UNIT_BYTES
+        if at < min(first, high):
+            yield _Gap(at, min(first, high))
+        at = max(at, first + count)
+        if number < len(files) - _RECOVERED_FILES:  # a recovery looks at the others
+            yield from _zeros(path, first, count, low)
+
+
+def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_Gap]:
+    """Return the zeros of a file that has ``count`` units from ``first`` on, but below ``low``.
+
+    It is read only if its first or last unit is not there.
+    """
     try:
         file = open_regular(path)
     except FileNotFoundError:
-        return 0, 0  # a live owner removed it
+        return  # a live owner removed it
     with file:
-        low, high, physical = 0, count, 0
+        if _record_end(file, 0) and _record_end(file, count - 1):
+            return
+        units = arrays.unit_array(memoryview(file.read(count * UNIT_BYTES)))
+    zeros = first + ((units["physical_offset"] < 0) | (units["size"] <= 0)).nonzero()[0]
+    zeros = zeros[zeros >= low]
+    if len(zeros):
+        yield _Gap(int(zeros[0]), int(zeros[-1]) + 1, len(zeros))
+
+
+def _messages(queue: Queue, gap: _Gap) -> int:
+    """Return how many messages are in a gap; a reader has their units from the log."""
+    try:
+        sizes = queue.units(gap.first, gap.stop)["size"]
+    except (StoreError, OSError, IndexError):
+        return gap.stop - gap.first  # beside an owner none are derived
+    return int((sizes != _BLANK_SIZE).sum())
+
+
+def _units(count: int) -> str:
+    return f"{count:,} unit{'' if count == 1 else 's'}"
+
+
+def _used_units(path: str, count: int, first: int = 0) -> tuple[int, int]:
+    """Return where the units of a queue's file from ``first`` on end, and the last one's record.
+
+    The first and the last unit are looked at, and those of a bisection; zeros between are not met.
+    """
+    try:
+        file = open_regular(path)
+    except FileNotFoundError:
+        return first, 0  # a live owner removed it
+    with file:
+        physical = _record_end(file, first)
+        if not physical:
+            return first, 0
+        if end := _record_end(file, count - 1):
+            return count, end
+        low, high = first + 1, count - 1
         while low < high:
             middle = (low + high) // 2
-            offset, size, _ = _read(file.fileno(), _UNIT, middle * UNIT_BYTES)
-            if offset >= 0 and size > 0:
-                low, physical = middle + 1, offset + size
+            if end := _record_end(file, middle):
+                low, physical = middle + 1, end
             else:
                 high = middle
         return low, physical
+
+
+def _record_end(file: BinaryIO, number: int) -> int:
+    """Return where the record of a unit of a queue's file ends, 0 if the unit is not there."""
+    offset, size, _ = _read(file.fileno(), _UNIT, number * UNIT_BYTES)
+    return offset + size if offset >= 0 and size > 0 else 0
 
 
 def _read(fd: int, form: struct.Struct, at: int) -> tuple[int, ...]:
