@@ -52,6 +52,10 @@ def cut(name: str, *, backup: bool) -> Callable[[Path], None]:
     return halve
 
 
+def both(name: str, data: bytes) -> Callable[[Path], None]:
+    return several(write(f"config/{name}", data), write(f"config/{name}.bak", data))
+
+
 def make(name: str) -> Callable[[Path], None]:
     return lambda root: (root / name).mkdir(parents=True)
 
@@ -85,6 +89,18 @@ CASES = {
     "topics-nul": (
         several(gone("config/topics.json.bak"), write("config/topics.json", bytes(400))),
         "loses", "topic-unknown"),
+    "topics-name-none": (
+        write("config/topics.json", b'{"topicConfigTable":{}}'), "loses", "topic-unknown"),
+    "topics-null": (write("config/topics.json", b"null"), "loses", "topic-unknown"),
+    "topics-and-bak-lists": (both("topics.json", b"[1]"), "refuses", "json"),
+    "topics-table-null": (both("topics.json", b'{"topicConfigTable":null}'), "refuses", "json"),
+    "offsets-and-bak-lists": (both("consumerOffset.json", b"[1]"), "refuses", "json"),
+    "offsets-null": (write("config/consumerOffset.json", b"null"), "loses", "json"),
+    "offsets-blank": (write("config/consumerOffset.json", b"\n"), "loses", "json"),
+    "groups-and-bak-numbers": (both("subscriptionGroup.json", b"1"), "refuses", "json"),
+    "groups-and-bak-blank": (both("subscriptionGroup.json", b"\n"), "refuses", "json"),
+    "groups-null": (write("config/subscriptionGroup.json", b"null"), "loses", "json"),
+    "delays-and-bak-true": (both("delayOffset.json", b"true"), "refuses", "json"),
     "topics-gone": (gone("config/topics.json", "config/topics.json.bak"), "loses", "topic-unknown"),
     "last-log-file-gone": (gone(LAST_LOG), "loses", "behind-log-end"),
     "last-log-file-empty": (truncate(LAST_LOG, 0), "refuses", "empty-file"),

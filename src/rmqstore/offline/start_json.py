@@ -8,12 +8,13 @@ Source: ``common/ConfigManager.java load``, ``loadBak``; ``broker/topic/TopicCon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.offline.findings import Finding
 from rmqstore.regular import not_regular, open_regular
 from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
@@ -23,62 +24,87 @@ if TYPE_CHECKING:
 
 __all__ = ["json_findings"]
 
-# In a broker's order of loading, with the broker's loss if a file is empty.
+# In a broker's order of loading: the table, its entries, and the loss if none is read.
 _FILES = (
-    (paths.TOPICS_JSON, "topics"),
-    (paths.CONSUMER_OFFSET_JSON, "offsets of the consumer groups"),
-    (paths.SUBSCRIPTION_GROUP_JSON, "consumer groups"),
-    (paths.CONSUMER_FILTER_JSON, "filters of consumers"),
-    (paths.DELAY_OFFSET_JSON, "offsets of the delayed messages, which are delivered again"),
+    (paths.TOPICS_JSON, "topicConfigTable", dict, "topics"),
+    (paths.CONSUMER_OFFSET_JSON, "offsetTable", dict, "offsets of the consumer groups"),
+    (paths.SUBSCRIPTION_GROUP_JSON, "subscriptionGroupTable", dict, "consumer groups"),
+    (paths.CONSUMER_FILTER_JSON, "filterDataByTopic", dict, "filters of consumers"),
+    (
+        paths.DELAY_OFFSET_JSON,
+        "offsetTable",
+        (int, float, str),
+        "offsets of the delayed messages, which are delivered again",
+    ),
 )
+_NULL_TABLE = (paths.CONSUMER_OFFSET_JSON, paths.CONSUMER_FILTER_JSON)  # is taken for none
 _SHOWN = 3
 _NO_TOPIC_LINE = "the topic {} not exist, consumer: ..."
 
-State = Literal["good", "nothing", "torn"]
+State = Literal["good", "void", "nothing", "torn"]
+
+
+class _Read(NamedTuple):
+    """A file as a broker reads it: "void" is taken, and has no table; "nothing" is no file."""
+
+    state: State
+    reason: str = ""
+    names: Collection[object] = ()  # of the table's entries
 
 
 def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
     """Return a broker's findings in the JSON files; ``topics``: of the store."""
     shown = list(topics)
-    unknown = True
-    for name, without in _FILES:
+    known: Collection[object] = ()
+    for name, table, kinds, without in _FILES:
         path = root / paths.CONFIG / name
-        main, reason = _state(path)
-        backup, backup_reason = (
-            ("good", "") if main == "good" else _state(path.with_name(name + ".bak"))
-        )
-        file = f"{paths.CONFIG}/{name}"
+        main = backup = _read(path, table, kinds)
+        if main.state in ("nothing", "torn"):
+            backup = _read(path.with_name(name + ".bak"), table, kinds)
         if name == paths.TOPICS_JSON:
-            unknown = main != "good" and backup != "good"
-        failed = f"load {path} failed, and try to load backup file"
-        if main == "good":
-            continue
-        if main == "nothing" and backup == "nothing":
-            if name == paths.DELAY_OFFSET_JSON and _waiting(shown):
-                message = "missing: a broker delivers every delayed message again"
-                yield Finding("warn", "missing-file", file, None, message)
-            continue
-        if backup == "torn":
-            message = (
-                f"{reason or 'missing or empty'}, and {name}.bak: {backup_reason}: put back a copy "
-                f"of either, or move both away to begin without {without}"
-            )
-            yield Finding("stop", "json", file, None, message, line=f"load {path} Failed")
-        elif backup == "good":
-            message = f"{reason or 'missing or empty'}: {name}.bak is read instead"
-            line = failed if main == "torn" else f"load {path} OK"
-            yield Finding("warn", "json-backup-used", file, None, message, line=line)
-        else:
-            message = (
-                f"{reason}, and there is no {name}.bak: a broker begins without {without}; put "
-                "back a copy"
-            )
-            yield Finding(
-                "lost", "json", file, None, message, line=failed,
-                by_start=name != paths.DELAY_OFFSET_JSON,
-            )  # fmt: skip
-    if unknown:
-        yield from _unknown_topics(shown)
+            known = backup.names
+        waiting = name == paths.DELAY_OFFSET_JSON and _waiting(shown)
+        yield from _file_findings(path, main, backup, without, waiting=waiting)
+    yield from _unknown_topics(shown, known)
+
+
+def _file_findings(
+    path: Path, main: _Read, backup: _Read, without: str, *, waiting: bool
+) -> Iterator[Finding]:
+    """Return the finding of a file; ``backup`` is ``main`` itself where no other is read.
+
+    ``waiting``: without the file delayed messages are delivered again.
+    """
+    name, file = path.name, f"{paths.CONFIG}/{path.name}"
+    failed = f"load {path} failed, and try to load backup file"
+    if main.state == "good":
+        return
+    if main.state == "nothing" and backup.state == "nothing":
+        if waiting:
+            message = "missing: a broker delivers every delayed message again"
+            yield Finding("warn", "missing-file", file, None, message)
+        return
+    reason = main.reason or "missing or empty"
+    if backup.state == "torn":
+        message = (
+            f"{reason}, and {name}.bak: {backup.reason}: put back a copy of either, or move both "
+            f"away to begin without {without}"
+        )
+        yield Finding("stop", "json", file, None, message, line=f"load {path} Failed")
+    elif backup.state == "good":
+        message = f"{reason}: {name}.bak is read instead"
+        line = failed if main.state == "torn" else f"load {path} OK"
+        yield Finding("warn", "json-backup-used", file, None, message, line=line)
+    else:
+        other = f"there is no {name}.bak"
+        if backup.state == "void":
+            other = f"{name}.bak is not read" if main is backup else f"{name}.bak {backup.reason}"
+        message = f"{reason}, and {other}: a broker begins without {without}; put back a copy"
+        line = failed if main.state == "torn" else f"load {path} OK"
+        yield Finding(
+            "lost", "json", file, None, message, line=line,
+            by_start=name != paths.DELAY_OFFSET_JSON,
+        )  # fmt: skip
 
 
 def _waiting(topics: Iterable[Topic]) -> bool:
@@ -86,12 +112,14 @@ def _waiting(topics: Iterable[Topic]) -> bool:
     return any(topic.name == SCHEDULE_TOPIC and any(map(len, topic.values())) for topic in topics)
 
 
-def _unknown_topics(topics: Iterable[Topic]) -> Iterator[Finding]:
-    """Return the finding of topics with messages that no file names."""
+def _unknown_topics(topics: Iterable[Topic], known: Collection[object]) -> Iterator[Finding]:
+    """Return the finding of topics with messages that are not known."""
     counts = {
         topic.name: sum(map(len, topic.values()))
         for topic in topics
-        if topic.name not in SYSTEM_TOPICS  # made at every start, or written without an entry
+        if topic.name not in known
+        and topic.name not in SYSTEM_TOPICS  # made at every start, or written without an entry
+        and not topic.name.startswith(LIGHT_PREFIX)  # which have no entry
     }
     names = [name for name, count in counts.items() if count]
     if names:
@@ -109,21 +137,44 @@ def _unknown_topics(topics: Iterable[Topic]) -> Iterator[Finding]:
         )
 
 
-def _state(path: Path) -> tuple[State, str]:
-    """Return whether a broker can read a file, and why not."""
+def _read(path: Path, table: str, kinds: type | tuple[type, ...]) -> _Read:
+    """Return a file as a broker reads it; ``kinds``: of the entries of its table."""
     try:
         if (what := not_regular(path)) is not None:
-            return "torn", what
+            return _Read("torn", what)
         with open_regular(path) as file:
             data = file.read()
     except FileNotFoundError:
-        return "nothing", ""
+        return _Read("nothing")
     except OSError as error:
-        return "torn", error.strerror or str(error)
+        return _Read("torn", error.strerror or str(error))
     if not data:
-        return "nothing", ""
+        return _Read("nothing")
+    text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip(" \t\r\n")
     try:
-        fastjson.loads(data.decode("utf-8", "surrogateescape"))
+        value = fastjson.loads(text) if text else ""
     except fastjson.JsonError as error:
-        return "torn", f"no JSON ({error})"
-    return "good", ""
+        return _Read("torn", f"no JSON ({error})")
+    return _decoded(path.name.removesuffix(".bak"), value, text, table, kinds)
+
+
+def _decoded(name: str, value: Any, text: str, table: str, kinds: type | tuple[type, ...]) -> _Read:
+    """Return a file by its JSON value, as fastjson makes the broker's object of it."""
+    if not isinstance(value, dict):
+        reason = f"holds {text[:8] or 'blanks'}, not an object"
+        # The groups' class has a constructor of its own, for which fastjson takes less.
+        taken = value is None or text == "[]"
+        if name != paths.SUBSCRIPTION_GROUP_JSON:
+            taken = taken or value in ("", [])
+        return _Read("void" if taken else "torn", reason)
+    entries = value.get(table, {})
+    if entries is None and name in _NULL_TABLE:
+        return _Read("void", f"has null as {table}")
+    if not isinstance(entries, dict):
+        return _Read("torn", f"{table} is no object")
+    for key, entry in entries.items():
+        if not isinstance(entry, kinds):
+            return _Read("torn", f"{table} has {type(entry).__name__} for {key}")
+    if name == paths.TOPICS_JSON and value.get("dataVersion", {}) is None:
+        return _Read("torn", "dataVersion is null")
+    return _Read("good", names=entries)

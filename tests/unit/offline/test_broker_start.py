@@ -175,17 +175,43 @@ JSON_CASES = [
     ("", "\0" * 40, "refuses", "json"),
     ("\0" * 40, None, "loses", "json"),
     ('{"a', "", "loses", "json"),
+    ("[1]", None, "loses", "json"),
+    ("[1]", "{}", "starts", "json-backup-used"),
+    ("[1]", "[1]", "refuses", "json"),
+    ("1", "true", "refuses", "json"),
+    (None, '"text"', "refuses", "json"),
+    ('{"TABLE":1}', "1", "refuses", "json"),
+    ('{"TABLE":{"T":null}}', "{}", "starts", "json-backup-used"),
+    ('{"TABLE":{"T@g":{}}}', None, "starts", None),
+    # Taken for good: the .bak is not read.
+    ("null", '{"TABLE":{}}', "loses", "json"),
+    ("[]", "1", "loses", "json"),
+    ("", "null", "loses", "json"),
 ]
+# The groups' class has a constructor of its own, for which fastjson takes less.
+JSON_BLANK = [" \n", '""', "[ ]"]
+TABLES = {
+    "topics": "topicConfigTable",
+    "consumerOffset": "offsetTable",
+    "subscriptionGroup": "subscriptionGroupTable",
+    "consumerFilter": "filterDataByTopic",
+    "delayOffset": "offsetTable",
+}
+
+
+def write_both(root: Path, name: str, main: str | None, backup: str | None) -> Path:
+    path = root / "config" / f"{name}.json"
+    for each, text in ((path, main), (path.with_name(f"{path.name}.bak"), backup)):
+        each.unlink(missing_ok=True)
+        if text is not None:
+            each.write_text(text.replace("TABLE", TABLES[name]))
+    return path
 
 
 @pytest.mark.parametrize(("main", "backup", "broker", "kind"), JSON_CASES)
 @pytest.mark.parametrize("name", ["consumerOffset", "subscriptionGroup", "consumerFilter"])
 def test_json_files(root, name, main, backup, broker, kind):
-    path = root / "config" / f"{name}.json"
-    for each, text in ((path, main), (path.with_name(f"{path.name}.bak"), backup)):
-        each.unlink(missing_ok=True)
-        if text is not None:
-            each.write_text(text)
+    path = write_both(root, name, main, backup)
     found = start(root)
     assert (found.broker, [one.kind for one in found.findings]) == (broker, [kind] if kind else [])
     if broker == "refuses":
@@ -198,6 +224,57 @@ def test_topics_that_no_file_names(root):
     found = start(root)
     assert (found.broker, found.messages_lost) == ("loses", COUNT)
     assert found.findings[0].kind == "topic-unknown"
+
+
+@pytest.mark.parametrize("text", JSON_BLANK)
+@pytest.mark.parametrize("name", ["consumerOffset", "consumerFilter", "subscriptionGroup"])
+def test_json_files_without_a_value(root, name, text):
+    write_both(root, name, text, "{}")
+    taken = name != "subscriptionGroup"
+    assert [one.kind for one in start(root).findings] == ["json" if taken else "json-backup-used"]
+    write_both(root, name, text, "1")
+    assert start(root).broker == ("loses" if taken else "refuses")
+
+
+@pytest.mark.parametrize(("text", "kind"), [("1", "json"), ('{"TABLE":{1:{}}}', "json")])
+def test_offsets_of_delayed_messages(root, text, kind):
+    write_both(root, "delayOffset", text, text)
+    assert start(root).broker == "refuses"
+    write_both(root, "delayOffset", '{"TABLE":{1:2}}', None)
+    assert start(root).broker == "starts"
+    write_both(root, "delayOffset", '{"TABLE":null}', None)
+    assert start(root).findings[0].severity == "lost"
+
+
+@pytest.mark.parametrize(
+    ("main", "backup", "broker"),
+    [
+        ('{"TABLE":{}}', None, "loses"),
+        ("{}", '{"TABLE":{"T":{}}}', "loses"),
+        ("null", '{"TABLE":{"T":{}}}', "loses"),
+        ('{"TABLE":{"U":{}}}', None, "loses"),
+        ("1", "{}", "loses"),
+        ("1", '{"TABLE":{"T":{}}}', "starts"),
+        ("", '{"TABLE":{"T":{}}}', "starts"),
+        ('{"TABLE":{"T":{}}}', None, "starts"),
+        ('{"TABLE":null}', "[1]", "refuses"),
+        ('{"TABLE":{"T":{}},"dataVersion":null}', "1", "refuses"),
+    ],
+)
+def test_topics_that_the_file_read_names(root, main, backup, broker):
+    write_both(root, "topics", main, backup)
+    found = start(root)
+    assert (found.broker, found.messages_lost) == (broker, COUNT if broker == "loses" else 0)
+
+
+def test_topics_without_an_entry_of_their_own(tmp_path):
+    root = tmp_path / "store"
+    light = CONFIG.replace(enable_multi_dispatch=True, enable_lmq=True)
+    with rmqstore.open(root, "a", config=light) as store:
+        store.put("made-by-a-put", b"x", lite_topics=["one"])
+        store.put("made-by-a-put", b"x", delay_level=5)
+        store.put("%RETRY%g", b"x")
+    assert "topic-unknown" not in [one.kind for one in start(root).findings]
 
 
 def test_a_queue_without_files_behind_the_dispatch(root):
