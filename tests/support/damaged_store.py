@@ -61,6 +61,14 @@ def flip(root: Path, offset: int, size: int = LOG_SIZE, bit: int = 1) -> None:
         file.write(bytes([byte ^ bit]))
 
 
+def zero_beginning(root: Path, number: int, size: int) -> int:
+    """Zero the first bytes of a log file; return where it begins."""
+    path = sorted((root / "commitlog").iterdir())[number]
+    with path.open("r+b") as file:
+        file.write(bytes(size))
+    return int(path.name)
+
+
 def state(root: Path) -> dict[str, str]:
     """Every name below, and the bytes of each file; the lock file may come."""
     found = {}

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from rmqstore import arrays, paths
-from rmqstore.errors import StoreError
+from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.newer import find_newer
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.start_files import FileSizes, listed, relative
 from rmqstore.offline.walk import UNIT_BYTES
 from rmqstore.regular import open_regular
 from rmqstore.times import format_millis
+from rmqstore.types import RecoveredRange
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -115,6 +116,8 @@ def _damage(
     """Return the damage that opening found: a recovery that meets it cuts the log there."""
     end = opened.recovery.log_end
     damaged = [one for one in opened.recovery.ranges if one.kind == "damaged" and one.start < end]
+    damaged += _bad_start(opened, log, from_file, size, damaged)
+    damaged.sort(key=lambda one: one.start)
     met = next((one for one in damaged if one.start >= from_file), None)
     for one in damaged:
         # A live owner may have removed the file since.
@@ -130,6 +133,60 @@ def _damage(
             "lost", "bad-record", relative(root, path), one.start, message, line=line,
             messages=lost if one is met else one.records or 0, by_start=one is met and lost > 0,
         )  # fmt: skip
+
+
+def _bad_start(
+    opened: MessageStore,
+    log: list[tuple[int, str]],
+    from_file: int,
+    size: int,
+    known: Sequence[RecoveredRange],
+) -> Iterator[RecoveredRange]:
+    """Return the first file of a broker's recovery that begins with no good record.
+
+    Opening looks at the last records alone, unless something else is wrong.
+    """
+    for start, _ in log:
+        if not from_file <= start < opened.recovery.log_end:
+            continue
+        if any(one.start <= start < one.stop for one in known):
+            return
+        if (reason := _record_fault(opened, start)) is None:
+            continue
+        # Its damage is taken for one run, up to a record that a queue names.
+        named = _named_records(opened, start, start + size)
+        low, high = 0, len(named)
+        while low < high:
+            middle = (low + high) // 2
+            if _record_fault(opened, named[middle]) is None:
+                high = middle
+            else:
+                low = middle + 1
+        stop = named[low] if low < len(named) else min(start + size, opened.recovery.log_end)
+        yield RecoveredRange("damaged", start, stop, None, reason, None)
+        return
+
+
+def _record_fault(opened: MessageStore, physical_offset: int) -> str | None:
+    """Return the fault of a record, if any; a blank that ends a file has none."""
+    try:
+        opened.at(physical_offset)
+    except StoreCorruptError as error:
+        return error.reason
+    except (StoreError, OSError):
+        pass  # no record, or removed by a live owner
+    return None
+
+
+def _named_records(opened: MessageStore, start: int, stop: int) -> list[int]:
+    """Return the offsets in a range of the log that queues name, in order."""
+    found: set[int] = set()
+    for topic in opened.topics.values():
+        for queue in topic.values():
+            offsets = queue.units()["physical_offset"]
+            first, last = offsets.searchsorted((start, stop))
+            found.update(offsets[first:last].tolist())
+    return sorted(found)
 
 
 def _behind(opened: MessageStore, physical_offset: int) -> int:
@@ -301,10 +358,12 @@ def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_Gap]:
         file = open_regular(path)
     except FileNotFoundError:
         return  # a live owner removed it
+    import numpy as np
+
     with file:
         if _record_end(file, 0) and _record_end(file, count - 1):
             return
-        units = arrays.unit_array(memoryview(file.read(count * UNIT_BYTES)))
+        units = np.frombuffer(file.read(count * UNIT_BYTES), dtype=arrays.UNIT_FIELDS)
     zeros = first + ((units["physical_offset"] < 0) | (units["size"] <= 0)).nonzero()[0]
     zeros = zeros[zeros >= low]
     if len(zeros):

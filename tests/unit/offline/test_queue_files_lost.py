@@ -1,6 +1,6 @@
 """Files of queues that are gone or zeroed: messages that a broker's start leaves unseen.
 
-The numbers are those of the real 4.9.3; beside it: tests/interop/test_lost_queue_files.py.
+The numbers are those of the real 4.9.3; beside it: tests/interop/test_lost_files.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queue files that are gone or zeroed: what is foretold of a start, beside the real 4.9.3's."""
+"""Files of queues or log that are gone or zeroed: a start as foretold, beside the real 4.9.3's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 import rmqstore
 from rmqstore import StoreConfig, offline
+from support import damaged_store
 from support.queue_files import CLOSED, FILES, KILLED, PER_FILE, harm
 
 SIZES = {
@@ -23,11 +24,11 @@ CONFIG = StoreConfig(
 COUNT = FILES * PER_FILE
 
 
-def at_their_places(real, queue_id: int) -> int:
+def at_their_places(real, queue_id: int, topic: str = "T") -> int:
     """How many messages of a queue a consumer is shown that begins at 0."""
     shown = at = 0
     while True:
-        got = real.get("T", queue_id, at)
+        got = real.get(topic, queue_id, at)
         shown += sum(
             one is not None and one["queue_offset"] == at + number
             for number, one in enumerate(got.records)
@@ -54,3 +55,22 @@ def test_the_real_one_shows_the_others(real, tmp_path, compared, state):
         assert told == (KILLED if state == "killed" else CLOSED)[name], name
         real.shutdown()
     compared("starts foretold", len(CLOSED))
+
+
+@pytest.mark.parametrize("state", ["closed", "killed"])
+def test_the_real_one_cuts_the_log_there(real, tmp_path, compared, state):
+    for number, size in ((-2, 4), (-2, 16384), (-3, 100), (-3, 16384), (-4, 5000), (0, 16384)):
+        root = damaged_store.make(tmp_path / f"{number}-{size}")
+        damaged_store.zero_beginning(root, number, size)
+        whole = len(damaged_store.read(root))
+        if state == "killed":
+            damaged_store.killed(root)
+        told = offline.broker_start(root).messages_lost
+        assert (told > 0) is (state == "killed" or number in (-2, -3))
+        assert real.open(root.resolve(), SIZES)["load"]
+        shown = sum(at_their_places(real, queue_id, "Topic1") for queue_id in (0, 1))
+        if told:  # else it shows what is damaged as well
+            assert whole - shown == told, (number, size)
+        assert shown >= whole - told
+        real.shutdown()
+    compared("starts foretold", 6)
