@@ -135,11 +135,41 @@ def load_findings(
     ``ext``: whether the broker reads ext files; ``None``: if there are some.
     """
     yield from _store_findings(root)
-    for directory in directories:
-        field = sizes.named("mapped_file_size_commit_log")
-        yield from _mapped(root, directory, sizes.log, field, of_log=True)
-    yield from _queue_findings(root, sizes, ext=ext)
+    field = "mapped_file_size_commit_log"
+    shown: list[_ListedFile] = []
+    found = [
+        finding
+        for directory in directories
+        for finding in _mapped(root, directory, sizes.log, sizes.named(field), shown, of_log=True)
+    ]
+    yield from _with_doubt(root, found, shown, sizes, field)
+    shown = []
+    found = list(_queue_findings(root, sizes, shown, ext=ext))
+    yield from _with_doubt(root, found, shown, sizes, "mapped_file_size_consume_queue")
     yield from _index_findings(root, sizes)
+
+
+def _with_doubt(
+    root: Path, found: list[Finding], shown: list[_ListedFile], sizes: FileSizes, field: str
+) -> Iterator[Finding]:
+    """Return findings, with the doubt about a size that one file alone shows."""
+    default = getattr(StoreConfig, field)
+    if field in sizes.configured or len(shown) != 1 or shown[0].size == default:
+        yield from found
+        return
+    doubt = Finding(
+        "warn",
+        "size",
+        relative(root, shown[0].path),
+        None,
+        f"{shown[0].size:,} bytes, and no other file to compare with; a broker whose broker.conf "
+        f"does not set {java_keys(field)} loads only {default:,}: give the file with -c or config=",
+    )
+    wrong = [one for one in found if (one.file, one.kind) == (doubt.file, "size")]
+    if not wrong:
+        yield doubt
+    for one in found:
+        yield replace(one, message=doubt.message) if one in wrong else one
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
@@ -171,13 +201,26 @@ def _to_nothing(directory: str) -> Finding:
 
 
 def _mapped(
-    root: Path, directory: str | Path, size: int, field: str, *, of_log: bool = False
+    root: Path,
+    directory: str | Path,
+    size: int,
+    field: str,
+    shown: list[_ListedFile],
+    *,
+    of_log: bool = False,
 ) -> Iterator[Finding]:
     """Return what stops the load of a directory of mapped files.
 
-    ``field`` names the size if it is configured.
+    ``field`` names the size if it is configured. Appends the files that show a size to ``shown``.
     """
     entries = listed(directory) or []
+    shown += (
+        one
+        for one in entries
+        if one.size > 0
+        and stat.S_ISREG(one.mode)
+        and paths.parse_offset_file_name(one.name) is not None
+    )
     lengths = Counter(one.size for one in entries)
     usual = lengths.most_common(1)[0][0] if lengths else size
     for at, one in enumerate(entries):
@@ -244,8 +287,10 @@ def _java_number(name: str, bits: int) -> int | None:
     return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
 
 
-def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterator[Finding]:
-    """Return obstacles to loading the consume queues."""
+def _queue_findings(
+    root: Path, sizes: FileSizes, shown: list[_ListedFile], *, ext: bool | None
+) -> Iterator[Finding]:
+    """Return obstacles to loading the consume queues; ``shown`` as of :func:`_mapped`."""
     base = str(root / paths.CONSUME_QUEUE)
     queue_field = "mapped_file_size_consume_queue"
     ext_field = "mapped_file_size_consume_queue_ext"
@@ -270,7 +315,7 @@ def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterat
                 yield Finding("warn", "foreign-file", file, None, message)
                 continue
             directory = os.path.join(topic.path, str(number))  # noqa: PTH118
-            yield from _mapped(root, directory, sizes.queue, sizes.named(queue_field))
+            yield from _mapped(root, directory, sizes.queue, sizes.named(queue_field), shown)
             if ext is False:
                 continue
             extra = root / paths.CONSUME_QUEUE_EXT / topic.name / str(number)
@@ -278,7 +323,7 @@ def _queue_findings(root: Path, sizes: FileSizes, *, ext: bool | None) -> Iterat
             if found:
                 lengths = Counter(one.size for one in found if one.size > 0)
                 usual = lengths.most_common(1)[0][0] if lengths else _EXT_BYTES
-                yield from _mapped(root, extra, sizes.ext or usual, sizes.named(ext_field))
+                yield from _mapped(root, extra, sizes.ext or usual, sizes.named(ext_field), [])
 
 
 def _index_findings(root: Path, sizes: FileSizes) -> Iterator[Finding]:

@@ -84,7 +84,7 @@ def test_in_use_closed_and_killed(tmp_path: Path) -> None:
             "pid": owner.pid,
             "command": f"{Path(sys.executable).name} {' '.join(WRITER.split())[:80]}",
         }
-        state = shown(root).splitlines()[1]
+        state = next(line for line in shown(root).splitlines() if line.startswith("state"))
         assert f"in use by process {owner.pid} (" in state
         assert len(state) < 130
         owner.communicate("")

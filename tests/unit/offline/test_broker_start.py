@@ -104,6 +104,51 @@ def test_a_file_of_another_length(root, directory, number, size, kind):
     assert [one.kind for one in found.findings if one.severity == "stop"] == [kind]
 
 
+@pytest.fixture
+def alone(tmp_path):
+    """A store of one log file and one queue file."""
+    root = tmp_path / "alone"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for number in range(8):
+            store.put("T", b"x", queue_id=0, keys=f"k{number}")
+    return root
+
+
+@pytest.mark.parametrize("config", [None, StoreConfig()], ids=["none", "sizes left open"])
+@pytest.mark.parametrize(
+    ("file", "size", "broker", "default"),
+    [
+        (LOG, 8192, "starts", "1,073,741,824"),
+        (LOG, 8193, "starts", "1,073,741,824"),
+        (LOG, 4096, "starts", "1,073,741,824"),
+        (LOG, (1 << 30) + 1, "starts", "1,073,741,824"),
+        (FIRST, 400, "starts", "6,000,000"),
+        (FIRST, 420, "starts", "6,000,000"),
+        (FIRST, 414, "refuses", "6,000,000"),
+    ],
+)
+def test_a_size_that_one_file_alone_shows(alone, file, size, broker, default, config):
+    os.truncate(alone / file, size)
+    found = start(alone, config)
+    assert found.broker == broker
+    [one] = [one for one in found.findings if one.file == file]
+    assert (one.severity, one.kind) == ("stop" if broker == "refuses" else "warn", "size")
+    assert one.message.startswith(f"{size:,} bytes")
+    assert default in one.message
+    assert "truncate" not in one.message
+    configured = start(alone, CONFIG)
+    assert configured.broker == ("starts" if size in (8192, 400) else "refuses")
+    assert all("no other file" not in one.message for one in configured.findings)
+
+
+def test_sizes_that_other_files_or_the_default_confirm(alone):
+    with rmqstore.open(alone, "r+", config=CONFIG) as store:
+        store.put("U", b"x", queue_id=0)
+    assert [one.file for one in start(alone).findings] == [LOG]
+    os.truncate(alone / LOG, 1 << 30)
+    assert start(alone).findings == ()
+
+
 def test_an_ext_file_whose_size_no_other_shows(root):
     file = f"consumequeue_ext/T/0/{0:020d}"
     (root / file).parent.mkdir(parents=True)
