@@ -31,7 +31,7 @@ def broker_start(
 ) -> BrokerStart:
     """Predict the start of a 4.9.3 broker on a store, by the checks of its ``load``.
 
-    Only names, lengths and the ends of files are looked at, and nothing is changed. Works on a
+    Only names, lengths and both ends of files are looked at, and nothing is changed. Works on a
     copy, on a dead disk and beside a live owner; there the verdict is on a start if the owner were
     killed now.
 
@@ -41,7 +41,7 @@ def broker_start(
         Directory of the store.
     config : StoreConfig or path of a broker.conf, optional
         The broker's. Sizes that it does not set are taken from the files, as with the right
-        configuration.
+        configuration; one that a single file shows is a finding if it is not the default.
 
     Returns
     -------
