@@ -99,11 +99,11 @@ class _LazyGroup(click.Group):
         prog_name = prog_name or self.name
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        failures.guard_standard_streams()
         if sys.stdout is None:
             # Nor could a file of the store be opened: it would take the place of standard output.
             failures.say("standard output is closed")
             sys.exit(failures.UNREADABLE)
-        failures.name_standard_output()
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except Exception as error:

@@ -20,8 +20,8 @@ __all__ = [
     "USAGE",
     "CliError",
     "drop_standard_output",
+    "guard_standard_streams",
     "in_options",
-    "name_standard_output",
     "report",
     "say",
 ]
@@ -61,18 +61,37 @@ class _StandardOutput(io.FileIO):
             raise
 
 
-def name_standard_output() -> None:
-    """Make errors of standard output name it: the system's own name no file."""
-    given = sys.stdout
-    if given is sys.__stdout__ and isinstance(given, io.TextIOWrapper):
-        given.flush()
-        sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(_StandardOutput(given.fileno(), "wb", closefd=False), _BUFFER),
-            encoding=given.encoding,
-            errors=given.errors,
-            line_buffering=given.line_buffering,
-            write_through=given.write_through,
-        )
+class _StandardError(io.FileIO):
+    """Standard error, which ends nothing: lines that cannot be written are lost."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or len(data)
+        except OSError:
+            return len(data)
+
+
+def guard_standard_streams() -> None:
+    """Make errors of standard output name it, and standard error have none.
+
+    A verb goes on where the reader of standard error is gone, or the disk below it is full.
+    """
+    sys.stdout = _through(_StandardOutput, sys.stdout, sys.__stdout__)
+    sys.stderr = _through(_StandardError, sys.stderr, sys.__stderr__)
+
+
+def _through(kind: type[io.FileIO], given: Any, own: object) -> Any:
+    """Return the process's own stream through a file of this kind, any other one as it is."""
+    if given is not own or not isinstance(given, io.TextIOWrapper):
+        return given
+    given.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(kind(given.fileno(), "wb", closefd=False), _BUFFER),
+        encoding=given.encoding,
+        errors=given.errors,
+        line_buffering=given.line_buffering,
+        write_through=given.write_through,
+    )
 
 
 def drop_standard_output() -> None:
