@@ -11,16 +11,19 @@ if TYPE_CHECKING:
     from rmqstore._core import Memory
 
 __all__ = [
+    "BLANK_SIZE",
     "array_rows",
     "bytes_hash",
     "ext_unit_array",
     "int32_array",
     "int64_array",
     "integers",
+    "sizes_of",
     "unit_array",
 ]
 
 EXT_FIELDS = [("tags_code", "i8"), ("store_timestamp", "i8"), ("bitmap_size", "i8")]
+BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for no record
 UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 
 
@@ -43,6 +46,15 @@ def unit_array(memory: Memory) -> NDArray[Any]:
     import numpy as np
 
     return np.frombuffer(memoryview(memory), dtype=UNIT_FIELDS)
+
+
+def sizes_of(units: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the sizes of the records of units, 0 for a blank unit."""
+    import numpy as np
+
+    sizes = units["size"].astype(np.int64)
+    sizes[(sizes < 0) | (sizes == BLANK_SIZE)] = 0
+    return sizes
 
 
 def ext_unit_array(fields: Memory, bitmaps: Memory, width: int) -> NDArray[Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqstore.arrays import BLANK_SIZE
 from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.paths import CONSUME_QUEUE
 from rmqstore.registry import check_deleted_topics
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
 __all__ = ["compare_counts", "known_damage", "waiting_messages", "zeroed_units"]
-
-_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
 
 
 def known_damage(opened: MessageStore) -> list[str]:
@@ -78,7 +77,7 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
             except (StoreError, OSError):  # reading it reports that
                 continue
             sizes, offsets = units["size"], units["physical_offset"]
-            lost = (sizes == _BLANK_SIZE) | np.isin(offsets - offsets % file_size, missing)
+            lost = (sizes == BLANK_SIZE) | np.isin(offsets - offsets % file_size, missing)
             blank += int(lost.sum())
             parts.append(offsets[(sizes > 0) & ~lost])
     named = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqstore.arrays import BLANK_SIZE
 from rmqstore.cli.common import reported_damage
 from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.progress import Progress
@@ -31,7 +32,6 @@ _BATCH_MESSAGES = 256
 _BATCH_BYTES = 1 << 20
 _ALL_BATCHES_MESSAGES = 8192  # together, where queues are many
 _POLL_SECONDS = 0.1
-_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for none
 _REPORTED = 10  # damaged messages, each on a line
 _UNITS = 4096  # looked at together
 
@@ -93,7 +93,7 @@ def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
     while start < stop:
         units = queue.units(start, min(stop, start + _UNITS))
         sizes = units["size"]
-        good = (sizes > 0) & (sizes != _BLANK_SIZE) & (units["physical_offset"] >= 0)
+        good = (sizes > 0) & (sizes != BLANK_SIZE) & (units["physical_offset"] >= 0)
         if good.any():
             at = int(good.argmax())
             return start + at, int(units["physical_offset"][at])
@@ -287,7 +287,7 @@ def _read_each(
     """Iterate over queue offsets one at a time, as one of them is damaged."""
     for offset in span:
         try:
-            if queue.units(offset, offset + 1)["size"][0] == _BLANK_SIZE:
+            if queue.units(offset, offset + 1)["size"][0] == BLANK_SIZE:
                 continue
             message = queue[offset]
         except StoreCorruptError as error:

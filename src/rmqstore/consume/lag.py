@@ -29,7 +29,7 @@ _FEW = 1024  # units that are added up faster than NumPy is imported
 _PIECE = 1 << 20  # units that are in memory at a time
 _TRIES = 3  # while another process removes files
 _LISTED_SECONDS = 0.1  # as often a reader lists them
-_DAMAGED = 1000  # messages that are passed over for a time, at most
+_DAMAGED = 1000  # messages, or units of lost ones, that are passed over for a time, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Lag:
     messages : int
         From the committed one, or the first that exists, to the last.
     bytes : int
-        Of their records.
+        Of their records; a lost one, which recovery filled, has none.
     behind : timedelta
         Between the store times of the queue's newest record and of the first one not consumed; 0
-        when there is none. Damaged ones are passed over.
+        when there is none. Damaged and lost ones are passed over.
     """
 
     group: str
@@ -127,9 +127,13 @@ def _bytes(store: Engine, topic: str, queue_id: int, start: int, stop: int) -> i
         end = min(stop, start + _PIECE)
         units = store._units(topic, queue_id, start, end)
         if end - start <= _FEW:
-            total += sum(size for _, size, _ in _UNIT.iter_unpack(memoryview(units)))
+            total += sum(
+                size
+                for _, size, _ in _UNIT.iter_unpack(memoryview(units))
+                if 0 < size < arrays.BLANK_SIZE
+            )
         else:
-            total += int(arrays.unit_array(units)["size"].sum(dtype="int64"))
+            total += int(arrays.sizes_of(arrays.unit_array(units)).sum())
         start = end
     return total
 
@@ -144,13 +148,19 @@ def _behind(store: Engine, topic: str, queue_id: int, first: int, stop: int) -> 
 
 
 def time_of_one(store: Engine, topic: str, queue_id: int, offsets: Sequence[int]) -> int:
-    """Return the store time of the first intact message; -1 if it is gone, or none."""
+    """Return the store time of the first intact message; -1 without one.
+
+    Units of lost messages are passed over as damaged records are.
+    """
     for at in offsets[:_DAMAGED]:
         try:
-            return store._store_time(topic, queue_id, at)
+            millis = store._store_time(topic, queue_id, at)
         except StoreCorruptError as error:
             if at == offsets[0]:
                 log_warning(
                     "lag of %s, queue %d, as of the next good one: %s", topic, queue_id, error
                 )
+        else:
+            if millis >= 0:
+                return millis
     return -1

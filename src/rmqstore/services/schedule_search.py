@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore._core import Message
+from rmqstore.arrays import BLANK_SIZE
 from rmqstore.config import StoreConfig
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 from rmqstore.services.base import STORE_ENDED, ServicedEngine
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 _UNIT = struct.Struct(">qiq")
-_BLANK = (0, (1 << 31) - 1)  # physical offset and size of a unit that stands for no record
+_BLANK = (0, BLANK_SIZE)  # physical offset and size of a unit that stands for no record
 _EARLIEST = 1 << 31  # ms: tags codes below are hashes, or addresses in consumequeue_ext
 _EXT_ADDRESS = -2147483649
 _UNKNOWN_LEVEL = 1000  # ms, as 4.9.3

@@ -431,6 +431,39 @@ def test_lag_passes_over_damaged_messages(
     assert "lag of a, queue 0" in caplog.text
 
 
+@pytest.mark.parametrize("count", [10, 2000])  # added up without and with NumPy
+@pytest.mark.parametrize("lost", [[5], [5, 6, 7], [6], range(5, 9)])
+def test_lag_passes_over_lost_messages(
+    store: rmqstore.MessageStore, lost: list[int], count: int
+) -> None:
+    """A message that recovery filled counts, without bytes and time."""
+    stored = []
+    for at in range(10):
+        stored.append(store.put("a", b"x", queue_id=0))
+        store.clock.advance(at)
+    store.put_many("a", [b"x"] * (count - 10), queue_id=0)
+    store._commit_progress("a", "x", 0, 5)
+    good = [one for one in store["a"][0] if one.queue_offset >= 5 and one.queue_offset not in lost]
+    millis = good[-1].store_timestamp - good[0].store_timestamp
+    store.close()
+    with (Path(store.path) / "commitlog" / f"{0:020d}").open("r+b") as file:
+        for at in lost:
+            file.seek(stored[at].physical_offset + 88)
+            file.write(b"~")
+    want = rmqstore.Lag(
+        *("x", "a", 0, 5, 0, count, count - 5),
+        sum(one.store_size for one in good),
+        timedelta(milliseconds=millis),
+    )
+    with rmqstore.open(
+        store.path, "r+", config=SMALL, on_corruption="fill", verify="full"
+    ) as filled:
+        assert filled.lag() == [want]
+    for config in (None, SMALL):
+        with rmqstore.open(store.path, config=config) as reader:
+            assert reader.lag() == [want]
+
+
 def test_lag_of_many_messages_is_added_up(store: rmqstore.MessageStore) -> None:
     done = store.put_many("orders", [b"x" * (n % 50) for n in range(5000)], queue_id=0)
     store._commit_progress("orders", "billing", 0, 10)

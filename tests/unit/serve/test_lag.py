@@ -6,10 +6,12 @@ import dataclasses
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Limits, Settings
@@ -100,6 +102,37 @@ def test_a_group_that_is_connected_is_there(server: Server, client: RemotingClie
     server.store.put("%RETRY%fresh", b"again", queue_id=0)
     assert ("fresh", "%RETRY%fresh", 1, 1) in shown(server)
     assert metric(server, "rocketmq_group_retrydiff") == {("%RETRY%fresh", "fresh"): 1}
+
+
+def test_lost_and_damaged_messages_are_passed_over(tmp_path: Path) -> None:
+    config = StoreConfig.small()
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        store.create_topic("orders", 1)
+        done = []
+        for _ in range(6):
+            done.append(store.put("orders", b"x", queue_id=0))
+            store.clock.advance(1)
+        with store.consumer("orders", group="billing") as orders:
+            next(iter(orders))
+            orders.commit(sync=True)
+    log = tmp_path / "commitlog" / f"{0:020d}"
+
+    def damage(at: int, within: int) -> None:
+        with log.open("r+b") as file:
+            file.seek(done[at].physical_offset + within)
+            file.write(b"~~~~")
+
+    damage(1, 88)
+    rmqstore.open(tmp_path, "r+", config=config, on_corruption="fill", verify="full").close()
+    for damaged in ((), (2,)):
+        for at in damaged:
+            damage(at, 4)
+        with Server(tmp_path, Settings(), config, metrics_port=0) as server:
+            [row] = json.loads(read(server, "/api/overview"))["groups"]
+            assert row["messages"] == 5
+            assert row["late"] == pytest.approx(1000 * (3 - len(damaged)), abs=500)
+            span = metric(server, "rmqstore_group_behind_seconds")
+            assert span["orders", "billing"] == row["late"] / 1000
 
 
 def test_a_topic_without_messages_is_no_lag(server: Server, client: RemotingClient) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore import __version__, paths
 from rmqstore.bodies import BODY_MARK, inflate_start
+from rmqstore.consume.lag import time_of_one
 from rmqstore.errors import StoreError, StoreFailedError
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 
@@ -120,8 +121,8 @@ def _groups(
             at = max(start, committed)
             if at < stop:
                 messages += stop - at
-                newest = store._store_time(topic, queue_id, stop - 1)
-                first = store._store_time(topic, queue_id, at)
+                newest = time_of_one(store, topic, queue_id, range(stop - 1, at - 1, -1))
+                first = time_of_one(store, topic, queue_id, range(at, stop))
                 if first >= 0 and newest >= 0:
                     late = max(late, newest - first)
         add(group, topic, messages, late)

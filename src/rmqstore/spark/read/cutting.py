@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.arrays import sizes_of
 from rmqstore.topic import Queue
 from rmqstore.warn import Log
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rmqstore.spark.read.partitions import Piece
@@ -19,7 +19,6 @@ __all__ = [
     "WORTH",
     "at_least",
     "merged",
-    "sizes_of",
     "split_queue_range",
     "units_of",
     "warn_of_many",
@@ -96,15 +95,6 @@ def warn_of_many(tasks: int, total: int) -> None:
 def units_of(queue: Queue, start: int, stop: int) -> NDArray[Any]:
     """Return units from bounds that were looked up; no file is listed again."""
     return queue.units(start, stop, bounds=(start, stop))
-
-
-def sizes_of(units: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the sizes of the records of units, 0 for a blank unit."""
-    import numpy as np
-
-    sizes = units["size"].astype(np.int64)
-    sizes[(units["physical_offset"] == 0) & (sizes == np.iinfo(np.int32).max)] = 0
-    return np.maximum(sizes, 0, out=sizes)
 
 
 def merged(

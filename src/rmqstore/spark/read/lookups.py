@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqstore.spark.read.cutting import sizes_of, units_of
+from rmqstore.arrays import sizes_of
+from rmqstore.spark.read.cutting import units_of
 from rmqstore.spark.read.partitions import Piece, scan_piece
 from rmqstore.times import INT64_MAX
 

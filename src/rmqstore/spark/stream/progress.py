@@ -10,8 +10,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.arrays import sizes_of
 from rmqstore.errors import StoreCorruptError
-from rmqstore.spark.read.cutting import sizes_of, units_of
+from rmqstore.spark.read.cutting import units_of
 from rmqstore.spark.read.options import check_names
 from rmqstore.spark.stream.admission import admitted, bytes_of
 from rmqstore.spark.stream.groups import keep_progress
