@@ -54,34 +54,32 @@ class Bound:
     kind: str
     value: int
 
-    def offset_in(self, queue: Queue, store: MessageStore) -> int:
+    def offset_in(self, queue: Queue) -> int:
         """Return the first queue offset at or after the bound."""
         low, high = queue.min_offset, queue.max_offset
-        if self.kind == "time":
-            try:
-                return queue.offset_at(self.value, "lower")
-            except StoreCorruptError:  # a damaged one on the way: along the queue, past it
-                later = store.scan(
-                    queue.topic, queue.queue_id, since=self.value, on_corruption="skip"
-                )
-                return next((message.queue_offset for message in later), high)
         if self.kind == "queue":
             return max(low, min(self.value, high))
         if self.kind == "last":
             return max(low, high - self.value)
+        first = _first_unit
+        if self.kind == "time":
+            try:
+                return queue.offset_at(self.value, "lower")
+            except StoreCorruptError:  # a damaged one on the way
+                first = _first_time
         while low < high:
             middle = (low + high) // 2
-            at, physical_offset = _first_unit(queue, middle, high)
-            if physical_offset < self.value:
+            at, found = first(queue, middle, high)
+            if found < self.value:
                 low = at + 1
             else:
                 high = middle
         return low
 
-    def end_in(self, queue: Queue, store: MessageStore) -> int:
+    def end_in(self, queue: Queue) -> int:
         """Return a queue offset that no message before the bound lies behind."""
         if self.kind != "time":
-            return self.offset_in(queue, store)
+            return self.offset_in(queue)
         try:
             return queue.offset_at(self.value - 1, "upper") + 1
         except StoreCorruptError:  # a damaged one on the way: up to the end
@@ -98,6 +96,16 @@ def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
             at = int(good.argmax())
             return start + at, int(units["physical_offset"][at])
         start += len(units)
+    return stop, 1 << 63
+
+
+def _first_time(queue: Queue, start: int, stop: int) -> tuple[int, int]:
+    """Return the first good message, as its offset and store time; as :func:`_first_unit`."""
+    for at in range(start, stop):
+        try:
+            return at, queue[at].store_timestamp
+        except (StoreCorruptError, LookupError):  # damaged, or lost
+            continue
     return stop, 1 << 63
 
 
@@ -218,10 +226,10 @@ def walk(
     for key, queue in queues.items():
         end = queue.max_offset
         if chosen.stop is not None:
-            end = min(end, chosen.stop.end_in(queue, store))
+            end = min(end, chosen.stop.end_in(queue))
         begin = places.get(key)
         if begin is None:
-            begin = chosen.start.offset_in(queue, store) if chosen.start else queue.min_offset
+            begin = chosen.start.offset_in(queue) if chosen.start else queue.min_offset
         places[key] = max(begin, end)
         if span := range(begin, end):
             total += len(span)

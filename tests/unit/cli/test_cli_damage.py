@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -170,3 +171,31 @@ def test_so_many_messages_with_damage_among_them(tmp_path):
     assert shown() == (99, 4)
     assert shown("-n", "40") == (40, 0)  # the damage lies behind them
     assert shown("-n", "60") == (60, 4)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("damaged", [[10], [0], [9, 10, 11], [4, 15], [19], range(5, 20)])
+def test_times_with_damage_on_the_way(tmp_path, conf, damaged, killed):
+    """Of a light queue as of any other; a scan has no rows of one."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=rmqstore.StoreConfig.from_file(conf)) as store:
+        done = []
+        for _ in range(20):
+            done.append(store.put("orders", b"x", queue_id=0, lite_topics=["a", "b"]))
+            store.clock.advance(1)
+        store.put_many("filler", [b"x" * 50_000] * 100, queue_id=0)
+        times = [one.store_timestamp for one in store["orders"][0]]
+    for at in damaged:
+        damaged_store.poke(root, done[at].physical_offset + 4, b"~~~~", SIZE)
+    if killed:
+        (root / "abort").touch()
+    good = [at for at in range(20) if at not in damaged]
+    for topic, first in itertools.product(("orders", "%LMQ%b"), (0, 3, 10, 15, 19)):
+        arguments = ["cat", root, "-t", topic, "-c", conf, "-f", "%p\n", "--from"]
+        places = [done[at].physical_offset for at in good if at >= first]
+        for until in ([], ["--until", f"@{times[first]}"]):
+            start = "@0" if until else f"@{times[first]}"
+            shown = CliRunner().invoke(main, [*map(str, arguments), start, *until])
+            if until:
+                places = [done[at].physical_offset for at in good if at < first]
+            assert [int(line) for line in shown.stdout.split()] == places, (topic, first, until)
