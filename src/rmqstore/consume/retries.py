@@ -3,6 +3,7 @@
 A group has one retry topic for all topics that it reads, and one offset in each of its queues: the
 first message there that is not done.  A message of a topic without readers at present stays, so
 that no consumer of another topic passes it; once many behind it are done, it is moved to the end.
+So does one whose record is damaged, which is then passed over for good, as it cannot be moved.
 
 Source: ``client/impl/consumer/ProcessQueue.java``, ``DefaultMQPushConsumerImpl.java
 resetRetryAndNamespace``.
@@ -19,7 +20,13 @@ from typing import TYPE_CHECKING
 from rmqstore import paths
 from rmqstore._core import CallLock
 from rmqstore.consume.sharing import Member
-from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreError, StoreFailedError
+from rmqstore.errors import (
+    ForkedStoreError,
+    StoreClosedError,
+    StoreCorruptError,
+    StoreError,
+    StoreFailedError,
+)
 from rmqstore.services.stored import Place, put_again
 from rmqstore.types import GetStatus
 from rmqstore.warn import log_warning
@@ -27,6 +34,7 @@ from rmqstore.warn import log_warning
 if TYPE_CHECKING:
     from rmqstore._core import Message
     from rmqstore.store import MessageStore
+    from rmqstore.types import GetResult
 
 __all__ = ["Retries"]
 
@@ -105,6 +113,7 @@ class Retries:
         self._lock = CallLock()
         self._gone: deque[Member] = deque()  # of consumers that nobody closed
         self._queues: dict[int, _RetryQueue] = {}
+        self._damaged: set[str] = set()  # as logged
         self._waiting: defaultdict[str, deque[tuple[int, int, Message]]] = defaultdict(deque)
 
     def heads(self, store: MessageStore) -> dict[int, int]:
@@ -152,7 +161,7 @@ class Retries:
 
     def _read(self, store: MessageStore, topic: str) -> None:
         """Read until there is a message of the topic, or nothing more."""
-        for queue_id in self.heads(store):
+        for queue_id, head in self.heads(store).items():
             if queue_id not in self._queues:
                 begin = store._progress.get(self.topic, self._group).get(queue_id)
                 low, high = store._bounds(self.topic, queue_id) or (0, 0)
@@ -162,7 +171,9 @@ class Retries:
             if topic in queue.held_topics:
                 queue.rewind()
             while not self._waiting[topic]:
-                got = store.get(self.topic, queue_id, queue.next, _BATCH)
+                got = self._get(store, queue, queue_id, head)
+                if got is None:
+                    continue
                 if got.status is GetStatus.OFFSET_TOO_SMALL:
                     log_warning(
                         "group %s: retries %s to %s in queue %s are gone, retention removed them",
@@ -175,6 +186,28 @@ class Retries:
                 if got.next_offset <= queue.next or queue_id not in self._queues:
                     break
                 queue.next = got.next_offset
+
+    def _get(
+        self, store: MessageStore, queue: _RetryQueue, queue_id: int, head: int, most: int = _BATCH
+    ) -> GetResult | None:
+        """Read on; None where the next message is damaged, which is left where it is."""
+        try:
+            return store.get(self.topic, queue_id, queue.next, most)
+        except StoreCorruptError as error:
+            if most > 1:  # it throws away the good ones before it
+                return self._get(store, queue, queue_id, head, 1)
+            if queue.next >= head:
+                raise
+            if str(error) not in self._damaged:
+                self._damaged.add(str(error))
+                log_warning(
+                    "group %s: retry %s in queue %s stays where it is: %s",
+                    self._group, queue.next, queue_id, error,
+                )  # fmt: skip
+        if queue.next not in queue.done:
+            queue.hold(queue.next, ())
+        queue.next += 1
+        return None
 
     def _keep(
         self, store: MessageStore, queue: _RetryQueue, queue_id: int, message: Message, wanted: str
@@ -218,7 +251,16 @@ class Retries:
             if not queue.held or queue.held[0] > min([queue.next, *queue.out]):
                 return
             offset = queue.held[0]
-            got = store.get(self.topic, queue_id, offset, 1)
+            try:
+                got = store.get(self.topic, queue_id, offset, 1)
+            except StoreCorruptError as error:
+                log_warning(
+                    "group %s: retry %s in queue %s is passed over, with %s behind it done: %s",
+                    self._group, offset, queue_id, len(queue.done), error,
+                )  # fmt: skip
+                del queue.held[0]
+                queue.done.add(offset)
+                continue
             if got.messages and got.messages[0].queue_offset == offset:
                 message = got.messages[0]
                 topics = _topics_of(message)

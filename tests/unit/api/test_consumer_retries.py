@@ -5,15 +5,20 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
 from rmqstore.consume.consumer import Consumer
 from support.consumed import bodies, fill
+from support.damaged_store import flip
 
 WAIT = 60.0
+LOG_SIZE = 1 << 16
+SMALL = rmqstore.StoreConfig.small(mapped_file_size_commit_log=LOG_SIZE)
 
 
 # Retries
@@ -243,3 +248,99 @@ def test_a_retry_that_nobody_reads_holds_few_others_up(
         payments.commit()
     with store.consumer("payments", group="billing") as payments:
         assert bodies(payments) == []
+
+
+def retried(root: Path, count: int) -> list[int]:
+    """Make a store with retries of two topics in turn; where they are in the log."""
+    with rmqstore.open(root, "a", config=SMALL) as store:
+        for number in range(count):
+            store.put("payments" if number % 2 else "orders", b"%d" % number, queue_id=0)
+        for topic in ("orders", "payments"):
+            with store.consumer(topic, group="billing") as consumer:
+                for message in consumer:
+                    consumer.retry(message, delay_level=1)
+                consumer.commit()
+        for number in range(count):
+            redeliver(store, 1, number)
+        store.put_many("others", [b"x" * 5000] * 40)
+        places = {int(one.body): one.physical_offset for one in store["%RETRY%billing"][0]}
+        return [places[number] for number in range(count)]
+
+
+def taken(store: rmqstore.MessageStore, *, commit: bool = True) -> list[int]:
+    """Take all retries of both topics, in two rounds."""
+    seen = []
+    consumers = [store.consumer(topic, group="billing") for topic in ("orders", "payments")]
+    for _ in range(2):
+        for consumer in consumers:
+            seen += bodies(consumer)
+            if commit:
+                consumer.commit()
+    for consumer in consumers:
+        consumer.close()
+    return sorted(seen)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "a"])
+@pytest.mark.parametrize("config", [None, SMALL])
+@pytest.mark.parametrize("hit", [[0], [1], [7], [0, 1, 2], [2, 3, 6], range(8)], ids=str)
+def test_damaged_retries_hold_no_others_up(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    mode: Any,
+    config: rmqstore.StoreConfig | None,
+    hit: Sequence[int],
+) -> None:
+    places = retried(tmp_path, 8)
+    first = min(places[at] for at in hit)
+    good = [at for at in range(8) if at not in hit]
+    for at in hit:
+        flip(tmp_path, places[at] + 88, LOG_SIZE)
+    for killed in (False, True):
+        if killed:
+            (tmp_path / "abort").touch()
+        caplog.clear()
+        with rmqstore.open(tmp_path, mode, config=config) as store:
+            assert taken(store, commit=mode != "r") == good
+            said = [one.message for one in caplog.records if "stays where it is" in one.message]
+            assert len(said) == len(hit)
+            assert all(any(f"offset {places[at]}:" in one for one in said) for at in hit)
+            if mode != "r":
+                done = store.offsets.get(("%RETRY%billing", "billing"), {0: 0})[0]
+                assert done == sorted(places).index(first)
+                good = [at for at in good if places[at] > first]  # the others are committed
+    for at in hit:
+        flip(tmp_path, places[at] + 88, LOG_SIZE)  # which mends it
+    with rmqstore.open(tmp_path, "r+", config=config) as store:
+        assert set(hit) <= set(taken(store))
+        assert store.offsets["%RETRY%billing", "billing"] == {0: 8}
+    with rmqstore.open(tmp_path, "r+", config=config) as store:
+        assert taken(store) == []
+
+
+def test_a_damaged_retry_is_passed_over_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rmqstore.consume.retries._PASSED_MOST", 5)
+    places = retried(tmp_path, 20)
+    flip(tmp_path, places[2] + 88, LOG_SIZE)
+    with rmqstore.open(tmp_path, "r+") as store:
+        assert taken(store) == [at for at in range(20) if at != 2]
+        assert store.offsets["%RETRY%billing", "billing"] == {0: 20}
+    assert f"offset {places[2]}:" in caplog.text
+    assert "is passed over" in caplog.text
+    with rmqstore.open(tmp_path, "r+") as store:
+        assert taken(store) == []
+
+
+def test_a_filled_retry_holds_no_progress_up(tmp_path: Path) -> None:
+    places = retried(tmp_path, 8)
+    flip(tmp_path, places[2] + 88, LOG_SIZE)
+    good = [at for at in range(8) if at != 2]
+    with rmqstore.open(tmp_path, "r+") as store:
+        assert taken(store) == good
+    with rmqstore.open(tmp_path, "r+", on_corruption="fill", verify="full") as store:
+        assert set(taken(store)) < set(good)
+        assert store.offsets["%RETRY%billing", "billing"] == {0: 8}
+    with rmqstore.open(tmp_path, "r+") as store:
+        assert taken(store) == []
