@@ -247,8 +247,7 @@ def find(
                     found = list(deque(good, maxlen=number))
                 hits.update((message.physical_offset, message) for message in found)
                 progress.done += 1
-        for passed in opened.passed_over:
-            damaged.add("the log", passed)
+        damaged.add_passed_over(opened)
         if not hits:
             damaged.check()
             where = f"topic {topic!r}" if topic is not None else "any topic"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rmqstore.cli.common import known_queue, known_topic, unknown_name
 from rmqstore.cli.failures import NOT_FOUND, CliError
-from rmqstore.errors import MessageNotFoundError
+from rmqstore.cli.walk import Damaged
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -40,6 +41,12 @@ def message_of(store: MessageStore, id: str) -> Message:
     except MessageNotFoundError as error:
         if place is not None:
             raise unknown_name("topic", place[1], store.topics) from None
+        if isinstance(damage := error.__cause__, StoreCorruptError):
+            # The damage is raised where a record begins; within one, ID is of another store.
+            store.scan(start=damage.offset, stop=damage.offset + 1).count()
+        damaged = Damaged(store)
+        damaged.add_passed_over(store)
+        damaged.check()
         hint = (
             "ID is a message id (%i), a unique key (%u) or TOPIC/QUEUE@OFFSET; "
             "'rmqstore find' finds by key"

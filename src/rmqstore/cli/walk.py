@@ -174,6 +174,11 @@ class Damaged:
         if self.count <= _REPORTED:
             say(f"{where}: {error}")
 
+    def add_passed_over(self, store: MessageStore) -> None:
+        """Count what queries passed over, as no index covers it."""
+        for error in store.passed_over:
+            self.add("the log", error)
+
     def first(
         self, messages: Iterable[Message], number: int, *, newest_first: bool = False
     ) -> Iterator[Message]:

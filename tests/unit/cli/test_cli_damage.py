@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,37 @@ def test_times_with_damage_on_the_way(tmp_path, conf, damaged, killed):
             if until:
                 places = [done[at].physical_offset for at in good if at < first]
             assert [int(line) for line in shown.stdout.split()] == places, (topic, first, until)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("within", [4, 88])
+def test_get_of_a_damaged_message(tmp_path, conf, within, index, killed):
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=rmqstore.StoreConfig.from_file(conf)) as store:
+        done = [store.put("orders", b"m%d" % n, queue_id=0, keys=f"k{n}") for n in range(20)]
+        store.put_many("filler", [b"x" * 50_000] * 100, queue_id=0)
+    damaged_store.poke(root, done[5].physical_offset + within, b"\xff" * 4, SIZE)
+    if not index:
+        shutil.rmtree(root / "index")
+    if killed:
+        (root / "abort").touch()
+    where = f"commitlog/{0:020d}, offset {done[5].physical_offset}: "
+
+    def got(*arguments: str, config: Path | None = None) -> tuple[int, bool]:
+        options = [] if config is None else ["-c", str(config)]
+        shown = CliRunner().invoke(main, [arguments[0], str(root), *arguments[1:], *options])
+        return shown.exit_code, where in shown.stderr
+
+    for config in (None, conf):
+        for one in (done[5].msg_id, done[5].uniq_key, "orders/0@5"):
+            assert got("get", one, config=config) == (4, True), one
+        assert got("find", "-k", done[5].uniq_key, config=config) == (4, True)
+        for one in (done[6].msg_id, done[6].uniq_key, "orders/0@6"):
+            assert got("get", one, config=config)[0] == 0
+        # Damage that no index covers may hide any key.
+        missing = (1, False) if index else (4, True)
+        assert got("get", "nothing", config=config)[0] == missing[0]
+        # An id of another store: no record begins there.
+        inside = done[9].msg_id[:16] + f"{done[9].physical_offset + 7:016X}"
+        assert got("get", inside, config=config) == missing
