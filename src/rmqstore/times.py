@@ -65,7 +65,10 @@ def parse_time(text: str, *, name: str, local: bool = False, now: int | None = N
     if written == "now":
         return here
     if (ago := _AGO.fullmatch(written)) is not None:
-        return here - int(ago[1]) * _UNITS[ago[2]]
+        millis = here - int(ago[1]) * _UNITS[ago[2]]
+        if millis < INT64_MIN:
+            raise wrong_value(name, "at most 292 million years ago", text)
+        return millis
     if (number := _NUMBER.fullmatch(written)) is not None:
         return int(number[1])
     moment = _parse_iso(written, name)

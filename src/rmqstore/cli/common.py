@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ OUTPUTS = ("table", "jsonl", "csv")
 TIME_FORMS = "ISO-8601 (without a zone it is UTC, with --local local time), @MS, or -2h"
 
 _NAMES_SHOWN = 6
+_FILES = ("DIR", "FILE")  # metavars
 
 Function = Callable[..., None]
 
@@ -103,6 +104,7 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
             if len(given) < len(places):
                 raise click.UsageError(f"{places[len(given)]} is missing")
             named = {place.lower(): word for place, word in zip(places, given, strict=True)}
+            _check_texts(named)
             function(store=path, **named, **options)
 
         decorators = [
@@ -134,6 +136,25 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
         return made
 
     return decorate
+
+
+def _check_texts(places: Mapping[str, str]) -> None:
+    """Raise unless the texts of the verb being run are UTF-8; names of files may be any bytes."""
+    ctx = click.get_current_context()
+    given: list[tuple[str, object]] = [
+        (place.upper(), word) for place, word in places.items() if place != "directory"
+    ]
+    given += [
+        (param.opts[-1], ctx.params.get(param.name or ""))
+        for param in ctx.command.params
+        if param.name not in ("words", "form") and getattr(param, "metavar", "") not in _FILES
+    ]
+    for name, value in given:
+        for text in value if isinstance(value, tuple) else (value,):
+            try:
+                str(text).encode()
+            except UnicodeEncodeError:
+                raise click.UsageError(f"{name} must be UTF-8, got {text!r}") from None
 
 
 def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:

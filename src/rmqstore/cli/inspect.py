@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,8 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.damage import compare_counts, known_damage, waiting_messages, zeroed_units
-from rmqstore.cli.failures import UNREADABLE, CliError
-from rmqstore.cli.output import Column, resolve, write_bytes, writer_for
+from rmqstore.cli.failures import UNREADABLE, CliError, in_options
+from rmqstore.cli.output import Column, json_bytes, resolve, write_bytes, writer_for
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.state import State, state_of
 from rmqstore.cli.table import print_fields
@@ -73,7 +72,7 @@ def info(*, store: str, config: str | None, count: bool, output: str | None, loc
             bad=verdict.text if verdict.broker != "starts" else "",
         )
     elif form == "jsonl":
-        write_bytes(json.dumps(facts, ensure_ascii=False).encode() + b"\n")
+        write_bytes(json_bytes(facts))
     else:
         flat = dict(_flatten("", facts))
         flat["findings"] = [one["message"] for one in facts["findings"]]

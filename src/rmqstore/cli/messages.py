@@ -32,7 +32,7 @@ from rmqstore.cli.progress import Progress
 from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
 from rmqstore.errors import StoreCorruptError
 from rmqstore.filters import check_filter
-from rmqstore.times import parse_time
+from rmqstore.times import INT64_MAX, parse_time
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -105,7 +105,7 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
 )
 @once("--tags", "Only these: 'TagA || TagB'.")
 @once("--sql", "Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
-@click.option("-n", "--number", type=click.IntRange(0), help="So many at most.")
+@click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
 @click.option("--follow", "following", is_flag=True, help="Wait for more at the end.")
 @_shape_options
 def cat(
@@ -205,7 +205,7 @@ def get(
 @click.option(
     "--until", "end", metavar="TIME", callback=time_of, help="Stored before: as with --from."
 )
-@click.option("-n", "--number", type=click.IntRange(1), help="So many at most.")
+@click.option("-n", "--number", type=click.IntRange(1, INT64_MAX), help="So many at most.")
 @click.option("--index-only", is_flag=True, help="Do not search what no index file covers.")
 @_shape_options
 def find(

@@ -19,6 +19,7 @@ __all__ = [
     "Column",
     "FlushedAtEnd",
     "Writer",
+    "json_bytes",
     "resolve",
     "stdout_is_terminal",
     "write_bytes",
@@ -107,6 +108,12 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
+def json_bytes(value: Any, separators: tuple[str, str] | None = None) -> bytes:
+    """Return a line of JSON in UTF-8; bytes of a path that are none are escaped surrogates."""
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
 class FlushedAtEnd:
     """Flushes at the end of ``with``."""
 
@@ -153,8 +160,7 @@ class _JsonWriter(Writer):
         data = dict(values)
         for one in self._times:
             data[one.name] = one.datum(data.get(one.name), self.local)
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        write_bytes(text.encode("utf-8", "surrogatepass") + b"\n")
+        write_bytes(json_bytes(data, separators=(",", ":")))
 
 
 class _CsvWriter(Writer):

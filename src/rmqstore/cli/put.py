@@ -22,12 +22,19 @@ __all__ = ["put"]
 
 _CHUNK = 1 << 20  # bytes asked for at once
 _LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
+_QUEUE_ID_MAX = 0x7FFFFFFF
 
 
 @store_command("TOPIC")
 @click.option("--tags", help="The tag of each message.")
 @click.option("--keys", help="Keys of each message, separated by blanks.")
-@click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="The queue to put into.")
+@click.option(
+    "-q",
+    "--queue",
+    "queue_id",
+    type=click.IntRange(0, _QUEUE_ID_MAX),
+    help="The queue to put into.",
+)
 @click.option(
     "-p", "--property", "pairs", multiple=True, metavar="K=V", help="A property; may be repeated."
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import rmqstore
 from support.command_line import Run, one_line
 
+LATIN = os.fsdecode(b"Z\xfcrich")
 HOSTILE = "a\nrmqstore: forged\x1b[2J\x9b\u202e"
 
 
@@ -62,6 +65,72 @@ def test_an_argument(made: Path, run: Run, arguments: tuple[str, ...], code: int
     verb, *options = arguments
     given = (verb, made, *options) if verb != HOSTILE else (verb,)
     plain(one_line(run(*given, input="x\n"), code))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("find", "-k", LATIN), "--key"),
+        (("find", "-k", "k", "-t", LATIN), "--topic"),
+        (("get", LATIN), "ID"),
+        (("cat", "--tags", LATIN), "--tags"),
+        (("cat", "--sql", f"a = '{LATIN}'"), "--sql"),
+        (("lag", "-g", LATIN), "--group"),
+        (("put", "orders", "--keys", LATIN), "--keys"),
+        (("put", "orders", "--tags", LATIN), "--tags"),
+        (("put", "orders", "-p", f"a={LATIN}"), "--property"),
+        (("put", LATIN), "TOPIC"),
+    ],
+)
+@pytest.mark.parametrize("config", [True, False])
+def test_text_that_is_not_utf8(
+    tmp_path: Path, conf: Path, run: Run, arguments: tuple[str, ...], name: str, config: bool
+) -> None:
+    """Paths of any bytes are taken beside it."""
+    root = tmp_path / LATIN
+    rmqstore.open(root, "a", config=rmqstore.StoreConfig.from_file(conf)).close()
+    file = conf.rename(tmp_path / f"{LATIN}.conf")
+    verb, *rest = arguments
+    options = ["-c", file] if config else []
+    said = one_line(run(verb, root, *rest, *options, input="x\n"), 2)
+    assert said.startswith(f"rmqstore: {name} must be UTF-8, got ")
+    assert "Z\\udcfcrich" in said
+
+
+def test_paths_that_are_not_utf8(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, copy = tmp_path / LATIN, tmp_path / f"copy {LATIN}"
+    with rmqstore.open(root, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("orders", b"1", keys=["k"])
+    info = run("info", root)
+    assert info.exit_code == 0
+    assert json.loads(info.stdout_bytes.decode())["path"] == str(root)
+    assert run("snapshot", root, copy).exit_code == 0
+    for given in (["--store", copy], [copy]):
+        assert json.loads(run("info", *given).stdout_bytes.decode())["messages"] == 1
+    monkeypatch.setenv("RMQSTORE_PATH", str(copy))
+    for form in ("table", "csv"):
+        assert run("info", "-o", form).exit_code == 0
+    assert run("cat", "-f", f"{LATIN}%s").stdout_bytes == b"Z\xfcrich1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("cat", "-n", "9" * 20), "is not in the range 0<=x<=9223372036854775807"),
+        (("find", "-k", "k", "-n", "9" * 20), "is not in the range 1<=x<=9223372036854775807"),
+        (("put", "orders", "-q", "2147483648"), "is not in the range 0<=x<=2147483647"),
+        (("cat", "--from", "-999999999999w"), "--from must be at most 292 million years ago"),
+        (("cat", "--until", "-999999999999d"), "--until must be at most 292 million years ago"),
+        (("find", "-k", "k", "--until", "-999999999999w"), "--until must be at most"),
+        (("clean", "--before", "-999999999999w"), "--before must be at most"),
+    ],
+)
+def test_numbers_that_are_too_large(
+    made: Path, run: Run, arguments: tuple[str, ...], says: str
+) -> None:
+    verb, *options = arguments
+    assert says in one_line(run(verb, made, *options, input="x\n"), 2)
+    assert run("cat", made, "-n", 2**63 - 1, "--from", "-999999999999h").exit_code == 0
 
 
 def test_a_key_of_a_configuration(made: Path, run: Run, tmp_path: Path) -> None:
