@@ -134,8 +134,8 @@ def _facts(
             "max_hash_slot_num": settings.max_hash_slot_num,
             "max_index_num": settings.max_index_num,
         },
-        "damage": damage,
-        "notes": notes,
+        "damage": [in_options(one, None) for one in damage],
+        "notes": [in_options(one, None) for one in notes],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -21,8 +22,8 @@ from rmqstore.paths import is_topic_name
 __all__ = ["put"]
 
 _CHUNK = 1 << 20  # bytes asked for at once
-_LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
 _QUEUE_ID_MAX = 0x7FFFFFFF
+_LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
 
 
 @store_command("TOPIC")
@@ -83,14 +84,20 @@ def put(
                     properties=properties or None,
                 ).count
             except (PutError, TypeError, ValueError) as error:
+                text = _by_line(error, stored)
                 stored += getattr(error, "stored", 0)
                 usage = isinstance(error, MessageIllegalError) or not isinstance(error, PutError)
                 raise CliError(
-                    f"{error}; {plural(stored, 'message')} "
+                    f"{text}; {plural(stored, 'message')} "
                     f"{'was' if stored == 1 else 'were'} stored before",
                     USAGE if usage else UNREADABLE,
                 ) from error
     say(f"{plural(stored, 'message')} stored in {topic}")
+
+
+def _by_line(error: Exception, before: int) -> str:
+    """Return the text of an error, with the line of input instead of the row of a group."""
+    return re.sub(r"^bodies, row (\d+)", lambda row: f"line {before + int(row[1]) + 1}", str(error))
 
 
 def _input_size() -> int | None:

@@ -41,6 +41,21 @@ def test_put_counts_in_plain_english(run: Run, tmp_path: Path, conf: Path) -> No
     assert said.endswith("; 0 messages were stored before\n")
 
 
+@pytest.mark.parametrize("before", [0, 1, 4, 200_000])  # then more than is read at once
+@pytest.mark.parametrize("config", [True, False])
+def test_put_names_the_line(
+    run: Run, tmp_path: Path, conf: Path, before: int, config: bool
+) -> None:
+    root = tmp_path / "new"
+    options = ["-c", conf] if config else []
+    assert run("put", root, "t", "-c", conf, input=b"0\n").exit_code == 0
+    lines = b"short\n" * before + b"x" * (5 << 20) + b"\nlast\n"
+    said = one_line(run("put", root, "t", *options, input=lines), 2)
+    assert said.startswith(f"rmqstore: line {before + 1}: ")
+    stored = said.rpartition("; ")[2].split()[0].replace(",", "")
+    assert rows(run("info", root))[0]["messages"] == 1 + int(stored)
+
+
 def test_put_adds_to_a_store_and_goes_round(run: Run, tmp_path: Path, conf: Path) -> None:
     root = tmp_path / "new"
     for _ in range(2):

@@ -226,6 +226,8 @@ def test_zeros_within_a_queue_file(root: Path, first: int, count: int) -> None:
     assert damage.startswith(f"{count} entr")
     assert f"of consumequeue/T/0 {'is' if count == 1 else 'are'} zeroed" in damage
     assert f"the first at queue offset {first}: " in damage
+    assert "opened to write with 'rmqstore serve --verify full', " in damage
+    assert damage in run("info", root, "-o", "table").stdout
     with rmqstore.open(root, "r+", verify="full"):
         pass
     assert run("info", root).exit_code == 0
