@@ -68,7 +68,7 @@ def test_the_only_log_file(root: Path, config: StoreConfig | None, length: int) 
     expected = (config or StoreConfig()).mapped_file_size_commit_log
     with rmqstore.open(root, config=config) as store:
         assert store.config.mapped_file_size_commit_log == expected
-        shown = [message.queue_offset for message in store["T"][0].messages()] if length else []
+        shown = [message.queue_offset for message in store["T"][0]] if length else []
         assert shown == list(range(len(shown)))
     assert contents(root) == before
     try:
