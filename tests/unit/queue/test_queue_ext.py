@@ -489,25 +489,3 @@ def test_a_bit_map_too_large_for_a_unit(tmp_path: Path) -> None:
                 assert bits(ext["bitmap"].tobytes()) == {0, 8 * width - 1}
         with pytest.raises(ValueError, match="bit 16 of 16"):
             store._set_bitmap_filters({"T": [("TRUE", [16])]}, 2)
-
-
-@pytest.mark.parametrize("ending", ["closed", "killed"])
-def test_light_queues_have_no_ext_units(tmp_path: Path, ending: str) -> None:
-    """As with 4.9.3: so a healthy store is not taken for one that lacks them."""
-    root = tmp_path / "store"
-    given = config(enable_lmq=True, enable_multi_dispatch=True)
-    for turn in range(3):
-        with rmqstore.open(root, "a", config=given) as store:
-            assert not (ending == "closed" and store.recovery.notes)
-            for _ in range(30):
-                store.put("T", b"x", queue_id=0, tags="A", lite_topics=["light"])
-            if ending == "killed":
-                copy = killed(store, tmp_path / f"copy{turn}")
-        root = copy if ending == "killed" else root
-        for mode in ("r", "r+"):
-            with rmqstore.open(root, mode, config=given) as store:  # type: ignore[arg-type]
-                assert not any("ext" in note for note in store.recovery.notes)
-                assert len(store.get("%LMQ%light", 0, 0, 100).messages) == 30 * turn + 30
-                assert len(store["%LMQ%light"][0].units()) == 30 * turn + 30
-        assert set(codes(root, topic="%LMQ%light")[: 30 * turn + 30]) == {oracle.tags_code("A")}
-        assert not (root / "consumequeue_ext" / "%LMQ%light").exists()

@@ -461,3 +461,24 @@ def test_many_threads(tmp_path: Path) -> None:
         for thread in range(4):
             assert [m.body for m in store[f"%LMQ%b{thread}"][0]] == [b"%d" % n for n in range(100)]
     oracle_store.check_store(root)
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_units_have_the_plain_tags_code_beside_ext_units(tmp_path: Path, end: str) -> None:
+    """As with 4.9.3: a healthy store is not taken for one whose light queues lack ext units."""
+    root = tmp_path / "store"
+    given = SMALL.replace(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1000)
+    for count in (30, 60, 90):
+        with rmqstore.open(root, "a", config=given) as store:
+            assert end == "killed" or not store.recovery.notes
+            for _ in range(30):
+                store.put("t", b"x", queue_id=0, tags="A", lite_topics=["a"])
+        if end == "killed":
+            killed(root)
+        for mode in ("r", "r+"):
+            with rmqstore.open(root, mode, config=given) as store:  # type: ignore[arg-type]
+                assert not any("ext" in note for note in store.recovery.notes)
+                assert len(store.get("%LMQ%a", 0, 0, 100).messages) == count
+        units = oracle_store.read_queue(root / "consumequeue/%LMQ%a/0")
+        assert {code for _, _, code in units} == {oracle.tags_code("A")}
+        assert not (root / "consumequeue_ext/%LMQ%a").exists()

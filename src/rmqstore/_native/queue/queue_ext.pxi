@@ -37,7 +37,7 @@ cdef inline int64_t ext_offset(int64_t address) noexcept nogil:
 cdef inline bint ext_is_written(const Queue *queue) noexcept nogil:
     """Whether new units of the queue get an ext unit; those of light queues do not."""
     return queue.ext_settings != NULL and queue.ext_settings.written \
-        and not topic_is_light(queue.topic)
+        and not name_is_light(queue.topic.name, queue.topic.length)
 
 
 cdef QueueExt *queue_ext_of(Queue *queue) noexcept nogil:
