@@ -115,6 +115,9 @@ def heartbeat(group: str, topic: str) -> bytes:
          "No default permission for topic:topicA"),
         (34, {}, heartbeat("groupA", "topicB"), "No default permission for group:groupA"),
         (34, {}, heartbeat("groupB", "other"), "No default permission for topic:other"),
+        *((code, {"topic": name, "consumerGroup": "groupB"}, b"",
+           f"No default permission for topic:{name}")
+          for code in (11, 12, 14, 29, 202) for name in ("a.b", " ", "a@b")),
         (17, {"topic": "topicB"}, b"",
          "Need admin permission for request code=17, but accessKey=RocketMQ is not"),
     ],

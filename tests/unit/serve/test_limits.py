@@ -335,7 +335,7 @@ def test_subscriptions_of_all_are_bounded() -> None:
         refused = client.ask(34, None, heartbeat("c", "x" * 9000))
         assert (refused.code, refused.remark) == (
             1,
-            "subscriptions have 18512 bytes already: the share of 127.0.0.1 or of "
+            "subscriptions have 18524 bytes already: the share of 127.0.0.1 or of "
             f"{client.name} is used up",
         )
         assert set(clients.groups) == {"a", "b"}

@@ -110,9 +110,8 @@ def topic_resource(name: str, *, written: bool = False) -> Resource:
 
 
 def _named(request: Request, field: str) -> str | None:
-    """Return a name, ``None`` if it is missing or blank, as for all handlers."""
-    name = request.fields.get(field, "")
-    return name if name.strip() else None
+    """Return a name, ``None`` if it is missing or empty; a topic of blanks is one."""
+    return request.fields.get(field) or None
 
 
 def _read(topics: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Look:

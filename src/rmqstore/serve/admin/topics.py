@@ -23,7 +23,7 @@ from rmqstore.serve.topics.topictable import (
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
-from rmqstore.serve.wire.names import checked_group, topic_of
+from rmqstore.serve.wire.names import checked_group, new_topic, topic_of
 from rmqstore.serve.wire.objecttext import Entries, MessageQueue, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _changeable(gateway: Gateway, request: Request) -> str:
 
 async def update(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer UPDATE_AND_CREATE_TOPIC."""
-    name = _changeable(gateway, request)
+    name = new_topic(_changeable(gateway, request))
     read = number(request, "readQueueNums", least=0, most=_MAX_QUEUES)
     write = number(request, "writeQueueNums", least=0, most=_MAX_QUEUES)
     perm = number(request, "perm", least=0, most=15)

@@ -19,6 +19,7 @@ from rmqstore.serve.topics.topictable import has_queue
 from rmqstore.serve.wire.codes import RequestCode
 from rmqstore.serve.wire.fields import INT_MAX, json_body_in_steps, refused
 from rmqstore.serve.wire.frames import Answer, Request
+from rmqstore.serve.wire.names import checked_topic
 from rmqstore.serve.wire.objecttext import Entries, dumps_in_steps
 
 if TYPE_CHECKING:
@@ -174,15 +175,15 @@ def _queue(entry: Any) -> LockedQueue:
     if not isinstance(entry, dict):
         raise refused("a queue of mqSet must be an object", entry)
     topic, broker, queue_id = (entry.get(name) for name in ("topic", "brokerName", "queueId"))
-    if not isinstance(topic, str) or not paths.is_topic_name(topic):
-        raise refused("topic must be 1 to 127 of [%|a-zA-Z0-9_-]", topic)
+    if not isinstance(topic, str):
+        raise refused("topic must be a text", topic)
     if not isinstance(broker, str) or len(broker) > _MOST_NAME:
         raise refused(f"brokerName must be up to {_MOST_NAME} characters", broker)
     if isinstance(queue_id, str) and queue_id.isascii() and queue_id.isdigit():
         queue_id = int(queue_id[:11])  # C++ may send it as text
     if isinstance(queue_id, bool) or not isinstance(queue_id, int) or not 0 <= queue_id <= INT_MAX:
         raise refused(f"queueId must be 0 to {INT_MAX}", queue_id)
-    return LockedQueue(topic, broker, queue_id)
+    return LockedQueue(checked_topic(topic), broker, queue_id)
 
 
 def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:

@@ -66,7 +66,7 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
         most = _MAX_UNIQUE
     store = gateway.store
     records = b""
-    if paths.is_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
+    if paths.is_stored_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
         run = partial(gateway.lookups.run, connection)
         most, times = min(most, _MAX_MESSAGES), (max(begin, 0), end)
         places = await run(_places, store, topic, key, most, times)

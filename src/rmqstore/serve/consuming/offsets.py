@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqstore.brokerfiles.offsets import check_names
 from rmqstore.errors import StoreError
 from rmqstore.serve.sharedtable import SharedTable
 from rmqstore.serve.topics.topictable import has_queue, topic_config
@@ -107,14 +108,17 @@ def commit(
     progress = gateway.store._progress
     if not has_queue(gateway, topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
-    if queue_id not in progress.table.get((topic, group), ()) and not gateway.offset_shares.take(
-        (topic, group), owner
-    ):
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"there are {progress.count} offsets already: the share of the group {group} or of "
-            f"{owner} is used up",
-        )
+    if queue_id not in progress.table.get((topic, group), ()):
+        try:
+            check_names(topic, group)
+        except ValueError as error:  # a topic of an old broker may have an @
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if not gateway.offset_shares.take((topic, group), owner):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"there are {progress.count} offsets already: the share of the group {group} or "
+                f"of {owner} is used up",
+            )
     gateway.store._commit_progress(topic, group, queue_id, offset)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash", "size_of", "unsupported"]
 
-_BYTES = 256  # of one, besides its expression
+_BYTES = 256  # of one, besides its topic and its expression
 _NO_NAME = [" "]  # matches no message: a client trims its tags
 
 ALL = "*"  # SubscriptionData.SUB_ALL
@@ -118,7 +118,7 @@ class Subscription:
 
 def size_of(subscriptions: Iterable[Subscription]) -> int:
     """Return the charge of subscriptions: about their memory."""
-    return sum(_BYTES + len(one.expression) for one in subscriptions)
+    return sum(_BYTES + len(one.topic) + len(one.expression) for one in subscriptions)
 
 
 def unsupported(settings: Settings, kind: str) -> str | None:

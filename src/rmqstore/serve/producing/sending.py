@@ -24,7 +24,7 @@ from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
-from rmqstore.serve.wire.names import checked_group, checked_topic
+from rmqstore.serve.wire.names import checked_group, new_topic
 from rmqstore.services.stored import (
     HALF_TOPIC,
     SCHEDULE_TOPIC,
@@ -143,7 +143,7 @@ def parse_send(request: Request) -> Sent:
     """Return the parsed send; ``Refusal`` if a field is missing or invalid."""
     names = _LONG if request.code in _LONG_FORMS else _SHORT
     group = text(request, names["producerGroup"])
-    topic = checked_topic(text(request, names["topic"]))
+    topic = new_topic(text(request, names["topic"]))
     queue_id = number(request, names["queueId"])
     properties = names["properties"]
     return Sent(

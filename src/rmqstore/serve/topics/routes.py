@@ -32,7 +32,7 @@ def route(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     RocketMQ 5 miss it otherwise, older ones skip it.
     """
     topic = text(request, "topic")
-    entry = topic_config(gateway, topic) if paths.is_topic_name(topic) else None
+    entry = topic_config(gateway, topic) if paths.is_stored_topic_name(topic) else None
     if entry is None:
         raise Refusal(
             ResponseCode.TOPIC_NOT_EXIST,

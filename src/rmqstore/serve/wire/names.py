@@ -1,6 +1,7 @@
 """Names in requests: checked to be safe in paths and as keys of offsets.
 
 The real broker does not check the names of groups, and one of them in a path stops it for good.
+A topic may be called as old brokers called theirs, ``a.b``, but where it is put to, or made.
 
 Source: ``common/topic/TopicValidator.java validateTopic``, ``client/Validators.java checkGroup``.
 """
@@ -11,10 +12,10 @@ from functools import lru_cache
 
 from rmqstore import paths
 from rmqstore.serve.wire.codes import ResponseCode
-from rmqstore.serve.wire.fields import text
+from rmqstore.serve.wire.fields import refused, text
 from rmqstore.serve.wire.frames import Refusal, Request
 
-__all__ = ["checked_group", "checked_topic", "group_of", "topic_of"]
+__all__ = ["checked_group", "checked_topic", "group_of", "new_topic", "topic_of"]
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
 _KEPT = 4096  # recent names; each request has some
@@ -23,13 +24,20 @@ _is_topic = lru_cache(_KEPT)(paths.is_topic_name)
 _is_group = lru_cache(_KEPT)(paths.is_group_name)
 
 
-def topic_of(request: Request, field: str = "topic") -> str:
-    """Return the topic of a request, if it is valid."""
-    return checked_topic(text(request, field))
+def topic_of(request: Request) -> str:
+    """Return the topic of a request that reads, commits or removes, if it is valid."""
+    return checked_topic(text(request, "topic"))
 
 
 def checked_topic(name: str) -> str:
-    """Return the name of a topic if it is valid."""
+    """Return the name of a topic to read, commit or remove, if it is valid."""
+    if paths.is_stored_topic_name(name):
+        return name
+    raise refused("topic must be a name, and no path", name)
+
+
+def new_topic(name: str) -> str:
+    """Return the name of a topic that is put to, or made, if clients may name it so."""
     if _is_topic(name):
         return name
     raise Refusal(ResponseCode.SYSTEM_ERROR, _why("topic", name, paths.TOPIC_MAX_LENGTH))
