@@ -6,6 +6,7 @@ import asyncio
 import json
 import struct
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -383,3 +384,23 @@ def test_pulls_of_a_client_that_does_not_read_cost_nothing() -> None:
         assert held > 0
         assert all(slow.answer(one).code == 0 for one in asked)
         wait_until(lambda: not server.in_loop(lambda: len(holds) + len(holds._slow)))
+
+
+def test_a_name_of_megabytes_is_not_kept(client: RemotingClient) -> None:
+    """The names that were checked last are kept; a body can have thousands of long ones."""
+    bodies = [heartbeat("c", [consumer("g" * 500_000, {"orders": "*"})]),
+              heartbeat("c", None, ["p" * 500_000])]  # fmt: skip
+    tracemalloc.start()
+    try:
+        for code, body in [
+            *((34, body) for body in bodies),
+            (401, json.dumps({"topic": "t", "consumerGroup": "m" * 60_000}).encode()),
+        ]:
+            answer = client.ask(code, None, body)
+            assert (answer.code, answer.remark) == (
+                1, "The specified group is longer than group max length."
+            )  # fmt: skip
+        assert client.ask(105, {"topic": "orders"}).code == 0
+        assert tracemalloc.get_traced_memory()[0] < 400_000
+    finally:
+        tracemalloc.stop()

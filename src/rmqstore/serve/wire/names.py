@@ -18,7 +18,7 @@ from rmqstore.serve.wire.frames import Refusal, Request
 __all__ = ["checked_group", "checked_topic", "group_of", "new_topic", "topic_of"]
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
-_KEPT = 4096  # recent names; each request has some
+_KEPT = 4096  # recent names; each request has some, and a long one of a body is not kept
 
 _is_topic = lru_cache(_KEPT)(paths.is_topic_name)
 _is_group = lru_cache(_KEPT)(paths.is_group_name)
@@ -38,7 +38,7 @@ def checked_topic(name: str) -> str:
 
 def new_topic(name: str) -> str:
     """Return the name of a topic that is put to, or made, if clients may name it so."""
-    if _is_topic(name):
+    if len(name) <= paths.TOPIC_MAX_LENGTH and _is_topic(name):
         return name
     raise Refusal(ResponseCode.SYSTEM_ERROR, _why("topic", name, paths.TOPIC_MAX_LENGTH))
 
@@ -50,9 +50,9 @@ def group_of(request: Request, field: str = "consumerGroup") -> str:
 
 def checked_group(name: str) -> str:
     """Return the name of a group if it is valid: its retry topic has to be a topic's."""
-    if _is_group(name):
-        return name
     most = paths.TOPIC_MAX_LENGTH - len(paths.retry_topic(""))
+    if len(name) <= most and _is_group(name):
+        return name
     raise Refusal(ResponseCode.SYSTEM_ERROR, _why("group", name, most))
 
 
