@@ -108,7 +108,7 @@ def test_who_comes_while_the_last_one_leaves_begins_anew(
         assert list(group.clients) == list(known._consumes)
     assert (set(known.groups), set(known.producer_groups)) == (set(names), {"p999"})
     assert known._members.taken == 4
-    assert known._sizes.taken == 3 * 259
+    assert known._sizes.taken == 3 * 260
 
 
 @pytest.mark.parametrize("code", [CONSUMERS, PRODUCERS, ALL])
