@@ -82,9 +82,9 @@ class AsyncEngine(_core.Engine):
     ) -> _core.PutResult:
         """Store one message; waiting for the disk blocks neither the loop nor a thread.
 
-        The message is in the log at the first step of the coroutine, so that messages are stored
-        in the order in which their tasks begin. With synchronous flush it then waits for the
-        disk: any number of tasks, threads and loops share a sync.
+        The message is in the log at the first step of the coroutine, so that messages of a topic
+        are stored in the order in which their tasks begin. With synchronous flush it then waits
+        for the disk: any number of tasks, threads and loops share a sync.
 
         Parameters
         ----------
@@ -113,8 +113,9 @@ class AsyncEngine(_core.Engine):
         A message whose ``aput`` was cancelled stays in the log, unless the task was cancelled
         before its first step. The loop is blocked only for the append: microseconds, and at times
         for another writer's append or the next log file. A new topic is created in a thread of
-        the loop's executor, one at a time. So is a body of ``compress_above`` and more deflated,
-        before the message is put: its order among other tasks' messages is then open.
+        the loop's executor: later messages to it wait for that, and those to others do not. So is a
+        body of ``compress_above`` and more deflated, before the message is put: its order among
+        other tasks' messages is then open.
         Source: ``store/DefaultMessageStore.java asyncPutMessage``.
         """
         from rmqstore import asyncwait

@@ -129,21 +129,21 @@ class DurableWaits:
             self._timer = self._loop.call_at(min(entry[1] for entry in self._heap), self._expire)
 
 
-# Shared by the calls of one loop and one store, keyed by their ids: the coroutines that use it
-# keep both alive, and it is removed with the last of them.
-_Key = tuple[int, int]
-_waits: WeakValueDictionary[_Key, DurableWaits] = WeakValueDictionary()
-_making: WeakValueDictionary[_Key, asyncio.Event] = WeakValueDictionary()
+# Shared by the calls of one loop and one store, and of one topic, keyed by their ids and its name:
+# the coroutines that use it keep both alive, and it is removed with the last of them.
+_waits: WeakValueDictionary[tuple[int, int], DurableWaits] = WeakValueDictionary()
+_making: WeakValueDictionary[tuple[int, int, str], asyncio.Event] = WeakValueDictionary()
 _tables_lock = threading.Lock()
 
 
 async def put_at_once(store: _core.Engine, topic: str, put: _Put) -> _core.PutResult:
     """Put in the loop's thread, unless the topic must be created.
 
-    Topics are created one at a time, and later puts wait meanwhile, to keep their order.
+    Later puts to the topic wait meanwhile, to keep their order.
     """
     loop = asyncio.get_running_loop()
-    key = (id(loop), id(store))
+    name = str.__str__(topic) if isinstance(topic, str) else ""  # else the put refuses it
+    key = (id(loop), id(store), name)
     while (making := _making.get(key)) is not None:
         await making.wait()
     if store._knows_topic(topic):

@@ -19,6 +19,7 @@ from crash.checks import environment
 from rmqstore import asyncwait
 from support import oracle_store
 from support.event_loops import LIMIT, config, eventfds, run, threads
+from support.gates import Gate
 
 
 @pytest.fixture
@@ -153,6 +154,57 @@ def test_a_thousand_to_a_topic_that_is_not_there(tmp_path, flush):
     with rmqstore.open(tmp_path / "store", "a", config=config(flush)) as store:
         run(main(store))
         assert store["New"].write_queue_nums == 4
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_others_do_not_wait_for_a_topic_that_is_made(tmp_path, flush, monkeypatch):
+    gate = Gate(monkeypatch)
+
+    async def main(store):
+        gate.close()
+        first = asyncio.create_task(store.aput("New", b"0", queue_id=0))
+        await asyncio.to_thread(gate.reached.wait, LIMIT)
+        later = [
+            asyncio.create_task(store.aput(topic, b"%d" % n, queue_id=0))
+            for n in range(1, 5)
+            for topic in ("New", "Newer")
+        ]
+        for n in range(5):
+            assert (await store.aput("Topic1", b"x", queue_id=0)).queue_offset == n
+        assert not any(task.done() for task in (first, *later))
+        assert store.topics.keys() == {"Topic1"}
+        gate.open.set()
+        await asyncio.gather(first, *later)
+
+    with rmqstore.open(tmp_path / "store", "a", config=config(flush)) as store:
+        store.create_topic("Topic1", 1)
+        run(main(store))
+        assert [message.body for message in store["New"][0]] == [b"%d" % n for n in range(5)]
+        assert [message.body for message in store["Newer"][0]] == [b"%d" % n for n in range(1, 5)]
+
+
+def test_a_topic_that_cannot_be_made_fails_alone(store, monkeypatch):
+    gate = Gate(monkeypatch)
+    gate.error = OSError(errno.ENOSPC, "No space left on device", "topics.json")
+
+    async def main():
+        puts = [store.aput(topic, b"x", queue_id=0) for topic in ("New", "New", "Topic1", "Newer")]
+        failed = await asyncio.gather(*puts, return_exceptions=True)
+        assert [isinstance(one, rmqstore.PutError) for one in failed] == [True, True, False, True]
+        gate.error = None
+        assert (await store.aput("New", b"x", queue_id=0)).queue_offset == 0
+
+    run(main())
+    assert sorted(store) == ["New", "Topic1"]
+
+
+@pytest.mark.parametrize("topic", [7, None, [], b"Topic1", "", "no such:topic", "\ud800"])
+def test_topics_that_are_none(store, topic):
+    with pytest.raises((TypeError, ValueError)) as plain:
+        store.put(topic, b"x")
+    with pytest.raises((TypeError, ValueError)) as waited:
+        run(store.aput(topic, b"x"))
+    assert (type(waited.value), str(waited.value)) == (type(plain.value), str(plain.value))
 
 
 def test_it_does_not_suspend_where_nothing_is_waited_for(tmp_path, store):
