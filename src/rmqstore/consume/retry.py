@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from rmqstore import paths
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import StoreError
-from rmqstore.services.stored import SCHEDULE_TOPIC, Place, put_again
+from rmqstore.services.stored import SCHEDULE_TOPIC, Place, made_queue_nums, put_again
 
 if TYPE_CHECKING:
     from rmqstore._core import Message, PutResult
     from rmqstore.brokerfiles.groups import GroupConfig
     from rmqstore.store import MessageStore
 
-__all__ = ["is_dead_letter", "send_back"]
+__all__ = ["is_dead_letter", "missing_topics", "send_back"]
 
 _FIRST_LEVEL = 3  # of a message that is tried again for the first time
 
@@ -60,10 +60,13 @@ def send_back(
     properties["WAIT"] = "false"
     tried = message.reconsume_times
     level = delay_level or 0
-    _make_topic(store, paths.retry_topic(name), group.retry_queue_nums, topic_sys_flag)
-    if is_dead_letter(message, group, delay_level, retry_max):
+    dead = is_dead_letter(message, group, delay_level, retry_max)
+    missing = missing_topics(store, group, dead=dead, topic_sys_flag=topic_sys_flag)
+    if missing:
+        store._check_writable()
+        store._registry.make(*missing)
+    if dead:
         topic, queue_id, level = paths.dead_letter_topic(name), 0, 0
-        _make_topic(store, topic, 1, 0)
     else:
         topic = paths.retry_topic(name)
         queue_id = random.randrange(group.retry_queue_nums)
@@ -84,8 +87,14 @@ def send_back(
         return done
 
 
-def _make_topic(store: MessageStore, topic: str, queue_nums: int, sys_flag: int) -> None:
-    """Create a topic if it is missing."""
-    if store._registry.get(topic) is None:
-        store._check_writable()
-        store._registry.make(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=sys_flag))
+def missing_topics(
+    store: MessageStore, group: GroupConfig, *, dead: bool, topic_sys_flag: int
+) -> list[TopicConfig]:
+    """Return the topics that a message given back by a group needs, and that are not there."""
+    name = group.group_name
+    nums = group.retry_queue_nums
+    retry = TopicConfig(paths.retry_topic(name), nums, nums, topic_sys_flag=topic_sys_flag)
+    nums = made_queue_nums(SCHEDULE_TOPIC, 0)
+    delayed = TopicConfig(SCHEDULE_TOPIC, nums, nums)
+    target = TopicConfig(paths.dead_letter_topic(name), 1, 1) if dead else delayed
+    return [one for one in (retry, target) if store._registry.get(one.topic_name) is None]

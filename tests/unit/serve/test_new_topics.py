@@ -23,6 +23,7 @@ PLAIN = {
     "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "",
     "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
 }  # fmt: skip
+BACK = {"offset": "0", "group": "g", "delayLevel": "0", "originTopic": "there"}
 BATCH = bytes.fromhex("00000018000000000000000000000000 00000001 78 0000".replace(" ", ""))
 
 
@@ -66,6 +67,8 @@ WAYS = {
     "reply": (325, {**SEND, "i": ""}, b"x"),
     "tried again": (310, {**SEND, "b": "%RETRY%g"}, b"x"),
     "dead": (310, {**SEND, "b": "%RETRY%g", "j": "16"}, b"x"),
+    "given back": (36, BACK, b""),
+    "given up": (36, {**BACK, "delayLevel": "-1"}, b""),
 }
 
 
@@ -80,7 +83,7 @@ def test_the_loop_goes_on(server: Server, client: RemotingClient, gate: Gate, wa
     gate.open.set()
     answer = client.answer(number)
     assert answer.code == (1 if way == "reply" else 0), answer
-    assert len(entries(server)) == (3 if way == "dead" else 2)
+    assert len(entries(server)) == (3 if way in ("dead", "given back", "given up") else 2)
     if way in ("smart", "plain", "batch"):
         assert bodies(server, "t") == [b"x"]
         assert client.ask(105, {"topic": "t"}).json["queueDatas"][0]["writeQueueNums"] == 4
@@ -96,7 +99,7 @@ def test_what_cannot_be_entered_is_refused(
     code, fields, body = WAYS[way]
     answer = client.ask(code, fields, body)
     assert answer.code in (1, 14)
-    assert answer.fields is not None
+    assert answer.fields is not None or code == 36
     assert server.store.stats()["wrote_position"] == end
     assert entries(server) == {"there"}
     gate.error = None
@@ -128,6 +131,50 @@ def test_many_at_once_are_few_writes(
         assert client.answer(number).code == 0
     assert gate.writes <= 3
     assert entries(server) == {"there", *(f"t{n}" for n in range(60))}
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("level", [0, 1, -1])
+def test_many_groups_that_give_back_are_few_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None], flush: str,
+    level: int,
+) -> None:  # fmt: skip
+    """And neither groups that are there nor sends wait for them."""
+    config = rmqstore.StoreConfig.small().replace(flush_disk_type=flush)
+    with rmqstore.serve(tmp_path / "store", config=config) as server:
+        store = server.store
+        offset = store.put("there", b"1", queue_id=0).physical_offset
+        gate = Gate(monkeypatch)
+        back = {**BACK, "offset": offset, "delayLevel": level}
+        with (
+            RemotingClient(server.address) as client,
+            RemotingClient(server.address) as other,
+        ):
+            for kind in (0, -1):
+                assert other.ask(36, {**back, "group": "old", "delayLevel": kind}).code == 0
+            wait_until(lambda: not server.gateway.new_groups._saving)
+            before = gate.writes
+            gate.close()
+            numbers = [client.send(36, {**back, "group": f"g{n % 40}"}) for n in range(60)]
+            assert gate.reached.wait(60)
+            for kind in (0, 1, -1):
+                assert other.ask(36, {**back, "group": "old", "delayLevel": kind}).code == 0
+            assert other.ask(310, {**SEND, "b": "there"}, b"2").code == 0
+            wait_until(lambda: server.gateway.requests[36] == 65)
+            assert "%RETRY%g0" not in entries(server)
+            gate.open.set()
+            for number in numbers:
+                assert client.answer(number).code == 0
+        kinds = ("%RETRY%", "%DLQ%") if level < 0 else ("%RETRY%",)
+        assert entries(server) >= {f"{kind}g{n}" for n in range(40) for kind in kinds}
+        assert gate.writes - before <= 8
+        stored = [message.properties.get("REAL_TOPIC", message.topic) for message in store.scan()]
+        assert sorted(one for one in stored if "%g" in one) == sorted(
+            f"{kinds[-1]}g{n % 40}" for n in range(60)
+        )
+        file = Path(store.path, "config", "subscriptionGroup.json")
+        groups = {"old", *(f"g{n}" for n in range(40))}
+        wait_until(lambda: json.loads(file.read_bytes())["subscriptionGroupTable"].keys() == groups)
 
 
 def test_an_answer_comes_after_the_entry(server: Server, client: RemotingClient) -> None:

@@ -1,19 +1,22 @@
 """Messages that a consumer gives back: retried later, or dead letters.
 
+The group of the first one is made as for its consumers, and the topics as for a producer's sends.
+
 Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rmqstore import paths
 from rmqstore.arguments import shown
 from rmqstore.asyncwait import put_at_once, put_durable
-from rmqstore.brokerfiles.groups import GroupConfig
-from rmqstore.consume.retry import is_dead_letter, send_back
+from rmqstore.consume.retry import is_dead_letter, missing_topics, send_back
 from rmqstore.errors import PutError
 from rmqstore.serve.producing.stored_records import message_at
+from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -23,10 +26,9 @@ from rmqstore.types import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqstore._core import PutResult
-    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore._core import Message, PutResult
+    from rmqstore.serve.gateway import Gateway, Handled, Handler
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.store import MessageStore
 
 __all__ = ["HANDLERS"]
 
@@ -35,7 +37,7 @@ _WRITE = 2  # PermName.PERM_WRITE
 _UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
 
 
-async def give_back(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def give_back(gateway: Gateway, connection: Connection, request: Request) -> Handled:
     """Answer CONSUMER_SEND_MSG_BACK."""
     offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
     name = text(request, "group")
@@ -65,43 +67,44 @@ async def give_back(gateway: Gateway, connection: Connection, request: Request) 
     message = message_at(store, offset) if offset >= 0 else None
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
-    if group is None:
-        gateway.new_groups.check_room(name, connection.owner)
     if request.version < _V3_4_9:
         retry_max = None
+    group = group or gateway.new_groups.config(name, connection.owner)
+    assert group is not None  # refused above
+    flag = _UNIT_SUB if truth(request, "unitMode") else 0
+    dead = is_dead_letter(message, group, delay_level, retry_max)
     try:
-        await _store(
-            store,
-            name,
-            dead=is_dead_letter(message, group or GroupConfig(name), delay_level, retry_max),
-            back=lambda: send_back(
-                store,
-                message,
-                store._enter_group(name),
-                delay_level,
-                retry_max=retry_max,
-                topic_sys_flag=_UNIT_SUB if truth(request, "unitMode") else 0,
-                wait=False,
-            ),
-        )
+        for missing in missing_topics(store, group, dead=dead, topic_sys_flag=flag):
+            gateway.new_topics.check(missing.topic_name)
+            raise TopicAwaited(missing)
     except PutError as error:
-        status = error.status if error.status is not None else PutStatus.UNKNOWN_ERROR
-        raise Refusal(ResponseCode.SYSTEM_ERROR, status.name) from error
-    gateway.rates.sent_back(name, message.properties.get("RETRY_TOPIC", message.topic))
-    return Answer()
+        raise _refusal(gateway, error) from error
+    more: dict[str, Any] = {"retry_max": retry_max, "topic_sys_flag": flag, "wait": False}
+    back = partial(send_back, store, message, group, delay_level, **more)
+    topic = paths.dead_letter_topic(name) if dead else SCHEDULE_TOPIC
+    return _store(gateway, name, message, topic, back)
 
 
 async def _store(
-    store: MessageStore, name: str, *, dead: bool, back: Callable[[], PutResult]
-) -> None:
-    """Store a message again; group and topics are made in another thread."""
-    names = (paths.retry_topic(name), paths.dead_letter_topic(name) if dead else SCHEDULE_TOPIC)
-    missing = [topic for topic in names if not store._knows_topic(topic)]
-    topic = missing[0] if missing else names[1]
-    if store._config.flush_disk_type == "SYNC_FLUSH":
-        await put_durable(store, topic, back)
-    else:
-        await put_at_once(store, topic, back)
+    gateway: Gateway, group: str, message: Message, topic: str, back: Callable[[], PutResult]
+) -> Answer:
+    """Store a message again, with synchronous flush on the disk; return the answer."""
+    store = gateway.store
+    wait = store._config.flush_disk_type == "SYNC_FLUSH"
+    try:
+        await (put_durable if wait else put_at_once)(store, topic, back)
+    except PutError as error:
+        raise _refusal(gateway, error) from error
+    gateway.rates.sent_back(group, message.properties.get("RETRY_TOPIC", message.topic))
+    return Answer()
+
+
+def _refusal(gateway: Gateway, error: PutError) -> Refusal:
+    """Return the refusal of a message that is not stored: the status' name, as of a broker."""
+    status = error.status if error.status is not None else PutStatus.UNKNOWN_ERROR
+    if status is PutStatus.UNKNOWN_ERROR:
+        gateway.log.warning("a message that was given back is not stored: %s", error)
+    return Refusal(ResponseCode.SYSTEM_ERROR, status.name)
 
 
 HANDLERS: dict[int, Handler] = {RequestCode.CONSUMER_SEND_MSG_BACK: give_back}
