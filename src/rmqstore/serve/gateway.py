@@ -77,6 +77,8 @@ class Gateway:
         Bytes of requests that connections keep.
     lookups : OwnerPool
         Threads for look-ups of messages.
+    warned_of_timers : set of str
+        Clients whose arbitrary delays were warned of: ids, or addresses of those without one.
     stopping : bool
         Whether new connections are closed at once.
     unanswered : int
@@ -127,7 +129,7 @@ class Gateway:
             loop, self.log, self.connections, settings.limits.read_buffers
         )
         self.refused_connections = self.unanswered = self._gone_bytes = 0
-        self.stopping = False
+        self.stopping, self.warned_of_timers = False, set[str]()
         self.requests: Counter[int] = Counter()
         self.handlers: dict[int, Handler] = dict(HANDLERS)
         self.rules: RequestRules | None = None

@@ -148,10 +148,29 @@ def test_delays_of_five_are_warned_of_once_a_client(
         assert other.ask(code, fields, body).code == 0
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
-    assert "a message to t is delivered at once: arbitrary delays" in said[0]
+    assert "a message to t does not wait for its arbitrary delay" in said[0]
     assert client.name in said[0]
     assert sum(len(queue) for queue in server.store["t"].values()) == 5
     assert dict(server.store["t"][0][1].properties)[name] == "30"
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "DELAY\x011\x02", "TRAN_MSG\x01true\x02PGROUP\x01p\x02"]
+)  # fmt: skip
+def test_a_client_that_connects_again_is_not_warned_of_again(
+    server: Server, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """And no message is called delivered: it may wait for its level, or for its transaction."""
+    caplog.set_level(logging.WARNING, "rmqstore.serve")
+    fields = {**SEND, "i": f"{kind}TIMER_DELAY_SEC\x0130", "f": "4" if "TRAN" in kind else "0"}
+    for name in ("one", "two", "one", "one"):
+        with RemotingClient(server.address) as client:
+            assert client.ask(34, None, heartbeat(name, None, ["p"])).code == 0
+            for _ in range(2):
+                assert client.ask(310, fields, b"x").code == 0
+    warned = [one.getMessage() for one in caplog.records if "arbitrary delay" in one.getMessage()]
+    assert len(warned) == 2
+    assert "delivered" not in "".join(warned)
 
 
 def test_one_rule_for_how_far_a_group_is_behind(server: Server, client: RemotingClient) -> None:

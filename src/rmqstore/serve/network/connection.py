@@ -63,8 +63,6 @@ class Connection(asyncio.BufferedProtocol):
         Of its last request.
     last_used : float
         Time of the loop when a frame of it was last complete.
-    warned_of_timers : bool
-        Whether arbitrary delays of its client were warned of already.
     kept : int
         Bytes of frames that are not complete, or wait until their turn comes, and of requests that
         are answered later.
@@ -83,7 +81,6 @@ class Connection(asyncio.BufferedProtocol):
         self.language = "OTHER"
         self.version = 0
         self.last_used = gateway.loop.time()
-        self.warned_of_timers = False
         self.kept = 0
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)

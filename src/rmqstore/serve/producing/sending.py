@@ -50,6 +50,7 @@ _PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of
 # Delays of 5.x, unknown to 4.9.3; the common part of their names finds them in a batch.
 _TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 _TIMER = "TIMER_DEL"
+_MOST_WARNED = 4096  # clients, until they are warned again
 _LENGTH = struct.Struct(">h")
 _OFFSET_DIGITS = 16  # at the end of a message id
 
@@ -319,12 +320,16 @@ def _store_one(gateway: Gateway, connection: Connection, sent: Sent) -> PutResul
 
 
 def _warn_of_timer(gateway: Gateway, connection: Connection, sent: Sent) -> None:
-    """Warn, once a client, that 4.9.3 has no arbitrary delays: its messages do not wait."""
-    if not connection.warned_of_timers:
-        connection.warned_of_timers = True
+    """Warn, once a client, that 4.9.3 has no arbitrary delays: no message waits for one."""
+    client = connection.client_id or connection.peer  # one without heartbeats has no id
+    warned = gateway.warned_of_timers
+    if client not in warned:
+        if len(warned) >= _MOST_WARNED:
+            warned.clear()
+        warned.add(client)
         gateway.log.warning(
-            "%s (%s): a message to %s is delivered at once: arbitrary delays (%s) are of 5.x, "
-            "4.9.3 has delay levels",
+            "%s (%s): a message to %s does not wait for its arbitrary delay (%s): those are of "
+            "5.x, 4.9.3 has delay levels",
             connection.peer, sent.producer_group, sent.topic, ", ".join(sorted(_TIMERS)),
         )  # fmt: skip
 
