@@ -54,7 +54,7 @@ def test_the_real_one_shows_the_others(real, tmp_path, compared, state):
         assert COUNT - at_their_places(real, 0) == told, (name, real.minmax())
         assert told == (KILLED if state == "killed" else CLOSED)[name], name
         real.shutdown()
-    compared("starts foretold", len(CLOSED))
+    compared("test_lost_files starts", len(CLOSED))
 
 
 @pytest.mark.parametrize("state", ["closed", "killed"])
@@ -73,4 +73,4 @@ def test_the_real_one_cuts_the_log_there(real, tmp_path, compared, state):
             assert whole - shown == told, (number, size)
         assert shown >= whole - told
         real.shutdown()
-    compared("starts foretold", 6)
+    compared("test_lost_files starts", 6)

@@ -44,7 +44,7 @@ _NO_TOPIC_LINE = "the topic {} not exist, consumer: ..."
 State = Literal["good", "void", "nothing", "torn"]
 
 
-class _Read(NamedTuple):
+class _JsonFile(NamedTuple):
     """A file as a broker reads it: "void" is taken, and has no table; "nothing" is no file."""
 
     state: State
@@ -69,7 +69,7 @@ def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
 
 
 def _file_findings(
-    path: Path, main: _Read, backup: _Read, without: str, *, waiting: bool
+    path: Path, main: _JsonFile, backup: _JsonFile, without: str, *, waiting: bool
 ) -> Iterator[Finding]:
     """Return the finding of a file; ``backup`` is ``main`` itself where no other is read.
 
@@ -137,28 +137,30 @@ def _unknown_topics(topics: Iterable[Topic], known: Collection[object]) -> Itera
         )
 
 
-def _read(path: Path, table: str, kinds: type | tuple[type, ...]) -> _Read:
+def _read(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFile:
     """Return a file as a broker reads it; ``kinds``: of the entries of its table."""
     try:
         if (what := not_regular(path)) is not None:
-            return _Read("torn", what)
+            return _JsonFile("torn", what)
         with open_regular(path) as file:
             data = file.read()
     except FileNotFoundError:
-        return _Read("nothing")
+        return _JsonFile("nothing")
     except OSError as error:
-        return _Read("torn", error.strerror or str(error))
+        return _JsonFile("torn", error.strerror or str(error))
     if not data:
-        return _Read("nothing")
+        return _JsonFile("nothing")
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip(" \t\r\n")
     try:
         value = fastjson.loads(text) if text else ""
     except fastjson.JsonError as error:
-        return _Read("torn", f"no JSON ({error})")
+        return _JsonFile("torn", f"no JSON ({error})")
     return _decoded(path.name.removesuffix(".bak"), value, text, table, kinds)
 
 
-def _decoded(name: str, value: Any, text: str, table: str, kinds: type | tuple[type, ...]) -> _Read:
+def _decoded(
+    name: str, value: Any, text: str, table: str, kinds: type | tuple[type, ...]
+) -> _JsonFile:
     """Return a file by its JSON value, as fastjson makes the broker's object of it."""
     if not isinstance(value, dict):
         reason = f"holds {text[:8] or 'blanks'}, not an object"
@@ -166,15 +168,15 @@ def _decoded(name: str, value: Any, text: str, table: str, kinds: type | tuple[t
         taken = value is None or text == "[]"
         if name != paths.SUBSCRIPTION_GROUP_JSON:
             taken = taken or value in ("", [])
-        return _Read("void" if taken else "torn", reason)
+        return _JsonFile("void" if taken else "torn", reason)
     entries = value.get(table, {})
     if entries is None and name in _NULL_TABLE:
-        return _Read("void", f"has null as {table}")
+        return _JsonFile("void", f"has null as {table}")
     if not isinstance(entries, dict):
-        return _Read("torn", f"{table} is no object")
+        return _JsonFile("torn", f"{table} is no object")
     for key, entry in entries.items():
         if not isinstance(entry, kinds):
-            return _Read("torn", f"{table} has {type(entry).__name__} for {key}")
+            return _JsonFile("torn", f"{table} has {type(entry).__name__} for {key}")
     if name == paths.TOPICS_JSON and value.get("dataVersion", {}) is None:
-        return _Read("torn", "dataVersion is null")
-    return _Read("good", names=entries)
+        return _JsonFile("torn", "dataVersion is null")
+    return _JsonFile("good", names=entries)

@@ -207,8 +207,8 @@ class _QueueEnds:
         self._opened = opened
         self._log_size, self._queue_size = sizes.log, sizes.queue
         self._cut = 0  # places in queues that a start gives to other messages
-        self._short: list[_Short] = []
-        self._gaps: list[tuple[Queue, _Gap]] = []
+        self._short: list[_ShortQueue] = []
+        self._gaps: list[tuple[Queue, _UnitGap]] = []
         for topic in opened.topics.values():
             for queue in topic.values():
                 directory = root / paths.CONSUME_QUEUE / topic.name / str(queue.queue_id)
@@ -218,7 +218,7 @@ class _QueueEnds:
                 self.dispatched = max(self.dispatched, physical)
                 self._cut += max(0, end - high)
                 if end < high:
-                    self._short.append(_Short(queue, end, kept, bool(files), bool(physical)))
+                    self._short.append(_ShortQueue(queue, end, kept, bool(files), bool(physical)))
                 found = _queue_gaps(files, sizes.queue, low, min(end, high))
                 self._gaps += [(queue, gap) for gap in found]
 
@@ -293,7 +293,7 @@ class _QueueEnds:
             )
 
 
-class _Short(NamedTuple):
+class _ShortQueue(NamedTuple):
     """A queue that a broker ends too early."""
 
     queue: Queue
@@ -303,7 +303,7 @@ class _Short(NamedTuple):
     has_units: bool  # in the files that a recovery looks at
 
 
-class _Gap(NamedTuple):
+class _UnitGap(NamedTuple):
     """Places of a queue, [first, stop), in files that a broker has not, or that have zeros."""
 
     first: int
@@ -323,7 +323,7 @@ def _queue_files(directory: Path, size: int) -> list[tuple[int, str]]:
 def _queue_end(files: Sequence[tuple[int, str]], size: int) -> tuple[int, int, int]:
     """Return where a broker ends a queue, in units and in the log, and the units it keeps behind.
 
-    A cut to the log's end takes the first unit of the last file for good: see ``_Short.kept``.
+    A cut to the log's end takes the first unit of the last file for good: see ``_ShortQueue.kept``.
     """
     end = physical = kept = 0
     count = size // UNIT_BYTES
@@ -337,19 +337,21 @@ def _queue_end(files: Sequence[tuple[int, str]], size: int) -> tuple[int, int, i
     return end, physical, kept
 
 
-def _queue_gaps(files: Sequence[tuple[int, str]], size: int, low: int, high: int) -> Iterator[_Gap]:
+def _queue_gaps(
+    files: Sequence[tuple[int, str]], size: int, low: int, high: int
+) -> Iterator[_UnitGap]:
     """Return the gaps of a queue between two places; a broker's recovery looks for none."""
     at, count = low, size // UNIT_BYTES
     for number, (start, path) in enumerate(files):
         first = start // UNIT_BYTES
         if at < min(first, high):
-            yield _Gap(at, min(first, high))
+            yield _UnitGap(at, min(first, high))
         at = max(at, first + count)
         if number < len(files) - _RECOVERED_FILES:  # a recovery looks at the others
             yield from _zeros(path, first, count, low)
 
 
-def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_Gap]:
+def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_UnitGap]:
     """Return the zeros of a file that has ``count`` units from ``first`` on, but below ``low``.
 
     It is read only if its first or last unit is not there.
@@ -367,10 +369,10 @@ def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_Gap]:
     zeros = first + ((units["physical_offset"] < 0) | (units["size"] <= 0)).nonzero()[0]
     zeros = zeros[zeros >= low]
     if len(zeros):
-        yield _Gap(int(zeros[0]), int(zeros[-1]) + 1, len(zeros))
+        yield _UnitGap(int(zeros[0]), int(zeros[-1]) + 1, len(zeros))
 
 
-def _messages(queue: Queue, gap: _Gap) -> int:
+def _messages(queue: Queue, gap: _UnitGap) -> int:
     """Return how many messages are in a gap; a reader has their units from the log."""
     try:
         sizes = queue.units(gap.first, gap.stop)["size"]
