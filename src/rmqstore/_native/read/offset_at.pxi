@@ -44,31 +44,15 @@ cdef void time_search_end(TimeSearch *search) noexcept nogil:
     mapped_file_release(search.log)
 
 
-cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogil:
-    """Store time of a queue's message, E_NOT_FOUND if it is gone, or a status.
-
-    From the record's head alone if that names the unit's queue and position; else from the
-    record, fully checked.
-    """
-    cdef Store *store = search.store
-    cdef Unit unit
-    cdef int64_t time = unit_time(search, queue_offset, &unit)
-    while time < 0 and not store.writable and unit_changes(
-            store, search.queue, queue_offset, &unit, time, search.field):
-        mapped_file_release(search.units)    # another file has the name by now
-        search.units = NULL
-        time = unit_time(search, queue_offset, &unit)
-    return time
-
-
-cdef int64_t unit_time(TimeSearch *search, int64_t queue_offset, Unit *unit) noexcept nogil:
+cdef inline int64_t unit_time(
+    TimeSearch *search, int64_t queue_offset, Unit *unit,
+) noexcept nogil:
     """As search_time, read once; ``unit`` is set to the unit used."""
     cdef Store *store = search.store
     cdef Found found
     cdef char head[TIME_HEAD_BYTES]
-    cdef int64_t time, rc
-    memset(unit, 0, sizeof(Unit))
-    rc = queue_unit_near(search.queue, &search.units, queue_offset, unit)
+    cdef int64_t time
+    cdef int64_t rc = queue_unit_near(search.queue, &search.units, queue_offset, unit)
     if rc == 0 and unit_is_blank(unit):
         return E_NOT_FOUND
     if rc == 0 and unit.size >= TIME_HEAD_BYTES and unit.physical_offset >= 0 and not (
@@ -81,6 +65,8 @@ cdef int64_t unit_time(TimeSearch *search, int64_t queue_offset, Unit *unit) noe
                 return time
     if rc == 0:
         rc = queue_record(store, search.queue, queue_offset, unit, &found, &search.field)
+    else:
+        memset(unit, 0, sizeof(Unit))
     if rc == E_REMOVED or rc == E_NOT_FOUND:
         return E_NOT_FOUND
     if rc <= 0:
@@ -91,6 +77,22 @@ cdef int64_t unit_time(TimeSearch *search, int64_t queue_offset, Unit *unit) noe
     time = found.record.store_timestamp
     slice_release(&found.slice)
     return time if time >= 0 else E_NOT_FOUND
+
+
+cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogil:
+    """Store time of a queue's message, E_NOT_FOUND if it is gone, or a status.
+
+    From the record's head alone if that names the unit's queue and position; else from the
+    record, fully checked.
+    """
+    cdef Unit unit
+    cdef int64_t time = unit_time(search, queue_offset, &unit)
+    while unlikely(time < 0) and not search.store.writable and unit_changes(
+            search.store, search.queue, queue_offset, &unit, time, search.field):
+        mapped_file_release(search.units)    # another file has the name by now
+        search.units = NULL
+        time = unit_time(search, queue_offset, &unit)
+    return time
 
 
 cdef inline bint head_names(
