@@ -44,55 +44,53 @@ cdef void time_search_end(TimeSearch *search) noexcept nogil:
     mapped_file_release(search.log)
 
 
-cdef inline int64_t unit_time(
-    TimeSearch *search, int64_t queue_offset, Unit *unit,
-) noexcept nogil:
-    """As search_time, read once; ``unit`` is set to the unit used."""
-    cdef Store *store = search.store
-    cdef Found found
-    cdef char head[TIME_HEAD_BYTES]
-    cdef int64_t time
-    cdef int64_t rc = queue_unit_near(search.queue, &search.units, queue_offset, unit)
-    if rc == 0 and unit_is_blank(unit):
-        return E_NOT_FOUND
-    if rc == 0 and unit.size >= TIME_HEAD_BYTES and unit.physical_offset >= 0 and not (
-            store.writable and unit.physical_offset >= atomic_get(&store.log.wrote)):
-        if file_set_peek_near(&store.log, &search.log, unit.physical_offset, TIME_HEAD_BYTES,
-                              head) == TIME_HEAD_BYTES \
-                and head_names(head, unit, search.queue, queue_offset):
-            time = get_i64(head + record_stored_at(get_i32(head + RECORD_SYS_FLAG)))
-            if time >= 0:
-                return time
-    if rc == 0:
-        rc = queue_record(store, search.queue, queue_offset, unit, &found, &search.field)
-    else:
-        memset(unit, 0, sizeof(Unit))
-    if rc == E_REMOVED or rc == E_NOT_FOUND:
-        return E_NOT_FOUND
-    if rc <= 0:
-        search.bad_offset = unit.physical_offset
-        if search.field == FIELD_UNIT:
-            search.bad_offset = queue_offset * UNIT_BYTES
-        return rc
-    time = found.record.store_timestamp
-    slice_release(&found.slice)
-    return time if time >= 0 else E_NOT_FOUND
-
-
 cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogil:
     """Store time of a queue's message, E_NOT_FOUND if it is gone, or a status.
 
     From the record's head alone if that names the unit's queue and position; else from the
     record, fully checked.
     """
+    cdef Store *store = search.store
+    cdef Found found
     cdef Unit unit
-    cdef int64_t time = unit_time(search, queue_offset, &unit)
-    while unlikely(time < 0) and not search.store.writable and unit_changes(
-            search.store, search.queue, queue_offset, &unit, time, search.field):
-        mapped_file_release(search.units)    # another file has the name by now
+    cdef char head[TIME_HEAD_BYTES]
+    cdef int64_t time
+    cdef int64_t rc = queue_unit_near(search.queue, &search.units, queue_offset, &unit)
+    if rc == 0 and unit_is_blank(&unit):
+        return E_NOT_FOUND
+    if rc == 0 and unit.size >= TIME_HEAD_BYTES and unit.physical_offset >= 0 and not (
+            store.writable and unit.physical_offset >= atomic_get(&store.log.wrote)):
+        if file_set_peek_near(&store.log, &search.log, unit.physical_offset, TIME_HEAD_BYTES,
+                              head) == TIME_HEAD_BYTES \
+                and head_names(head, &unit, search.queue, queue_offset):
+            time = get_i64(head + record_stored_at(get_i32(head + RECORD_SYS_FLAG)))
+            if time >= 0:
+                return time
+    if rc < 0:
+        return E_NOT_FOUND if rc == E_REMOVED else rc
+    rc = queue_record(store, search.queue, queue_offset, &unit, &found, &search.field)
+    if rc <= 0:
+        return search_failed(search, queue_offset, &unit, rc)
+    time = found.record.store_timestamp
+    slice_release(&found.slice)
+    return time if time >= 0 else E_NOT_FOUND
+
+
+cdef int64_t search_failed(
+    TimeSearch *search, int64_t queue_offset, const Unit *unit, int64_t status,
+) noexcept nogil:
+    """As search_time, where a unit led to no record: its file may be another one by now."""
+    if not search.store.writable and unit_changes(
+            search.store, search.queue, queue_offset, unit, status, search.field):
+        mapped_file_release(search.units)
         search.units = NULL
-        time = unit_time(search, queue_offset, &unit)
-    return time
+        return search_time(search, queue_offset)
+    if status == E_REMOVED or status == E_NOT_FOUND:
+        return E_NOT_FOUND
+    search.bad_offset = unit.physical_offset
+    if search.field == FIELD_UNIT:
+        search.bad_offset = queue_offset * UNIT_BYTES
+    return status
 
 
 cdef inline bint head_names(
