@@ -172,7 +172,8 @@ class RecoveredRange:
         ``"cut"``: no good record followed, and the log now ends at ``start``. ``"filled"``: a
         filler record now replaces it, and the records after it stayed. With mode ``"r"``, which
         changes nothing: ``"torn"`` where no good record follows, else ``"damaged"``; so is the end
-        of a closed store's log that is missing, as far as anything names it.
+        of a closed store's log that is missing, as far as anything names it. In a writing mode
+        ``"damaged"``: a lost index was made again, without the keys of these records.
     start, stop : int
         Physical offsets of the first byte and of the one after the last.
     records : int or None

@@ -398,7 +398,7 @@ cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
     cdef Record record
     cdef const char *data = NULL
     cdef int64_t bad = store.failure.offset
-    cdef int64_t rc
+    cdef int64_t rc, known
     if store.failure.status != E_CORRUPT \
             or not atomic_get(&store.dispatch.dispatched) <= bad < mark:
         return E_CORRUPT
@@ -414,5 +414,9 @@ cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
     if rc >= 0:
         mark = bad + rc if rc else mark
         atomic_set(&store.dispatch.dispatched, mark)
+        known = store.recovery.damage_count
         rc = damage_note(store, bad, mark, DAMAGE_BYTES, cursor.field)
+        while rc == 0 and known < store.recovery.damage_count:
+            store.recovery.damages[known].unnamed = True         # no entry leads there
+            known += 1
     return min(rc, 0)
