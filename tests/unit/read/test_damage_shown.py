@@ -285,6 +285,8 @@ def test_an_empty_log_file_is_missing_before_another(tmp_path):
         with rmqstore.open(root, **options) as store:
             assert len(damaged_store.bodies(store)) == damaged_store.COUNT
             assert store.scan().count() == damaged_store.COUNT
-    with rmqstore.open(root, "r+") as store:
+    with pytest.raises(rmqstore.IncompatibleStoreError, match="is missing"):
+        rmqstore.open(root, "r+")
+    with rmqstore.open(root, "r+", on_corruption="fill") as store:
         assert len(damaged_store.bodies(store)) == damaged_store.COUNT
     assert not (root / "commitlog" / f"{ahead:020d}").exists()

@@ -38,18 +38,23 @@ cdef int64_t log_check_files(Store *store, Failure *failure) noexcept nogil:
     """Check the files before anything is changed: 0 or more, or a status.
 
     A broker makes files ahead.  Behind a short or missing file the empty ones are left out, as it
-    was the last in use; they are removed once nothing refuses the opening.
+    was the last in use; they are removed once nothing refuses the opening.  Nothing but a gap
+    shows that a killed store lost a file, perhaps with a directory that is not mounted: that is
+    refused unless the loss is accepted.
     """
     cdef FileSet *log = &store.log
     cdef int64_t rc = 1
     cdef int64_t stop = file_set_used_files(log)
     cdef int64_t i = stop
     cdef int64_t at
+    cdef bint follows
     while i > 1 and rc == 1:
         i -= 1
-        if log.slots[i - 1].length >= log.file_size \
-                and log.slots[i - 1].start + log.file_size == log.slots[i].start:
+        follows = log.slots[i - 1].start + log.file_size == log.slots[i].start
+        if follows and log.slots[i - 1].length >= log.file_size:
             continue
+        if not follows and not store.recovery.clean and not store.recovery.fill:
+            break
         at = stop
         while at > i and rc == 1:
             at -= 1
