@@ -154,9 +154,41 @@ def test_each_of_them_is_a_witness(closed: Path, witness: str) -> None:
         rmqstore.open(closed, "r+")
 
 
-def test_a_damaged_last_unit_is_no_witness(closed: Path) -> None:
+@pytest.mark.parametrize("witness", ["consumequeue", "index"])
+def test_a_log_and_a_checkpoint_may_both_be_older_copies(closed: Path, witness: str) -> None:
+    older = closed.with_name("older")
+    shutil.copytree(closed, older)
+    with rmqstore.open(closed, "r+") as store:
+        put = store.put("Topic1", b"newer", queue_id=0, keys="newer")
+    for name in {"commitlog", "checkpoint", "consumequeue", "index"} - {witness}:
+        path = closed / name
+        if path.is_dir():
+            shutil.rmtree(path)
+            shutil.copytree(older / name, path)
+        else:
+            shutil.copy2(older / name, path)
+    with rmqstore.open(closed) as store:
+        lost = store.recovery.ranges[-1]
+        assert lost.kind == "damaged"
+        assert lost.start <= put.physical_offset < lost.stop
+        assert f"but {witness}" in lost.reason
+        assert store.scan("Topic1").count() == COUNT
+    before = contents(closed)
+    with pytest.raises(StoreCorruptError, match=f"but {witness}"):
+        rmqstore.open(closed, "r+")
+    assert contents(closed) == before
+    with rmqstore.open(closed, "r+", on_corruption="fill") as store:
+        assert store.recovery.ranges[-1].kind == "filled"
+    with rmqstore.open(closed, "r+") as store:
+        given = store.put("Topic1", b"again", queue_id=0)
+        assert given.physical_offset > put.physical_offset
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_damaged_last_unit_is_no_witness(closed: Path, *, noted: bool) -> None:
     """The log has the message that it stands for."""
-    (closed / "checkpoint").unlink()
+    if not noted:
+        (closed / "checkpoint").unlink()
     path = max((closed / "consumequeue" / "Topic1" / "0").iterdir())
     with path.open("r+b") as file:
         data = file.read()

@@ -184,14 +184,11 @@ cdef int64_t index_lost_end(Store *store, int64_t end, NamedEnd *named) noexcept
 cdef int64_t find_lost_end(Store *store, const Checkpoint *checkpoint, int64_t end) noexcept nogil:
     """Note in ``store.recovery`` what names more than the closed log's end: 1, 0, a status.
 
-    If log and checkpoint are as our last close left them, nothing else is checked.
+    A log and a checkpoint that agree prove nothing: both may be copies older than the queues.
     """
     cdef Recovery *recovery = &store.recovery
     cdef NamedEnd named
     cdef int64_t wrote, rc
-    if checkpoint.mark.valid and checkpoint.mark.clean and checkpoint.mark.dispatched == end \
-            and checkpoint.mark.store_timestamp == checkpoint.logics:
-        return 0
     named.offset = end
     if checkpoint.marked_record >= end \
             and end_is_plausible(store, checkpoint.marked_record, RECORD_FIXED_BYTES):
