@@ -351,7 +351,7 @@ class ScheduleEngine(ServicedEngine):
         level.retry_at = time.monotonic() + _RETRY_SECONDS
 
     def _deliver(self, level: DelayLevel, unit: Waiting) -> None:
-        """Store a due message in its real topic; skip it if it names none."""
+        """Store a due message in its real topic; discard a half one, as 4.9.3 does."""
         message = read_record(self, unit)
         if message is None:
             return  # removed, as 4.9.3 passes it over
@@ -359,12 +359,15 @@ class ScheduleEngine(ServicedEngine):
             raise message
         properties = message.properties
         place = real_place(properties)
-        if place is None or place.topic in (HALF_TOPIC, SCHEDULE_TOPIC):
+        if place is None:
+            raise StoreError(
+                f"offset {message.physical_offset}: REAL_TOPIC {properties.get('REAL_TOPIC')!r} "
+                f"and REAL_QID {properties.get('REAL_QID')!r} name no queue"
+            )
+        if place.topic in (HALF_TOPIC, SCHEDULE_TOPIC):
             log_warning(
-                "%s: the message of delay level %s at %s is skipped: it cannot be delivered to "
-                "%r, queue %r",
-                self.path, level.number, message.physical_offset, properties.get("REAL_TOPIC"),
-                properties.get("REAL_QID"),
+                "%s: the message of delay level %s at %s is discarded: it is for %s",
+                self.path, level.number, message.physical_offset, place.topic,
             )  # fmt: skip
             return
         put_again(self, place, message, properties)

@@ -312,27 +312,36 @@ def test_forgotten_times_are_corrected(tmp_path: Path, wait_until: Wait) -> None
         wait_until(lambda: len(bodies(store)) == 5)
 
 
-def test_what_cannot_be_delivered_is_passed_over(
+def test_an_impossible_destination_stays_listed(
     tmp_path: Path, wait_until: Wait, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong = [
+    discarded = [
         {"REAL_TOPIC": HALF_TOPIC, "REAL_QID": "0"},
         {"REAL_TOPIC": SCHEDULE_TOPIC, "REAL_QID": "0"},
+    ]
+    nowhere = [
         {"REAL_TOPIC": "../t", "REAL_QID": "0"},
         {"REAL_TOPIC": "t", "REAL_QID": "x"},
         {"REAL_TOPIC": "t"},
         {"REAL_QID": "0"},
     ]
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
-        for one in wrong:
+        for one in (*discarded, *nowhere):
             store._put_stored(SCHEDULE_TOPIC, 0, b"bad", properties_text({"DELAY": "1", **one}))
         store.put("t", b"good", delay_level=1)
-        assert len(store.delayed()) == len(wrong) + 1
+        assert len(store.delayed()) == len(discarded) + len(nowhere) + 1
         store.clock.advance(2)
-        wait_until(lambda: not store.delayed())
-        assert bodies(store) == [b"good"]
+        wait_until(lambda: bodies(store) == [b"good"])
         assert HALF_TOPIC not in store
-    assert sum("is skipped" in record.message for record in caplog.records) == len(wrong)
+    for mode in ("r+", "r"):
+        with rmqstore.open(tmp_path / "s", mode) as store:  # type: ignore[call-overload]
+            wait_until(lambda: len(store.delayed()) == len(nowhere))
+            if mode == "r+":
+                wait_until(lambda: all(one.error for one in store.delayed()))
+                assert "name no queue" in (store.delayed()[0].error or "")
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("is discarded" in text for text in said) == len(discarded)
+    assert sum("name no queue" in text for text in said) == 2 * len(nowhere)  # once an opening
 
 
 def test_a_deleted_topic_is_made_again(tmp_path: Path, wait_until: Wait) -> None:
