@@ -359,8 +359,8 @@ class Queue:
 
         Notes
         -----
-        The first call reads the heads of a log of up to 1 GiB, for whether a clock was set back:
-        then the queue is read one message after the other instead of by bisection. In a longer
+        The first call reads the heads of a log of up to 1 GiB, for how far a clock was set back:
+        messages within that step of the time are read one after the other. In a longer
         log the first records of its files decide, and each call allows for a leap of an hour; a
         greater leap that they do not show may hide messages.
         Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
