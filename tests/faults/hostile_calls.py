@@ -28,8 +28,9 @@ from faults.hostile import Evil, Garbage, Mood
 
 LIMIT = 120  # seconds after which it hangs
 LONGEST = 30  # seconds of one call
-# A false `__len__` can make a put of a million rows, and each file is one of a process's 65,530
-# mappings, which the sanitizer needs as well: with queue files of 2,000 bytes a put made thousands.
+# A false `__len__` can make a put of a million rows, and a unit may be put far behind the last:
+# each file is one of a process's 65,530 mappings, which the sanitizer needs as well.  With queue
+# files of 2,000 bytes a put made thousands.
 CONFIG = {
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 40_000,
@@ -81,7 +82,7 @@ class Caller:
             (top / name).mkdir(parents=True, exist_ok=True)
         return [
             rmqstore.IndexFile(top / "20260101000000000", hash_slot_num=20, index_num=80, mode="a"),
-            rmqstore.ConsumeQueue(top / "queue", file_size=200, mode="a"),
+            rmqstore.ConsumeQueue(top / "queue", file_size=40_000, mode="a"),
             rmqstore.CommitLog(top / "log", file_size=4096, mode="a"),
         ]
 
