@@ -238,7 +238,7 @@ class Trial:
                 self.wrong("I7", f"changed by what was only to be read: {sorted(changed)}")
             return
         gone = before.keys() - after.keys() - {"abort"}
-        if gone := {n for n in gone if not (n.startswith("index/") or self.is_ahead(n, before))}:
+        if gone := {n for n in gone if not self.holds_nothing(n, before[n])}:
             self.wrong("I7", f"files are gone: {sorted(gone)}")
         shorter = {
             name for name in before.keys() & after.keys() if len(after[name]) < len(before[name])
@@ -246,9 +246,15 @@ class Trial:
         if shorter := {n for n in shorter if n.startswith("commitlog/")} - {self.damage.name}:
             self.wrong("I7", f"files are cut: {sorted(shorter)}")
 
-    def is_ahead(self, name: str, before: Files) -> bool:
-        """Whether this log file was made ahead, behind the damaged one, and holds nothing."""
-        return self.damage.name < name and name.startswith("commitlog/") and not any(before[name])
+    def holds_nothing(self, name: str, data: bytes) -> bool:
+        """Whether a file may go: derived, made ahead, or of units beyond the end of the log."""
+        if name.startswith("consumequeue/"):
+            starts = {start for start, _ in self.image.spans.values()}
+            units = struct.iter_unpack(">qiq", data[: len(data) // 20 * 20])
+            return not any(size and start in starts for start, size, _ in units)
+        if name.startswith("commitlog/"):
+            return self.damage.name < name and not any(data)
+        return name.startswith("index/")
 
     def check_again(self, after: Files, *, configured: bool) -> None:
         """What was opened and closed stays as it is when that is done once more."""
