@@ -360,10 +360,8 @@ class ScheduleEngine(ServicedEngine):
         properties = message.properties
         place = real_place(properties)
         if place is None:
-            raise StoreError(
-                f"offset {message.physical_offset}: REAL_TOPIC {properties.get('REAL_TOPIC')!r} "
-                f"and REAL_QID {properties.get('REAL_QID')!r} name no queue"
-            )
+            named = f"{properties.get('REAL_TOPIC')!r}, queue {properties.get('REAL_QID')!r}"
+            raise StoreError(f"offset {message.physical_offset}: it is for no queue: {named}")
         if place.topic in (HALF_TOPIC, SCHEDULE_TOPIC):
             log_warning(
                 "%s: the message of delay level %s at %s is discarded: it is for %s",

@@ -339,9 +339,33 @@ def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tu
         properties = message.properties
         if "DELAY" not in properties or real_place(properties) != place:
             continue
-        candidates = sought.found.get(identity(message, properties), [])
+        same = identity(message, properties)
+        candidates = sought.found.get(same, [])
+        if message.reconsume_times and len(candidates) <= _waiting_twins(store, place, message):
+            continue  # the record is of a twin that is known to be delivered
         for candidate in candidates:
             if candidate.physical_offset < unit.physical_offset:
                 candidates.remove(candidate)
                 yield candidate.level, candidate.queue_offset
                 break
+
+
+def _waiting_twins(store: ServicedEngine, place: Place, message: Message) -> int:
+    """Return how many records of a given-back message wait for delivery, by the index.
+
+    After a kill a consumer has a message again, and gives it back again: the two are equal.
+    """
+    wanted = identity(message, message.properties)
+
+    def count(topic: str) -> int:
+        return sum(
+            "DELAY" in hit.properties
+            and real_place(hit.properties) == place
+            and identity(hit, hit.properties) == wanted
+            for hit in store.query(topic, message.uniq_key or "", index_only=True)
+        )
+
+    try:
+        return count(SCHEDULE_TOPIC) - count(place.topic)
+    except StoreCorruptError:
+        return 0

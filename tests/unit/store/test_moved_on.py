@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -407,3 +408,68 @@ def test_what_the_settings_refuse_for_now_is_delivered_once_they_allow_it(
     with rmqstore.open(root, "r+", config=lmq) as store:
         assert store.delayed() == []
         assert bodies(store, "t") == [*rest, b"light"]
+
+
+def test_an_impossible_destination_stays_listed(
+    tmp_path: Path, wait_until: Wait, caplog: pytest.LogCaptureFixture
+) -> None:
+    discarded = [
+        {"REAL_TOPIC": HALF_TOPIC, "REAL_QID": "0"},
+        {"REAL_TOPIC": SCHEDULE_TOPIC, "REAL_QID": "0"},
+    ]
+    nowhere = [
+        {"REAL_TOPIC": "../t", "REAL_QID": "0"},
+        {"REAL_TOPIC": "t", "REAL_QID": "x"},
+        {"REAL_TOPIC": "t"},
+        {"REAL_QID": "0"},
+    ]
+    with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
+        for one in (*discarded, *nowhere):
+            store._put_stored(SCHEDULE_TOPIC, 0, b"bad", properties_text({"DELAY": "1", **one}))
+        store.put("t", b"good", delay_level=1)
+        assert len(store.delayed()) == len(discarded) + len(nowhere) + 1
+        store.clock.advance(2)
+        wait_until(lambda: bodies(store, "t") == [b"good"])
+        assert HALF_TOPIC not in store
+    for mode in ("r+", "r"):
+        with rmqstore.open(tmp_path / "s", mode) as store:  # type: ignore[call-overload]
+            wait_until(lambda: len(store.delayed()) == len(nowhere))
+            if mode == "r+":
+                wait_until(lambda: all(one.error for one in store.delayed()))
+                assert "for no queue" in (store.delayed()[0].error or "")
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("is discarded" in text for text in said) == len(discarded)
+    assert sum("for no queue" in text for text in said) == 2 * len(nowhere)  # once an opening
+
+
+@pytest.mark.parametrize("due", [False, True], ids=["not due", "due"])
+def test_a_message_given_back_twice_comes_twice(
+    tmp_path: Path, wait_until: Wait, *, due: bool
+) -> None:
+    """A consumer that was killed gives it back again: the two are equal but for their places."""
+    root = tmp_path / "s"
+    slow = SMALL.replace(message_delay_level="5s")
+
+    def give_back(store: rmqstore.MessageStore) -> None:
+        with store.consumer("t", group="g", start="first") as consumer:
+            for message in consumer:
+                if message.reconsume_times == 0:  # not the one that was given back
+                    consumer.retry(message, delay_level=1)
+
+    with rmqstore.open(root, "a", config=slow) as store:
+        store.put("t", b"x")
+        give_back(store)
+        store.clock.advance(4)
+        give_back(store)
+        store.clock.advance(1.5)
+        wait_until(lambda: bodies(store, "%RETRY%g") == [b"x"])
+        assert len(store.delayed()) == 1
+    with rmqstore.open(root) as store:
+        store.clock.advance(5 if due else 0)
+        assert len(store.delayed()) == 1
+    if due:
+        time.sleep(5)  # the opening itself has to find it due
+    with rmqstore.open(root, "r+") as store:
+        store.clock.advance(5)
+        wait_until(lambda: bodies(store, "%RETRY%g") == [b"x", b"x"])
+        assert store.delayed() == []

@@ -20,7 +20,7 @@ import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.errors import PutError, StoreCorruptError
 from rmqstore.services.schedule_search import waiting
-from rmqstore.services.stored import HALF_TOPIC, SCHEDULE_TOPIC, properties_text
+from rmqstore.services.stored import SCHEDULE_TOPIC
 from rmqstore.types import PutStatus
 from support.forked_child import in_child
 
@@ -310,38 +310,6 @@ def test_forgotten_times_are_corrected(tmp_path: Path, wait_until: Wait) -> None
         assert bodies(store) == []
         store.clock.advance(31)
         wait_until(lambda: len(bodies(store)) == 5)
-
-
-def test_an_impossible_destination_stays_listed(
-    tmp_path: Path, wait_until: Wait, caplog: pytest.LogCaptureFixture
-) -> None:
-    discarded = [
-        {"REAL_TOPIC": HALF_TOPIC, "REAL_QID": "0"},
-        {"REAL_TOPIC": SCHEDULE_TOPIC, "REAL_QID": "0"},
-    ]
-    nowhere = [
-        {"REAL_TOPIC": "../t", "REAL_QID": "0"},
-        {"REAL_TOPIC": "t", "REAL_QID": "x"},
-        {"REAL_TOPIC": "t"},
-        {"REAL_QID": "0"},
-    ]
-    with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
-        for one in (*discarded, *nowhere):
-            store._put_stored(SCHEDULE_TOPIC, 0, b"bad", properties_text({"DELAY": "1", **one}))
-        store.put("t", b"good", delay_level=1)
-        assert len(store.delayed()) == len(discarded) + len(nowhere) + 1
-        store.clock.advance(2)
-        wait_until(lambda: bodies(store) == [b"good"])
-        assert HALF_TOPIC not in store
-    for mode in ("r+", "r"):
-        with rmqstore.open(tmp_path / "s", mode) as store:  # type: ignore[call-overload]
-            wait_until(lambda: len(store.delayed()) == len(nowhere))
-            if mode == "r+":
-                wait_until(lambda: all(one.error for one in store.delayed()))
-                assert "name no queue" in (store.delayed()[0].error or "")
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("is discarded" in text for text in said) == len(discarded)
-    assert sum("name no queue" in text for text in said) == 2 * len(nowhere)  # once an opening
 
 
 def test_a_deleted_topic_is_made_again(tmp_path: Path, wait_until: Wait) -> None:
