@@ -1,4 +1,4 @@
-"""A gate before each write of ``topics.json``, for tests of concurrent events."""
+"""A gate before each write of a file, for tests of concurrent events."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rmqstore.brokerfiles.configfile import ConfigFile
 
 
 class Gate:
-    """Stands before each write of ``topics.json``: counts, holds, and fails; open at first."""
+    """Stands before each write of a file of ``config``: counts, holds, and fails; open at first."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "topics.json") -> None:
         self.open = threading.Event()
         self.open.set()
         self.reached = threading.Event()
@@ -22,7 +22,7 @@ class Gate:
         save = ConfigFile.save
 
         def gated(file: ConfigFile, value: object) -> None:
-            if file.path.name == "topics.json":
+            if file.path.name == name:
                 self.writes += 1
                 number = self.writes
                 self.reached.set()

@@ -72,23 +72,25 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
     check_body(request, _MOST_BODY, _MOST_VALUES)
     entry = _entry_of(request.body)
 
-    def change() -> None:
-        groups = gateway.store._groups
-        gateway.store._check_writable()
-        with groups.lock:
-            there = groups.get(entry.group_name)
-            check_queues(
-                gateway,
-                paths.retry_topic(entry.group_name),
-                entry.retry_queue_nums,
-                there.retry_queue_nums if there is not None else 0,
+    name = entry.group_name
+
+    def changed(there: GroupConfig | None) -> GroupConfig:
+        check_queues(
+            gateway,
+            paths.retry_topic(name),
+            entry.retry_queue_nums,
+            there.retry_queue_nums if there is not None else 0,
+        )
+        if len(gateway.store._groups) >= _MAX_GROUPS and there is None:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group {name} is not made: there are {_MAX_GROUPS} already",
             )
-            if len(groups) >= _MAX_GROUPS and there is None:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the group {entry.group_name} is not made: there are {_MAX_GROUPS} already",
-                )
-            groups.put(entry)
+        return entry
+
+    def change() -> None:
+        gateway.store._check_writable()
+        gateway.new_groups.change(name, changed)
 
     await gateway.loop.run_in_executor(None, change)
     return Answer()
@@ -123,7 +125,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
     def change() -> None:
         store = gateway.store
         store._check_writable()
-        store._groups.remove(group)
+        gateway.new_groups.change(group, lambda there: None)
         if offsets and store._progress.forget(group=group):
             store._progress.save()
 

@@ -22,7 +22,7 @@ from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.turns import Steps
@@ -36,7 +36,9 @@ _FAILED_SECONDS = 5.0  # after one that failed
 
 
 class NewGroups(SharedTable[str]):
-    """Makes groups for consumers, and their retry topics.
+    """Makes groups for consumers, and their retry topics; changes them for administrators.
+
+    The loop waits for no lock that another thread holds while it writes files.
 
     Parameters
     ----------
@@ -47,6 +49,7 @@ class NewGroups(SharedTable[str]):
         self._groups = gateway.store._groups
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
+        self._late: dict[str, TopicConfig | None] = {}  # retry topics to enter, or to remove
         super().__init__(gateway, gateway.settings.limits.topics)
         gateway.closing.append(self.close)
 
@@ -91,8 +94,7 @@ class NewGroups(SharedTable[str]):
             name = entry.group_name
             if name not in read and self._is_unused(entry):
                 self._groups.leave([name])
-                store._registry.leave([paths.retry_topic(name)])
-                self._save_soon()
+                self._set_topic(paths.retry_topic(name), None)
             yield
 
     def _is_unused(self, entry: GroupConfig) -> bool:
@@ -108,13 +110,68 @@ class NewGroups(SharedTable[str]):
         """Make the retry topic of a group if it is missing."""
         topic = paths.retry_topic(group.group_name)
         store = self._gateway.store
-        if group.retry_queue_nums <= 0 or store._registry.get(topic) is not None:
+        there = self._late.get(topic, store._registry.get(topic))
+        if group.retry_queue_nums <= 0 or there is not None:
             return
         queues = min(group.retry_queue_nums, self._gateway.settings.most_queues)
         flag = _UNIT_SUB if unit_mode else 0
-        with store._registry.lock:
-            store._registry.enter(TopicConfig(topic, queues, queues, topic_sys_flag=flag))
+        self._set_topic(topic, TopicConfig(topic, queues, queues, topic_sys_flag=flag))
+
+    def _set_topic(self, name: str, entry: TopicConfig | None) -> None:
+        """Enter or remove a topic now, or with the next save while another one is deleted."""
+        self._late[name] = entry
+        lock = self._gateway.store._registry.lock
+        if lock.acquire(blocking=False):
+            try:
+                self._set_late_topics()
+            finally:
+                lock.release()
         self._save_soon()
+
+    def _set_late_topics(self) -> None:
+        """Enter or remove the topics that are late; called with the registry's lock held."""
+        registry = self._gateway.store._registry
+        while self._late:
+            name, entry = self._late.popitem()
+            if entry is not None:
+                registry.enter(entry)
+            elif registry._table.remove(name):
+                registry._changed(name)
+
+    def change(self, name: str, new: Callable[[GroupConfig | None], GroupConfig | None]) -> None:
+        """Change a group's entry, and write the file; called in another thread.
+
+        The lock is held for the change alone, not for the write. If that fails the entry is as it
+        was.
+
+        Parameters
+        ----------
+        name : str
+        new : callable
+            Called under the lock with the present entry, returns the new one; ``None`` stands for
+            no entry.
+        """
+        groups = self._groups
+        with groups.lock:
+            before = groups.get(name)
+            after = new(before)
+            if before is after:
+                return
+            self._set_group(name, after)
+        try:
+            groups.save()
+        except BaseException:
+            with groups.lock:
+                if groups.get(name) is after:
+                    self._set_group(name, before)
+            raise
+
+    def _set_group(self, name: str, entry: GroupConfig | None) -> None:
+        table = self._groups._table
+        if entry is None:
+            table.remove(name)
+        else:
+            table.put(entry)
 
     def _save_soon(self) -> None:
         self._unsaved = True
@@ -142,9 +199,12 @@ class NewGroups(SharedTable[str]):
             self._saving = None
 
     def _save_files(self) -> None:
-        store = self._gateway.store
-        store._groups.save()
-        store._registry.save()
+        registry = self._gateway.store._registry
+        if self._late:
+            with registry.lock:
+                self._set_late_topics()
+        self._groups.save()
+        registry.save()
 
     def close(self) -> None:
         """Save pending changes."""
