@@ -11,7 +11,8 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqstore.errors import StoreError
 from rmqstore.serve.consuming.distance import Distance
@@ -44,11 +45,13 @@ __all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
 # long, and is built between the requests of other clients; so may a coroutine's result be.
 Handled = Answer | AnswerSteps | Coroutine[Any, Any, Answer | AnswerSteps | None] | None
 Handler = Callable[["Gateway", "Connection", Request], Handled]
+T = TypeVar("T")
 
 UNKNOWN = -1  # among the counts of requests: all codes without a handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
-_LOOKUPS = 4  # at a time
+# Threads of each kind of work; of changes most wait for one that writes for all of them.
+_POOLS = (("lookups", 4), ("changes", 16), ("ends", 2))
 _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
 
 
@@ -153,10 +156,12 @@ class Gateway:
         self.new_groups = NewGroups(self)
         self.holds = Holds(self)
         self.offset_shares, self.produced_topics = OffsetShares(self), ProducedTopics(self)
-        self.distance, self.nameserver = Distance(store), NameServer()
+        self.distance, self.nameserver, self.rates = Distance(store), NameServer(), Rates(self)
         self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
         self.built_in_topics = built_in_topics(settings)
-        self.rates, self.lookups = Rates(self), OwnerPool("rmq-serve-lookups", _LOOKUPS)
+        self.lookups, self._changes, self._ends = (
+            OwnerPool(f"rmq-serve-{name}", threads) for name, threads in _POOLS
+        )
 
     # Accounts
 
@@ -306,6 +311,20 @@ class Gateway:
             self.log.exception("request %s failed", request.code, error=error)
         return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
+    # Work of other threads
+
+    async def change(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
+        """Change files for a client when its turn comes, if it is there and allowed to by then."""
+        return await self._changes.run(connection, call, check=self._check_of(connection, request))
+
+    async def end(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
+        """End a transaction for a producer, also for one that is gone when its turn comes."""
+        check = self._check_of(connection, request)
+        return await self._ends.run(connection, call, check=check, anyway=True)
+
+    def _check_of(self, connection: Connection, request: Request) -> Callable[[], None]:
+        return partial(self.ask_again, connection, request, self.accounts_version)
+
     # Work of the loop
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -355,7 +374,8 @@ class Gateway:
         for connection in list(self.connections):
             connection.abort()
         self.turns.close()
-        self.lookups.close()
+        for pool in (self.lookups, self._changes, self._ends):
+            pool.close()
 
 
 def _looked_up(name: str, otherwise: str) -> tuple[str, int]:

@@ -16,7 +16,9 @@ from rmqstore.errors import StoreError
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC
+from support.gates import Gate
 from support.remoting import Frame, RemotingClient
+from support.serving import wait_until
 
 END, CHECK = 37, 39
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -380,3 +382,56 @@ def test_an_older_copy_is_known_after_a_restart(tmp_path: Path) -> None:
                 assert end(client, half, COMMIT).code == 0
         assert bodies(server.store) == [b"1"]
         assert doubtful(server.store) == []
+
+
+# Where it is done
+
+
+def test_a_topic_is_never_made_in_the_loop(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the one of ends, nor one that was deleted since its half message."""
+    store, gate = server.store, Gate(monkeypatch)
+    for before in ("tx", "other"):
+        store.create_topic(before, 4)
+        assert end(client, prepare(store), ROLLBACK).code == 0
+    for how, made in ((COMMIT, "tx"), (ROLLBACK, OP_TOPIC)):
+        half = prepare(store, how.to_bytes(1))
+        if made == OP_TOPIC:
+            with store._registry.lock:
+                store._registry.remove(OP_TOPIC, 0)
+            store._set_topic(OP_TOPIC, 0)
+        else:
+            store.delete_topic(made)
+        gate.close()
+        asked = client.send(END, end_fields(half, how))
+        assert gate.reached.wait(60)
+        with RemotingClient(server.address) as other:
+            assert other.ask(105, {"topic": "other"}).code == 0
+        gate.open.set()
+        assert client.answer(asked).code == 0
+    assert bodies(store) == [b"\x08"]
+    assert doubtful(store) == []
+
+
+def test_many_ends_in_other_threads_leave_the_loop_to_others(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is gone meanwhile has ended its transactions all the same."""
+    store = server.store
+    store.create_topic("tx", 4)
+    halves = [prepare(store, b"%d" % number) for number in range(60)]
+    monkeypatch.setattr(store, "_ends_at_once", lambda *place: False)
+    many = [RemotingClient(server.address) for _ in range(20)]
+    with store._half_lock, RemotingClient(server.address) as other:
+        for one in many:
+            for half in halves:
+                one.tell(END, end_fields(half, COMMIT))
+        wait_until(lambda: server.gateway.requests[END] == 20 * 60)
+        for one in many:
+            one.close()
+        asked = client.send(END, end_fields(halves[0], COMMIT))
+        assert other.ask(105, {"topic": "tx"}, seconds=20).code == 0
+    assert client.answer(asked).code == 0
+    wait_until(lambda: not doubtful(store))
+    assert sorted(bodies(store)) == sorted(b"%d" % number for number in range(60))

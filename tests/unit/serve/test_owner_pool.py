@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -116,3 +117,41 @@ def test_who_is_cancelled_leaves_no_thread_taken() -> None:
         pool.close()
 
     asyncio.run(run())
+
+
+ADDED = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+
+
+def test_who_changes_much_leaves_threads_to_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sends to new topics have one of their own; other owners change what they want to."""
+    store, opened = server.store, threading.Event()
+    change = server.gateway.new_groups.change
+
+    def slow(name: str, new: Any) -> None:
+        if name.startswith("slow"):
+            assert opened.wait(60)
+        change(name, new)
+
+    monkeypatch.setattr(server.gateway.new_groups, "change", slow)
+    many = [RemotingClient(server.address) for _ in range(3)]
+    group = {"retryMaxTimes": 3}
+    asked = [
+        (one, one.send(200, None, json.dumps(group | {"groupName": f"slow{n}"}).encode()))
+        for one in many
+        for n in range(60)
+    ]
+    wait_until(lambda: server.gateway.requests[200] == 180)
+    with RemotingClient(server.address, source="127.0.0.2") as other:
+        mine = json.dumps(group | {"groupName": "mine"}).encode()
+        assert other.ask(200, None, mine, seconds=20).code == 0
+        assert other.ask(17, {"topic": "made", **ADDED}, seconds=20).code == 0
+        assert other.ask(215, {"topic": "made"}, seconds=20).code == 0
+        assert other.ask(310, SEND | {"b": "new"}, b"x", seconds=20).code == 0
+    opened.set()
+    for one, number in asked:
+        assert one.answer(number).code == 0
+    for one in many:
+        one.close()
+    assert {f"slow{n}" for n in range(60)} | {"mine"} <= set(store.groups)

@@ -92,7 +92,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         gateway.store._check_writable()
         gateway.new_groups.change(name, changed)
 
-    await gateway.loop.run_in_executor(None, change)
+    await gateway.change(connection, request, change)
     return Answer()
 
 
@@ -129,7 +129,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
         if offsets and store._progress.forget(group=group):
             store._progress.save()
 
-    await gateway.loop.run_in_executor(None, change)
+    await gateway.change(connection, request, change)
     gateway.rates.forget_group(group)
     return Answer()
 

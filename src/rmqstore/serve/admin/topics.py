@@ -110,7 +110,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         store._check_writable()
         store._registry.change({name: entered})
 
-    await gateway.loop.run_in_executor(None, change)
+    await gateway.change(connection, request, change)
     return Answer(remark=_UNSET)
 
 
@@ -122,7 +122,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
         with contextlib.suppress(TopicNotFoundError):
             gateway.store.delete_topic(name)
 
-    await gateway.loop.run_in_executor(None, change)
+    await gateway.change(connection, request, change)
     gateway.rates.forget_topic(name)
     gateway.produced_topics.count(name)
     return Answer()
@@ -130,7 +130,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 
 async def clean_unused(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE, which retention does anyway."""
-    unused = await gateway.loop.run_in_executor(None, gateway.store.clean_unused_topics)
+    unused = await gateway.change(connection, request, gateway.store.clean_unused_topics)
     if unused:
         gateway.log.info("%s had unused topics removed: %s", connection.peer, ", ".join(unused))
     return Answer()

@@ -36,13 +36,22 @@ class OwnerPool:
         self._running: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next owner first
 
-    async def run(self, connection: Connection, call: Callable[..., T], *arguments: object) -> T:
+    async def run(
+        self,
+        connection: Connection,
+        call: Callable[..., T],
+        *arguments: object,
+        check: Callable[[], object] = lambda: None,
+        anyway: bool = False,
+    ) -> T:
         """Call a function in a thread, on behalf of a connection, when its owner's turn comes.
+
+        ``check`` is called in the loop just before, and may raise.
 
         Raises
         ------
         ConnectionResetError
-            The connection is gone by then.
+            The connection is gone by then; with ``anyway`` it is called all the same.
         """
         loop = asyncio.get_running_loop()
         owner = connection.owner
@@ -51,8 +60,9 @@ class OwnerPool:
         self._begin()
         try:
             await turn
-            if not connection.is_open:
+            if not (anyway or connection.is_open):
                 raise ConnectionResetError(f"{connection.peer} is gone")
+            check()
             return await loop.run_in_executor(self._executor, call, *arguments)
         finally:
             if turn.done() and not turn.cancelled():

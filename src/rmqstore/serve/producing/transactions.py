@@ -22,12 +22,10 @@ from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.half_queue import copy_key
-from rmqstore.services.stored import HALF_TOPIC, real_place, real_record
+from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, real_place, real_record
 from rmqstore.types import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rmqstore._core import Message
     from rmqstore.serve.gateway import Gateway, Handled, Handler
     from rmqstore.serve.network.connection import Connection
@@ -40,7 +38,6 @@ _ROLLBACK = 12
 _MAX_ASKED = 64  # that wait for the loop
 _TRIES = 3  # connections of a group that are tried until one is writable
 _STOP_SECONDS = 0.5
-_MAX_ENDING = 1000  # in other threads; then the next ones wait their turn here
 _ILLEGAL = (
     "The message is illegal, maybe msg body or properties length not matched. "
     "msg body length limit 128k, msg properties length limit 32k."
@@ -65,7 +62,6 @@ class Transactions:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._turn = 0
-        self._ending = 0  # in other threads
         self._closed = False
         self._room = threading.BoundedSemaphore(_MAX_ASKED)
         gateway.store._ask_producers_by(self._ask)
@@ -76,29 +72,27 @@ class Transactions:
         self._closed = True
         self._gateway.store._ask_producers_by(None)
 
-    def end(self, half: Message, *, commit: bool) -> Handled:
+    def end(
+        self, connection: Connection, request: Request, half: Message, *, commit: bool
+    ) -> Handled:
         """End a transaction; a second time nothing happens.
 
-        In this thread, where nothing has to be searched for and no other thread ends one.
+        In this thread, where nothing has to be searched for, no topic to be made, and no other
+        thread ends one.
         """
         store = self._gateway.store
         queue_id, offset = half.queue_id, half.queue_offset
         # Two messages without a key may be equal and no copies of each other.
         key = None if half.uniq_key is None else copy_key(half, half.properties)
-        if store._half_lock.acquire(blocking=self._ending >= _MAX_ENDING):
+        end = partial(self._end, queue_id, offset, key, commit)
+        written = (OP_TOPIC, topic_of_message(half)) if commit else (OP_TOPIC,)
+        if all(map(store._knows_topic, written)) and store._half_lock.acquire(blocking=False):
             try:
-                if self._ending >= _MAX_ENDING or store._ends_at_once(queue_id, offset):
-                    return self._end(queue_id, offset, key, commit)
+                if store._ends_at_once(queue_id, offset):
+                    return end()
             finally:
                 store._half_lock.release()
-        self._ending += 1
-        return self._end_elsewhere(partial(self._end, queue_id, offset, key, commit))
-
-    async def _end_elsewhere(self, end: Callable[[], Answer]) -> Answer:
-        try:
-            return await self._gateway.loop.run_in_executor(None, end)
-        finally:
-            self._ending -= 1
+        return self._gateway.end(connection, request, end)
 
     def _end(
         self, queue_id: int, offset: int, key: tuple[object, ...] | None, commit: bool
@@ -185,7 +179,7 @@ def end_transaction(gateway: Gateway, connection: Connection, request: Request) 
         raise _wrong("The producer group wrong")
     if half.queue_offset != number(request, "tranStateTableOffset", most=LONG_MAX):
         raise _wrong("The transaction state table offset wrong")
-    return gateway.transactions.end(half, commit=end == _COMMIT)
+    return gateway.transactions.end(connection, request, half, commit=end == _COMMIT)
 
 
 def _wrong(remark: str) -> Refusal:

@@ -194,11 +194,13 @@ async def put_value(gateway: Gateway, connection: Connection, request: Request) 
         raise Refusal(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
     namespace, key = text(request, "namespace"), text(request, "key")
     gateway.nameserver.put(namespace, key, text(request, "value", _MAX_VALUE))
-    await _mark_ordered(gateway, namespace, key)
+    await _mark_ordered(gateway, connection, request, namespace, key)
     return Answer()
 
 
-async def _mark_ordered(gateway: Gateway, namespace: str, topic: str) -> None:
+async def _mark_ordered(
+    gateway: Gateway, connection: Connection, request: Request, namespace: str, topic: str
+) -> None:
     """Note in a topic's entry whether it is an orderly one, as brokers do when they register."""
     if namespace != ORDER_TOPICS:
         return
@@ -213,7 +215,7 @@ async def _mark_ordered(gateway: Gateway, namespace: str, topic: str) -> None:
     def change() -> None:
         gateway.store._registry.change({topic: marked})
 
-    await gateway.loop.run_in_executor(None, change)
+    await gateway.change(connection, request, change)
 
 
 def get_value(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -231,7 +233,7 @@ async def delete_value(gateway: Gateway, connection: Connection, request: Reques
     """Answer DELETE_KV_CONFIG."""
     namespace, key = text(request, "namespace"), text(request, "key")
     gateway.nameserver.delete(namespace, key)
-    await _mark_ordered(gateway, namespace, key)
+    await _mark_ordered(gateway, connection, request, namespace, key)
     return Answer()
 
 
