@@ -87,6 +87,30 @@ def test_others_are_served_while_a_long_answer_is_built(
     wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
 
 
+@pytest.mark.parametrize("code", [203, 321])
+def test_the_tags_of_a_subscription_are_listed_between_others(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+    code: int,
+) -> None:
+    """One may have 64 KiB of them."""
+    tags = [f"{number:x}" for number in range(10_000)]
+    beat = heartbeat("c", [consumer("g", {"t": "||".join(tags)})], [])
+    assert asker.ask(HEARTBEAT, None, beat).code == 0
+    stepped.store.put("t", b"x", queue_id=0)
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "index": 0, "count": 1}
+    clock.stop_after(300)
+    asked = asker.send(code, fields)
+    assert answers.is_served_between(other)
+    found = asker.answer(asked).json
+    one = found["subscriptionData"] if code == 321 else found["subscriptionTable"]["t"]
+    assert one["tagsSet"] == tags
+    assert one["codeSet"][:2] + one["codeSet"][-1:] == [48, 49, 1_543_995]
+
+
 def test_long_answers_are_built_one_after_the_other(
     stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock, answers: Answers
 ) -> None:

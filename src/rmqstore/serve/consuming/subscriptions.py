@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rmqstore._core import PullFilter
+from rmqstore._core import PullFilter, string_hash
 from rmqstore.errors import FilterError
+from rmqstore.serve.wire.objecttext import Entries
 
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
 
-__all__ = ["ALL", "SQL92", "TAG", "Subscription", "java_hash", "size_of", "unsupported"]
+__all__ = ["ALL", "SQL92", "TAG", "Subscription", "size_of", "unsupported"]
 
 _BYTES = 256  # of one, besides its topic and its expression
 _NO_NAME = [" "]  # matches no message: a client trims its tags
@@ -24,15 +25,6 @@ _NO_NAME = [" "]  # matches no message: a client trims its tags
 ALL = "*"  # SubscriptionData.SUB_ALL
 TAG = "TAG"
 SQL92 = "SQL92"
-
-
-def java_hash(text: str) -> int:
-    """Return Java's ``hashCode`` of a text, the tags code in the queues."""
-    code = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        code = (code * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return code - (1 << 32) if code >= 1 << 31 else code
 
 
 @dataclass(slots=True)
@@ -102,18 +94,20 @@ class Subscription:
             raise FilterError("subString split error", 0)
         return names or _NO_NAME  # blanks between the bars are no error, but match nothing
 
-    def to_json(self) -> dict[str, Any]:
-        """Return its form in admin answers."""
+    def to_json(self) -> Entries:
+        """Return its form in admin answers; it may have ten thousand tags."""
         names = self.tags
-        return {
-            "classFilterMode": self.class_filter,
-            "codeSet": [java_hash(name) for name in names],
-            "expressionType": self.kind or TAG,
-            "subString": self.expression or ALL,
-            "subVersion": self.version,
-            "tagsSet": names,
-            "topic": self.topic,
-        }
+        return Entries(
+            [
+                ("classFilterMode", self.class_filter),
+                ("codeSet", map(string_hash, names)),
+                ("expressionType", self.kind or TAG),
+                ("subString", self.expression or ALL),
+                ("subVersion", self.version),
+                ("tagsSet", iter(names)),
+                ("topic", self.topic),
+            ]
+        )
 
 
 def size_of(subscriptions: Iterable[Subscription]) -> int:
