@@ -150,6 +150,25 @@ def test_only_queues_that_are_there_are_locked(pair: tuple[Server, Of, Of]) -> N
     assert len(server.gateway.locks) == 1
 
 
+def test_a_deleted_topic_has_no_queues(pair: tuple[Server, Of, Of]) -> None:
+    """Its former queues are neither locked nor committed to, also once it is made anew."""
+    server, attacker, _ = pair
+    store = server.store
+    store.put("orders", b"1", queue_id=7)
+    assert commit(attacker, "g", 7).code == 0
+    for queues in (0, 4):
+        if queues == 0:
+            assert locked(lock(attacker, "g", ("orders", 7))) == [("orders", 7)]
+            store.delete_topic("orders")
+        else:
+            store.create_topic("orders", queues)
+        assert locked(lock(attacker, f"h{queues}", ("orders", 7))) == []
+        assert commit(attacker, "g", 7).code == (17 if queues == 0 else 1)
+        assert attacker.ask(321, {"topic": "orders", "queueId": 7}).code == 1
+    assert locked(lock(attacker, "g", ("orders", 3))) == [("orders", 3)]
+    assert dict(store.offsets) == {}
+
+
 def test_locks_need_what_consuming_needs(pair: tuple[Server, Of, Of]) -> None:
     server, attacker, victim = pair
     server.store.create_topic("secret", queue_nums=1)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.settings import Settings
 
-__all__ = ["DEFAULT_TOPIC", "all_topics", "built_in_topics", "has_queue", "is_system_topic",
-           "system_topics", "topic_config"]  # fmt: skip
+__all__ = ["DEFAULT_TOPIC", "all_topics", "built_in_topics", "delay_offsets", "has_queue",
+           "is_stored", "is_system_topic", "system_topics", "topic_config"]  # fmt: skip
 
 DEFAULT_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
 _READ_WRITE = 6
@@ -60,7 +60,30 @@ def has_queue(gateway: Gateway, topic: str, queue_id: int) -> bool:
     entry = topic_config(gateway, topic)
     if entry is not None and queue_id < max(entry.read_queue_nums, entry.write_queue_nums):
         return queue_id >= 0
-    return queue_id >= 0 and gateway.store._bounds(topic, queue_id) is not None
+    return queue_id >= 0 and is_stored(gateway, topic, queue_id)
+
+
+def is_stored(gateway: Gateway, topic: str, queue_id: int) -> bool:
+    """Whether a queue has, or had, messages; not of a topic that was deleted since."""
+    return gateway.store._bounds(topic, queue_id) not in (None, (0, 0))
+
+
+def delay_offsets(gateway: Gateway) -> dict[int, tuple[int, int]]:
+    """Return for each delay level with messages the next offset to deliver, and its queue's end.
+
+    As ``store._delay_progress``, without a look at the queues of all topics.
+    """
+    store = gateway.store
+    levels = store._delay_levels or {}
+    entry = topic_config(gateway, SCHEDULE_TOPIC)
+    queues = 0 if entry is None else entry.write_queue_nums
+    found = {}
+    for number in range(1, max(len(levels), queues) + 1):
+        first, stop = store._bounds(SCHEDULE_TOPIC, number - 1) or (0, 0)
+        if stop > 0:
+            offset = levels[number].offset if number in levels else 0
+            found[number] = (min(max(offset, first), stop), stop)
+    return found
 
 
 def all_topics(gateway: Gateway) -> Iterator[TopicConfig]:
