@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -171,3 +172,26 @@ def test_members_learn_of_many_changes_between_others(
     assert asker.ask(ROUTE, {"topic": "t"}).code == 0
     told = [frame.fields["consumerGroup"] for frame in asker.pushed if frame.fields]
     assert sorted(told) == sorted(f"g{n}" for n in range(500))
+
+
+def test_the_queues_of_all_topics_are_not_looked_at(
+    stepped: Server, asker: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a hundred thousand, and a look at them is no work in steps."""
+    store = stepped.store
+    store.put("t", b"later", delay_level=2, queue_id=0)
+    store.flush()
+    queue_files = store._queue_files
+
+    def looked() -> dict[str, list[int]]:
+        assert threading.current_thread() is not stepped._thread
+        return queue_files()
+
+    monkeypatch.setattr(store, "_queue_files", looked)
+    wait_until(lambda: asker.ask(45).body == b'{"offsetTable":{2:0}}')
+    assert asker.ask(28).json["table"]["scheduleMessageOffset_2"] == "0,1"
+    asked: dict[str, object] = {"topic": "t", "group": "g", "consumerGroup": "g", "queueId": 1}
+    assert asker.ask(321, asked).remark == "1@t is not exist!"
+    for code in (14, 21, 29, 30, 31, 32, 43, 202, 206, 208, 300, 303, 308, 317):
+        answer = asker.ask(code, asked | {"timestamp": 0})
+        assert "AssertionError" not in (answer.remark or ""), code

@@ -15,7 +15,7 @@ from rmqstore.serve.admin.topics import entry_of
 from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.figures.rates import GROUP_GET_NUMS
 from rmqstore.serve.network.sockets import address_text
-from rmqstore.serve.topics.topictable import has_queue, topic_config
+from rmqstore.serve.topics.topictable import delay_offsets, has_queue, topic_config
 from rmqstore.serve.wire.codes import V5, RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -264,7 +264,7 @@ def all_offsets(gateway: Gateway, connection: Connection, request: Request) -> A
 
 def all_delays(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_ALL_DELAY_OFFSET: the next offset to deliver, by level."""
-    levels = gateway.store._delay_progress()
+    levels = delay_offsets(gateway)
     return Answer(
         body=dumps({"offsetTable": {number: offset for number, (offset, _) in levels.items()}})
     )

@@ -16,6 +16,7 @@ from rmqstore.errors import TopicNotFoundError
 from rmqstore.serve.admin import online
 from rmqstore.serve.topics.topictable import (
     all_topics,
+    is_stored,
     is_system_topic,
     system_topics,
     topic_config,
@@ -190,8 +191,7 @@ def queue_units(gateway: Gateway, connection: Connection, request: Request) -> A
     group = request.fields.get("consumerGroup")
     store = gateway.store
     first, stop = store._bounds(topic, queue_id) or (0, 0)
-    # Over all queues, which takes a while: only where the bounds do not show this queue.
-    if first == stop and queue_id not in store._queue_files().get(topic, ()):
+    if not is_stored(gateway, topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     if not first <= index < stop:
         return Answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
