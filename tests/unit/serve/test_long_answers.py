@@ -37,7 +37,11 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
     if code == 201:
         for number in range(QUEUES):
             store._groups.enter(GroupConfig(f"g{number}"))
+    if code == 219:
+        for number in range(QUEUES):
+            stepped.gateway.nameserver.put("n", f"k{number}", "value", "owner")
     fields: dict[int, dict[str, object]] = {
+        219: {"namespace": "n"},
         202: {"topic": "big"},
         208: {"consumerGroup": "g"},
         222: {"topic": "big", "group": "g", "timestamp": 0, "isForce": "true"},
@@ -58,7 +62,7 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
     return fields.get(code), body
 
 
-LONG = (21, HEARTBEAT, LOCK, 43, 201, 202, 206, 208, 222, 303, 308, 314, 317, 321)
+LONG = (21, HEARTBEAT, LOCK, 43, 201, 202, 206, 208, 219, 222, 303, 308, 314, 317, 321)
 
 
 @pytest.mark.parametrize("code", LONG)

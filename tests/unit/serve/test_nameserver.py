@@ -96,13 +96,36 @@ def test_values_are_bounded(client: RemotingClient) -> None:
     assert client.ask(100, {"namespace": "a", "key": "b"}).code == 1
     assert client.ask(101, {"namespace": "a"}).code == 1
     large = {"namespace": "a", "key": "k", "value": "v" * (64 << 10)}
-    for number in range(63):
+    for number in range(64):
         assert client.ask(100, {**large, "key": f"k{number}"}).code == 0
     refused = client.ask(100, {**large, "key": "one more"})
     assert refused.code == 1
     assert "at most" in str(refused.remark)
+    for number in range(64):  # what is there may be changed
+        assert client.ask(100, {**large, "key": f"k{number}"}).code == 0
     assert client.ask(102, {"namespace": "a", "key": "k0"}).code == 0
     assert client.ask(100, {**large, "key": "one more"}).code == 0
+
+
+def test_who_fills_the_values_leaves_room_for_others(
+    server: Server, client: RemotingClient
+) -> None:
+    """Of several namespaces and small values as well; what is refused has changed nothing."""
+    small = {"value": "v" * 4000}
+    left: list[dict[str, object]] = [
+        {"namespace": f"n{number % 7}", "key": f"k{number}", **small} for number in range(2000)
+    ]
+    codes = [client.answer(client.send(100, one)).code for one in left]
+    assert sorted(set(codes)) == [0, 1]
+    assert client.ask(101, left[codes.index(1)]).code == 22
+    with RemotingClient(server.address, source="127.0.0.2") as other:
+        order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:4"}
+        assert other.ask(100, order).code == 0
+        assert other.ask(100, {**left[0], "value": "v" * 60_000}).code == 0  # it is the other's now
+        assert client.ask(100, {**left[0], "value": "v" * 4100}).code == 0
+        refused = client.ask(100, {**left[0], "value": "v" * 60_000})
+        assert "the share of 127.0.0.1 is used up" in str(refused.remark)
+    assert client.ask(101, left[0]).fields == {"value": "v" * 4100}
 
 
 def test_an_orderly_topic_is_in_its_route_and_its_entry(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.admin.brokersettings import nameserver_settings
 from rmqstore.serve.network.sockets import address_text
+from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.topics.topictable import all_topics
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
@@ -33,10 +34,18 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG
 _WRITE = 2
 _UNIT = 1  # TopicSysFlag
 _UNIT_SUBSCRIBED = 2
-_MAX_BYTES = 4 << 20  # of the key-value table
+_MAX_BYTES = 8 << 20  # of the key-value table, of which each owner has a share
 _ENTRY_BYTES = 512  # of one, besides its texts
 _MAX_VALUE = 64 << 10  # characters
 _TOPICS_STEP = 256  # that are counted between two steps
+
+
+class _Value(NamedTuple):
+    """A value of the key-value table, and its charge: about its memory."""
+
+    text: str
+    owners: Owners
+    size: int
 
 
 class NameServer:
@@ -51,8 +60,8 @@ class NameServer:
 
     def __init__(self) -> None:
         self.read_only = False
-        self._values: dict[str, dict[str, str]] = {}
-        self._bytes = 0
+        self._values: dict[str, dict[str, _Value]] = {}
+        self._shares = Shares(_MAX_BYTES)
 
     def perm(self, entry: TopicConfig) -> int:
         """Return the permission in a topic's route."""
@@ -64,36 +73,38 @@ class NameServer:
 
     def value(self, namespace: str, key: str) -> str | None:
         """Return a value of the table."""
-        return self._values.get(namespace, {}).get(key)
+        found = self._values.get(namespace, {}).get(key)
+        return None if found is None else found.text
 
-    def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return all values of a namespace."""
-        return self._values.get(namespace)
+    def namespace(self, namespace: str) -> list[tuple[str, str]]:
+        """Return all keys and values of a namespace."""
+        return [(key, value.text) for key, value in self._values.get(namespace, {}).items()]
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value; ``Refusal`` if the table would be too large."""
-        more = _size_of(namespace, key, value)
-        if self._bytes + more > _MAX_BYTES:
+    def put(self, namespace: str, key: str, text: str, owner: str) -> None:
+        """Set a value; ``Refusal`` if the table or its owner's share would be too large."""
+        before = self.delete(namespace, key)
+        value = _Value(text, (owner,), _ENTRY_BYTES + len(namespace) + len(key) + len(text))
+        has_room = self._shares.has_room(value.owners, value.size)
+        kept = value if has_room else before
+        if kept is not None:
+            self._values.setdefault(namespace, {})[key] = kept
+            self._shares.take(kept.owners, kept.size)
+        if not has_room:
             raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"the key-value table is at most {_MAX_BYTES} bytes"
+                ResponseCode.SYSTEM_ERROR,
+                f"the key-value table is at most {_MAX_BYTES} bytes: it has {self._shares.taken} "
+                f"already, and the share of {owner} is used up",
             )
-        self.delete(namespace, key)
-        self._values.setdefault(namespace, {})[key] = value
-        self._bytes += more
 
-    def delete(self, namespace: str, key: str) -> None:
-        """Remove a value, if it is there."""
+    def delete(self, namespace: str, key: str) -> _Value | None:
+        """Remove a value, and return it if it was there."""
         values = self._values.get(namespace, {})
         value = values.pop(key, None)
         if value is not None:
-            self._bytes -= _size_of(namespace, key, value)
+            self._shares.give(value.owners, value.size)
             if not values:
                 del self._values[namespace]
-
-
-def _size_of(namespace: str, key: str, value: str) -> int:
-    """Return the charge of an entry of the table: about its memory."""
-    return _ENTRY_BYTES + len(namespace) + len(key) + len(value)
+        return value
 
 
 # The cluster and its topics
@@ -193,7 +204,8 @@ async def put_value(gateway: Gateway, connection: Connection, request: Request) 
     if "namespace" not in fields or "key" not in fields:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
     namespace, key = text(request, "namespace"), text(request, "key")
-    gateway.nameserver.put(namespace, key, text(request, "value", _MAX_VALUE))
+    value = text(request, "value", _MAX_VALUE)
+    gateway.nameserver.put(namespace, key, value, connection.owner)
     await _mark_ordered(gateway, connection, request, namespace, key)
     return Answer()
 
@@ -237,13 +249,13 @@ async def delete_value(gateway: Gateway, connection: Connection, request: Reques
     return Answer()
 
 
-def list_values(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def list_values(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_KVLIST_BY_NAMESPACE."""
     namespace = text(request, "namespace")
     values = gateway.nameserver.namespace(namespace)
-    if values is None:
+    if not values:
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-    return Answer(body=dumps({"table": values}))
+    return Answer(body=(yield from dumps_in_steps(Entries([("table", Entries(values))]))))
 
 
 # Settings
