@@ -50,6 +50,7 @@ T = TypeVar("T")
 UNKNOWN = -1  # among the counts of requests: all codes without a handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
+_ASKED_TOPICS = 100_000  # made by requests
 # Threads of each kind of work; of changes most wait for one that writes for all of them.
 _POOLS = (("lookups", 4), ("changes", 16), ("ends", 2))
 _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
@@ -87,8 +88,8 @@ class Gateway:
     unanswered : int
         Bytes of requests that are answered later, and of answers that wait for the disk; also of
         clients that are gone meanwhile.
-    produced_topics : ProducedTopics
-        Those that were made because a producer has sent to them.
+    produced_topics, asked_topics : ProducedTopics
+        Those that were made because a producer has sent to them, and those by request (17).
     hot_sends : bool
         Whether plain sends (310, 10, 320) go from their frames to the log in the core, and commits
         that change nothing (oneway 15) end there, without handlers. False: every request is a
@@ -155,7 +156,11 @@ class Gateway:
         self.clients = Clients(self)
         self.new_groups = NewGroups(self)
         self.holds = Holds(self)
-        self.offset_shares, self.produced_topics = OffsetShares(self), ProducedTopics(self)
+        self.offset_shares, self.produced_topics, self.asked_topics = (
+            OffsetShares(self),
+            ProducedTopics(self, settings.limits.topics),
+            ProducedTopics(self, _ASKED_TOPICS),
+        )
         self.distance, self.nameserver, self.rates = Distance(store), NameServer(), Rates(self)
         self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
         self.built_in_topics = built_in_topics(settings)

@@ -256,6 +256,47 @@ def test_who_makes_all_groups_it_can_leaves_groups(pair: tuple[Server, Of, Of]) 
     assert "v" in server.store.groups
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_asks_for_all_groups_and_topics_it_can_leaves_some(
+    tmp_path: Path, restarted: bool
+) -> None:
+    """Groups that others then make by consuming, or ask for; topics alike."""
+    settings = Settings(limits=Limits(topics=20))
+    topic = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    group = {"retryMaxTimes": 3}
+    with Server(tmp_path, settings, SMALL) as server, RemotingClient(server.address) as attacker:
+        server.gateway.asked_topics._shares.most = 20
+        codes = [
+            attacker.ask(200, None, json.dumps(group | {"groupName": f"g{n}"}).encode()).code
+            for n in range(16)
+        ]
+        assert codes == [0] * 10 + [1] * 6
+        assert attacker.ask(200, None, json.dumps(group | {"groupName": "g1"}).encode()).code == 0
+        assert attacker.ask(207, {"groupName": "g1"}).code == 0
+        assert attacker.ask(200, None, json.dumps(group | {"groupName": "g15"}).encode()).code == 0
+        codes = [attacker.ask(17, {"topic": f"t{n}", **topic}).code for n in range(16)]
+        assert codes == [0] * 10 + [1] * 6
+        assert attacker.ask(17, {"topic": "t1", **topic}).code == 0
+        assert attacker.ask(215, {"topic": "t1"}).code == 0
+        assert attacker.ask(17, {"topic": "t15", **topic}).code == 0
+        if not restarted:
+            check_room_for_another(server)
+    if restarted:
+        with Server(tmp_path, settings, SMALL) as server:
+            check_room_for_another(server)
+
+
+def check_room_for_another(server: Server) -> None:
+    with RemotingClient(server.address, source="127.0.0.2") as victim:
+        for group in ("v", "w"):
+            body = heartbeat("v", [consumer(group, {"t0": "*"})])
+            assert victim.ask(34, None, body).code == 0
+            assert victim.ask(200, None, b'{"groupName":"%s2"}' % group.encode()).code == 0
+            topic = {"topic": f"of-{group}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+            assert victim.ask(17, topic).code == 0
+            assert victim.ask(310, SEND | {"b": f"to-{group}"}, b"x").code == 0
+
+
 @with_limits(topics=10)
 def test_groups_of_nobody_are_taken_back(pair: tuple[Server, Of, Of]) -> None:
     server, attacker, victim = pair

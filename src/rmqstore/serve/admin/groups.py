@@ -92,7 +92,12 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         gateway.store._check_writable()
         gateway.new_groups.change(name, changed)
 
-    await gateway.change(connection, request, change)
+    if gateway.store._groups.get(name) is None:
+        gateway.new_groups.check_room(name, connection.owner)
+    try:
+        await gateway.change(connection, request, change)
+    finally:
+        gateway.new_groups.count(name)
     return Answer()
 
 

@@ -111,7 +111,16 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         store._check_writable()
         store._registry.change({name: entered})
 
-    await gateway.change(connection, request, change)
+    asked, owner = gateway.asked_topics, connection.owner
+    if gateway.store._registry.get(name) is None and not asked.take(name, owner):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the topic {name} is not made: {asked.of(owner)} were already, by requests of {owner}",
+        )
+    try:
+        await gateway.change(connection, request, change)
+    finally:
+        asked.count(name)
     return Answer(remark=_UNSET)
 
 
@@ -125,7 +134,8 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 
     await gateway.change(connection, request, change)
     gateway.rates.forget_topic(name)
-    gateway.produced_topics.count(name)
+    for made in (gateway.produced_topics, gateway.asked_topics):
+        made.count(name)
     return Answer()
 
 

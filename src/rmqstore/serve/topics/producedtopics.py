@@ -27,15 +27,7 @@ _OF_GROUPS = (paths.retry_topic(""), paths.dead_letter_topic(""))
 
 
 class ProducedTopics(SharedTable[str]):
-    """Shares of the topics that producers have made since the start.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    """
-
-    def __init__(self, gateway: Gateway) -> None:
-        super().__init__(gateway, gateway.settings.limits.topics)
+    """Shares of topics that clients have made since the start, by sends or by requests for them."""
 
     def _keys(self) -> tuple[str, ...]:
         return ()  # only those that are counted already
