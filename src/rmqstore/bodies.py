@@ -77,11 +77,13 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
     return body
 
 
-def inflate_start(stored: bytes, sys_flag: int, most: int) -> tuple[bytes, bool]:
+def inflate_start(
+    stored: bytes, sys_flag: int, most: int, frames: int = sys.maxsize
+) -> tuple[bytes, bool]:
     """Return the start of a compressed body, and whether that is all of it.
 
-    No more than a piece beyond ``most`` bytes is made. Errors are those of :func:`inflate`; bytes
-    behind the start are not examined.
+    No more than a piece beyond ``most`` bytes is made, of ``frames`` at most: those of a body may
+    be empty and many. Errors are those of :func:`inflate`; bytes behind the start are not examined.
     """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if not stored:
@@ -92,11 +94,11 @@ def inflate_start(stored: bytes, sys_flag: int, most: int) -> tuple[bytes, bool]
         if kind == _LZ4:
             import lz4.frame
 
-            return _inflate_frames(lz4.frame.LZ4FrameDecompressor, stored, most)
+            return _inflate_frames(lz4.frame.LZ4FrameDecompressor, stored, most, frames)
         if kind == _ZSTD:
             frame_type, zstd_error = _zstd(most)
             try:
-                return _inflate_frames(frame_type, stored, most)
+                return _inflate_frames(frame_type, stored, most, frames)
             except zstd_error as error:
                 raise EOFError(str(error)) from None
     except ImportError as error:
@@ -121,12 +123,15 @@ def _inflate_zlib(stored: bytes, most: int) -> tuple[bytes, bool]:
     return body[:most], is_whole
 
 
-def _inflate_frames(frame_type: Any, stored: bytes, most: int) -> tuple[bytes, bool]:
+def _inflate_frames(frame_type: Any, stored: bytes, most: int, frames: int) -> tuple[bytes, bool]:
     """Return the start of the contents of one or more consecutive frames."""
     pieces: list[bytes] = []
     length = at = 0
     data: bytes | None = b""
     while data or at < len(stored):
+        frames -= 1
+        if frames < 0:
+            return b"".join(pieces), False
         frame: _Frame = frame_type()
         while not frame.eof:
             if not data and frame.needs_input:

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -140,14 +141,18 @@ def test_bodies_are_bounded(server):
     assert binary["text"].startswith("ff 00 ff 00")
 
 
-def zeros(kind: int) -> bytes:
-    """64 MiB of zeros, compressed: by LZ4 as kind 1, ZSTD as 2, else zlib."""
-    size = 64 << 20
+def compressed(kind: int, body: bytes) -> bytes:
+    """A body, compressed: by LZ4 as kind 1, ZSTD as 2, else zlib."""
     if kind == 1:
-        return pytest.importorskip("lz4.frame").compress(bytes(size))
+        return pytest.importorskip("lz4.frame").compress(body)
     if kind == 2:
-        return pytest.importorskip("zstandard").compress(bytes(size))
-    return zlib.compress(bytes(size))
+        return pytest.importorskip("zstandard").compress(body)
+    return zlib.compress(body)
+
+
+def zeros(kind: int) -> bytes:
+    """64 MiB of zeros, compressed."""
+    return compressed(kind, bytes(64 << 20))
 
 
 def put_deflated(store: rmqstore.MessageStore, body: bytes, kind: int) -> None:
@@ -200,6 +205,64 @@ def test_many_frames_are_no_work(server):
     began = time.thread_time()
     assert bodies.inflate_start(stored, 1 << 8, 8000) == (b"", True)
     assert time.thread_time() - began < 10  # of 1 MB, fed in pieces: linear
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_the_page_looks_at_some_frames_of_a_body(server, kind, monkeypatch):
+    """20 bodies of empty frames alone, 4 MiB of ZSTD each, took it 80 s of the processor."""
+    empty = compressed(kind, b"")
+    short = compressed(kind, b"short")
+    for frames in (999, 1000):
+        put_deflated(server.store, empty * frames + short, kind)
+    put_deflated(server.store, empty * 100_000, kind)
+    began = []
+    frames_of = bodies._inflate_frames
+
+    def counted(frame_type, *arguments):
+        def frame():
+            began.append(frame_type)
+            return frame_type()
+
+        return frames_of(frame, *arguments)
+
+    monkeypatch.setattr(bodies, "_inflate_frames", counted)
+    _, _, reply = get(server, "/api/topic?name=bombs")
+    messages = json.loads(reply)["messages"]
+    assert [(one["text"], one["is_cut"]) for one in messages] == [
+        ("", True), ("", True), ("short", False),
+    ]  # fmt: skip
+    assert len(began) == 3000
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/overview"])
+def test_figures_are_made_once_for_all_who_ask_meanwhile(server, path, monkeypatch):
+    """Those of 20,000 topics take a second: 60 who ask would keep the others for a minute."""
+    go_on, entered = threading.Event(), threading.Semaphore(0)
+    made = []
+    stats = server.store.stats
+
+    def slow():
+        made.append(path)
+        entered.release()
+        assert go_on.wait(60)
+        return stats()
+
+    monkeypatch.setattr(server.store, "stats", slow)
+    with contextlib.ExitStack() as stack:
+        asked = [stack.enter_context(open_to(server)) for _ in range(20)]
+        for one in asked:
+            one.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
+        assert entered.acquire(timeout=60)
+        serving, awaiting = server._metrics._serving, server._metrics._awaiting
+        wait_until(lambda: server.in_loop(lambda: (len(serving), len(awaiting))) == (20, 0))
+        server.in_loop(lambda: next(iter(serving)).cancel())  # one does not wait for the end
+        go_on.set()
+        replies = [b"".join(iter(partial(one.recv, 1 << 16), b"")) for one in asked]
+    assert sorted(one[:13] for one in replies) == [b"", *[b"HTTP/1.1 200 "] * 19]
+    before = len(made)
+    assert before <= 2  # /metrics takes them twice
+    assert get(server, path)[0] == 200  # who asks later gets new ones
+    assert len(made) > before
 
 
 def test_figures_do_not_wait_for_messages(server):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -94,6 +94,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
         self._awaiting: dict[asyncio.Task[Any], None] = {}  # those that wait for who asks
+        self._making: set[asyncio.Task[Reply]] = set()
         self._figures = ThreadPoolExecutor(1, "rmq-serve-figures")
         self._messages = ThreadPoolExecutor(1, "rmq-serve-page")
         self._reading = 0  # requests that wait for messages
@@ -119,7 +120,7 @@ class HttpServer:
         """Stop serving; called in the loop."""
         if self._server is not None:
             self._server.close()
-        for task in self._serving:
+        for task in (*self._serving, *self._making):
             task.cancel()
 
     def close(self) -> None:
@@ -127,6 +128,23 @@ class HttpServer:
         for worker in (self._figures, self._messages):
             worker.shutdown(wait=True, cancel_futures=True)
         self._socket.close()
+
+    def made_once(self, make: Callable[[], Coroutine[Any, Any, Reply]]) -> Resource:
+        """Return a resource whose reply is made once for all who ask meanwhile.
+
+        Figures of a large store take long: many who ask would keep others waiting.
+        """
+        making: asyncio.Task[Reply] | None = None
+
+        async def resource(query: Mapping[str, str]) -> Reply:
+            nonlocal making
+            if making is None or making.done():
+                making = asyncio.get_running_loop().create_task(make())
+                self._making.add(making)
+                making.add_done_callback(self._making.discard)
+            return await asyncio.shield(making)  # who asks may be gone before the others
+
+        return resource
 
     async def aside(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call a function for figures in a thread, one at a time; the loop goes on."""

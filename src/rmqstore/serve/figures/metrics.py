@@ -68,11 +68,11 @@ class MetricsServer(HttpServer):
 
     def __init__(self, gateway: Gateway, listening: socket.socket) -> None:
         self._gateway = gateway
-        pages: dict[str, Resource] = {"/metrics": self._metrics}
+        pages: dict[str, Resource] = {"/metrics": self.made_once(self._metrics)}
         super().__init__(listening, pages)
         pages.update(resources(gateway, self))
 
-    async def _metrics(self, query: Mapping[str, str]) -> Reply:
+    async def _metrics(self) -> Reply:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
         # Those of the gateway are read in its loop, which this is; the rest is done in a thread.

@@ -6,7 +6,7 @@ There is no such thing in 4.9.3; rocketmq-dashboard is the nearest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from rmqstore.serve.topics.topictable import is_system_topic
 if TYPE_CHECKING:
     from rmqstore.serve.figures.http import HttpServer
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.store import MessageStore
 
 __all__ = ["resources"]
 
@@ -35,7 +36,7 @@ def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
     """Return the resources of the page, by path."""
     built_in = partial(is_system_topic, gateway.settings)
 
-    async def whole(query: Mapping[str, str]) -> Reply:
+    async def whole() -> Reply:
         host, port = gateway.settings.advertise or (gateway.settings.host, gateway.port)
         most = gateway.settings.limits.offsets
         online = await gateway.turns.run(online_groups_in_steps(gateway))
@@ -45,14 +46,19 @@ def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
         return _json(figures)
 
     async def topic(query: Mapping[str, str]) -> Reply:
-        found = await server.read(topic_figures, gateway.store, query.get("name", ""))
-        return _json(found) if found is not None else _json({"error": "no such topic"}, 404)
+        return await server.read(_found, topic_figures, gateway.store, query.get("name", ""))
 
     return {
         **{path: _file(name, kind) for path, (name, kind) in _FILES.items()},
-        "/api/overview": whole,
+        "/api/overview": server.made_once(whole),
         "/api/topic": topic,
     }
+
+
+def _found(look: Callable[..., dict[str, Any] | None], store: MessageStore, name: str) -> Reply:
+    """Return what a look at a topic finds; all of it may be megabytes, which take their time."""
+    found = look(store, name)
+    return _json(found) if found is not None else _json({"error": "no such topic"}, 404)
 
 
 def _json(figures: Any, status: int = 200) -> Reply:

@@ -29,6 +29,7 @@ _QUEUES = 256  # of a topic that are read
 _TEXT = 2000  # characters of a body or a property
 _PROPERTIES = 50
 _START = 4 * _TEXT  # bytes of a body that are decoded for those characters
+_FRAMES = 1000  # of compressed bytes in which they are looked for
 _COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 
@@ -43,16 +44,16 @@ def overview(
     ``most`` limits the queues without an offset of their group that are counted.
     """
     stats = store.stats()
-    ids = store.queue_ids()
+    topics, ids = store.topics, store.queue_ids()
     bounds = {
         topic: [store.queue_bounds(topic, queue_id) for queue_id in queue_ids]
         for topic, queue_ids in ids.items()
     }
     ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
-    system = {name for name in store.topics if name.startswith(_RETRY) or is_built_in(name)}
+    system = {name for name in topics if name.startswith(_RETRY) or is_built_in(name)}
     # Topics of users come first, and of these the busiest: by all messages ever put to them.
     names = sorted(
-        store.topics,
+        topics,
         key=lambda name: (name in system, name.startswith(_DEAD), -ends.get(name, 0), name),
     )
     groups = _groups(store, online, most)
@@ -181,7 +182,7 @@ def _shown(message: Message) -> dict[str, Any]:
     whole = size <= len(part)
     if message.sys_flag & _COMPRESSED:
         try:
-            part, whole = inflate_start(bytes(raw), message.sys_flag, _START)
+            part, whole = inflate_start(bytes(raw), message.sys_flag, _START, _FRAMES)
         except StoreError:
             whole, mark = False, BODY_MARK
     text = part.decode("utf-8", "replace")
