@@ -126,11 +126,11 @@ def test_a_connection_that_is_lost_leaves_its_groups(server: Server) -> None:
             two.ask(34, None, heartbeat("c2", [consumer("lost", {"t": "*"})], ["lost-p"]))
             assert told(one, "lost") == 2
             assert on_loop(server, lambda g: len(g.clients.producers("lost-p"))) == 1
-            assert on_loop(server, lambda g: g.clients.connection_of("c2") is not None)
+            assert on_loop(server, lambda g: g.clients.client_of("c2") is not None)
         assert one.next_request(CHANGED).fields == {"consumerGroup": "lost"}
         assert members(one, "lost") == ["c1"]
         assert on_loop(server, lambda g: g.clients.producers("lost-p")) == []
-        assert on_loop(server, lambda g: g.clients.connection_of("c2")) is None
+        assert on_loop(server, lambda g: g.clients.client_of("c2")) is None
 
 
 def test_a_silent_client_is_closed() -> None:

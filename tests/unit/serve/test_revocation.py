@@ -13,6 +13,7 @@ import pytest
 
 import rmqstore
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.accounts import acl as accounts_file
 from rmqstore.serve.accounts import changes
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.pure
 
 NO_PERMISSION, OK, REFUSED = 16, 0, 1
 HEART_BEAT, PULL, SEND, REPLY, PUSH, QUERY, RUNNING_INFO = 34, 11, 310, 325, 326, 12, 307
-LOCK, STATUS = 41, 202
+LOCK, STATUS, DIRECTLY = 41, 202, 309
 GROUPS = "    groupPerms: [g=SUB, other=SUB, shop=PUB|SUB]\n"
 ACCOUNT = (
     "  - accessKey: consumer\n    secretKey: 12345678\n    defaultTopicPerm: DENY\n"
@@ -397,3 +398,122 @@ def test_a_heartbeat_and_a_lock_end_with_the_permission(
     clock.go_on()
     assert client.answer(asked).code == REFUSED
     assert len(server.gateway.locks) < 200
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_locks_end_with_the_permission(
+    server: Server, client: RemotingClient, accounts: Accounts, taken: str
+) -> None:
+    """Those of the account alone: others would wait for a minute until they expire."""
+
+    def locked(asker: RemotingClient, who: str, queue_id: int, key: str) -> int:
+        queue = {"topic": "t", "brokerName": "broker-a", "queueId": queue_id}
+        body = {"consumerGroup": "g", "clientId": who, "mqSet": [queue]}
+        answer = signed(asker, LOCK, None, json.dumps(body).encode(), key=key)
+        assert answer.code == OK
+        found: list[object] = json.loads(answer.body)["lockOKMQSet"]
+        return len(found)
+
+    server.store.create_topic("t", queue_nums=2)
+    with RemotingClient(server.address) as other:
+        assert locked(client, "c1", 0, "consumer") == 1
+        assert locked(other, "c2", 1, "beside1") == 1
+        assert locked(other, "c2", 0, "beside1") == 0
+        accounts.write(TAKEN[taken])
+        wait_until(lambda: server.in_loop(lambda: len(server.gateway.locks)) == 1)
+        assert locked(other, "c2", 0, "beside1") == 1
+        assert locked(other, "c3", 1, "beside1") == 0
+
+
+def test_a_member_is_of_the_account_of_its_heartbeat(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    """Not of that which signed the last request of the connection."""
+    with RemotingClient(server.address) as second:
+        for one, key, after in ((client, "consumer", "operator"), (second, "beside1", "consumer")):
+            beat = heartbeat(key, [consumer("g", {"t": "*"})], producers=["shop"])
+            assert signed(one, HEART_BEAT, None, beat, key=key).code == OK
+            assert signed(one, 105, {"topic": "t"}, key=after).code == OK
+        members = server.gateway.clients.groups["g"].clients
+        accounts.write(TAKEN["the topic"])
+        wait_until(lambda: server.in_loop(lambda: len(members)) == 1)
+        assert [one.client_id for one in members.values()] == ["beside1"]
+        producers = server.gateway.clients.producer_groups["shop"]
+        assert len(producers) == 2  # groups of producers need no permission, but an account
+        accounts.write(TAKEN["the account"])
+        wait_until(lambda: server.in_loop(lambda: len(producers)) == 1)
+        assert [one.client_id for one in producers.values()] == ["beside1"]
+
+
+def test_a_check_is_for_the_account_of_the_heartbeat(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    """Whoever joins the group could have somebody else's request, heard before, sign for it."""
+    accounts.change(BEFORE.replace("t=PUB|SUB", "t=SUB"))
+    fields = {**SENT, "f": "4", "g": server.store.clock.now()}
+    fields["i"] = "TRAN_MSG\1true\2PGROUP\1shop\2"
+    with RemotingClient(server.address) as writer:
+        assert signed(writer, SEND, fields, b"half", key="beside1").code == OK
+        half = server.store.in_doubt()[0].message
+        assert half is not None
+        assert ask(client, HEART_BEAT, None, heartbeat("c", producers=["shop"])).code == OK
+        assert signed(client, 105, {"topic": "t"}, key="operator").code == OK
+        find = server.gateway.transactions._producer
+        assert server.in_loop(lambda: find("shop", half)) is None
+        beat = heartbeat("w", producers=["shop"])
+        assert signed(writer, HEART_BEAT, None, beat, key="beside1").code == OK
+        assert ask(writer, 105, {"topic": "t"}).code == OK
+        assert server.in_loop(lambda: find("shop", half)) is not None
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_reply_is_for_the_account_of_the_heartbeat(
+    server: Server, client: RemotingClient, accounts: Accounts
+) -> None:
+    assert ask(client, HEART_BEAT, None, heartbeat("asker@1", producers=["p"])).code == OK
+    assert signed(client, 105, {"topic": "t"}, key="operator").code == OK
+    accounts.change(TAKEN["the account"])
+    with RemotingClient(server.address) as replier:
+        fields = {**SENT, "i": "REPLY_TO_CLIENT\1asker@1\2"}
+        answer = signed(replier, REPLY, fields, b"1", key="beside1")
+    assert answer.code == REFUSED
+    assert answer.remark is not None
+    assert "not found" in answer.remark
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("taken", ["the group", "the account", "the secret"])
+def test_no_message_is_handed_to_a_consumer_that_may_not_read(
+    server: Server, client: RemotingClient, accounts: Accounts, taken: str
+) -> None:
+    beat = heartbeat("m", [consumer("g", {"t": "*"})])
+    assert ask(client, HEART_BEAT, None, beat).code == OK
+    msg_id = server.store.put("t", b"secret", queue_id=0).msg_id
+    fields = {"consumerGroup": "g", "clientId": "m", "msgId": msg_id}
+    with RemotingClient(server.address) as operator:
+        number = operator.send(DIRECTLY, sign(fields, b"", "operator", "12345678"))
+        client.reply(client.next_request(DIRECTLY))
+        assert operator.answer(number).code == OK
+        accounts.change(TAKEN[taken])
+        answer = signed(operator, DIRECTLY, fields, key="operator")
+    assert answer.code == REFUSED
+    assert answer.remark is not None
+    assert "not online" in answer.remark
+
+
+def test_a_change_while_the_file_is_read_for_the_first_time(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = accounts_file._read
+
+    def changed_meanwhile(path: Path) -> Any:
+        found = read(path)
+        accounts.write(TAKEN["the account"])
+        return found
+
+    monkeypatch.setattr(accounts_file, "_read", changed_meanwhile)
+    made = accounts_file.Acl.from_file(accounts.path)
+    monkeypatch.undo()
+    made._looked = float("-inf")
+    made.look()
+    assert "consumer" not in made._accounts

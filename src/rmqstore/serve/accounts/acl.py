@@ -42,6 +42,7 @@ _PERMISSIONS = {
 _MIN_LENGTH = 7  # of access key and secret key
 LOOK_SECONDS = 1.0  # between checks of the file for changes
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
+_FileVersion = tuple[int, int, int, int]
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 
 
@@ -92,13 +93,14 @@ class Acl:
         white: Iterable[AddressRule] = (),
         *,
         path: Path | None = None,
+        version: _FileVersion | None = None,
     ) -> None:
         self._accounts = {account.access_key: account for account in accounts}
         self._white = tuple(white)
         self._path = path
         self.version = 0
         self._looked = time.monotonic()
-        self._file = _version_of(path)
+        self._file = version
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Acl:
@@ -113,7 +115,8 @@ class Acl:
         ImportError
             There is no PyYAML: the extra ``serve`` has it.
         """
-        return cls(*_read(Path(path)), path=Path(path))
+        version = _version_of(Path(path))  # before it is read: a change from then on is seen
+        return cls(*_read(Path(path)), path=Path(path), version=version)
 
     def check(self, gateway: Gateway, connection: Connection, request: Request) -> Caller:
         """Return the caller of a request, if the request is allowed.
@@ -241,12 +244,12 @@ def _is_signed(secret: str, request: Request) -> bool:
     return hmac.compare_digest(base64.b64encode(made.digest()), given)
 
 
-def _version_of(path: Path | None) -> tuple[int, int, int] | None:
+def _version_of(path: Path) -> _FileVersion | None:
     try:
-        found = None if path is None else path.stat()
+        found = path.stat()
     except OSError:
         return None
-    return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 # The file

@@ -1,4 +1,4 @@
-"""Changes of the accounts of a running gateway: pulls and memberships that they end."""
+"""Changes of the accounts of a running gateway: pulls, memberships and locks that they end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AccountChanges"]
 
 
 class AccountChanges:
-    """Looks for changes in the loop; ends held pulls and memberships no longer allowed."""
+    """Looks for changes in the loop; ends what was held by callers that may not any more."""
 
     def __init__(self, gateway: Gateway, acl: Acl) -> None:
         self._gateway = gateway
@@ -29,3 +29,4 @@ class AccountChanges:
             self._seen = self._acl.version
             self._gateway.holds.ask_again()
             self._gateway.clients.ask_again()
+            self._gateway.turns.add(self._gateway.locks.end_refused(self._gateway.allows))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqstore.serve.accounts.aclresources import Resource
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -66,7 +67,7 @@ async def _passed_on(
     group = group_of(request)
     client_id = text(request, "clientId")
     member = gateway.clients.consumer(group, client_id)
-    if member is None:
+    if member is None or not gateway.allows(member.caller, Resource(group, is_group=True)):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
     if member.version < _VERSION:
         raise Refusal(

@@ -35,6 +35,7 @@ from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.jsontext import dumps
 
 if TYPE_CHECKING:
+    from rmqstore.serve.accounts.acl import Caller
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.longanswers import AnswerSteps
@@ -57,6 +58,8 @@ class Client:
         Ordinal of ``MQVersion``.
     seen : float
         Time of the loop at its last heartbeat.
+    caller : Caller or None
+        Of that heartbeat, where there are accounts: others may sign on the same connection.
     """
 
     connection: Connection
@@ -64,6 +67,7 @@ class Client:
     language: str
     version: int
     seen: float
+    caller: Caller | None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a list of connections says of it."""
@@ -152,7 +156,7 @@ class Clients:
         self._owners: dict[Connection, Owners] = {}  # as of its first heartbeat
         self.groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Connection, Client]] = {}
-        self._named: dict[str, Connection] = {}  # client id to the connection heard last
+        self._named: dict[str, Client] = {}  # by client id, the one heard last
         self._consumes: dict[Connection, set[str]] = {}  # its groups
         self._produces: dict[Connection, set[str]] = {}
         self._changed: OrderedDict[str, None] = OrderedDict()  # groups to notify
@@ -182,8 +186,8 @@ class Clients:
         found = self.producer_groups.get(group, {})
         return [client for client in found.values() if client.connection.is_open]
 
-    def connection_of(self, client_id: str) -> Connection | None:
-        """Return the connection of a client, the last one with a heartbeat."""
+    def client_of(self, client_id: str) -> Client | None:
+        """Return a client by its id, the last one with a heartbeat."""
         return self._named.get(client_id)
 
     def groups_of(self, topic: str) -> Generator[None, None, list[str]]:
@@ -209,11 +213,13 @@ class Clients:
         self._owners[connection] = owners
         client_id = data.client_id
         now = self._gateway.loop.time()
-        client = Client(connection, client_id, connection.language, connection.version, now)
+        client = Client(
+            connection, client_id, connection.language, connection.version, now, connection.caller
+        )
         if connection.client_id not in (None, client_id):
             self._forget_name(connection)
         connection.client_id = client_id
-        self._named[client_id] = connection
+        self._named[client_id] = client
         for one in data.consumers:
             self._check_size(owners, (one,))  # others may have joined meanwhile
             self._check_members(owners, connection, (one,), ())
@@ -286,7 +292,10 @@ class Clients:
         self._owners.pop(connection, None)
 
     def ask_again(self) -> None:
-        """Remove members that may not consume any more: their queues go to others."""
+        """Remove members that may not consume any more: their queues go to others.
+
+        Producers whose account is gone leave as well.
+        """
         self._gateway.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:
@@ -297,9 +306,14 @@ class Clients:
                     continue  # it has left meanwhile
                 topics = map(topic_resource, group.subscriptions)
                 wanted = (Resource(name, is_group=True), *topics)
-                if not self._gateway.allows(connection.caller, *wanted):
+                if not self._gateway.allows(group.clients[connection].caller, *wanted):
                     self.leave(connection, consumer=name)
                 yield
+        for name, members in list(self.producer_groups.items()):
+            for connection, client in list(members.items()):
+                if not self._gateway.allows(client.caller):
+                    self.leave(connection, producer=name)
+            yield
 
     def close_silent(self) -> None:
         """Close connections without requests, and clients without heartbeats."""
@@ -369,8 +383,9 @@ class Clients:
 
     def _forget_name(self, connection: Connection) -> None:
         name = connection.client_id
-        if name is not None and self._named.get(name) is connection:
-            del self._named[name]
+        named = self._named.get(name) if name is not None else None
+        if named is not None and named.connection is connection:
+            del self._named[named.client_id]
 
     def _check_size(self, owners: Owners, consumers: tuple[ConsumerData, ...]) -> None:
         more = sum(

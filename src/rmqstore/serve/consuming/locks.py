@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore import paths
+from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.topics.topictable import has_queue
 from rmqstore.serve.wire.codes import RequestCode
@@ -23,6 +24,7 @@ from rmqstore.serve.wire.names import checked_topic
 from rmqstore.serve.wire.objecttext import Entries, dumps_in_steps
 
 if TYPE_CHECKING:
+    from rmqstore.serve.accounts.acl import Caller
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.longanswers import AnswerSteps
@@ -49,6 +51,7 @@ class _Held:
     client_id: str
     renewed: int  # ms
     owners: Owners
+    caller: Caller | None  # of the last renewal, where there are accounts
 
     def is_expired(self, now: int) -> bool:
         return now - self.renewed > LOCK_MILLIS
@@ -89,7 +92,12 @@ class Locks:
             yield
 
     def lock(
-        self, group: str, queues: Iterable[LockedQueue], client_id: str, owner: str
+        self,
+        group: str,
+        queues: Iterable[LockedQueue],
+        client_id: str,
+        owner: str,
+        caller: Caller | None = None,
     ) -> list[LockedQueue]:
         """Lock free queues, renew the client's own, and return both.
 
@@ -108,13 +116,13 @@ class Locks:
                     if not shares.has_room(owners):
                         continue
                 held = self._groups.setdefault(group, held)
-                held[queue] = _Held(client_id, now, owners)
+                held[queue] = _Held(client_id, now, owners, caller)
                 self._renewed[group, queue] = None
                 shares.take(owners)
             elif lock.client_id == client_id or lock.is_expired(now):
                 lock.client_id, lock.renewed = client_id, now
                 shares.give(lock.owners)
-                lock.owners = owners
+                lock.owners, lock.caller = owners, caller
                 shares.take(owners)
                 self._renewed.move_to_end((group, queue))
             else:
@@ -129,6 +137,15 @@ class Locks:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
                 self._forget(group, queue)
+
+    def end_refused(self, allows: Callable[..., bool]) -> Steps:
+        """Release the locks of callers that may not consume any more: others wait for them."""
+        for group, queue in list(self._renewed):
+            lock = self._groups.get(group, {}).get(queue)
+            wanted = Resource(group, is_group=True), topic_resource(queue.topic)
+            if lock is not None and not allows(lock.caller, *wanted):
+                self._forget(group, queue)
+            yield
 
     def _forget(self, group: str, queue: LockedQueue) -> None:
         held = self._groups[group]
@@ -195,7 +212,7 @@ def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> An
         if (
             queue.broker == gateway.settings.broker
             and has_queue(gateway, queue.topic, queue.queue_id)
-            and gateway.locks.lock(group, [queue], client_id, connection.owner)
+            and gateway.locks.lock(group, [queue], client_id, connection.owner, connection.caller)
         ):
             locked.append(
                 {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}

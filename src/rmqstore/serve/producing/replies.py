@@ -125,7 +125,7 @@ async def _push(
     client_id = sent.properties.get("REPLY_TO_CLIENT")
     if client_id is None:
         return "reply message properties[REPLY_TO_CLIENT] is null"
-    client = gateway.clients.connection_of(client_id)
+    client = gateway.clients.client_of(client_id)
     if client is None or not gateway.allows(client.caller):
         return f"push reply message fail, channel of <{client_id}> not found."
     now = str(gateway.store.clock.now())
@@ -147,7 +147,7 @@ async def _push(
     }
     why: object
     try:
-        answer = await client.ask(
+        answer = await client.connection.ask(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, sent.request.body,
             asker=connection, seconds=_PUSH_SECONDS,
         )  # fmt: skip

@@ -142,16 +142,16 @@ class Transactions:
         With accounts, one that may write to the topic: anybody can join the group, and the check
         carries the message.
         """
-        connections = [one.connection for one in self._gateway.clients.producers(group)]
+        clients = self._gateway.clients.producers(group)
         resource = topic_resource(topic_of_message(half), written=True)
         self._turn += 1
         tries = 0
-        for further in range(len(connections)):
-            connection = connections[(self._turn + further) % len(connections)]
-            if not self._gateway.allows(connection.caller, resource):
+        for further in range(len(clients)):
+            client = clients[(self._turn + further) % len(clients)]
+            if not self._gateway.allows(client.caller, resource):
                 continue
-            if connection.is_writable:
-                return connection
+            if client.connection.is_writable:
+                return client.connection
             tries += 1
             if tries == _TRIES:
                 break
