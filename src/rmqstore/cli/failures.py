@@ -74,7 +74,8 @@ class _StandardError(io.FileIO):
 def guard_standard_streams() -> None:
     """Make errors of standard output name it, and standard error have none.
 
-    A verb goes on where the reader of standard error is gone, or the disk below it is full.
+    A verb goes on where the reader of standard error is gone, or the disk below it is full. What
+    the terminal's encoding lacks is escaped.
     """
     sys.stdout = _through(_StandardOutput, sys.stdout, sys.__stdout__)
     sys.stderr = _through(_StandardError, sys.stderr, sys.__stderr__)
@@ -88,7 +89,7 @@ def _through(kind: type[io.FileIO], given: Any, own: object) -> Any:
     return io.TextIOWrapper(
         io.BufferedWriter(kind(given.fileno(), "wb", closefd=False), _BUFFER),
         encoding=given.encoding,
-        errors=given.errors,
+        errors="backslashreplace",
         line_buffering=given.line_buffering,
         write_through=given.write_through,
     )

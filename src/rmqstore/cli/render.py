@@ -121,7 +121,7 @@ def print_message(message: Message, body: str, local: bool, bodies: Bodies) -> N
     if content:
         text = body_text(content, body)
         if body == "auto" and is_trace_topic(message.topic) and not error:
-            text = "\n".join(trace_lines(content, local=local))
+            text = "\n".join(map(printable, trace_lines(content, local=local)))
         print()
         print("\n".join(printable(line) for line in text.split("\n")))
 

@@ -10,6 +10,7 @@ import pytest
 
 import rmqstore
 from support.command_line import Run, one_line
+from support.terminals import on_terminal
 
 LATIN = os.fsdecode(b"Z\xfcrich")
 HOSTILE = "a\nrmqstore: forged\x1b[2J\x9b\u202e"
@@ -144,3 +145,14 @@ def test_the_path_in_what_is_shown(made: Path, run: Run) -> None:
         result = run(verb, made, "-o", "table")
         assert result.exit_code == 0
         plain(result.output)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_whose_encoding_lacks_a_character(tmp_path: Path, encoding: str) -> None:
+    """A message of somebody ended the verb with a traceback, in the middle of its output."""
+    with rmqstore.open(tmp_path / "s", "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("orders", "caf\u00e9 \u8ba2".encode(), keys=["\u8ba2"])
+    for verb in (["get", tmp_path / "s", "orders/0@0"], ["cat", tmp_path / "s"]):
+        shown = on_terminal(100, *verb, PYTHONIOENCODING=encoding)
+        assert (shown.code, shown.errors) == (0, "")
+        assert any(r"\u8ba2" in line for line in shown.lines)

@@ -32,6 +32,10 @@ def test_tables_show_what_traces_say(
         "10.0.0.1:10911 by g",
         "2023-11-14T22:13:20.131Z SubAfter ID1 keys=k1 failed, code 4, in 7 ms by g2",
     ]
+    hostile = store.put("RMQ_SYS_TRACE_TOPIC", body([*PUB[:3], "g\nPub \x1b[2J", *PUB[4:]], AFTER))
+    store.flush()
+    lines = run("get", store.path, hostile.msg_id, "-o", "table").stdout.splitlines()
+    assert lines[-2].endswith(r"10.0.0.1:10911 by g\nPub \x1b[2J")  # an event is a line
     raw = run("cat", store.path, "-t", "RMQ_SYS_TRACE_TOPIC", "-o", "table", "--body", "utf8")
     assert "Pub\\x01" in raw.stdout
     assert "Pub\\x01" in run("cat", store.path, "-t", "orders", "-o", "table").stdout
