@@ -26,11 +26,15 @@ CYTHON = {".pyx", ".pxd", ".pxi"}
 PACKAGE = ROOT / "src/rmqstore"
 LOGGING = {PACKAGE / "warn.py", PACKAGE / "cli/log_lines.py"}  # lines made, and written
 SAY, HELP = PACKAGE / "cli/failures.py", PACKAGE / "cli/__init__.py"
+OWN_WORDS = {SAY, HELP, PACKAGE / "cli/completion.py"}
 LOG_CALL = re.compile(
-    r"log_(?:info|warning)|(?:.*\.)?_?log\.(?:debug|info|warning|error|exception|critical)",
+    r"log_(?:info|warning)"
+    r"|(?:.*\.)?_?log(?:ger)?\.(?:debug|info|warn|warning|error|exception|critical|log)",
     re.IGNORECASE,
 )
 PRINTS = {"click.echo", "click.secho", "print"}
+STREAMS = re.compile(r"sys\.std(?:out|err)\.write|traceback\.print_\w+|logging\..*")
+PRINTABLE = {"foreign", "json_line", "printable"}
 
 
 def source_files() -> list[Path]:
@@ -73,17 +77,25 @@ def foreign_text_problems(path: Path) -> list[str]:
             modules = [getattr(node, "module", None), *(one.name for one in node.names)]
             if "logging" in {str(one).partition(".")[0] for one in modules} and path not in LOGGING:
                 found.append(f"{line}: imports logging: rmqstore.warn makes arguments printable")
-        elif isinstance(node, ast.Call) and node.args:
+        elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            text = node.args[0]
-            if LOG_CALL.fullmatch(called) and not isinstance(text, ast.Constant):
+            texts = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "text")]
+            if LOG_CALL.fullmatch(called) and not all(isinstance(t, ast.Constant) for t in texts):
                 found.append(f"{line}: {called}: its text must be a constant, with arguments")
-            if "cli" in name.parts and called in PRINTS:
-                if isinstance(text, (ast.JoinedStr, ast.BinOp)) and path != SAY:
-                    found.append(f"{line}: {called} of what may be foreign: say(), or printable()")
-                if any(one.arg == "err" for one in node.keywords) and path not in {SAY, HELP}:
+            if called in PRINTS and path not in OWN_WORDS:
+                if any(one.arg in {"err", "file"} for one in node.keywords):
                     found.append(f"{line}: {called} to standard error: rmqstore.cli.failures.say")
+                elif not all(map(is_printable, node.args)):
+                    found.append(f"{line}: {called} of what may be foreign: say(), or printable()")
+            if STREAMS.fullmatch(called) and path not in LOGGING:
+                found.append(f"{line}: {called}: say() in the command line, else rmqstore.warn")
     return found
+
+
+def is_printable(text: ast.expr) -> bool:
+    """Whether a text is a constant, or made printable."""
+    called = (ast.unparse(one.func) for one in ast.walk(text) if isinstance(one, ast.Call))
+    return isinstance(text, ast.Constant) or not PRINTABLE.isdisjoint(called)
 
 
 def lint_problems() -> list[str]:

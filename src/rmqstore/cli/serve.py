@@ -252,10 +252,8 @@ def _print_addresses(server: RunningServer, store: str) -> None:
             click.echo(printable(f"rmqstore: {one}"))
     else:
         where = {"address": server.address, "store": server.store.path, "pid": os.getpid()}
-        line = json_line(
-            "info", text, when=time.time(), **where, file_reserved_hours=hours, page=url
-        )
-        click.echo(line)
+        given = {**where, "file_reserved_hours": hours, "page": url}
+        click.echo(json_line("info", text, when=time.time(), **given))
     if not sys.stderr.isatty():
         _LOG.info("%s", text)
         _LOG.info("messages are kept %s", kept)

@@ -50,6 +50,17 @@ def test_the_package_has_none(problems: Callable[[str, str], list[str]]) -> None
         ("cli/x.py", "click.echo(f'rmqstore: {topic}')"),
         ("cli/x.py", "click.echo(text, err=True)"),
         ("cli/x.py", "print('topic ' + name)"),
+        ("serve/x.py", "self._logger.info(f'{name}')"),
+        ("serve/x.py", "_log.warning(text=f'{name}')"),
+        ("serve/x.py", "gateway.log.exception(str(error), error=error)"),
+        ("serve/x.py", "print(f'{client_id} is gone')"),
+        ("serve/x.py", "sys.stderr.write(client_id)"),
+        ("serve/x.py", "traceback.print_exc()"),
+        ("cli/x.py", "print(text, file=sys.stderr)"),
+        ("cli/x.py", "click.echo(error)"),
+        ("cli/x.py", "click.echo('%s is gone' % name)"),
+        ("cli/x.py", "print('gone:', name)"),
+        ("cli/x.py", "print(str(error))"),
     ],
 )
 def test_found(problems: Callable[[str, str], list[str]], name: str, line: str) -> None:
@@ -67,6 +78,9 @@ def test_found(problems: Callable[[str, str], list[str]], name: str, line: str) 
         ("cli/x.py", "click.echo(printable(f'{topic}'))"),
         ("cli/x.py", "say(f'{topic} is gone')"),
         ("cli/x.py", "print(flush=True)"),
+        ("cli/x.py", "print(printable(name), 'is gone')"),
+        ("cli/x.py", "print('\\n'.join(printable(one) for one in lines))"),
+        ("cli/x.py", "click.echo(json_line('info', text, when=0))"),
     ],
 )
 def test_not_found(problems: Callable[[str, str], list[str]], name: str, line: str) -> None:
