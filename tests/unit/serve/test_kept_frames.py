@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.network import memory
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
+from rmqstore.serve.wire.frames import Request
 from support.remoting import RemotingClient
 from support.serving import wait_until
 from support.unread import OPEN, is_settled, silent
@@ -153,3 +155,53 @@ def test_answers_that_waited_for_the_disk_are_kept_no_longer() -> None:
         asked = [client.send(310, fields, b"x") for _ in range(200)]
         assert all(client.answer(one).code == 0 for one in asked)
         assert is_settled(server)
+
+
+def binary_frame(value: bytes) -> bytes:
+    """Return a request 105 with a header of type ROCKETMQ, that has one field."""
+    name = b"topic"
+    fields = struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value
+    header = struct.pack(">hBhiiii", 105, 0, 399, 7, 0, 0, len(fields)) + fields
+    return struct.pack(">iI", 4 + len(header), len(header) | 1 << 24) + header
+
+
+LARGE_FRAMES = {
+    "body": frame(4 * MIB),
+    "fields": binary_frame(b"\xff" * 250_000),  # each byte is three as UTF-8
+    "both": binary_frame(b"\xff" * 250_000) + frame(2 * MIB),
+    "beside small ones": frame(0) * 100 + frame(MIB) + frame(0) * 100,
+}
+
+
+@pytest.mark.parametrize("sent", LARGE_FRAMES.values(), ids=LARGE_FRAMES.keys())
+@pytest.mark.parametrize("behind", [0, 1, 100])
+def test_a_large_frame_leaves_no_memory(server: Server, sent: bytes, behind: int) -> None:
+    """What has come behind it, as the beginning of the next one, is kept alone."""
+    client = silent(server)
+    assert client.ask(105, {"topic": "TBW102", "AccessKey": "a"}).code == 0
+    (connection,) = server.gateway.connections
+    first = server.in_loop(lambda: connection._reader)
+    client.socket.sendall(sent + frame(1000)[:behind])
+    client.answer(7)
+    wait_until(lambda: server.in_loop(lambda: connection._reader.kept) == behind)
+    reader = server.in_loop(lambda: connection._reader)
+    assert reader is not first  # which has the room of its longest text
+    blocks = [one for one in gc.get_referents(reader) if one is not Request and one is not None]
+    assert sum(memoryview(one).nbytes for one in blocks) < (128 * KIB if behind else 1)
+    client.socket.sendall(frame(1000)[behind:])
+    wait_until(lambda: server.in_loop(lambda: not connection._reader.kept))
+    assert client.ask(105, {"topic": "TBW102", "AccessKey": "a"}).code == 0
+    assert is_settled(server)
+
+
+def test_small_frames_keep_their_reader(server: Server) -> None:
+    with RemotingClient(server.address) as client:
+        assert client.ask(105, {"topic": "TBW102", "AccessKey": "a"}).code == 0
+        (connection,) = server.gateway.connections
+        first = server.in_loop(lambda: connection._reader)
+        client.socket.sendall(frame(100) * 500)
+        wait_until(lambda: server.gateway.requests[105] == 501)
+        for _ in range(5):
+            client.socket.sendall(frame(100 * KIB))
+            assert client.answer(7).code == 0
+        assert server.in_loop(lambda: connection._reader) is first

@@ -21,6 +21,8 @@ from rmqstore.serve.wire.frames import (
     Request,
     encode_answer_to,
     encode_request,
+    leaves_memory,
+    renewed,
     with_code,
 )
 
@@ -198,9 +200,10 @@ class Connection(asyncio.BufferedProtocol):
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
         gateway = self.gateway
         reader = self._reader
-        left = False
+        left = swollen = False
         while not left and not self._waits:
             sends = gateway.sends if gateway.hot_sends else None
+            kept = reader.kept
             try:
                 request: Request | None = reader.take(sends)
             except ValueError as error:
@@ -208,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
                 gateway.log.warning("%s: closed: %s", self.peer, error)
                 self.close()
                 return False
+            swollen = swollen or leaves_memory(kept - reader.kept, request)
             if request is None:
                 break
             self._take(request)
@@ -215,6 +219,9 @@ class Connection(asyncio.BufferedProtocol):
                 break
             left = reader.kept > 0 and deadline.passed
         self._write_answers()
+        if swollen:
+            self._reader = renewed(reader)
+            self._reader.set_hosts(self.peer, self.store_host)
         return left
 
     def _write_answers(self) -> None:

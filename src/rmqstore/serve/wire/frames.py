@@ -20,8 +20,8 @@ from rmqstore.foreign import cut
 from rmqstore.serve.wire.codes import ResponseCode
 
 __all__ = ["FAQ", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal", "Request",
-           "encode_answer", "encode_answer_to", "encode_request", "parse_frame",
-           "with_code"]  # fmt: skip
+           "encode_answer", "encode_answer_to", "encode_request", "leaves_memory", "parse_frame",
+           "renewed", "with_code"]  # fmt: skip
 
 MAX_FRAME = 16_777_216  # com.rocketmq.remoting.frameMaxLength, counted from the mark
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -31,6 +31,9 @@ _ONEWAY = 2
 _HEAD = struct.Struct(">ii")
 _HELD_BYTES = 2048  # of a request and the task that answers it, besides what came
 _VALUE_BYTES = 96  # of a value of a parsed body, about
+_LARGE_FRAME = 128 << 10  # with less, the buffer of a read is not enlarged by much
+_LARGE_HEADER = 16 << 10  # its texts may take three times as much
+_READ_MAX = 256 << 10  # of the room for a read
 
 
 class FrameError(Exception):
@@ -169,13 +172,7 @@ def with_code(frames: bytes, code: int) -> bytes:
 def parse_frame(frame: bytes) -> Request:
     """Return the request of one frame, without its first four bytes; ``FrameError`` if invalid."""
     reader = FrameReader(Request)
-    data = len(frame).to_bytes(4, "big") + frame
-    while data:
-        room = reader.get_buffer()
-        part = data[: len(room)]
-        room[: len(part)] = part
-        reader.received(len(part))
-        data = data[len(part) :]
+    _fill(reader, len(frame).to_bytes(4, "big") + frame)
     try:
         request: Request | None = reader.take()
     except ValueError as error:
@@ -183,3 +180,34 @@ def parse_frame(frame: bytes) -> Request:
     if request is None:
         raise FrameError(f"a frame that is cut after {len(frame)} bytes")
     return request
+
+
+def _fill(reader: FrameReader, data: bytes) -> None:
+    while data:
+        room = reader.get_buffer()
+        part = data[: len(room)]
+        room[: len(part)] = part
+        reader.received(len(part))
+        data = data[len(part) :]
+
+
+def leaves_memory(took: int, request: Request | None) -> bool:
+    """Whether a reader keeps more memory after it has taken so many bytes, with a request."""
+    return took > _LARGE_FRAME or (request is not None and took - len(request.body) > _LARGE_HEADER)
+
+
+def renewed(reader: FrameReader) -> FrameReader:
+    """Return a reader with the bytes that another one has left, and none of its memory.
+
+    The other one keeps a large frame's buffer for any byte that has come behind the frame, and the
+    room of the longest text.
+    """
+    made = FrameReader(Request)
+    if reader.kept:
+        room = reader.get_buffer()
+        block = memoryview(room.obj)
+        stop = len(block) - len(room)
+        if len(room) == _READ_MAX:  # and perhaps more, behind the first part of a large frame
+            return reader
+        _fill(made, bytes(block[stop - reader.kept : stop]))
+    return made
