@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import socket
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.serve.network.connection import Connection
+from rmqstore.serve.producing.sending import Sent
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import Request
@@ -274,3 +276,26 @@ def test_too_many_replies_at_a_time(
     asker.reply(asker.next_request(PUSH))
     assert replier.answer(number).code == 0
     assert shares.taken == 0
+
+
+def test_a_reply_that_waits_keeps_no_parsed_properties(
+    server: Server, asker: RemotingClient, replier: RemotingClient
+) -> None:
+    """They would take some twenty times as much as is counted."""
+    named = "".join(f"{n:x}\1v\2" for n in range(4000))
+    sent = fields()
+    number = replier.send(REPLY_V2, sent | {"i": f"{sent['i']}{named}"}, b"x")
+    push = asker.next_request(PUSH)
+    assert named in (push.fields or {})["properties"]
+
+    def kept() -> list[int]:
+        found = [one for one in gc.get_objects() if isinstance(one, Sent)]
+        texts = [one for one in gc.get_objects() if isinstance(one, dict) and "f9f" in one]
+        return [len(found), *(len(one.properties) for one in found), len(texts)]
+
+    assert server.in_loop(kept) == [1, 0, 0]
+    asker.reply(push)
+    assert replier.answer(number).code == 0
+    properties = server.store[TOPIC][0][0].properties
+    assert len(properties) == 4004
+    assert properties["f9f"] == "v"

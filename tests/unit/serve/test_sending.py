@@ -208,3 +208,14 @@ def test_oneway_is_not_answered(server: Server, client: RemotingClient, send: Se
     client.tell(310, {"a": "g", "b": "a/b"})
     assert send().code == 0
     assert client.is_quiet(0.05)
+
+
+def test_how_many_properties_there_may_be(server: Server, send: Send) -> None:
+    """More than can be stored are refused before they are parsed."""
+    most = "".join(f"{n:x}\1v\2" for n in range(4500))  # 31,000 bytes
+    assert send(i=most).code == 0
+    assert len(server.store["orders"][1][0].properties) == 4501
+    for number in (8192, 8193, 15_000):
+        refused = send(i="a\1v\2" * number)
+        assert refused.code == (0 if number == 8192 else 13), number
+        assert (refused.fields or {})["TRACE_ON"] == "true"

@@ -14,6 +14,7 @@ from rmqstore.errors import PutError, StoreError
 from rmqstore.serve.producing.sending import (
     Sent,
     parse_send,
+    properties_of,
     refusal_of,
     store_plain,
     topic_of_send,
@@ -100,6 +101,7 @@ async def _pushed_and_stored(
         refused = await _push(gateway, connection, sent, asked_queue)
     finally:
         give()
+    sent.properties = properties_of(sent.request)
     gateway.ask_again(connection, sent.request, version)  # it took up to 10 s
     if refused is None:
         fields |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}
@@ -121,15 +123,41 @@ async def _pushed_and_stored(
 async def _push(
     gateway: Gateway, connection: Connection, sent: Sent, asked_queue: int
 ) -> str | None:
-    """Push a reply to the waiting client; return the reason if that failed."""
+    """Push a reply to the waiting client; return the reason if that failed.
+
+    Its properties are not kept meanwhile: parsed they take many times as much as is counted.
+    """
     client_id = sent.properties.get("REPLY_TO_CLIENT")
     if client_id is None:
         return "reply message properties[REPLY_TO_CLIENT] is null"
     client = gateway.clients.client_of(client_id)
     if client is None or not gateway.allows(client.caller):
         return f"push reply message fail, channel of <{client_id}> not found."
+    why: object
+    try:
+        asked = client.connection.ask(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            _pushed_fields(gateway, connection, sent, asked_queue),
+            sent.request.body,
+            asker=connection,
+            seconds=_PUSH_SECONDS,
+        )
+        sent.properties = {}
+        answer = await asked
+        if answer.code == ResponseCode.SUCCESS:
+            return None
+        why = answer.remark
+    except (TimeoutError, ConnectionError) as error:
+        why = error
+    gateway.log.warning("a reply is not taken by %s: %s", client_id, why)
+    return f"push reply message to {client_id}fail."
+
+
+def _pushed_fields(
+    gateway: Gateway, connection: Connection, sent: Sent, asked_queue: int
+) -> dict[str, str]:
     now = str(gateway.store.clock.now())
-    fields = {
+    return {
         "producerGroup": sent.producer_group,
         "topic": sent.topic,
         "defaultTopic": sent.default_topic,
@@ -145,19 +173,6 @@ async def _push(
         "storeHost": f"/{connection.store_host}",
         "storeTimestamp": now,
     }
-    why: object
-    try:
-        answer = await client.connection.ask(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, sent.request.body,
-            asker=connection, seconds=_PUSH_SECONDS,
-        )  # fmt: skip
-        if answer.code == ResponseCode.SUCCESS:
-            return None
-        why = answer.remark
-    except (TimeoutError, ConnectionError) as error:
-        why = error
-    gateway.log.warning("a reply is not taken by %s: %s", client_id, why)
-    return f"push reply message to {client_id}fail."
 
 
 async def _store(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:

@@ -39,11 +39,13 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
 
-__all__ = ["HANDLERS", "Sent", "parse_send", "parts_of_batch", "refusal_of", "store_plain",
-           "topic_of_send"]  # fmt: skip
+__all__ = ["HANDLERS", "Sent", "parse_send", "parts_of_batch", "properties_of", "refusal_of",
+           "store_plain", "topic_of_send"]  # fmt: skip
 
 _V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
 _MAX_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
+# Of one message: 32,767 bytes of them are stored, and each has four at least.
+_MOST_PROPERTIES = 1 << 13
 _TRANSACTION_BITS = 0xC
 _MULTI_TAGS = 2  # MessageSysFlag.MULTI_TAGS_FLAG
 _PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of the body
@@ -131,7 +133,12 @@ class Sent:
 
 
 def parse_properties(string: str) -> dict[str, str]:
-    """Return the properties of a string as they are stored; invalid ones are left out."""
+    """Return the properties of a string as they are stored; invalid ones are left out.
+
+    ``Refusal`` where there are more than any message may have.
+    """
+    if string.count("\2") > _MOST_PROPERTIES:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
     found = {}
     for item in string.split("\2"):
         name, _, value = item.partition("\1")
@@ -140,13 +147,19 @@ def parse_properties(string: str) -> dict[str, str]:
     return found
 
 
+def properties_of(request: Request) -> dict[str, str]:
+    """Return the parsed properties of a send request."""
+    name = (_LONG if request.code in _LONG_FORMS else _SHORT)["properties"]
+    found = name in request.fields
+    return parse_properties(text(request, name, _MAX_PROPERTIES)) if found else {}
+
+
 def parse_send(request: Request) -> Sent:
     """Return the parsed send; ``Refusal`` if a field is missing or invalid."""
     names = _LONG if request.code in _LONG_FORMS else _SHORT
     group = text(request, names["producerGroup"])
     topic = new_topic(text(request, names["topic"]))
     queue_id = number(request, names["queueId"])
-    properties = names["properties"]
     return Sent(
         request,
         group,
@@ -158,9 +171,7 @@ def parse_send(request: Request) -> Sent:
         number(request, names["sysFlag"]),
         number(request, names["bornTimestamp"], least=-LONG_MAX - 1, most=LONG_MAX),
         number(request, names["flag"]),
-        parse_properties(
-            text(request, properties, _MAX_PROPERTIES) if properties in request.fields else ""
-        ),
+        properties_of(request),
         optional_number(request, names["reconsumeTimes"]) or 0,
         truth(request, names["unitMode"]),
         optional_number(request, names["maxReconsumeTimes"]),
