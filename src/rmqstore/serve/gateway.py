@@ -79,6 +79,8 @@ class Gateway:
         Bytes that clients have not taken.
     kept_frames : KeptFrames
         Bytes of requests that connections keep.
+    long_answers : LongAnswers
+        Answers that are built in steps.
     lookups : OwnerPool
         Threads for look-ups of messages.
     warned_of_timers : set of str
@@ -149,7 +151,7 @@ class Gateway:
         self.durable = DurableAnswers(self, self.sends)
         self.busy_poll = BusyPoll(loop)
         self.turns = Turns(loop, self.log)
-        self._long_answers = LongAnswers(self)
+        self.long_answers = LongAnswers(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Future[None]] = set()
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -257,7 +259,7 @@ class Gateway:
         if isinstance(handled, Answer):
             connection.answer(request, handled)
         elif isinstance(handled, Generator):
-            self._long_answers.build(connection, request, handled, self.accounts_version)
+            self.long_answers.build(connection, request, handled, self.accounts_version)
         elif handled is not None:
             self.answers_later(
                 connection,
@@ -292,7 +294,7 @@ class Gateway:
             self.ask_again(connection, request, version)  # a task begins with the next turn
             answer = await handled
             if isinstance(answer, Generator):
-                self._long_answers.build(connection, request, answer, version)
+                self.long_answers.build(connection, request, answer, version)
                 return
             if answer is not None and answer.body:  # else it only says what was done
                 self.ask_again(connection, request, version)

@@ -22,6 +22,7 @@ from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import MAX_FRAME, Answer
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
+from support.unread import is_settled
 
 SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "",
         "j": 0, "k": "false", "m": "false"}  # fmt: skip
@@ -136,6 +137,40 @@ def test_fields_of_requests_that_are_answered_later_are_bounded(
         wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
         for one in many:
             one.close()
+
+
+def test_what_consumers_say_is_counted_before_they_are_asked() -> None:
+    """Of one asker after the other, whoever is silent among them."""
+    status: dict[str, object] = {"topic": "orders", "group": "g"}
+    with (
+        server_with(write_buffer=64 << 10) as server,
+        RemotingClient(server.address) as first,
+        RemotingClient(server.address) as second,
+        RemotingClient(server.address) as operator,
+        RemotingClient(server.address, source="127.0.0.2") as other,
+    ):
+        for number, one in enumerate((first, second)):
+            body = heartbeat(f"c{number}", [consumer("g", {"orders": "*"})], [])
+            assert one.ask(34, None, body).code == 0
+        asked = [operator.send(223, status) for _ in range(5)]
+        table = b'{"messageQueueTable":{"%s":1}}' % (b"x" * 100_000)
+        for number in asked:
+            for one in (first, second):
+                request = one.next_request(221)
+                assert server.in_loop(lambda: server.gateway.unread.taken) == 512 << 10
+                assert not any(frame.code == 221 for frame in one.pushed)
+                one.reply(request, body=table)
+            answer = operator.answer(number)
+            assert (answer.code, len(answer.body) > 200_000) == (0, True)
+        waits = operator.send(223, status)
+        requests = [one.next_request(221) for one in (first, second)]
+        of_other = other.send(223, {**status, "clientAddr": "c0"})  # it has a share of its own
+        first.reply(first.next_request(221), body=table)
+        assert len(other.answer(of_other).body) > 100_000
+        for one, request in zip((first, second), requests, strict=True):
+            one.reply(request)
+        assert operator.answer(waits).json == {"consumerTable": {}}
+        assert is_settled(server)
 
 
 def test_requests_that_came_while_others_had_the_room_are_answered() -> None:

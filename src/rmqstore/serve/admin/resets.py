@@ -122,8 +122,11 @@ def _check_version(member: Client) -> None:
         )
 
 
-async def status(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each consumer is in its queues."""
+async def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each consumer is in its queues.
+
+    What the consumers say is counted as the answer's, from before they are asked.
+    """
     topic, group = topic_of(request), group_of(request, "group")
     wanted = request.fields.get("clientAddr", "")
     members = online.members(gateway, group)
@@ -134,10 +137,14 @@ async def status(gateway: Gateway, connection: Connection, request: Request) -> 
     asked = [one for one in members if not wanted.strip() or one.client_id == wanted]
     for member in asked:
         _check_version(member)
+    size = min(len(asked) * _STATUS_BYTES, _STATUS_BYTES_OF_ALL)
+    await gateway.unread.reserve(connection, size)
     statuses = _Statuses({"group": group, "topic": topic}, connection)
-    bodies = await asyncio.gather(*map(statuses.ask, asked))
-    ids = (member.client_id for member in asked)
-    return _listed({name: body for name, body in zip(ids, bodies, strict=True) if body})
+    async with asyncio.TaskGroup() as asking:
+        for member in asked:
+            asking.create_task(statuses.ask(member))
+            await asyncio.sleep(0)  # one in a turn of the loop: there may be a thousand
+    return await gateway.long_answers.built(connection, _listed(statuses.found()))
 
 
 def _listed(bodies: dict[str, bytes]) -> AnswerSteps:
@@ -169,10 +176,11 @@ class _Statuses:
     def __init__(self, fields: dict[str, str], asker: Connection) -> None:
         self._fields = fields
         self._asker = asker
-        self._left = _STATUS_BYTES_OF_ALL
+        self._bodies: dict[str, bytes] = {}
+        self._size = 0
 
-    async def ask(self, member: Client) -> bytes:
-        """Return what a consumer says; nothing if it says nothing, or too much."""
+    async def ask(self, member: Client) -> None:
+        """Note what a consumer says; nothing if it says nothing, or too much."""
         try:
             answer = await member.connection.ask(
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -181,17 +189,21 @@ class _Statuses:
                 seconds=_STATUS_SECONDS,
             )
         except (TimeoutError, ConnectionError):
-            return b""
+            return
         size = len(answer.body)
-        if answer.code != ResponseCode.SUCCESS or size > _STATUS_BYTES:
-            return b""
-        self._left -= size
-        if self._left < 0:
+        if answer.code == ResponseCode.SUCCESS and 0 < size <= _STATUS_BYTES:
+            self._size += size
+            if self._size <= _STATUS_BYTES_OF_ALL:
+                self._bodies[member.client_id] = answer.body
+
+    def found(self) -> dict[str, bytes]:
+        """Return what they say, by client id; ``Refusal`` if that is too much."""
+        if self._size > _STATUS_BYTES_OF_ALL:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"what the consumers say has more than {_STATUS_BYTES_OF_ALL} bytes",
             )
-        return bytes(answer.body)
+        return self._bodies
 
 
 HANDLERS: dict[int, Handler] = {

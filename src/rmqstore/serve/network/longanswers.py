@@ -79,6 +79,11 @@ class LongAnswers:
         else:
             self._gateway.unread.when_room(connection, MAX_FRAME, done, begin)
 
+    async def built(self, connection: Connection, steps: AnswerSteps) -> Answer:
+        """Return an answer that is built when its turn comes; room for it is reserved already."""
+        begin = partial(self._others.add, connection.owner)
+        return await self._gateway.turns.run(steps, begin)
+
     def _build(
         self, connection: Connection, request: Request, steps: AnswerSteps, version: int
     ) -> Steps:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Future
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from time import perf_counter
 from typing import TypeVar
@@ -127,8 +127,10 @@ class Turns:
                 return
         self.add(work)
 
-    async def run(self, work: Generator[None, None, T]) -> T:
-        """Return the result of a work."""
+    async def run(
+        self, work: Generator[None, None, T], begin: Callable[[Steps], object] | None = None
+    ) -> T:
+        """Return the result of a work, which is begun at once, or by a function."""
         done: Future[T] = self._loop.create_future()
 
         def steps() -> Steps:
@@ -143,7 +145,7 @@ class Turns:
             finally:
                 done.cancel()  # where it was not done to the end
 
-        self.begin(steps())
+        (begin or self.begin)(steps())
         return await done
 
     def add(self, work: Steps) -> None:
