@@ -25,14 +25,13 @@ from rmqstore.serve.gateway import Gateway
 from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.network.places import Places
 from rmqstore.serve.network.sockets import (
-    BACKLOG,
     address_text,
     is_loopback,
     listen,
     origin_of,
     own_address,
 )
-from rmqstore.serve.network.tls import begins_with_tls
+from rmqstore.serve.network.tls import Handshakes, begins_with_tls
 from rmqstore.serve.settings import OpenHow, Settings
 from rmqstore.services.retention import deleted_text
 from rmqstore.warn import Log
@@ -48,6 +47,7 @@ T = TypeVar("T")
 _LOG = Log("rmqstore.serve")
 _STOP_SECONDS = 30.0  # until a loop that does not end is left alone
 _WATCH_SECONDS = 1.0
+_ACCEPTED = 8  # connections, in a turn of the loop: with all that follows some 2 ms
 _WARN_SECONDS = 60.0  # between warnings of clients without TLS
 
 
@@ -87,6 +87,7 @@ class Server(Closing):
         self._metrics: MetricsServer | None = None
         self._store_failed = False
         self._warn_of_plain = 0.0
+        self._handshakes = Handshakes()
         try:
             self._open(path, settings, config, how, metrics_port)
         except BaseException:
@@ -202,7 +203,7 @@ class Server(Closing):
                     return
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(_ACCEPTED):
             try:
                 accepted, name = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -264,7 +265,10 @@ class Server(Closing):
 
     async def _begins_with_tls(self, accepted: socket.socket, seconds: float) -> bool:
         try:
-            return await begins_with_tls(self._loop, accepted, seconds)
+            begins = await begins_with_tls(self._loop, accepted, seconds)
+            if begins:
+                await self._handshakes.turn()
+            return begins
         except BaseException:
             accepted.close()
             raise

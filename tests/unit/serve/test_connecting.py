@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,30 @@ def test_how_many_locks_there_may_be() -> None:
 def test_how_many_members_groups_may_have() -> None:
     with rmqstore.serve() as server:
         assert server.gateway.clients._members.most == 200_000
+
+
+def test_connections_are_accepted_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served in between, however many come at once."""
+    with Server(None, Settings(), SMALL) as server:
+        turns: list[int] = [0]
+        gate = threading.Event()
+        has_room = server._places.has_room
+
+        def count() -> None:
+            turns.append(0)
+            server._loop.call_soon(count)
+
+        def counted(descriptor: int, origin: str) -> bool:
+            turns[-1] += 1
+            return has_room(descriptor, origin)
+
+        monkeypatch.setattr(server._places, "has_room", counted)
+        server._loop.call_soon_threadsafe(gate.wait)
+        server._loop.call_soon_threadsafe(count)
+        many = [RemotingClient(server.address) for _ in range(60)]
+        gate.set()
+        assert all(one.ask(105, {"topic": "TBW102"}).code == 0 for one in many)
+        assert sum(turns) == 60
+        assert max(turns) == 8
+        for one in many:
+            one.close()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
+from support.serving import wait_until
 
 pytestmark = pytest.mark.pure
 
@@ -144,3 +148,81 @@ def test_plain_text_beside_accounts_is_warned_of(
     said = [one for one in caplog.messages if "plain text is taken beside TLS" in one]
     assert len(said) == (1 if acl and tls == PAIR else 0)
     assert all("tls=(certificate, key, 'only') refuses it" in one for one in said)
+
+
+def hello() -> bytes:
+    """Return the first record of a client."""
+    out = ssl.MemoryBIO()
+    begun = ssl.create_default_context(cafile=PAIR[0]).wrap_bio(
+        ssl.MemoryBIO(), out, server_hostname="localhost"
+    )
+    with pytest.raises(ssl.SSLWantReadError):
+        begun.do_handshake()
+    return out.read()
+
+
+def opened(server: Server) -> socket.socket:
+    host, port = server.address.split(":")
+    return socket.create_connection((host, int(port)), 60)
+
+
+def test_a_handshake_that_comes_byte_by_byte(server: Server) -> None:
+    """It does not begin before its record is there, and is not looked for meanwhile."""
+    data = hello()
+    with opened(server) as slow, RemotingClient(server.address) as other:
+        assert route(other) == 0
+        for at in range(len(data) - 1):
+            slow.sendall(data[at : at + 1])
+        wait_until(lambda: len(server.in_loop(lambda: server.gateway.connecting)) == 1)
+        assert route(other) == 0
+        asked = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - asked < 0.2
+        slow.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            slow.recv(1)
+        slow.settimeout(60)
+        slow.sendall(data[-1:])
+        assert slow.recv(1) == b"\x16"
+
+
+def test_handshakes_begin_one_after_the_other(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are there at once, other clients are served in between."""
+    begun: list[int] = []
+    turns = [0]
+    connect = server._loop.connect_accepted_socket
+
+    def count() -> None:
+        turns[0] += 1
+        server._loop.call_soon(count)
+
+    async def connected(made: Any, accepted: socket.socket, **how: Any) -> Any:
+        begun.append(turns[0])
+        return await connect(made, accepted, **how)
+
+    data = hello()
+    many = [opened(server) for _ in range(30)]
+    wait_until(lambda: len(server.in_loop(lambda: server.gateway.connecting)) == 30)
+    loop = _Loop(server._loop, connected)
+    monkeypatch.setattr(server, "_loop", loop)
+    server.gateway.loop.call_soon_threadsafe(count)
+    for one in many:
+        one.sendall(data)
+    for one in many:
+        assert one.recv(1) == b"\x16"
+        one.close()
+    assert len(begun) == 30
+    assert all(later - earlier >= 3 for earlier, later in pairwise(begun))
+
+
+class _Loop:
+    """A loop with another way to connect."""
+
+    def __init__(self, real: Any, connected: Any) -> None:
+        self.real = real
+        self.connect_accepted_socket = connected
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)

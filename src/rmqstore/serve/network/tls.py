@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import socket
 
-__all__ = ["begins_with_tls", "write_in_parts"]
+__all__ = ["Handshakes", "begins_with_tls", "write_in_parts"]
 
 _PART = 64 << 10  # bytes
-_HANDSHAKE = 0x16  # ContentType of TLS; a frame begins with 0, or 1 if it is of 16 MiB
+_HANDSHAKE = b"\x16"  # ContentType of TLS; a frame begins with 0, or 1 if it is of 16 MiB
+_RECORD_HEAD = 5  # bytes: type, version, length of what follows
+_TURNS = 3  # of the loop, until what a client has sent before its handshake began is answered
 
 
 async def begins_with_tls(
@@ -19,22 +21,52 @@ async def begins_with_tls(
 ) -> bool:
     """Whether a client begins with a TLS handshake, by its first byte; nothing is consumed.
 
-    ``TimeoutError`` if it sends nothing for so many seconds, ``OSError`` if it is gone.
+    The whole of its first record is there by then, unless the client is gone: who has only begun
+    would else choose when the handshake, with a signature of ours, is gone on with.
+
+    ``TimeoutError`` if that takes more seconds, ``OSError`` if the client is gone.
     """
+    async with asyncio.timeout(seconds):  # wait_for may forget that it is cancelled
+        first = await _peeked(loop, accepted, 1)
+        if first != _HANDSHAKE:
+            return False
+        head = await _peeked(loop, accepted, _RECORD_HEAD)
+        await _peeked(loop, accepted, _RECORD_HEAD + int.from_bytes(head[3:]))
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return True
+
+
+async def _peeked(loop: asyncio.AbstractEventLoop, accepted: socket.socket, count: int) -> bytes:
+    """Return the first bytes that a client has sent, and leave them there; fewer at its end."""
     readable: asyncio.Future[None] = loop.create_future()
 
     def ready() -> None:
         if not readable.done():
             readable.set_result(None)
 
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
     loop.add_reader(accepted, ready)
     try:
-        async with asyncio.timeout(seconds):  # wait_for may forget that it is cancelled
-            await readable
+        await readable
     finally:
         loop.remove_reader(accepted)
-    first = accepted.recv(1, socket.MSG_PEEK)
-    return first != b"" and first[0] == _HANDSHAKE
+    return accepted.recv(count, socket.MSG_PEEK)
+
+
+class Handshakes:
+    """Begins handshakes one by one, in the order that clients came; used in the loop.
+
+    Each takes a millisecond of the loop, and thousands may come at a time.
+    """
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    async def turn(self) -> None:
+        """Wait until the handshake before is answered."""
+        async with self._one:
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
 
 
 def write_in_parts(transport: asyncio.Transport, data: bytes) -> None:
