@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import re
 import struct
 import threading
 import tracemalloc
@@ -19,7 +21,7 @@ from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.serve.admin import groups, progress, resets, topics
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
-from rmqstore.serve.wire.frames import MAX_FRAME, Answer
+from rmqstore.serve.wire.frames import MAX_FRAME, Answer, Request
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.unread import is_settled
@@ -137,6 +139,56 @@ def test_fields_of_requests_that_are_answered_later_are_bounded(
         wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
         for one in many:
             one.close()
+
+
+@pytest.mark.parametrize("letter", ["a", "\xe9", "\u4e00", "\N{GRINNING FACE}"])
+def test_what_is_counted_is_what_is_kept(letter: str) -> None:
+    """Also of fields that were passed on: as UTF-8 they are not kept beside themselves."""
+    with (
+        server_with() as server,
+        RemotingClient(server.address) as silent,
+        RemotingClient(server.address) as operator,
+    ):
+        body = heartbeat("c", [consumer("g", {"orders": "*"})], [])
+        assert silent.ask(34, None, body).code == 0
+        fields: dict[str, object] = {"consumerGroup": "g", "clientId": "c", "o": letter * 20_000}
+        asked = operator.send(307, fields, b"body")
+        request = silent.next_request(307)
+        assert request.fields == fields
+
+        def kept() -> list[int]:
+            found = [one for one in gc.get_objects() if isinstance(one, Request)]
+            return [one.held_bytes for one in found if one.code == 307]
+
+        (size,) = server.in_loop(kept)
+        assert size + len(b"body") == server.in_loop(lambda: server.gateway.unanswered)
+        silent.reply(request)
+        assert operator.answer(asked).code == 0
+        assert is_settled(server)
+
+
+@pytest.mark.parametrize(("size", "code"), [(14_000, 0), (16_000, 1)])
+def test_fields_of_an_answer_that_is_passed_on(size: int, code: int) -> None:
+    """Its body is bounded by what the asker has left unread; fields have four bytes a letter."""
+    with (
+        server_with() as server,
+        RemotingClient(server.address) as member,
+        RemotingClient(server.address) as operator,
+    ):
+        body = heartbeat("c", [consumer("g", {"orders": "*"})], [])
+        assert member.ask(34, None, body).code == 0
+        asked = operator.send(307, {"consumerGroup": "g", "clientId": "c"})
+        opaque = member.next_request(307).opaque
+        fields = {"o": "x" * (size - 1) + "\N{GRINNING FACE}"}
+        header = json.dumps({"code": 0, "flag": 1, "opaque": opaque, "extFields": fields}).encode()
+        member.socket.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        answer = operator.answer(asked)
+        assert answer.code == code
+        if code:
+            said = r"consumer <g> <c> answers with fields of 6\d{4} bytes, may have 65536"
+            assert re.fullmatch(said, answer.remark or "")
+        else:
+            assert answer.fields == fields
 
 
 def test_what_consumers_say_is_counted_before_they_are_asked() -> None:

@@ -6,6 +6,7 @@ Source: ``broker/processor/AdminBrokerProcessor.java callConsumer``,
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from rmqstore.serve.accounts.aclresources import Resource
@@ -22,7 +23,9 @@ __all__ = ["HANDLERS"]
 
 _VERSION = 62  # MQVersion.Version.V3_1_8_SNAPSHOT
 _SECONDS = 10.0
-_BODY_MOST = 64 << 10  # of a request for what a consumer does; no client sends one
+# Of a request for what a consumer does, where no client sends one; and of an answer, besides its
+# body, in memory.
+_BODY_MOST = 64 << 10
 # They are the asker's: a consumer that gets them could ask in that name.
 _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
@@ -75,13 +78,14 @@ async def _passed_on(
             f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
             "please upgrade it to V3_1_8_SNAPSHOT",
         )
-    fields = {name: value for name, value in fields.items() if name not in _SIGNATURE}
+    # Copies: a text that was encoded keeps its UTF-8 as well, as long as it lives.
+    fields = json.loads(json.dumps({k: v for k, v in fields.items() if k not in _SIGNATURE}))
     body, request.body = request.body, b""
     try:
         asked = member.connection.ask(
             request.code, fields, body, asker=connection, seconds=_SECONDS
         )
-        del body
+        del body, fields
         answer = await asked
     except TimeoutError:
         raise Refusal(
@@ -92,6 +96,13 @@ async def _passed_on(
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {error}"
         ) from None
+    size = answer.held_bytes - len(answer.body)
+    if size > _BODY_MOST:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"consumer <{group}> <{client_id}> answers with fields of {size} bytes, "
+            f"may have {_BODY_MOST}",
+        )
     return Answer(answer.code, answer.remark, answer.fields or None, answer.body)
 
 
