@@ -43,8 +43,8 @@ class Limits:
     subscriptions : int
         Topics in one heartbeat.
     subscription_bytes : int
-        Characters of the expressions of all subscriptions, each with 256 more; beyond, heartbeats
-        that add to them are refused.
+        Bytes of the topics and expressions of all subscriptions, each with 256 more; beyond,
+        heartbeats that add to them are refused.
     offsets : int
         Queues of groups that have an offset; clients make no more of them.
     topics : int

@@ -349,6 +349,19 @@ def test_subscriptions_of_all_are_bounded() -> None:
         assert (clients.groups, clients._sizes.taken) == ({}, 0)
 
 
+def test_subscriptions_are_counted_as_they_are_in_memory() -> None:
+    """A text has four bytes a letter where one of them is no plain one."""
+    with server_with(subscription_bytes=60_000) as server, RemotingClient(server.address) as client:
+        wide = "\N{GRINNING FACE}"
+        assert client.ask(34, None, heartbeat("a", "x" * 14_800 + wide)).code == 0
+        assert 59_200 < server.gateway.clients._sizes.taken < 60_000
+        assert client.ask(35, {"clientID": "c", "consumerGroup": "a"}).code == 0
+        assert client.ask(34, None, heartbeat("a", "x" * 15_000 + wide)).code == 1
+        assert client.ask(34, None, heartbeat("a", "x" * 59_700)).code == 0
+        assert client.ask(35, {"clientID": "c", "consumerGroup": "a"}).code == 0
+        assert server.gateway.clients._sizes.taken == 0
+
+
 def test_bodies_of_requests_that_are_answered_later_are_bounded(
     wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,6 +6,7 @@ Source: ``common/protocol/heartbeat/SubscriptionData.java``, ``common/filter/Fil
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "SQL92", "TAG", "Subscription", "size_of", "unsupported"]
 
 _BYTES = 256  # of one, besides its topic and its expression
+_EMPTY = sys.getsizeof("")
 _NO_NAME = [" "]  # matches no message: a client trims its tags
 
 ALL = "*"  # SubscriptionData.SUB_ALL
@@ -111,8 +113,12 @@ class Subscription:
 
 
 def size_of(subscriptions: Iterable[Subscription]) -> int:
-    """Return the charge of subscriptions: about their memory."""
-    return sum(_BYTES + len(one.topic) + len(one.expression) for one in subscriptions)
+    """Return the charge of subscriptions: about their memory, up to four bytes a character."""
+    return sum(_BYTES + _width(one.topic) + _width(one.expression) for one in subscriptions)
+
+
+def _width(text: str) -> int:
+    return sys.getsizeof(text) - _EMPTY
 
 
 def unsupported(settings: Settings, kind: str) -> str | None:
