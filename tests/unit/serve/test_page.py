@@ -382,6 +382,7 @@ def test_what_clients_do_is_in_the_metrics(server, monkeypatch):
     assert len(labels) == 1  # the store's figures have the same
     assert named(found, "rmqstore_connections", **broker) == 1
     assert named(found, "rmqstore_held_pulls", **broker) == 1
+    assert named(found, "rmqstore_held_pull_bytes", **broker) == server.gateway.holds.taken > 2048
     assert named(found, "rmqstore_queue_locks", **broker) == 0
     assert named(found, "rmqstore_read_buffer_bytes", **broker) == 7
     assert named(found, "rmqstore_unanswered_bytes", **broker) == 0

@@ -87,6 +87,11 @@ class Holds:
         """Return the number of held pulls."""
         return len(self._holds)
 
+    @property
+    def taken(self) -> int:
+        """Bytes of the held pulls."""
+        return self._sizes.taken
+
     def has_room(self, owners: Owners) -> bool:
         """Whether owners have room for one more."""
         return not self._closed and self._count.has_room(owners) and self._sizes.has_room(owners)

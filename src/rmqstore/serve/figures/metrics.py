@@ -193,6 +193,7 @@ def _own(gateway: Gateway) -> Iterator[Metric]:
     for name, text, value in (
         ("rmqstore_connections", "connections of clients", len(gateway.connections)),
         ("rmqstore_held_pulls", "pulls that wait for messages", len(gateway.holds)),
+        ("rmqstore_held_pull_bytes", "of pulls that wait for messages", gateway.holds.taken),
         ("rmqstore_queue_locks", "locks of queues, also expired ones", len(gateway.locks)),
         (
             "rmqstore_read_buffer_bytes",
