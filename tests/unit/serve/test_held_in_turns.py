@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from rmqstore.serve.consuming import holding, pulling
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 from support.serving import wait_until
@@ -91,3 +96,71 @@ def test_pulls_that_have_waited_end_between_others(
     assert answers.is_served_between(other)
     assert sorted(opaques(asker, 1000)) == asked
     assert len(holds) == 0
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the clients whose held pulls are read, in order."""
+    seen: list[str] = []
+    answer_pull: Callable[..., bool] = pulling.answer_pull
+
+    def noted(gateway: Any, connection: Any, *arguments: Any, **keywords: Any) -> bool:
+        seen.append(connection.peer)
+        return answer_pull(gateway, connection, *arguments, **keywords)
+
+    monkeypatch.setattr(holding, "answer_pull", noted)
+    return seen
+
+
+def test_a_held_pull_does_not_wait_for_hundreds_of_another_connection(
+    stepped: Server, asker: RemotingClient, other: RemotingClient, clock: Clock, read: list[str]
+) -> None:
+    """Neither for those that a message wakes, nor for those whose time is over."""
+    holds = stepped.gateway.holds
+    asked = [hold(asker, 0, "wanted") for _ in range(300)]
+    for offset in range(2):
+        is_end = offset == 1
+        mine = other.send(PULL, {
+            "consumerGroup": "g", "topic": "t", "queueId": 1, "queueOffset": offset,
+            "maxMsgNums": 32, "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 300_000,
+            "subscription": "*", "subVersion": 0,
+        })  # fmt: skip
+        wait_until(lambda: len(holds) == 301)
+        read.clear()
+        clock.stop_when(lambda: len(read) >= 20)
+        if is_end:
+            ends = stepped.in_loop(lambda: max(holds._ending))
+            stepped.in_loop(lambda ends=ends: holds._expire(ends))
+        else:
+            stepped.store.put("t", b"x", queue_id=0, tags="other")
+        assert clock.stopped.wait(SECONDS)
+        assert set(read) == {asker.name}
+        stepped.store.put("t", b"y", queue_id=1)
+        stepped.store.get("t", 1, offset)  # it is in its queue
+        before = len(read)
+        clock.go_on()
+        assert other.answer(mine).code == 0
+        wait_until(lambda: len(read) == 301)
+        assert read.index(other.name) - before <= 20, "a turn, and one more"
+    assert sorted(opaques(asker, 300)) == asked
+
+
+def test_an_address_has_its_turn_among_those_of_one_with_many_connections(
+    stepped: Server, clock: Clock, read: list[str]
+) -> None:
+    holds = stepped.gateway.holds
+    many = [RemotingClient(stepped.address) for _ in range(40)]
+    alone = RemotingClient(stepped.address, source="127.0.0.2")
+    try:
+        asked = [(client, hold(client, 0, "wanted")) for client in many for _ in range(5)]
+        wait_until(lambda: len(holds) == 200)
+        last = [hold(alone, 0, "wanted") for _ in range(2)]
+        wait_until(lambda: len(holds) == 202)
+        stepped.store.put("t", b"x", queue_id=0, tags="wanted")
+        assert [alone.answer(one).code for one in last] == [0, 0]
+        assert [client.answer(one).code for client, one in asked] == [0] * 200
+        assert [at for at, name in enumerate(read) if name == alone.name] == [1, 3]
+        assert read[0::2][:2] == [many[0].name, many[1].name]  # these rotate as well
+    finally:
+        for client in (*many, alone):
+            client.close()

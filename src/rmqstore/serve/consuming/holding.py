@@ -2,11 +2,12 @@
 
 The core notes for each of them its queue and the offset that it waits for. When the dispatch has
 put messages in their queues it makes a descriptor readable; then the pulls whose queues have what
-they wait for are read again, the oldest first, and answered if they find something. That is work
-of the loop's turns, as one filter may take long, and there may be thousands.
+they wait for are read again, and answered if they find something. That is work of the loop's turns,
+as one filter may take long, and there may be thousands. Owners take turns, and the connections of
+an owner; of a connection it is the oldest one first. So whoever holds thousands delays its own.
 
-Pulls that time out are answered some at a time: a thousand idle consumers would otherwise wake
-the loop a hundred times a second for it, and as often for their next pulls.
+Pulls that time out are answered the same way, some at a time: a thousand idle consumers would
+otherwise wake the loop a hundred times a second for it, and as often for their next pulls.
 
 Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArrivingListener.java``.
 """
@@ -14,9 +15,11 @@ Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArriv
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from rmqstore._core import QueueHolds
@@ -39,6 +42,7 @@ _NOTHING_WANTED = (1 << 63) - 1
 _LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
 _SLOW_SECONDS = 0.05  # until clients that do not read are looked at again
 _LEAST = 4096  # bytes of an answer that is not known: so many are read at once
+_STEP = 256  # pulls that are put in line between two steps
 
 
 @dataclass(slots=True)
@@ -50,8 +54,50 @@ class _Hold:
     size: int
     owners: Owners
     ends: float  # time of the loop
+    number: int
     is_aside: bool = False  # until its client has read more
     is_over: bool = False  # then it is answered, whatever it finds
+    is_due: bool = False  # among those that are read next
+
+
+class _Due:
+    """Holds to be read: in rotation by owner, and of each by connection."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[Hashable, OrderedDict[Connection, deque[_Hold]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def add(self, hold: _Hold) -> None:
+        """Put a hold behind the others of its connection."""
+        if hold.is_due:
+            return
+        hold.is_due = True
+        of_owner = self._of.get(hold.owners[0])
+        if of_owner is None:
+            of_owner = self._of[hold.owners[0]] = OrderedDict()
+        holds = of_owner.get(hold.connection)
+        if holds is None:
+            of_owner[hold.connection] = deque((hold,))
+        else:
+            holds.append(hold)
+
+    def pop(self) -> _Hold:
+        """Return the next one."""
+        owner, of_owner = self._of.popitem(last=False)
+        connection, holds = of_owner.popitem(last=False)
+        hold = holds.popleft()
+        hold.is_due = False
+        if holds:
+            of_owner[connection] = holds
+        if of_owner:
+            self._of[owner] = of_owner
+        return hold
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._of.clear()
 
 
 def _end(now: float, seconds: float) -> float:
@@ -70,13 +116,13 @@ class Holds:
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
         self._order = count()
-        self._ending: dict[float, dict[int, None]] = {}  # by time; each has a timer, empty or not
-        self._slow: dict[Connection, list[tuple[int, _Hold]]] = {}  # that do not read
-        self._over: deque[int] = deque()  # were held long enough, and their clients read again
+        self._ending: dict[float, dict[int, _Hold]] = {}  # by time; each has a timer, empty or not
+        self._slow: dict[Connection, list[_Hold]] = {}  # that do not read
+        self._due = _Due()
         limits = gateway.settings.limits
         self._count = Shares(limits.held_pulls)
         self._sizes = Shares(limits.held_bytes)
-        self._moved = False  # a look is due
+        self._moved = False  # queues may have what is waited for
         self._looking = False  # the look is among the loop's turns
         self._closed = False
         gateway.loop.add_reader(self._wakeup.fileno(), self._ring)
@@ -104,19 +150,19 @@ class Holds:
         self._sizes.take(owners, size)
         loop = self._gateway.loop
         ends = _end(loop.time(), pull.suspend / 1000)
-        self._holds[number] = _Hold(
-            connection, pull, connection.caller, next(self._order), size, owners, ends
+        hold = self._holds[number] = _Hold(
+            connection, pull, connection.caller, next(self._order), size, owners, ends, number
         )
         ending = self._ending.get(ends)
         if ending is None:
             ending = self._ending[ends] = {}
             loop.call_at(ends, self._expire, ends)
-        ending[number] = None
+        ending[number] = hold
         self._of.setdefault(connection, set()).add(number)
         if len(self._holds) == 1:
             self._want()
         if pull.size:
-            self._put_aside(number)
+            self._put_aside(hold)
             return
         bounds = self._gateway.store._bounds(pull.topic, pull.queue_id)
         if bounds is not None and bounds[1] > pull.offset:  # arrived since
@@ -137,6 +183,7 @@ class Holds:
         """Drop all; the connections are closed next."""
         self._closed = True
         self._slow.clear()
+        self._due.clear()
         self._gateway.loop.remove_reader(self._wakeup.fileno())
         for number in list(self._holds):
             self._remove(number)
@@ -164,7 +211,7 @@ class Holds:
         for number in list(self._holds):
             hold = self._holds.get(number)
             if hold is not None and not self._is_allowed(hold):
-                self._end(number)
+                self._end(hold)
             yield
 
     def _is_allowed(self, hold: _Hold) -> bool:
@@ -188,7 +235,10 @@ class Holds:
 
     def _look_soon(self) -> None:
         self._moved = True
-        if not self._looking:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._looking and not self._closed:
             self._looking = True
             self._gateway.turns.add(self._look())
 
@@ -203,77 +253,84 @@ class Holds:
             self._look_soon()
 
     def _look(self) -> Steps:
-        """Read the pulls of moved queues, and again when queues move meanwhile."""
+        """Read the pulls that are due; those whose queues move meanwhile become due as well."""
         try:
-            while self._moved and not self._closed:
-                self._moved = False
-                self._want()  # before the look: later messages are for the next one
-                moved = self._queues.moved()
-                moved.sort(key=self._age)
-                for number in moved:
-                    if number in self._holds:
-                        self._read(number)
-                    yield
-                while self._over:
-                    number = self._over.popleft()
-                    if number in self._holds:
-                        self._end(number)
+            while (self._moved or self._due) and not self._closed:
+                if self._moved:
+                    self._moved = False
+                    self._want()  # before the look: later messages are for the next one
+                    moved = self._queues.moved()
+                    if len(moved) == 1 and not self._due:  # as a rule
+                        self._read(self._holds[moved[0]])
+                        yield
+                    else:
+                        yield from self._line_up(moved)
+                if self._due:
+                    hold = self._due.pop()
+                    # Of a lost connection they are dropped meanwhile.
+                    if self._holds.get(hold.number) is hold and hold.connection.is_open:
+                        self._read(hold)
                     yield
         finally:
             self._looking = False
 
-    def _age(self, number: int) -> int:
-        return self._holds[number].order
+    def _line_up(self, numbers: list[int]) -> Steps:
+        """Note as due pulls whose queues have moved: they are not found again until read."""
+        moved = sorted(map(self._holds.__getitem__, numbers), key=attrgetter("order"))
+        for at, hold in enumerate(moved, 1):
+            if self._holds.get(hold.number) is hold:
+                self._queues.set_offset(hold.number, _NOTHING_WANTED)
+                self._due.add(hold)
+            if not at % _STEP:
+                yield
 
-    def _read(self, number: int) -> None:
-        """Read one pull again; it stays held if nothing matches."""
-        hold = self._holds[number]
+    def _read(self, hold: _Hold) -> None:
+        """Read one pull again; it stays held if nothing matches and its time is not over."""
         pull = hold.pull
-        if not self._may_be_sent(hold.connection, pull.size):
-            self._put_aside(number)
+        if hold.is_over:
+            self._end(hold)
             return
-        before = pull.offset
+        if not self._may_be_sent(hold.connection, pull.size):
+            self._put_aside(hold)
+            return
         if self._answer(hold, may_hold=True):
-            self._remove(number)
+            self._remove(hold.number)
         elif pull.size:
-            self._put_aside(number)
+            self._put_aside(hold)
+        elif pull.goes_on:
+            self._due.add(hold)
         else:
-            self._queues.set_offset(number, pull.offset)
-            if pull.offset != before:  # past messages that it does not want: others may follow them
-                self._look_soon()
+            self._queues.set_offset(hold.number, pull.offset)
 
-    def _end(self, number: int) -> None:
+    def _end(self, hold: _Hold) -> None:
         """Answer a pull that is held no longer; one that its client has no room for waits for it.
 
         Else what it does not read would grow with each of its pulls.
         """
-        hold = self._holds[number]
         hold.is_over = True
-        self._ending.get(hold.ends, {}).pop(number, None)
         if (
             not hold.is_aside
             and self._may_be_sent(hold.connection, hold.pull.size)
             and self._answer(hold, may_hold=False)
         ):
-            self._remove(number)
+            self._remove(hold.number)
         else:
-            self._put_aside(number)
+            self._put_aside(hold)
 
     # Clients do not read
 
     def _may_be_sent(self, connection: Connection, size: int) -> bool:
         return not connection.is_slow and self._gateway.unread.has_room(connection, size)
 
-    def _put_aside(self, number: int) -> None:
+    def _put_aside(self, hold: _Hold) -> None:
         """Let a pull wait until its client has read more of what it was sent."""
-        hold = self._holds[number]
-        self._queues.set_offset(number, _NOTHING_WANTED)
+        self._queues.set_offset(hold.number, _NOTHING_WANTED)
         if hold.is_aside:
             return
         hold.is_aside = True
         if not self._slow:
             self._gateway.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
-        self._slow.setdefault(hold.connection, []).append((number, hold))
+        self._slow.setdefault(hold.connection, []).append(hold)
 
     def go_on(self, connection: Connection) -> None:
         """Read pulls of a client again, which has read all that it was sent."""
@@ -293,31 +350,29 @@ class Holds:
         """Read those pulls of a client again for which there is room."""
         waiting = self._slow.pop(connection)
         size = 0
-        for at, (number, hold) in enumerate(waiting):
+        for at, hold in enumerate(waiting):
             size += max(hold.pull.size, _LEAST)
             if connection.is_open and not self._may_be_sent(connection, size):
                 self._slow[connection] = waiting[at:] if at else waiting
                 break
-            if self._holds.get(number) is hold:
+            if self._holds.get(hold.number) is hold:
                 hold.is_aside = False
-                if hold.is_over:
-                    self._over.append(number)
-                else:
-                    self._queues.set_offset(number, hold.pull.offset)
-        self._look_soon()
+                self._due.add(hold)
+        self._go_on()
 
     def _expire(self, ends: float) -> None:
         """Answer pulls that have timed out."""
-        self._gateway.turns.add(self._expired(ends))
+        self._gateway.turns.add(self._expired(self._ending.pop(ends, {})))
 
-    def _expired(self, ends: float) -> Steps:
-        ending = self._ending[ends]
-        while ending:
-            for number in list(ending):
-                if number in ending:
-                    self._end(number)
+    def _expired(self, ending: dict[int, _Hold]) -> Steps:
+        for at, hold in enumerate(list(ending.values()), 1):
+            if self._holds.get(hold.number) is hold:
+                hold.is_over = True
+                if not hold.is_aside:
+                    self._due.add(hold)
+                    self._go_on()
+            if not at % _STEP:
                 yield
-        del self._ending[ends]
 
     def _answer(self, hold: _Hold, *, may_hold: bool) -> bool:
         try:

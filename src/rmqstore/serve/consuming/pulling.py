@@ -73,6 +73,8 @@ class PullRequest:
         Milliseconds that it may be held.
     size : int
         Bytes of the answer, where it waits until its client has read earlier ones.
+    goes_on : bool
+        There are messages behind those that it does not want.
     """
 
     request: Request
@@ -87,6 +89,7 @@ class PullRequest:
     sub_version: int
     suspend: int
     size: int = 0
+    goes_on: bool = False
 
 
 def _refused(code: int, remark: str, *, faq: bool = False) -> Refusal:
@@ -260,6 +263,7 @@ def answer_pull(
         at_once=may_hold,
     )
     pull.size = 0
+    pull.goes_on = False
     if count:
         unread = gateway.unread
         if unread.taken and not pull.request.oneway and not unread.has_room(connection, len(frame)):
@@ -279,6 +283,7 @@ def answer_pull(
         return False
     if may_hold and woken and code == ResponseCode.PULL_RETRY_IMMEDIATELY:
         pull.offset = following
+        pull.goes_on = following < end
         return False
     if status is GetStatus.OFFSET_OVERFLOW_ONE and pull.offset != pull.asked:
         code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, GetStatus.NO_MATCHED_MESSAGE.name
