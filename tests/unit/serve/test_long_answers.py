@@ -43,6 +43,7 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
     fields: dict[int, dict[str, object]] = {
         219: {"namespace": "n"},
         202: {"topic": "big"},
+        203: {"consumerGroup": "g"},
         208: {"consumerGroup": "g"},
         222: {"topic": "big", "group": "g", "timestamp": 0, "isForce": "true"},
         303: {"topic": "big", "group": "g"},
@@ -62,7 +63,7 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
     return fields.get(code), body
 
 
-LONG = (21, HEARTBEAT, LOCK, 43, 201, 202, 206, 208, 219, 222, 303, 308, 314, 317, 321)
+LONG = (21, HEARTBEAT, LOCK, 43, 201, 202, 203, 206, 208, 219, 222, 303, 308, 314, 317, 321)
 
 
 @pytest.mark.parametrize("code", LONG)
@@ -75,8 +76,9 @@ def test_others_are_served_while_a_long_answer_is_built(
     code: int,
 ) -> None:
     fields, body = ask_of(stepped, code)
-    if code == 222:
-        beat = heartbeat("c", [consumer("g", {"big": "*"})], [])
+    if code in (203, 222):
+        wanted = "||".join(map(str, range(QUEUES))) if code == 203 else "*"
+        beat = heartbeat("c", [consumer("g", {"big": wanted})], [])
         assert asker.ask(HEARTBEAT, None, beat).code == 0
     clock.stop_after(20)
     answers.seen.clear()
