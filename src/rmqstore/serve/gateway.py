@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqstore.errors import StoreError
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.offsets import OffsetShares
+from rmqstore.serve.consuming.subscriptions import PullFilters
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.keptframes import KeptFrames
 from rmqstore.serve.network.longanswers import AnswerSteps, LongAnswers
@@ -31,7 +32,6 @@ from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.warn import Log
 
 if TYPE_CHECKING:
-    from rmqstore._core import PullFilter
     from rmqstore.serve.accounts.acl import Caller
     from rmqstore.serve.accounts.aclresources import Resource
     from rmqstore.serve.network.connection import Connection
@@ -164,7 +164,7 @@ class Gateway:
             ProducedTopics(self, _ASKED_TOPICS),
         )
         self.distance, self.nameserver, self.rates = Distance(store), NameServer(), Rates(self)
-        self.pull_filters: dict[tuple[str, str], PullFilter | None] = {}
+        self.pull_filters = PullFilters()
         self.built_in_topics = built_in_topics(settings)
         self.lookups, self._changes, self._ends = (
             OwnerPool(f"rmq-serve-{name}", threads) for name, threads in _POOLS

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 
+from rmqstore._core import PullFilter
 from rmqstore.config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
@@ -88,3 +90,23 @@ def test_a_held_pull_goes_on_behind_its_budget(server: Server, client: RemotingC
     answer = client.answer(number)
     assert (answer.code, bodies(answer), following(answer)) == (0, [b"wanted"], COUNT + 1)
     assert on_loop(server, lambda gateway: len(gateway.holds)) == 0
+
+
+@pytest.mark.parametrize("beating", [True, False])
+def test_long_lists_of_tags_are_kept_parsed_within_a_bound(
+    server: Server, client: RemotingClient, beating: bool
+) -> None:
+    """16 MiB: 4,000 tags have some 640 KiB, of 28 KB of text."""
+    wanted = {f"g{n}": "||".join(f"{n}-{tag}" for tag in range(4000)) for n in range(40)}
+    groups = [consumer(group, {"costly": tags}) for group, tags in wanted.items()]
+    for some in (groups[:20], groups[20:]) if beating else ():
+        assert client.ask(34, None, heartbeat("c", some)).code == 0
+    server.store.put("costly", b"this", queue_id=3, tags="39-3999")
+    for group, tags in wanted.items():
+        asked = fields(0, tags, queue=3) | {"consumerGroup": group, "expressionType": "TAG"}
+        if beating:
+            asked |= {"sysFlag": "0", "subscription": ""}
+        answer = client.ask(11, asked)
+        assert answer.code == (0 if group == "g39" else 20)
+    gc.collect()
+    assert 10 < sum(isinstance(one, PullFilter) for one in gc.get_objects()) < 30

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.errors import FilterError
 from rmqstore.serve.consuming.offsets import commit
-from rmqstore.serve.consuming.subscriptions import TAG, Subscription, unsupported
+from rmqstore.serve.consuming.subscriptions import TAG, unsupported
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text
@@ -36,8 +36,6 @@ _READ = 4  # PermName.PERM_READ
 _MAX_EXPRESSION = 64 << 10
 _LONGEST_HOLD = 3_600_000  # ms
 _HEAD = 8  # bytes of a frame before its header
-_KEPT = 256  # cached filters by tags of requests
-_KEPT_LENGTH = 4096
 _HELD_FIELDS = ("subscription", "expressionType")
 
 # The store's status to the response code for a consumer; an answer of 19 may be held back.
@@ -161,24 +159,14 @@ def _own_filter(gateway: Gateway, pull: PullRequest) -> PullFilter | None:
     fields = pull.request.fields
     expression, kind = fields.get("subscription", ""), fields.get("expressionType") or TAG
     _check_kind(gateway, kind)
-    key = (kind, expression)
-    kept = gateway.pull_filters
     try:
-        if key in kept:
-            return kept[key]
         if len(expression) > _MAX_EXPRESSION:
             raise FilterError(f"an expression of {len(expression)} characters", 0)
-        subscription = Subscription(pull.topic, expression, kind)
-        found = subscription.filter
+        return gateway.pull_filters.of(expression, kind)
     except FilterError:
         raise _refused(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
         ) from None
-    if subscription.is_tags and len(expression) <= _KEPT_LENGTH:
-        if len(kept) >= _KEPT:
-            kept.clear()
-        kept[key] = found
-    return found
 
 
 def _check_kind(gateway: Gateway, kind: str) -> None:
@@ -210,7 +198,7 @@ def _group_filter(gateway: Gateway, pull: PullRequest, config: GroupConfig) -> P
         )
     _check_kind(gateway, subscription.kind)
     try:
-        return subscription.filter
+        return gateway.pull_filters.of(subscription.expression, subscription.kind)
     except FilterError:
         raise _refused(
             ResponseCode.FILTER_DATA_NOT_EXIST,

@@ -7,8 +7,9 @@ Source: ``common/protocol/heartbeat/SubscriptionData.java``, ``common/filter/Fil
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqstore._core import PullFilter, string_hash
@@ -18,9 +19,11 @@ from rmqstore.serve.wire.objecttext import Entries
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
 
-__all__ = ["ALL", "SQL92", "TAG", "Subscription", "size_of", "unsupported"]
+__all__ = ["ALL", "SQL92", "TAG", "PullFilters", "Subscription", "size_of", "unsupported"]
 
-_BYTES = 256  # of one, besides its topic and its expression
+_BYTES = 256  # of one, besides its topic and its expression; of a parsed one as well
+_TAG_BYTES = 160  # of one in a parsed expression
+_KEPT_BYTES = 16 << 20  # of parsed expressions
 _EMPTY = sys.getsizeof("")
 _NO_NAME = [" "]  # matches no message: a client trims its tags
 
@@ -48,8 +51,6 @@ class Subscription:
     kind: str = TAG
     version: int = 0
     class_filter: bool = False
-    _filter: PullFilter | None = field(default=None, repr=False, compare=False)
-    _parsed: bool = field(default=False, repr=False, compare=False)
 
     @property
     def is_tags(self) -> bool:
@@ -70,25 +71,23 @@ class Subscription:
 
     @property
     def filter(self) -> PullFilter | None:
-        """The filter for pulls, ``None`` where all messages match; ``FilterError`` if invalid.
+        """The filter for pulls, ``None`` where all messages match; parsed each time.
 
         Raises
         ------
         FilterError
             The expression cannot be read.
         """
-        if not self._parsed:
-            if self.is_tags:
-                self._filter = None if self.wants_all else PullFilter(names=self._names())
-            elif self.kind != SQL92:
-                raise FilterError(f"there is no filter of type {self.kind}", 0)
-            elif not self.expression:
-                raise FilterError(f"Expression can't be null! {self.kind}", 0)
-            else:
-                # The core caches compiled SQL, within bounds that all share.
-                return PullFilter(None, self.expression)
-            self._parsed = True
-        return self._filter
+        if self.wants_all:
+            return None
+        if self.is_tags:
+            return PullFilter(names=self._names())
+        if self.kind != SQL92:
+            raise FilterError(f"there is no filter of type {self.kind}", 0)
+        if not self.expression:
+            raise FilterError(f"Expression can't be null! {self.kind}", 0)
+        # The core caches compiled SQL, within bounds that all share.
+        return PullFilter(None, self.expression)
 
     def _names(self) -> list[str]:
         names = self.tags
@@ -110,6 +109,33 @@ class Subscription:
                 ("topic", self.topic),
             ]
         )
+
+
+class PullFilters:
+    """Filters by tags, kept parsed for the next pulls, within a bound that all share.
+
+    A parsed expression has up to forty times the memory of its text.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[PullFilter | None, int]] = OrderedDict()
+        self._size = 0
+
+    def of(self, expression: str, kind: str) -> PullFilter | None:
+        """Return the ``filter`` of a subscription."""
+        is_tags = kind in ("", TAG)
+        kept = self._kept.get(expression) if is_tags else None
+        if kept is not None:
+            return kept[0]
+        made = Subscription("", expression, kind).filter
+        if not is_tags:
+            return made
+        size = _BYTES + _width(expression) + _TAG_BYTES * (1 + expression.count("||"))
+        self._size += size
+        self._kept[expression] = made, size
+        while self._size > _KEPT_BYTES:  # the oldest ones make room
+            self._size -= self._kept.popitem(last=False)[1][1]
+        return made
 
 
 def size_of(subscriptions: Iterable[Subscription]) -> int:
