@@ -9,6 +9,7 @@ import pytest
 
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
@@ -201,3 +202,53 @@ def test_the_queues_of_all_topics_are_not_looked_at(
     for code in (14, 21, 29, 30, 31, 32, 43, 202, 206, 208, 300, 303, 308, 317):
         answer = asker.ask(code, asked | {"timestamp": 0})
         assert "AssertionError" not in (answer.remark or ""), code
+
+
+def test_members_of_one_group_are_told_among_hundreds_of_changes_by_another(
+    stepped: Server, asker: RemotingClient, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    notify = Connection.notify
+
+    def noted(connection: Connection, code: int, fields: dict[str, str]) -> bool:
+        told.append(fields["consumerGroup"])
+        return notify(connection, code, fields)
+
+    monkeypatch.setattr(Connection, "notify", noted)
+    clients = stepped.gateway.clients
+    with RemotingClient(stepped.address) as other:
+        for one, count in ((asker, 300), (other, 1)):
+            groups = [consumer(f"{one.name}-{n}".replace(".", "_").replace(":", "_"), {"t": "*"})
+                      for n in range(count)]  # fmt: skip
+            assert one.ask(HEARTBEAT, None, heartbeat("c", groups, [])).code == 0
+        wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+        told.clear()
+
+        def change_all() -> None:  # the other's group comes last
+            for group in clients.groups.values():
+                clients.tell(group, group.owners)
+
+        stepped.in_loop(change_all)
+        wait_until(lambda: len(told) == 301)
+        assert told.index(groups[0]["groupName"]) == 1
+
+
+def test_those_who_join_a_group_together_cost_one_notification(
+    stepped: Server, asker: RemotingClient, clock: Clock
+) -> None:
+    group = heartbeat("c", [consumer("g", {"t": "*"})], [])
+    assert asker.ask(HEARTBEAT, None, group).code == 0
+    clients = stepped.gateway.clients
+
+    def change() -> None:
+        (one,) = clients.groups.values()
+        for number in range(100):
+            clients.tell(one, ("127.0.0.1", f"127.0.0.1:{number}"))
+
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    assert asker.ask(ROUTE, {"topic": "t"}).code == 0
+    asker.pushed.clear()
+    stepped.in_loop(change)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    assert asker.ask(ROUTE, {"topic": "t"}).code == 0
+    assert len(asker.pushed) == 1

@@ -12,7 +12,6 @@ Source: ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``,
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -28,6 +27,7 @@ from rmqstore.serve.consuming.heartbeats import (
     heartbeat_of,
 )
 from rmqstore.serve.consuming.subscriptions import Subscription, size_of, unsupported
+from rmqstore.serve.network.rotation import Line
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
@@ -159,7 +159,8 @@ class Clients:
         self._named: dict[str, Client] = {}  # by client id, the one heard last
         self._consumes: dict[Connection, set[str]] = {}  # its groups
         self._produces: dict[Connection, set[str]] = {}
-        self._changed: OrderedDict[str, None] = OrderedDict()  # groups to notify
+        self._changed: set[str] = set()  # groups to notify
+        self._changes: Line[str] = Line()  # the same
         self._telling = False
         gateway.lost.append(self.lose)
         gateway.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")
@@ -236,7 +237,7 @@ class Clients:
             group.owners = owners
             self._sizes.take(owners, group.size)
             if changed:
-                self.tell(group)
+                self.tell(group, owners)
             yield
         for name in data.producers:
             self._check_members(owners, connection, (), (name,))
@@ -251,6 +252,7 @@ class Clients:
         self, connection: Connection, *, consumer: str | None = None, producer: str | None = None
     ) -> None:
         """Remove a connection from a group, and notify the others."""
+        owners = self._owners.get(connection, connection.owners)
         if producer is not None:
             self._forget(self._produces, connection, producer)
             members = self.producer_groups.get(producer)
@@ -264,7 +266,7 @@ class Clients:
             if group is not None:
                 group.clients.pop(connection, None)
                 if group.clients:
-                    self.tell(group)
+                    self.tell(group, owners)
                 else:
                     self._end(group)
 
@@ -337,9 +339,11 @@ class Clients:
             connection.abort()  # one that does not read would stay, were its answers sent first
             self.lose(connection)
 
-    def tell(self, group: ConsumerGroup) -> None:
-        """Notify the consumers of a group of changed members or topics."""
-        self._changed[group.name] = None
+    def tell(self, group: ConsumerGroup, owners: Owners) -> None:
+        """Notify the consumers of a group that owners have changed; these take turns."""
+        if group.name not in self._changed:
+            self._changed.add(group.name)
+            self._changes.add(owners, group.name)
         if not self._telling:
             self._telling = True
             self._gateway.turns.add(self._tell_all())
@@ -347,8 +351,9 @@ class Clients:
     def _tell_all(self) -> Steps:
         """Notify the consumers of changed groups, also of groups that change meanwhile."""
         try:
-            while self._changed:
-                name, _ = self._changed.popitem(last=False)
+            while self._changes:
+                name = self._changes.pop()
+                self._changed.remove(name)
                 config = self._gateway.store._groups.get(name)
                 group = self.groups.get(name)
                 if group is None or (

@@ -1,4 +1,4 @@
-"""Jobs of many owners: in rotation by owner, short jobs before long ones.
+"""Jobs of many owners: in rotation by owner, and short jobs before long ones.
 
 Source: none in 4.9.3, where requests have threads.
 """
@@ -7,13 +7,55 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from rmqstore.serve.network.turns import Steps, Turns
+from rmqstore.serve.shares import Owners
 
-__all__ = ["Rotation"]
+__all__ = ["Line", "Rotation"]
+
+T = TypeVar("T")
 
 _FEW_STEPS = 32  # of a short work
 _LONG_MOST = 4  # long works that have begun: their parts are in memory
+
+
+class Line(Generic[T]):
+    """What waits for its turn: in rotation by owner, then by connection, and of that in order."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        """Whether something waits."""
+        return bool(self._of)
+
+    def add(self, owners: Owners, item: T) -> None:
+        """Put an item of an owner and its connection behind the others of that connection."""
+        owner, connection = owners
+        of_owner = self._of.get(owner)
+        if of_owner is None:
+            of_owner = self._of[owner] = OrderedDict()
+        items = of_owner.get(connection)
+        if items is None:
+            of_owner[connection] = deque((item,))
+        else:
+            items.append(item)
+
+    def pop(self) -> T:
+        """Take the next one."""
+        owner, of_owner = self._of.popitem(last=False)
+        connection, items = of_owner.popitem(last=False)
+        item = items.popleft()
+        if items:
+            of_owner[connection] = items
+        if of_owner:
+            self._of[owner] = of_owner
+        return item
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._of.clear()
 
 
 class _Short:
