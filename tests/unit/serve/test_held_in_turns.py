@@ -164,3 +164,25 @@ def test_an_address_has_its_turn_among_those_of_one_with_many_connections(
     finally:
         for client in (*many, alone):
             client.close()
+
+
+def test_a_client_that_reads_again_has_its_pulls_back_some_at_a_time(
+    stepped: Server, asker: RemotingClient, clock: Clock
+) -> None:
+    asked = [hold(asker) for _ in range(1000)]
+    holds = stepped.gateway.holds
+    wait_until(lambda: len(holds) == 1000)
+
+    def aside() -> int:
+        return sum(one.is_aside for one in holds._holds.values())
+
+    def read_again() -> int:
+        for one in holds._holds.values():
+            holds._put_aside(one)
+        holds.go_on(next(iter(holds._of)))
+        return aside()
+
+    assert 500 < stepped.in_loop(read_again) < 1000
+    wait_until(lambda: stepped.in_loop(aside) == 0)
+    stepped.store.put("t", b"x", queue_id=0)
+    assert opaques(asker, 1000) == asked

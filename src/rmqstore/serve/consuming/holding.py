@@ -15,8 +15,6 @@ Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArriv
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
 from operator import attrgetter
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING
 from rmqstore._core import QueueHolds
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.consuming.pulling import PullRequest, answer_pull
+from rmqstore.serve.network.rotation import Line
 from rmqstore.serve.shares import Shares
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
@@ -60,46 +59,6 @@ class _Hold:
     is_due: bool = False  # among those that are read next
 
 
-class _Due:
-    """Holds to be read: in rotation by owner, and of each by connection."""
-
-    def __init__(self) -> None:
-        self._of: OrderedDict[Hashable, OrderedDict[Connection, deque[_Hold]]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._of)
-
-    def add(self, hold: _Hold) -> None:
-        """Put a hold behind the others of its connection."""
-        if hold.is_due:
-            return
-        hold.is_due = True
-        of_owner = self._of.get(hold.owners[0])
-        if of_owner is None:
-            of_owner = self._of[hold.owners[0]] = OrderedDict()
-        holds = of_owner.get(hold.connection)
-        if holds is None:
-            of_owner[hold.connection] = deque((hold,))
-        else:
-            holds.append(hold)
-
-    def pop(self) -> _Hold:
-        """Return the next one."""
-        owner, of_owner = self._of.popitem(last=False)
-        connection, holds = of_owner.popitem(last=False)
-        hold = holds.popleft()
-        hold.is_due = False
-        if holds:
-            of_owner[connection] = holds
-        if of_owner:
-            self._of[owner] = of_owner
-        return hold
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._of.clear()
-
-
 def _end(now: float, seconds: float) -> float:
     """Return the end of a hold from now on, rounded so that holds of the same length share one."""
     step = math.ldexp(1.0, math.frexp(seconds * _LATE)[1] - 1)  # a power of two
@@ -118,7 +77,8 @@ class Holds:
         self._order = count()
         self._ending: dict[float, dict[int, _Hold]] = {}  # by time; each has a timer, empty or not
         self._slow: dict[Connection, list[_Hold]] = {}  # that do not read
-        self._due = _Due()
+        self._slow_awaited = False  # they are looked at soon
+        self._due: Line[_Hold] = Line()
         limits = gateway.settings.limits
         self._count = Shares(limits.held_pulls)
         self._sizes = Shares(limits.held_bytes)
@@ -237,6 +197,11 @@ class Holds:
         self._moved = True
         self._go_on()
 
+    def _add_due(self, hold: _Hold) -> None:
+        if not hold.is_due:
+            hold.is_due = True
+            self._due.add(hold.owners, hold)
+
     def _go_on(self) -> None:
         if not self._looking and not self._closed:
             self._looking = True
@@ -267,6 +232,7 @@ class Holds:
                         yield from self._line_up(moved)
                 if self._due:
                     hold = self._due.pop()
+                    hold.is_due = False
                     # Of a lost connection they are dropped meanwhile.
                     if self._holds.get(hold.number) is hold and hold.connection.is_open:
                         self._read(hold)
@@ -280,7 +246,7 @@ class Holds:
         for at, hold in enumerate(moved, 1):
             if self._holds.get(hold.number) is hold:
                 self._queues.set_offset(hold.number, _NOTHING_WANTED)
-                self._due.add(hold)
+                self._add_due(hold)
             if not at % _STEP:
                 yield
 
@@ -298,7 +264,7 @@ class Holds:
         elif pull.size:
             self._put_aside(hold)
         elif pull.goes_on:
-            self._due.add(hold)
+            self._add_due(hold)
         else:
             self._queues.set_offset(hold.number, pull.offset)
 
@@ -328,9 +294,13 @@ class Holds:
         if hold.is_aside:
             return
         hold.is_aside = True
-        if not self._slow:
-            self._gateway.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
         self._slow.setdefault(hold.connection, []).append(hold)
+        self._await_slow()
+
+    def _await_slow(self) -> None:
+        if self._slow and not self._slow_awaited:
+            self._slow_awaited = True
+            self._gateway.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
 
     def go_on(self, connection: Connection) -> None:
         """Read pulls of a client again, which has read all that it was sent."""
@@ -339,25 +309,30 @@ class Holds:
 
     def _look_at_slow(self) -> None:
         """Go on with the pulls of clients that have read what they were sent."""
+        self._slow_awaited = False
         self._gateway.unread.measure()
         for connection in list(self._slow):  # others have left it room, or it is gone
             if not (connection.is_open and connection.is_slow):
                 self._resume(connection)
-        if self._slow:
-            self._gateway.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
+        self._await_slow()
 
     def _resume(self, connection: Connection) -> None:
         """Read those pulls of a client again for which there is room."""
-        waiting = self._slow.pop(connection)
+        self._gateway.turns.begin(self._resumed(connection, self._slow.pop(connection)))
+
+    def _resumed(self, connection: Connection, waiting: list[_Hold]) -> Steps:
         size = 0
         for at, hold in enumerate(waiting):
+            if at % _STEP == _STEP - 1:
+                yield
             size += max(hold.pull.size, _LEAST)
             if connection.is_open and not self._may_be_sent(connection, size):
-                self._slow[connection] = waiting[at:] if at else waiting
+                self._slow[connection] = waiting[at:] + self._slow.get(connection, [])
+                self._await_slow()
                 break
             if self._holds.get(hold.number) is hold:
                 hold.is_aside = False
-                self._due.add(hold)
+                self._add_due(hold)
         self._go_on()
 
     def _expire(self, ends: float) -> None:
@@ -369,7 +344,7 @@ class Holds:
             if self._holds.get(hold.number) is hold:
                 hold.is_over = True
                 if not hold.is_aside:
-                    self._due.add(hold)
+                    self._add_due(hold)
                     self._go_on()
             if not at % _STEP:
                 yield
