@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -517,3 +518,35 @@ def test_a_change_while_the_file_is_read_for_the_first_time(
     made._looked = float("-inf")
     made.look()
     assert "consumer" not in made._accounts
+
+
+def test_a_long_file_is_read_beside_the_loop(
+    server: Server, client: RemotingClient, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a thousand accounts takes a second, and nobody waits for it."""
+    number = hold(server, client)
+    begun, go_on = threading.Event(), threading.Event()
+    read = accounts_file._read
+
+    def slow(path: Path) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return read(path)
+
+    monkeypatch.setattr(accounts_file, "_read", slow)
+    more = "".join(f"  - accessKey: account{n:04}\n    secretKey: 12345678\n" for n in range(200))
+    accounts.write(TAKEN["the topic"] + more)
+    assert begun.wait(60)
+    assert signed(client, 105, {"topic": "t"}, key="operator").code == OK  # by those before
+    assert signed(client, 105, {"topic": "t"}, key="account0000").code == REFUSED
+    go_on.set()
+    assert client.answer(number).code == NO_PERMISSION
+    assert signed(client, 105, {"topic": "t"}, key="account0000").code == OK
+
+
+@pytest.mark.parametrize("text", ["accounts: !!int", "accounts: !!float ''", "a: !!binary 1"])
+def test_a_file_of_which_the_parser_fails(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        accounts_file.Acl.from_file(path)

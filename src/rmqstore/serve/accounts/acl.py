@@ -14,6 +14,8 @@ import base64
 import hashlib
 import hmac
 import os
+import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +44,7 @@ _PERMISSIONS = {
 _MIN_LENGTH = 7  # of access key and secret key
 LOOK_SECONDS = 1.0  # between checks of the file for changes
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
-_FileVersion = tuple[int, int, int, int]
+_SHORT_FILE = 4 << 10  # bytes that are read in the loop: a thousand accounts take a second
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 
 
@@ -69,6 +71,15 @@ class Account:
     default_topic: int = _DENY
     default_group: int = _DENY
     named: Mapping[str, int] = field(default_factory=dict)
+
+
+class _FileVersion(NamedTuple):
+    """State of a file; another one is another version of it."""
+
+    modified: int  # ns
+    changed: int  # ns
+    size: int
+    inode: int
 
 
 class Caller(NamedTuple):
@@ -100,6 +111,7 @@ class Acl:
         self._path = path
         self.version = 0
         self._looked = time.monotonic()
+        self._reading = threading.Lock()
         self._file = version
 
     @classmethod
@@ -181,21 +193,36 @@ class Acl:
         return any(rule.matches(host) for rule in self._white)
 
     def look(self) -> None:
-        """Read the file again if it has changed; an invalid one leaves the accounts as they are."""
+        """Read a short file again if it has changed; an invalid one leaves the accounts."""
         now = time.monotonic()
-        if self._path is None or now - self._looked < LOOK_SECONDS:
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self._look(_SHORT_FILE)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the file has changed, and is too long for :meth:`look`."""
+        return self._path is not None and _version_of(self._path) != self._file
+
+    def look_aside(self) -> None:
+        """Read a file of any length, as :meth:`look` does; called in another thread."""
+        self._look(sys.maxsize)
+
+    def _look(self, most: int) -> None:
+        if self._path is None or not self._reading.acquire(blocking=False):
             return
-        self._looked = now
-        found = _version_of(self._path)
-        if found == self._file:
-            return
-        self._file = found
         try:
+            found = _version_of(self._path)
+            if found == self._file or (found is not None and found.size > most):
+                return
+            self._file = found
             accounts, self._white = _read(self._path)
             self._accounts = {account.access_key: account for account in accounts}
             self.version += 1
         except (OSError, ValueError) as error:
             log_warning("the accounts stay as they were: %s", error)
+        finally:
+            self._reading.release()
 
 
 def _refusal(why: str) -> Refusal:
@@ -249,7 +276,7 @@ def _version_of(path: Path) -> _FileVersion | None:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+    return _FileVersion(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
 # The file
@@ -262,9 +289,10 @@ def _read(path: Path) -> tuple[list[Account], tuple[AddressRule, ...]]:
         raise ImportError(
             f'{path}: reading it needs PyYAML: pip install "rmqstore[serve]"'
         ) from None
+    content = path.read_bytes()
     try:
-        data = yaml.safe_load(path.read_bytes()) or {}
-    except (yaml.YAMLError, RecursionError) as error:
+        data = yaml.safe_load(content) or {}
+    except Exception as error:  # of some values, such as an empty "!!int", PyYAML's are of any kind
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
     try:
         if not isinstance(data, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from rmqstore.serve.accounts.acl import LOOK_SECONDS
@@ -20,11 +21,25 @@ class AccountChanges:
         self._gateway = gateway
         self._acl = acl
         self._seen = acl.version
+        self._reading: asyncio.Task[None] | None = None
         gateway.every(LOOK_SECONDS, self.look, "the look at the accounts")
 
     def look(self) -> None:
         """Read the accounts if their file has changed."""
         self._acl.look()
+        self._ask_again()
+        if self._reading is None and self._acl.is_outdated:
+            self._reading = self._gateway.spawn(self._read_aside())
+
+    async def _read_aside(self) -> None:
+        """Read a long file: meanwhile the loop goes on, with the accounts as they were."""
+        try:
+            await self._gateway.loop.run_in_executor(None, self._acl.look_aside)
+        finally:
+            self._reading = None
+        self._ask_again()
+
+    def _ask_again(self) -> None:
         if self._acl.version != self._seen:
             self._seen = self._acl.version
             self._gateway.holds.ask_again()
