@@ -265,6 +265,21 @@ def test_figures_are_made_once_for_all_who_ask_meanwhile(server, path, monkeypat
     assert len(made) > before
 
 
+def test_an_error_of_the_page_is_a_printable_line(server, monkeypatch, caplog):
+    """Its text may be of a path that is no UTF-8: the connection was closed without a reply."""
+
+    def fail(store, name):
+        raise ValueError("Z\udcfcrich\x1b[2J\n" + "x" * 100_000)
+
+    monkeypatch.setattr(page, "topic_figures", fail)
+    status, _, body = get(server, "/api/topic?name=t")
+    assert status == 500
+    assert body.startswith(rb"ValueError: Z\udcfcrich\x1b[2J\n")
+    assert len(body) < 1100
+    (line,) = [one for one in caplog.messages if "of the page failed" in one]
+    assert line.isprintable()
+
+
 def test_figures_do_not_wait_for_messages(server):
     """64 ask for messages whose reading does not end: few of them wait, and figures come."""
     go_on = threading.Event()

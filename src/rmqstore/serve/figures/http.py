@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from rmqstore.foreign import foreign
 from rmqstore.serve.network.sockets import address_text, bind
 from rmqstore.warn import Log
 
@@ -264,7 +265,7 @@ def _check(method: str, headers: Mapping[str, str]) -> Reply | None:
 
 
 def _refused(status: int, text: str) -> Reply:
-    return Reply(f"{text}\n".encode(), status=status)
+    return Reply(f"{foreign(text)}\n".encode(), status=status)
 
 
 def _head(reply: Reply) -> bytes:
