@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from rmqstore.foreign import cut, foreign, printable
 
-__all__ = ["Log", "log_info", "log_warning"]
+__all__ = ["Log", "log_info", "log_warning", "traceback_text"]
 
 _INFO, _WARNING, _ERROR, _CRITICAL = 20, 30, 40, 50  # of logging
 _MOST_PIECE = 4000  # characters of a traceback's piece: a frame, or the text of an error
@@ -53,7 +53,7 @@ class Log:
         failed = None if error is None else (type(error), error, error.__traceback__)
         record = logger.makeRecord(self._name, level, path, line, text, shown, failed, function)
         if error is not None:
-            record.exc_text = _traceback(error)  # which formatters take
+            record.exc_text = traceback_text(error)  # which formatters take
         logger.handle(record)
 
 
@@ -70,7 +70,7 @@ class _Shown:
         return foreign(repr(self._value))
 
 
-def _traceback(error: BaseException) -> str:
+def traceback_text(error: BaseException) -> str:
     """Return a traceback, indented from its second line on: none looks like one of the log."""
     import traceback
 

@@ -100,6 +100,7 @@ class _LazyGroup(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         failures.guard_standard_streams()
+        sys.excepthook = failures.show_defect
         if sys.stdout is None:
             # Nor could a file of the store be opened: it would take the place of standard output.
             failures.say("standard output is closed")

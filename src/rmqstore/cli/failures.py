@@ -24,6 +24,7 @@ __all__ = [
     "in_options",
     "report",
     "say",
+    "show_defect",
 ]
 
 OK = 0
@@ -103,6 +104,13 @@ def drop_standard_output() -> None:
 def say(text: object) -> None:
     """Write a line to standard error, made printable, as parts of it may be foreign."""
     click.echo(f"rmqstore: {foreign(str(text))}", err=True)
+
+
+def show_defect(kind: type[BaseException], error: BaseException, trace: object) -> None:
+    """Write the traceback of an error of ours: it may repeat what is foreign."""
+    from rmqstore.warn import traceback_text
+
+    click.echo(traceback_text(error), err=True)
 
 
 class CliError(click.ClickException):

@@ -156,3 +156,20 @@ def test_a_terminal_whose_encoding_lacks_a_character(tmp_path: Path, encoding: s
         shown = on_terminal(100, *verb, PYTHONIOENCODING=encoding)
         assert (shown.code, shown.errors) == (0, "")
         assert any(r"\u8ba2" in line for line in shown.lines)
+
+
+def test_the_traceback_of_a_defect(tmp_path: Path) -> None:
+    code = f"""
+import rmqstore
+def fail(*arguments, **options):
+    raise ValueError({HOSTILE!r})
+rmqstore.open = fail
+from rmqstore.cli import main
+main()
+"""
+    shown = on_terminal(100, "info", tmp_path, code=code)
+    assert shown.code == 1
+    first, *lines = shown.errors.rstrip("\n").split("\n")
+    assert first == "Traceback (most recent call last):"
+    assert lines[-1] == r"  rmqstore: forged\x1b[2J\x9b\u202e"
+    assert all(one.startswith("  ") and one.isprintable() for one in lines)
