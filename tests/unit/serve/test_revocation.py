@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.accounts import acl as accounts_file
 from rmqstore.serve.accounts import changes
 from rmqstore.serve.server import Server
+from support.accounts import BEFORE, TAKEN, WHITE, Accounts
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.signing import sign, signed
@@ -27,26 +26,6 @@ pytestmark = pytest.mark.pure
 NO_PERMISSION, OK, REFUSED = 16, 0, 1
 HEART_BEAT, PULL, SEND, REPLY, PUSH, QUERY, RUNNING_INFO = 34, 11, 310, 325, 326, 12, 307
 LOCK, STATUS, DIRECTLY = 41, 202, 309
-GROUPS = "    groupPerms: [g=SUB, other=SUB, shop=PUB|SUB]\n"
-ACCOUNT = (
-    "  - accessKey: consumer\n    secretKey: 12345678\n    defaultTopicPerm: DENY\n"
-    "    topicPerms: [t=PUB|SUB, new=PUB]\n" + GROUPS
-)
-BESIDE = (
-    "  - accessKey: beside1\n    secretKey: 12345678\n    defaultTopicPerm: PUB|SUB\n"
-    "    defaultGroupPerm: PUB|SUB\n"
-)
-ADMIN = "  - accessKey: operator\n    secretKey: 12345678\n    admin: true\n"
-BEFORE = "accounts:\n" + ACCOUNT + BESIDE + ADMIN
-WHITE = "globalWhiteRemoteAddresses: [127.0.0.1]\n"
-# What takes the account's right to read "t" for "g".
-TAKEN = {
-    "the topic": BEFORE.replace("t=PUB|SUB", "t=DENY"),
-    "reading": BEFORE.replace("t=PUB|SUB", "t=PUB"),
-    "the group": BEFORE.replace("g=SUB", "g=DENY"),
-    "the account": "accounts:\n" + BESIDE + ADMIN,
-    "the secret": BEFORE.replace("12345678", "87654321", 1),
-}
 PULLED = {
     "consumerGroup": "g", "topic": "t", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
     "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 3_600_000, "subVersion": 0,
@@ -56,36 +35,6 @@ SENT = {
     "a": "shop", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
     "i": "", "j": "0", "k": "false", "m": "false",
 }  # fmt: skip
-
-
-class Accounts:
-    """The file of a server, and when the server looks at it: only when a test says so."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.server: Server
-        self._version = 0
-        self.write(BEFORE)
-
-    def write(self, text: str) -> None:
-        self._version += 1
-        self.path.write_text(text)
-        os.utime(self.path, ns=(self._version, self._version))
-
-    def read(self) -> None:
-        """Have the file read, while nothing that waits is ended."""
-        acl = self.server.gateway.settings.acl
-        assert acl is not None
-
-        def look() -> None:
-            acl._looked = float("-inf")
-            acl.look()
-
-        self.server.in_loop(look)
-
-    def change(self, text: str) -> None:
-        self.write(text)
-        self.read()
 
 
 @pytest.fixture
@@ -502,24 +451,6 @@ def test_no_message_is_handed_to_a_consumer_that_may_not_read(
     assert "not online" in answer.remark
 
 
-def test_a_change_while_the_file_is_read_for_the_first_time(
-    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = accounts_file._read
-
-    def changed_meanwhile(path: Path) -> Any:
-        found = read(path)
-        accounts.write(TAKEN["the account"])
-        return found
-
-    monkeypatch.setattr(accounts_file, "_read", changed_meanwhile)
-    made = accounts_file.Acl.from_file(accounts.path)
-    monkeypatch.undo()
-    made._looked = float("-inf")
-    made.look()
-    assert "consumer" not in made._accounts
-
-
 def test_a_long_file_is_read_beside_the_loop(
     server: Server, client: RemotingClient, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -542,11 +473,3 @@ def test_a_long_file_is_read_beside_the_loop(
     go_on.set()
     assert client.answer(number).code == NO_PERMISSION
     assert signed(client, 105, {"topic": "t"}, key="account0000").code == OK
-
-
-@pytest.mark.parametrize("text", ["accounts: !!int", "accounts: !!float ''", "a: !!binary 1"])
-def test_a_file_of_which_the_parser_fails(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "plain_acl.yml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(str(path))):
-        accounts_file.Acl.from_file(path)

@@ -1,0 +1,45 @@
+"""The file of accounts: when it is read, and by whom."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.serve.accounts import acl as accounts_file
+from support.accounts import TAKEN, Accounts
+
+pytestmark = pytest.mark.pure
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Accounts:
+    return Accounts(tmp_path / "plain_acl.yml")
+
+
+def test_a_change_while_the_file_is_read_for_the_first_time(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = accounts_file._read
+
+    def changed_meanwhile(path: Path) -> Any:
+        found = read(path)
+        accounts.write(TAKEN["the account"])
+        return found
+
+    monkeypatch.setattr(accounts_file, "_read", changed_meanwhile)
+    made = accounts_file.Acl.from_file(accounts.path)
+    monkeypatch.undo()
+    made._looked = float("-inf")
+    made.look()
+    assert "consumer" not in made._accounts
+
+
+@pytest.mark.parametrize("text", ["accounts: !!int", "accounts: !!float ''", "a: !!binary 1"])
+def test_a_file_of_which_the_parser_fails(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        accounts_file.Acl.from_file(path)
