@@ -21,7 +21,7 @@ from rmqstore.serve.consuming.subscriptions import PullFilters
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.keptframes import KeptFrames
 from rmqstore.serve.network.longanswers import AnswerSteps, LongAnswers
-from rmqstore.serve.network.memory import LARGE, give_back_soon
+from rmqstore.serve.network.memory import LARGE, OF_TLS, give_back_soon
 from rmqstore.serve.network.ownerpool import OwnerPool
 from rmqstore.serve.network.turns import Turns
 from rmqstore.serve.network.unread import Unread
@@ -214,6 +214,7 @@ class Gateway:
         """Forget a connection, and its client's state."""
         self.connections.discard(connection)
         self._gone_bytes += self.unread.forget(connection) + self.kept_frames.forget(connection)
+        self._gone_bytes += OF_TLS if connection.has_tls else 0
         if connection.is_slow or self._gone_bytes > LARGE:
             self._gone_bytes = 0
             give_back_soon(self.loop)

@@ -360,6 +360,28 @@ def test_memory_is_given_back_for_many_that_had_little(monkeypatch: pytest.Monke
         assert is_settled(server)
 
 
+@pytest.mark.parametrize("kind", ["plain", "tls"])
+def test_memory_is_given_back_for_what_tls_has_had(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection with TLS has buffers of its own, whatever its client has read."""
+    given: list[int] = []
+    monkeypatch.setattr(memory, "_trim", given.append)
+    monkeypatch.setattr(memory, "_SECONDS", 0.01)
+    with server_with(**settings_of(kind)) as server:
+        many = [client_of(server, kind) for _ in range(6)]
+        assert all(one.ask(105, {"topic": "TBW102"}).code == 0 for one in many)
+        for one in many:
+            one.close()
+        assert is_settled(server)
+        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections))
+        if kind == "tls":
+            wait_until(lambda: given)
+        else:
+            time.sleep(0.05)
+            assert not given
+
+
 def test_a_client_that_reads_has_its_answers() -> None:
     """Many pulls at once of one that reads: more than it may leave unread."""
     settings = Settings(limits=Limits(write_buffer=BUFFER))

@@ -57,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         The address that the client used to reach us.
     store_host : str
         ``address`` as ``ip:port``, in records.
+    has_tls : bool
     client_id : str or None
         Of its last heartbeat.
     caller : Caller or None
@@ -86,18 +87,16 @@ class Connection(asyncio.BufferedProtocol):
         self.kept = 0
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
-        self._has_tls = False
+        self.has_tls = False
         self._counted = False  # the transport has more than it is given without a count
         self._full = False  # the client reads its answers too slowly
         self._noticed = 0  # bytes of notices that it was sent nevertheless
         self._missed = 0  # of those that it was not
         self._over = False  # others of its owner are read first
-        self._ceased = False  # the gateway stops
-        self._paused = False
+        self._ceased = self._paused = False  # the gateway stops; nothing is read
         self._late = 0  # bytes of answers that wait for the disk
         self._most_late = 0  # limit of late bytes, until no more requests are read
-        self._unanswered = 0  # requests whose handlers wait for something
-        self.unanswered = 0
+        self.unanswered = self._unanswered = 0  # bytes, and requests
         self._was_short = True  # the last arrivals took less than a share
         self._turn_awaited = False  # received requests wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # the next requests wait behind it
@@ -118,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         limit = self.gateway.settings.limits.write_buffer
         self._most_late = limit
         self._transport.set_write_buffer_limits(high=self.gateway.unread.own)
-        self._has_tls = transport.get_extra_info("sslcontext") is not None
+        self.has_tls = transport.get_extra_info("sslcontext") is not None
         peer = transport.get_extra_info("peername")
         name = transport.get_extra_info("sockname")
         if not peer or not name or self.gateway.stopping:  # closed again, or too late
@@ -364,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._has_tls:
+        if self.has_tls:
             write_in_parts(transport, frames)
         else:
             transport.write(frames)

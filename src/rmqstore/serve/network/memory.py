@@ -14,9 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from weakref import WeakSet
 
-__all__ = ["LARGE", "give_back_soon"]
+__all__ = ["LARGE", "OF_TLS", "give_back_soon"]
 
-LARGE = 1 << 20  # bytes of one client
+LARGE = 1 << 20  # bytes of one client, or of several
+OF_TLS = 256 << 10  # bytes of a client's TLS, at least, which nobody counts: of its longest read
 _SECONDS = 1.0  # until it is done, for all that leave meanwhile
 
 _trim: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
