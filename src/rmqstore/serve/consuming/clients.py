@@ -471,9 +471,7 @@ def consumer_list(gateway: Gateway, connection: Connection, request: Request) ->
     name = text(request, "consumerGroup")
     group = gateway.clients.group(name)
     if group is None:
-        refusal = Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-        refusal.answer.fields = {}
-        raise refusal
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}", fields={})
     ids = [client.client_id for client in group.members]
     return Answer(fields={}, body=dumps({"consumerIdList": ids}))
 

@@ -77,12 +77,11 @@ async def query_message(gateway: Gateway, connection: Connection, request: Reque
     time, offset = _index_end(store)
     fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
     if not records:
-        fields = dict.fromkeys(fields, "0")  # as the broker, which stops there
-        refusal = Refusal(
-            ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND,
+            "can not find message, maybe time range not correct",
+            fields=dict.fromkeys(fields, "0"),  # as the broker, which stops there
         )
-        refusal.answer.fields = fields
-        raise refusal
     return Answer(fields=fields, body=records)
 
 

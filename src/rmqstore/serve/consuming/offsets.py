@@ -77,12 +77,11 @@ def query_offset(gateway: Gateway, connection: Connection, request: Request) -> 
     if offset < 0:
         least, _ = _bounds(gateway, topic, queue_id)
         if least > 0 or gateway.distance.is_far(topic, queue_id, 0):
-            refusal = Refusal(
+            raise Refusal(
                 ResponseCode.QUERY_NOT_FOUND,
                 "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                fields={},
             )
-            refusal.answer.fields = {}
-            raise refusal
         offset = 0  # so that a new group of a small store begins at its first message
     return Answer(fields={"offset": str(offset)})
 

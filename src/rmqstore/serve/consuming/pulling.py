@@ -91,9 +91,7 @@ class PullRequest:
 
 
 def _refused(code: int, remark: str, *, faq: bool = False) -> Refusal:
-    refusal = Refusal(code, remark, faq=faq)
-    refusal.answer.fields = {}
-    return refusal
+    return Refusal(code, remark, faq=faq, fields={})
 
 
 def _parsed(request: Request) -> PullRequest:

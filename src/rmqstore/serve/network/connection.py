@@ -6,7 +6,7 @@ Source: ``remoting/netty/NettyRemotingAbstract.java``, ``NettyRemotingServer.jav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -101,8 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_awaited = False  # received requests wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # the next requests wait behind it
         self._opaque = 0
-        self._asked: dict[int, asyncio.Future[Request]] = {}
-        self._waits_for: set[asyncio.Future[Request]] = set()  # answers of other clients
+        self._asked: dict[int, asyncio.Future[Request | str]] = {}  # or the reason why not
+        self._waits_for: set[asyncio.Future[Request | str]] = set()  # answers of other clients
 
     @property
     def address(self) -> tuple[str, int]:
@@ -114,12 +114,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up the connection."""
         self._transport = cast("asyncio.Transport", transport)
-        limit = self.gateway.settings.limits.write_buffer
-        self._most_late = limit
+        self._most_late = self.gateway.settings.limits.write_buffer
         self._transport.set_write_buffer_limits(high=self.gateway.unread.own)
         self.has_tls = transport.get_extra_info("sslcontext") is not None
-        peer = transport.get_extra_info("peername")
-        name = transport.get_extra_info("sockname")
+        peer, name = map(transport.get_extra_info, ("peername", "sockname"))
         if not peer or not name or self.gateway.stopping:  # closed again, or too late
             self._transport.abort()
             return
@@ -180,11 +178,10 @@ class Connection(asyncio.BufferedProtocol):
 
         A client that never completes a frame does not count as active.
         """
-        reader = self._reader
-        before = reader.kept
+        before = self._reader.kept
         left = self._handle_requests(deadline)
         self._was_short = not deadline.passed
-        if reader.kept < before:
+        if self._reader.kept < before:
             self.last_used = self.gateway.loop.time()
         self._note_kept()
         return left
@@ -316,13 +313,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up."""
         self._transport = None
-        for future in self._asked.values():
-            if not future.done():
-                future.set_exception(ConnectionResetError(f"{self.peer} is gone"))
+        _give_up(self._asked.values(), f"{self.peer} is gone")
         self._asked.clear()
-        for future in self._waits_for:  # nobody waits for them
-            if not future.done():
-                future.set_exception(ConnectionResetError(f"{self.peer}, which asked, is gone"))
+        _give_up(self._waits_for, f"{self.peer}, which asked, is gone")  # nobody waits for them
         self.gateway.disconnected(self)
 
     # Called by handlers
@@ -449,13 +442,16 @@ class Connection(asyncio.BufferedProtocol):
         return self._answer_of(self._opaque, future, asker, seconds)
 
     async def _answer_of(
-        self, opaque: int, future: asyncio.Future[Request], asker: Connection, seconds: float
+        self, opaque: int, future: asyncio.Future[Request | str], asker: Connection, seconds: float
     ) -> Request:
         try:
-            return await asyncio.wait_for(future, seconds)
+            found = await asyncio.wait_for(future, seconds)
         finally:
             self._asked.pop(opaque, None)
             asker._waits_for.discard(future)
+        if isinstance(found, str):
+            raise ConnectionResetError(found)
+        return found
 
     def waits_alone(self, request: Request, done: asyncio.Future[None]) -> None:
         """Count a request as ``waits_for``, and handle no other until it is answered."""
@@ -484,9 +480,7 @@ class Connection(asyncio.BufferedProtocol):
         """Stop reading; received requests are still answered, our own fail."""
         self._ceased = True
         self._pace()
-        for future in self._asked.values():
-            if not future.done():
-                future.set_exception(ConnectionResetError("the gateway stops"))
+        _give_up(self._asked.values(), "the gateway stops")
 
     def abort(self) -> None:
         """Close it at once; unsent bytes are lost."""
@@ -497,3 +491,10 @@ class Connection(asyncio.BufferedProtocol):
         """Close it after sending what was written."""
         if self._transport is not None:
             self._transport.close()
+
+
+def _give_up(futures: Iterable[asyncio.Future[Request | str]], why: str) -> None:
+    """End waits; an exception in a future would stay, with all that its frames know."""
+    for future in futures:
+        if not future.done():
+            future.set_result(why)

@@ -133,7 +133,6 @@ async def _push(
     client = gateway.clients.client_of(client_id)
     if client is None or not gateway.allows(client.caller):
         return f"push reply message fail, channel of <{client_id}> not found."
-    why: object
     try:
         asked = client.connection.ask(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
@@ -148,7 +147,7 @@ async def _push(
             return None
         why = answer.remark
     except (TimeoutError, ConnectionError) as error:
-        why = error
+        why = str(error)
     gateway.log.warning("a reply is not taken by %s: %s", client_id, why)
     return f"push reply message to {client_id}fail."
 

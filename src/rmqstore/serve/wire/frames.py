@@ -50,11 +50,15 @@ class Refusal(Exception):
         Shown by clients; the real broker's words where it refuses the same.
     faq : bool, optional
         Whether the line that names the FAQ follows, as in errors of the client's own checks.
+    fields : dict of str to str, optional
+        Of the answer.
     """
 
-    def __init__(self, code: int, remark: str, *, faq: bool = False) -> None:
+    def __init__(
+        self, code: int, remark: str, *, faq: bool = False, fields: dict[str, str] | None = None
+    ) -> None:
         super().__init__(remark)
-        self.answer = Answer(code, remark + FAQ if faq else remark)
+        self.answer = Answer(code, remark + FAQ if faq else remark, fields)
 
 
 @dataclass(slots=True)
