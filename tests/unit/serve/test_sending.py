@@ -10,7 +10,9 @@ import pytest
 
 import rmqstore
 from rmqstore.config import StoreConfig
+from rmqstore.serve.producing.sending import parts_of_batch
 from rmqstore.serve.server import Server
+from rmqstore.serve.wire.frames import Refusal
 from support.remoting import Frame, RemotingClient
 
 Send = Callable[..., Frame]
@@ -219,3 +221,17 @@ def test_how_many_properties_there_may_be(server: Server, send: Send) -> None:
         refused = send(i="a\1v\2" * number)
         assert refused.code == (0 if number == 8192 else 13), number
         assert (refused.fields or {})["TRACE_ON"] == "true"
+
+
+@pytest.mark.parametrize("size", [0, 10, 4000])
+def test_a_batch_is_not_read_further_than_it_could_be_stored(size: int) -> None:
+    """An empty record has 91 bytes, its part of the batch 22."""
+    most = 4 << 20
+    rows = most // (91 + size) + 1
+    one = struct.pack(">iiiii", 0, 0, 0, 0, size) + bytes(size) + struct.pack(">h", 0)
+    assert len(parts_of_batch(one * (rows - 1), most)) == rows - 1
+    for wrong in (b"", b"no message"):
+        with pytest.raises(Refusal) as raised:
+            parts_of_batch(one * rows + wrong, most)
+        assert raised.value.answer.code == 13
+        assert "message is illegal" in (raised.value.answer.remark or "")

@@ -142,7 +142,7 @@ def _sent(topic: str, properties: str, batch: str) -> Look:
             return  # a longer one is refused
         body = bytes(request.body)
         if _FURTHER_QUEUES.encode() in body:
-            for _, own, _ in parts_of_batch(body):
+            for _, own, _ in parts_of_batch(body, store.config.max_message_size):
                 yield from _further(own)
 
     return look
