@@ -252,3 +252,28 @@ def test_those_who_join_a_group_together_cost_one_notification(
     wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
     assert asker.ask(ROUTE, {"topic": "t"}).code == 0
     assert len(asker.pushed) == 1
+
+
+@pytest.mark.parametrize("code", [207, 215])
+def test_rates_are_forgotten_between_others(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+    code: int,
+) -> None:
+    stepped.store.create_topic("gone", 1)
+    rates = stepped.gateway.rates
+    for number in range(5000):
+        rates.got(f"g{number}", "t", 1, 1)
+    for topic, group in (("gone", "g1"), ("t", "gone"), ("gone-not", "gone-not")):
+        rates.got(group, topic, 1, 1)
+    numbers, sizes = (rates._items[name] for name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE"))
+    key = "gone@g1" if code == 215 else "t@gone"
+    clock.stop_when(lambda: key in sizes and key not in numbers)
+    asked = asker.send(code, {"topic": "gone", "groupName": "gone"})
+    assert answers.is_served_between(other)
+    assert asker.answer(asked).code == 0
+    assert len(numbers) == len(sizes) == 5002
+    assert numbers.keys() >= {"gone-not@gone-not", "t@gone" if code == 215 else "gone@g1"}

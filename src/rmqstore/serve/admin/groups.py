@@ -135,7 +135,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
             store._progress.save()
 
     await gateway.change(connection, request, change)
-    gateway.rates.forget_group(group)
+    await gateway.turns.run(gateway.rates.forget_group(group))
     return Answer()
 
 

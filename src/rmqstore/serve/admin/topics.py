@@ -6,7 +6,6 @@ Source: ``broker/processor/AdminBrokerProcessor.java``, ``broker/topic/TopicConf
 from __future__ import annotations
 
 import base64
-import contextlib
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -128,12 +127,15 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
     """Answer DELETE_TOPIC_IN_BROKER; a missing topic counts as deleted."""
     name = _changeable(gateway, request)
 
-    def change() -> None:
-        with contextlib.suppress(TopicNotFoundError):
+    def change() -> bool:
+        try:
             gateway.store.delete_topic(name)
+        except TopicNotFoundError:
+            return False
+        return True
 
-    await gateway.change(connection, request, change)
-    gateway.rates.forget_topic(name)
+    if await gateway.change(connection, request, change):
+        await gateway.turns.run(gateway.rates.forget_topic(name))
     for made in (gateway.produced_topics, gateway.asked_topics):
         made.count(name)
     return Answer()

@@ -122,24 +122,27 @@ class Rates:
         """Count a message that a consumer gave back."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 
-    def forget_topic(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> Steps:
         """Forget the counters of a deleted topic; the core's go on."""
         for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
             self._items[name].pop(topic, None)
-        self._forget(lambda key: key.startswith(topic + "@"))
         counts = self._gateway.store._topic_counts()
         if topic in counts:
             self._began[topic] = counts[topic]
+        yield from self._forget(lambda key: key.startswith(topic + "@"))
 
-    def forget_group(self, group: str) -> None:
+    def forget_group(self, group: str) -> Steps:
         """Forget the counters of a deleted group."""
-        self._forget(lambda key: key.endswith("@" + group))
+        yield from self._forget(lambda key: key.endswith("@" + group))
 
-    def _forget(self, chosen: Callable[[str], bool]) -> None:
+    def _forget(self, chosen: Callable[[str], bool]) -> Steps:
         for name in (GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK_PUT_NUMS):
             items = self._items[name]
-            for key in [key for key in items if chosen(key)]:
-                del items[key]
+            for number, key in enumerate(list(items)):
+                if chosen(key):
+                    items.pop(key, None)
+                if number % _STEP == _STEP - 1:
+                    yield
 
     def _add(self, name: str, key: str, value: int, times: int) -> None:
         item = self._item(name, key)
