@@ -5,7 +5,7 @@ Source: ``broker/client/ConsumerManager.java``, ``broker/client/ProducerManager.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.wire.objecttext import Entries
 
@@ -39,7 +39,7 @@ def consumer_group(gateway: Gateway, group: str) -> dict[str, object] | None:
     }
 
 
-def subscription(gateway: Gateway, group: str, topic: str) -> Entries | None:
+def subscription(gateway: Gateway, group: str, topic: str) -> dict[str, Any] | None:
     """Return the group's subscription to a topic."""
     found = gateway.clients.group(group)
     one = found.subscriptions.get(topic) if found is not None else None

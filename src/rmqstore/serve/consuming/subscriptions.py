@@ -10,11 +10,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqstore._core import PullFilter, string_hash
 from rmqstore.errors import FilterError
-from rmqstore.serve.wire.objecttext import Entries
 
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
@@ -95,20 +94,18 @@ class Subscription:
             raise FilterError("subString split error", 0)
         return names or _NO_NAME  # blanks between the bars are no error, but match nothing
 
-    def to_json(self) -> Entries:
-        """Return its form in admin answers; it may have ten thousand tags."""
+    def to_json(self) -> dict[str, Any]:
+        """Return its form in admin answers."""
         names = self.tags
-        return Entries(
-            [
-                ("classFilterMode", self.class_filter),
-                ("codeSet", map(string_hash, names)),
-                ("expressionType", self.kind or TAG),
-                ("subString", self.expression or ALL),
-                ("subVersion", self.version),
-                ("tagsSet", iter(names)),
-                ("topic", self.topic),
-            ]
-        )
+        return {
+            "classFilterMode": self.class_filter,
+            "codeSet": [string_hash(name) for name in names],
+            "expressionType": self.kind or TAG,
+            "subString": self.expression or ALL,
+            "subVersion": self.version,
+            "tagsSet": names,
+            "topic": self.topic,
+        }
 
 
 class PullFilters:

@@ -91,7 +91,11 @@ def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
 
 
 def _write_some(value: object, out: list[str]) -> Iterator[None]:
-    """Write a value, and yield after each part of a long one."""
+    """Write a value, and yield after each part of a long one, as an object with a list may be."""
+    if isinstance(value, dict) and any(isinstance(one, list) for one in value.values()):
+        value = Entries(value.items())
+    elif isinstance(value, list):
+        value = iter(value)
     if isinstance(value, Entries):
         mark = "{"
         for pair in value.pairs:
