@@ -100,6 +100,19 @@ def test_members_are_told_when_members_or_topics_change(server: Server) -> None:
         wait_until(lambda: members(three, "g") is None)
 
 
+def test_a_group_is_not_told_of_who_was_no_member(server: Server) -> None:
+    with client(server) as one, client(server) as two:
+        beat = heartbeat("c1", [consumer("theirs", {"t": "*"})])
+        assert one.ask(34, None, beat).code == 0
+        told(one, "theirs")
+        for _ in range(3):
+            assert two.ask(35, {"clientID": "c1", "consumerGroup": "theirs"}).code == 0
+        assert two.ask(34, None, heartbeat("c2", [consumer("other", {"t": "*"})])).code == 0
+        assert two.ask(35, {"clientID": "c2", "consumerGroup": "theirs"}).code == 0
+        assert told(one, "theirs") == 0
+        assert members(one, "theirs") == ["c1"]
+
+
 def test_a_group_that_is_not_told(server: Server) -> None:
     def beat(who: RemotingClient, name: str) -> None:
         assert who.ask(34, None, heartbeat(name, [consumer("quiet", {"t": "*"})])).code == 0

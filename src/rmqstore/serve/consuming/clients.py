@@ -263,8 +263,7 @@ class Clients:
         if consumer is not None:
             self._forget(self._consumes, connection, consumer)
             group = self.groups.get(consumer)
-            if group is not None:
-                group.clients.pop(connection, None)
+            if group is not None and group.clients.pop(connection, None) is not None:
                 if group.clients:
                     self.tell(group, owners)
                 else:
