@@ -14,6 +14,7 @@ import rmqstore
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.accounts import acl as accounts_file
 from rmqstore.serve.accounts import changes
+from rmqstore.serve.network.turns import ended
 from rmqstore.serve.server import Server
 from support.accounts import BEFORE, TAKEN, WHITE, Accounts
 from support.remoting import RemotingClient
@@ -301,7 +302,7 @@ def test_a_check_goes_to_nobody_who_may_not_write_any_more(
     half = server.store.in_doubt()[0]
 
     def producer() -> object:
-        return server.gateway.transactions._producer("shop", half.message)
+        return ended(server.gateway.transactions._producer("shop", half.message))
 
     assert server.in_loop(producer) is not None
     accounts.change(TAKEN[taken])

@@ -355,6 +355,35 @@ def test_a_stop_waits_for_a_long_answer(
     assert len(stepped.gateway.turns) == 0
 
 
+def test_producers_that_may_not_be_asked_are_passed_over_in_turns(
+    stepped: Server,
+    asker: RemotingClient,
+    other: RemotingClient,
+    clock: Clock,
+    answers: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gateway = stepped.gateway
+    assert asker.ask(34, None, heartbeat("c", [], ["p"])).code == 0
+    properties = {"TRAN_MSG": "true", "PGROUP": "p"}
+    stepped.store._put_half_of("t", 0, b"x", properties, born_timestamp=stepped.store.clock.now())
+    [one] = stepped.store.in_doubt()
+    looked: list[object] = []
+    monkeypatch.setattr(gateway, "allows", lambda caller, topic: looked.append(topic))
+
+    def ask() -> None:
+        [client] = gateway.clients.producer_groups["p"].values()
+        members = cast("Any", {object(): client for _ in range(2000)})
+        gateway.clients.producer_groups["p"] = members
+        clock.stop_when(lambda: 0 < len(looked) < 2000)
+        assert gateway.transactions._room.acquire(blocking=False)
+        gateway.transactions._send(one)
+
+    gateway.loop.call_soon_threadsafe(ask)
+    assert answers.is_served_between(other)
+    wait_until(lambda: len(looked) == 2000)
+
+
 @pytest.mark.parametrize("asked", ["a sample", "figures", "a rate"])
 def test_what_is_counted_by_topic_is_read_in_turns(
     stepped: Server,

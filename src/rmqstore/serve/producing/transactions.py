@@ -26,9 +26,12 @@ from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, real_place, real_reco
 from rmqstore.types import PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from rmqstore._core import Message
     from rmqstore.serve.gateway import Gateway, Handled, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.turns import Steps
     from rmqstore.services.transaction import InDoubt
 
 __all__ = ["HANDLERS", "Transactions", "check_body"]
@@ -37,6 +40,7 @@ _COMMIT = 8  # MessageSysFlag: TRANSACTION_COMMIT_TYPE
 _ROLLBACK = 12
 _MAX_ASKED = 64  # that wait for the loop
 _TRIES = 3  # connections of a group that are tried until one is writable
+_PRODUCERS_STEP = 64  # that are looked at between two steps
 _STOP_SECONDS = 0.5
 _ILLEGAL = (
     "The message is illegal, maybe msg body or properties length not matched. "
@@ -118,10 +122,18 @@ class Transactions:
             self._room.release()
 
     def _send(self, one: InDoubt) -> None:
-        self._room.release()
+        self._gateway.turns.add(self._sent(one))
+
+    def _sent(self, one: InDoubt) -> Steps:
+        try:
+            yield from self._asked(one)
+        finally:
+            self._room.release()
+
+    def _asked(self, one: InDoubt) -> Steps:
         half = one.message
         assert half is not None  # unreadable half messages are not checked
-        producer = self._producer(one.producer_group, half)
+        producer = yield from self._producer(one.producer_group, half)
         if producer is None:
             self._gateway.log.info(
                 "no producer of group %s can be asked for %s", one.producer_group, half.msg_id
@@ -136,7 +148,7 @@ class Transactions:
             fields["msgId"] = fields["transactionId"] = half.uniq_key
         producer.notify(RequestCode.CHECK_TRANSACTION_STATE, fields, check_body(half))
 
-    def _producer(self, group: str, half: Message) -> Connection | None:
+    def _producer(self, group: str, half: Message) -> Generator[None, None, Connection | None]:
         """Return a writable connection of the group, the next in turn.
 
         With accounts, one that may write to the topic: anybody can join the group, and the check
@@ -148,6 +160,8 @@ class Transactions:
         tries = 0
         for further in range(len(clients)):
             client = clients[(self._turn + further) % len(clients)]
+            if further % _PRODUCERS_STEP == _PRODUCERS_STEP - 1:
+                yield
             if not self._gateway.allows(client.caller, resource):
                 continue
             if client.connection.is_writable:
