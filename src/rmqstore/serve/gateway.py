@@ -52,7 +52,8 @@ UNKNOWN = -1  # among the counts of requests: all codes without a handler
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
 _ASKED_TOPICS = 100_000  # made by requests
 # Threads of each kind of work; of changes most wait for one that writes for all of them.
-_POOLS = (("lookups", 4), ("changes", 16), ("ends", 2))
+# Removals look at the queues of all topics first, and hold the interpreter's lock for that.
+_POOLS = (("lookups", 4), ("changes", 16), ("removals", 2), ("ends", 2))
 _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
 
 
@@ -166,7 +167,7 @@ class Gateway:
         self.distance, self.nameserver, self.rates = Distance(store), NameServer(), Rates(self)
         self.pull_filters = PullFilters()
         self.built_in_topics = built_in_topics(settings)
-        self.lookups, self._changes, self._ends = (
+        self.lookups, self._changes, self._removals, self._ends = (
             OwnerPool(f"rmq-serve-{name}", threads) for name, threads in _POOLS
         )
 
@@ -325,6 +326,10 @@ class Gateway:
         """Change files for a client when its turn comes, if it is there and allowed to by then."""
         return await self._changes.run(connection, call, check=self._check_of(connection, request))
 
+    async def remove(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
+        """Remove queues for a client, as ``change``; one such call of an owner at a time."""
+        return await self._removals.run(connection, call, check=self._check_of(connection, request))
+
     async def end(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
         """End a transaction for a producer, also for one that is gone when its turn comes."""
         check = self._check_of(connection, request)
@@ -382,7 +387,7 @@ class Gateway:
         for connection in list(self.connections):
             connection.abort()
         self.turns.close()
-        for pool in (self.lookups, self._changes, self._ends):
+        for pool in (self.lookups, self._changes, self._removals, self._ends):
             pool.close()
 
 

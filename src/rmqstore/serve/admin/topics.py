@@ -134,7 +134,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
             return False
         return True
 
-    if await gateway.change(connection, request, change):
+    if await gateway.remove(connection, request, change):
         await gateway.turns.run(gateway.rates.forget_topic(name))
     for made in (gateway.produced_topics, gateway.asked_topics):
         made.count(name)
@@ -143,7 +143,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 
 async def clean_unused(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE, which retention does anyway."""
-    unused = await gateway.change(connection, request, gateway.store.clean_unused_topics)
+    unused = await gateway.remove(connection, request, gateway.store.clean_unused_topics)
     if unused:
         gateway.log.info("%s had unused topics removed: %s", connection.peer, ", ".join(unused))
     return Answer()
