@@ -184,5 +184,6 @@ def test_a_client_that_reads_again_has_its_pulls_back_some_at_a_time(
 
     assert 500 < stepped.in_loop(read_again) < 1000
     wait_until(lambda: stepped.in_loop(aside) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
     stepped.store.put("t", b"x", queue_id=0)
     assert opaques(asker, 1000) == asked
