@@ -122,7 +122,7 @@ class Transactions:
             self._room.release()
 
     def _send(self, one: InDoubt) -> None:
-        self._gateway.turns.add(self._sent(one))
+        self._gateway.turns.begin(self._sent(one))
 
     def _sent(self, one: InDoubt) -> Steps:
         try:
