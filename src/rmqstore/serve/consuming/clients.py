@@ -27,7 +27,7 @@ from rmqstore.serve.consuming.heartbeats import (
     heartbeat_of,
 )
 from rmqstore.serve.consuming.subscriptions import Subscription, size_of, unsupported
-from rmqstore.serve.network.rotation import Line
+from rmqstore.serve.network.rotation import FairQueue
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
@@ -160,7 +160,7 @@ class Clients:
         self._consumes: dict[Connection, set[str]] = {}  # its groups
         self._produces: dict[Connection, set[str]] = {}
         self._changed: set[str] = set()  # groups to notify
-        self._changes: Line[str] = Line()  # the same
+        self._changes: FairQueue[str] = FairQueue()  # the same
         self._telling = False
         gateway.lost.append(self.lose)
         gateway.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")

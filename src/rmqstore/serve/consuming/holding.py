@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from rmqstore._core import QueueHolds
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.consuming.pulling import PullRequest, answer_pull
-from rmqstore.serve.network.rotation import Line
+from rmqstore.serve.network.rotation import FairQueue
 from rmqstore.serve.shares import Shares
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
@@ -78,7 +78,7 @@ class Holds:
         self._ending: dict[float, dict[int, _Hold]] = {}  # by time; each has a timer, empty or not
         self._slow: dict[Connection, list[_Hold]] = {}  # that do not read
         self._slow_awaited = False  # they are looked at soon
-        self._due: Line[_Hold] = Line()
+        self._due: FairQueue[_Hold] = FairQueue()
         limits = gateway.settings.limits
         self._count = Shares(limits.held_pulls)
         self._sizes = Shares(limits.held_bytes)

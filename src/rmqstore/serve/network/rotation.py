@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from rmqstore.serve.network.turns import Steps, Turns
 from rmqstore.serve.shares import Owners
 
-__all__ = ["Line", "Rotation"]
+__all__ = ["FairQueue", "Rotation"]
 
 T = TypeVar("T")
 
@@ -20,8 +20,8 @@ _FEW_STEPS = 32  # of a short work
 _LONG_MOST = 4  # long works that have begun: their parts are in memory
 
 
-class Line(Generic[T]):
-    """What waits for its turn: in rotation by owner, then by connection, and of that in order."""
+class FairQueue(Generic[T]):
+    """Items that wait for a turn: in rotation by owner, then by connection, of that in order."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
