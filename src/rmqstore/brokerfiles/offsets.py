@@ -70,11 +70,14 @@ class OffsetTable:
         """
         self.file.save(self.to_json())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON to write, a copy; ``ValueError`` if a name contains ``@``."""
+    def to_json(self, offsets: Offsets | None = None) -> dict[str, Any]:
+        """Return the JSON to write, a copy; ``ValueError`` if a name contains ``@``.
+
+        ``offsets`` are the table's, or a copy of it that nobody adds to meanwhile.
+        """
         table: dict[str, Any] = {}
         light: dict[str, Any] = {}
-        for (topic, group), queues in self.offsets.items():
+        for (topic, group), queues in (self.offsets if offsets is None else offsets).items():
             check_names(topic, group)
             key = topic + _SEPARATOR + group
             if self._light and group.startswith(LIGHT_PREFIX):

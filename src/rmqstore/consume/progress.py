@@ -242,7 +242,8 @@ class GroupProgress:
                 made = self._changes
                 if self._saved == made:
                     return False
-                written = self._table.to_json()
+                offsets = self._table.offsets.copy()  # commits wait for no more than that
+            written = self._table.to_json(offsets)
             try:
                 if self._flush_log is not None:
                     self._flush_log()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
+from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.serve.server import Server
 from support.gates import Gate
 from support.remoting import RemotingClient
@@ -113,3 +116,30 @@ def test_a_group_is_as_it_was_where_the_file_cannot_be_written(
         assert client.ask(200, None, changed).code == 0
         assert client.ask(207, {"groupName": "old"}).code == 0
     assert server.store._groups.get("old") is None
+
+
+def test_commits_do_not_wait_for_the_text_of_the_offsets(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be 200,000 offsets, whose text takes a third of a second."""
+    reached, go_on = threading.Event(), threading.Event()
+    to_json = OffsetTable.to_json
+
+    def slow(table: OffsetTable, *args: Any) -> Any:
+        reached.set()
+        assert go_on.wait(60)
+        return to_json(table, *args)
+
+    monkeypatch.setattr(OffsetTable, "to_json", slow)
+    commit: Fields = {"topic": "there", "queueId": 0, "consumerGroup": "old", "commitOffset": 1}
+    with RemotingClient(server.address) as client:
+        assert client.ask(15, commit).code == 0
+        saving = threading.Thread(target=server.store._progress.save)
+        saving.start()
+        assert reached.wait(60)
+        assert client.ask(15, commit | {"commitOffset": 0}).code == 0
+        assert client.ask(14, {**commit}).code == 0
+        go_on.set()
+        saving.join(60)
+        assert server.store._progress.save()
+    assert OffsetTable.load(server.store.path).offsets["there", "old"] == {0: 0}
