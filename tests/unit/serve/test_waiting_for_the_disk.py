@@ -141,3 +141,20 @@ def test_a_stop_answers_what_waits_for_the_disk(slow: Slow) -> None:
     assert flushed.is_set()
     answer = slow.client.answer(sent)
     assert (answer.code, place(answer)) == (0, "0")
+
+
+def test_answers_for_who_is_gone_are_not_kept(slow: Slow) -> None:
+    """Clients that come and go would otherwise leave as much as they like."""
+    gateway = slow.server.gateway
+    for _ in range(3):
+        with RemotingClient(slow.server.address) as gone:
+            gone.send(310, {**SEND, "i": ""}, b"body")
+            wait_until(lambda: slow.server.in_loop(lambda: gateway.unanswered) > 100)
+        wait_until(lambda: slow.server.in_loop(lambda: gateway.unanswered) == 0)
+    sent = slow.send()
+    wait_until(lambda: slow.server.in_loop(lambda: gateway.unanswered) > 100)
+    slow.disk.slow = False
+    slow.server.in_loop(gateway.durable.ask)
+    assert place(slow.client.answer(sent)) == "3"
+    assert slow.server.in_loop(lambda: gateway.unanswered) == 0
+    assert len(slow.server.store["orders"][0]) == 4

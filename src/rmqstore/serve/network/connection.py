@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from rmqstore.serve.network.durable import Outcome
+from rmqstore.serve.network.durable import LateAnswers
 from rmqstore.serve.network.sockets import address_text, unmapped
 from rmqstore.serve.network.tls import write_in_parts
 from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
@@ -23,7 +23,6 @@ from rmqstore.serve.wire.frames import (
     encode_request,
     leaves_memory,
     renewed,
-    with_code,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._missed = 0  # of those that it was not
         self._over = False  # others of its owner are read first
         self._ceased = self._paused = False  # the gateway stops; nothing is read
-        self._late = 0  # bytes of answers that wait for the disk
+        self._late = LateAnswers(self)
         self._most_late = 0  # limit of late bytes, until no more requests are read
         self.unanswered = self._unanswered = 0  # bytes, and requests
         self._was_short = True  # the last arrivals took less than a share
@@ -233,19 +232,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write_durable(self, stop: int, frames: bytes) -> None:
         """Write answers to sends once the log is on the disk up to ``stop``."""
-        self._late += len(frames)
-        self._hold(len(frames))
-        self.gateway.durable.hold(stop, partial(self._durable, frames))
-        self._pace()
+        if self.is_open:
+            self._late.hold(stop, frames)
+            self._pace()
+        else:
+            self.gateway.durable.ask()
 
-    def _durable(self, frames: bytes, outcome: Outcome) -> None:
-        self._late -= len(frames)
-        self._hold(-len(frames))
-        if outcome == "late":
-            frames = with_code(frames, ResponseCode.FLUSH_DISK_TIMEOUT)
-        elif outcome == "failed":
-            frames = with_code(frames, ResponseCode.SERVICE_NOT_AVAILABLE)
-        self.write(frames)
+    def settled(self) -> None:
+        """Go on: requests were answered later."""
         self._note_kept()
         self._pace()
 
@@ -265,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._ceased
             or self._unanswered >= _MAX_UNANSWERED
             or self.unanswered > _UNANSWERED_BUFFERS * self._most_late
-            or self._late > self._most_late
+            or self._late.size > self._most_late
             or self._turn_awaited
             or (self._long_answer is not None and not self._long_answer.done())
             # A client with nothing waiting is read from even where others have taken all.
@@ -313,6 +307,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up."""
         self._transport = None
+        self._late.forget()
         _give_up(self._asked.values(), f"{self.peer} is gone")
         self._asked.clear()
         _give_up(self._waits_for, f"{self.peer}, which asked, is gone")  # nobody waits for them
@@ -462,17 +457,17 @@ class Connection(asyncio.BufferedProtocol):
         """Count a request that is answered when a future is done."""
         size = request.held_bytes
         self._unanswered += 1
-        self._hold(size)
+        self.hold(size)
         done.add_done_callback(partial(self._answered, size))
         self._pace()
 
     def _answered(self, size: int, _done: asyncio.Future[None]) -> None:
         self._unanswered -= 1
-        self._hold(-size)
-        self._note_kept()
-        self._pace()
+        self.hold(-size)
+        self.settled()
 
-    def _hold(self, size: int) -> None:
+    def hold(self, size: int) -> None:
+        """Count more bytes of requests that are answered later, or fewer."""
         self.unanswered += size
         self.gateway.unanswered += size
 

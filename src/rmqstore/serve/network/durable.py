@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from rmqstore.serve.network.turns import Steps, ended
+from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.frames import with_code
 
 if TYPE_CHECKING:
     from rmqstore._core import ClientSends, LogWakeup
     from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.connection import Connection
 
-__all__ = ["DurableAnswers", "Outcome"]
+__all__ = ["DurableAnswers", "LateAnswers", "Outcome"]
 
 # The log is on the disk; not in time; never will be.
 Outcome = Literal["durable", "late", "failed"]
@@ -128,3 +132,52 @@ class DurableAnswers:
             self._gateway.loop.remove_reader(self._wakeup.fileno())
             self._wakeup.close()
             self._wakeup = None
+
+
+class LateAnswers:
+    """Answers of a connection that wait for the disk; forgotten once its client is gone.
+
+    Parameters
+    ----------
+    connection : Connection
+
+    Attributes
+    ----------
+    size : int
+        Their bytes.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.size = 0
+        self._connection = connection
+        self._order = count()
+        self._waiting: dict[int, bytes] = {}
+
+    def hold(self, stop: int, frames: bytes) -> None:
+        """Write answers to sends once the log is on the disk up to ``stop``."""
+        number = next(self._order)
+        self._waiting[number] = frames
+        self._count(len(frames))
+        self._connection.gateway.durable.hold(stop, partial(self._write, number))
+
+    def forget(self) -> None:
+        """Write none of them, and hold no more; the connection is not kept by what waits."""
+        self._waiting.clear()
+        self._count(-self.size)
+        del self._connection
+
+    def _write(self, number: int, outcome: Outcome) -> None:
+        frames = self._waiting.pop(number, b"")
+        if not frames:
+            return
+        self._count(-len(frames))
+        if outcome == "late":
+            frames = with_code(frames, ResponseCode.FLUSH_DISK_TIMEOUT)
+        elif outcome == "failed":
+            frames = with_code(frames, ResponseCode.SERVICE_NOT_AVAILABLE)
+        self._connection.write(frames)
+        self._connection.settled()
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        self._connection.hold(size)
