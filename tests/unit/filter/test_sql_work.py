@@ -194,6 +194,31 @@ def test_bodies_are_work_too(tmp_path: Path) -> None:
         assert store.get("t", 0, 0, sql="n = 5").next_offset == 12
 
 
+LETTERS = "\u00e9" * 31  # 62 bytes
+TEXTS = {
+    "short": ("x", "y", any_of("a=b")),
+    "two properties": (LETTERS + "y", LETTERS + "z", any_of("a=b")),
+    "a literal": (LETTERS + "y", "y", any_of(f"a='{LETTERS}z'")),
+    "replaced": ("\ufffd" * 63 + "y", "\u00e9" * 31 + "z", any_of("a=b")),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_look_that_compares_texts_takes_milliseconds(tmp_path: Path, case: str) -> None:
+    """A step that decodes two texts is more work than one that compares two numbers."""
+    one, other, sql = TEXTS[case]
+    made = PullFilter(None, sql)
+    took = []
+    with rmqstore.open(tmp_path / "store", "a") as store:
+        for _ in range(400):
+            store.put("t", b"x", queue_id=0, properties={"a": one, "b": other})
+        for _ in range(3):
+            began = time.thread_time()
+            assert store._pull("t", 0, 0, 32, 1 << 18, made)[4] == 0
+            took.append(time.thread_time() - began)
+    assert min(took) * 1000 < MILLISECONDS / 2
+
+
 class StoppedError(Exception):
     """By the alarm."""
 

@@ -12,19 +12,13 @@ cdef enum:
 cdef bint java_text_same(
     const char *one, int64_t one_length, const char *other, int64_t other_length,
 ) noexcept nogil:
-    """``String.equals`` of two texts as Java decodes them; linear in the shorter one."""
+    """``String.equals`` of two texts as Java decodes them; ends at the first difference."""
     cdef const unsigned char *a = <const unsigned char *>one
     cdef const unsigned char *b = <const unsigned char *>other
     cdef int64_t i = 0
     cdef int64_t j = 0
     cdef uint32_t code_a = 0
     cdef uint32_t code_b = 0
-    if one_length == other_length and memcmp(a, b, <size_t>one_length) == 0:
-        return True
-    if one_length > CHARACTER_BYTES * other_length or other_length > CHARACTER_BYTES * one_length:
-        return False
-    if utf8_error(one, one_length) < 0 and utf8_error(other, other_length) < 0:
-        return False
     while i < one_length and j < other_length:
         i += java_decode_utf8(a + i, one_length - i, &code_a)
         j += java_decode_utf8(b + j, other_length - j, &code_b)
@@ -48,14 +42,27 @@ cdef uint64_t string_code(SqlString *string) noexcept nogil:
     return string.hash
 
 
+cdef bint string_is_utf8(SqlString *string) noexcept nogil:
+    """Whether Java decodes the text to itself, found out once."""
+    if not string.known & STRING_CHECKED:
+        string.known |= STRING_CHECKED
+        if utf8_error(string.text, string.length) < 0:
+            string.known |= STRING_IS_UTF8
+    return string.known & STRING_IS_UTF8 != 0
+
+
 cdef bint strings_same(SqlString *one, SqlString *other) noexcept nogil:
-    """``String.equals``; a long text is walked once over all comparisons."""
+    """``String.equals``; a text that is long or no UTF-8 is walked once over all comparisons."""
     if one.text == other.text and one.length == other.length:
         return True
     if min(one.length, other.length) > STRING_SHORT and string_code(one) != string_code(other):
         return False
-    if not java_text_same(one.text, one.length, other.text, other.length):
-        return False
+    if one.length != other.length or memcmp(one.text, other.text, <size_t>one.length) != 0:
+        if string_is_utf8(one) and string_is_utf8(other):
+            return False
+        if string_code(one) != string_code(other) \
+                or not java_text_same(one.text, one.length, other.text, other.length):
+            return False
     # From now on they share one text: a literal outlives a message.
     if not other.known & STRING_LITERAL:
         other[0] = one[0]
@@ -64,12 +71,12 @@ cdef bint strings_same(SqlString *one, SqlString *other) noexcept nogil:
     return True
 
 
-cdef bint is_in_list(const TextSet *texts, const SqlString *string) noexcept nogil:
+cdef bint is_in_list(const TextSet *texts, SqlString *string) noexcept nogil:
+    """``contains``, of a text that is no UTF-8 in the time of reading the list."""
     cdef int64_t i
     if text_set_find(texts, string.text, string.length) >= 0:
         return True
-    if string.length > CHARACTER_BYTES * texts.longest or utf8_error(
-            string.text, string.length) < 0:
+    if string.length > CHARACTER_BYTES * texts.longest or string_is_utf8(string):
         return False
     for i in range(texts.count):
         if java_text_same(texts.texts[i], texts.lengths[i], string.text, string.length):
