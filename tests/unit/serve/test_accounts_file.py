@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,31 @@ def test_a_change_while_the_file_is_read_for_the_first_time(
     made._looked = float("-inf")
     made.look()
     assert "consumer" not in made._accounts
+
+
+@pytest.mark.parametrize("later", [None, "the topic"])
+def test_accounts_read_in_another_thread_are_taken_in_the_loop(
+    accounts: Accounts, later: str | None
+) -> None:
+    """A request would be checked by those before, and be held to be checked by those after."""
+    made = accounts_file.Acl.from_file(accounts.path)
+    accounts.write(TAKEN["the account"])
+
+    async def look() -> None:
+        pool = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(pool)
+        looking = asyncio.create_task(made.look_aside())
+        await asyncio.sleep(0)
+        pool.shutdown()  # its thread has ended, and the loop has done nothing meanwhile
+        assert (made.version, "consumer" in made._accounts) == (0, True)
+        if later is not None:
+            accounts.write(TAKEN[later])
+            made._looked = float("-inf")
+            made.look()
+        await looking
+
+    asyncio.run(look())
+    assert (made.version, "consumer" in made._accounts) == (1, later is not None)
 
 
 @pytest.mark.parametrize("text", ["accounts: !!int", "accounts: !!float ''", "a: !!binary 1"])

@@ -10,15 +10,15 @@ Source: ``acl/plain/PlainAccessValidator.java``, ``PlainPermissionManager.java``
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import os
-import sys
-import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,7 +111,6 @@ class Acl:
         self._path = path
         self.version = 0
         self._looked = time.monotonic()
-        self._reading = threading.Lock()
         self._file = version
 
     @classmethod
@@ -195,34 +194,44 @@ class Acl:
     def look(self) -> None:
         """Read a short file again if it has changed; an invalid one leaves the accounts."""
         now = time.monotonic()
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked = now
-            self._look(_SHORT_FILE)
+        if self._path is None or now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        found = _version_of(self._path)
+        if found != self._file and (found is None or found.size <= _SHORT_FILE):
+            self._take(found, partial(_read, self._path))
 
     @property
     def is_outdated(self) -> bool:
         """Whether the file has changed, and is too long for :meth:`look`."""
         return self._path is not None and _version_of(self._path) != self._file
 
-    def look_aside(self) -> None:
-        """Read a file of any length, as :meth:`look` does; called in another thread."""
-        self._look(sys.maxsize)
+    async def look_aside(self) -> None:
+        """Read a file of any length, as :meth:`look` does, in another thread: the loop goes on.
 
-    def _look(self, most: int) -> None:
-        if self._path is None or not self._reading.acquire(blocking=False):
-            return
+        The accounts change in the loop, not in the middle of a request.
+        """
+        assert self._path is not None
+        before, found = self._file, _version_of(self._path)
+        reading = asyncio.get_running_loop().run_in_executor(None, _read, self._path)
+        await asyncio.wait((reading,))
+        if self._file is before:  # else a later one was read meanwhile
+            self._take(found, reading.result)
+
+    def _take(
+        self,
+        found: _FileVersion | None,
+        read: Callable[[], tuple[list[Account], tuple[AddressRule, ...]]],
+    ) -> None:
+        """Take the accounts of a version of the file, if it is valid."""
+        self._file = found
         try:
-            found = _version_of(self._path)
-            if found == self._file or (found is not None and found.size > most):
-                return
-            self._file = found
-            accounts, self._white = _read(self._path)
-            self._accounts = {account.access_key: account for account in accounts}
-            self.version += 1
+            accounts, self._white = read()
         except (OSError, ValueError) as error:
             log_warning("the accounts stay as they were: %s", error)
-        finally:
-            self._reading.release()
+            return
+        self._accounts = {account.access_key: account for account in accounts}
+        self.version += 1
 
 
 def _refusal(why: str) -> Refusal:

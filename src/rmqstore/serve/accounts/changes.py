@@ -32,9 +32,9 @@ class AccountChanges:
             self._reading = self._gateway.spawn(self._read_aside())
 
     async def _read_aside(self) -> None:
-        """Read a long file: meanwhile the loop goes on, with the accounts as they were."""
+        """Read a long file: meanwhile the accounts are as they were."""
         try:
-            await self._gateway.loop.run_in_executor(None, self._acl.look_aside)
+            await self._acl.look_aside()
         finally:
             self._reading = None
         self._ask_again()
