@@ -410,11 +410,11 @@ def test_a_check_is_for_the_account_of_the_heartbeat(
         assert ask(client, HEART_BEAT, None, heartbeat("c", producers=["shop"])).code == OK
         assert signed(client, 105, {"topic": "t"}, key="operator").code == OK
         find = server.gateway.transactions._producer
-        assert server.in_loop(lambda: find("shop", half)) is None
+        assert server.in_loop(lambda: ended(find("shop", half))) is None
         beat = heartbeat("w", producers=["shop"])
         assert signed(writer, HEART_BEAT, None, beat, key="beside1").code == OK
         assert ask(writer, 105, {"topic": "t"}).code == OK
-        assert server.in_loop(lambda: find("shop", half)) is not None
+        assert server.in_loop(lambda: ended(find("shop", half))) is not None
 
 
 @pytest.mark.usefixtures("quiet")
