@@ -8,9 +8,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
@@ -163,7 +163,7 @@ def serve(
     refuse_foreign(Path(store))
     write_log(partial(in_options, verb=serve))
     settings = _settings(config)
-    stopped = _stop_on_signals()
+    wait_for_signal = _stop_on_signals()
     from rmqstore.file_sizes import java_keys
     from rmqstore.serve.conf import BrokerConf
     from rmqstore.serve.network.descriptors import raise_limit
@@ -214,7 +214,7 @@ def serve(
         raise CliError(f"{text}{mark}{perhaps}", UNREADABLE) from None
     with server:
         _print_addresses(server, store)
-        stopped.get()
+        wait_for_signal()
     _LOG.info("stopped; the store is flushed and closed")
 
 
@@ -259,20 +259,27 @@ def _print_addresses(server: RunningServer, store: str) -> None:
         _LOG.info("messages are kept %s", kept)
 
 
-def _stop_on_signals() -> SimpleQueue[int]:
-    """Return a queue that the first SIGTERM or SIGINT is put to; the second ends the process.
+def _stop_on_signals() -> Callable[[], None]:
+    """Return the wait for the first SIGTERM or SIGINT; the second ends the process.
 
-    Unlike an event, the queue can be filled by a handler that interrupts the wait for it.
+    The wait reads the byte that the interpreter writes as a signal comes: one that comes just
+    before the wait would not interrupt a wait for a lock.
     """
-    stopped: SimpleQueue[int] = SimpleQueue()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     handled: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         if handled:
             os._exit(_FORCED)
         handled.append(number)
-        stopped.put(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    return stopped
+
+    def wait() -> None:
+        while not handled:
+            os.read(reading, 1)
+
+    return wait

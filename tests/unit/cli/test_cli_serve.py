@@ -298,3 +298,17 @@ def test_in_a_terminal_it_is_a_line_for_people(tmp_path):
         os.close(main)
     assert (tmp_path / "data" / "store").is_dir()
     assert not Path(tmp_path / "data" / "store" / "abort").exists()
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_ends_it() -> None:
+    """As one that comes just before the wait: here another thread has it."""
+    program = (
+        "import signal, threading\n"
+        "from rmqstore.cli.serve import _stop_on_signals\n"
+        "wait = _stop_on_signals()\n"
+        "kill = lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "threading.Timer(0.2, kill).start()\n"
+        "wait()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=LIMIT, check=True)
