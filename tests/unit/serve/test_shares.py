@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,21 @@ def check_room_for_another(server: Server) -> None:
             topic = {"topic": f"of-{group}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
             assert victim.ask(17, topic).code == 0
             assert victim.ask(310, SEND | {"b": f"to-{group}"}, b"x").code == 0
+
+
+def test_who_deletes_groups_and_topics_has_room_for_others_at_once(tmp_path: Path) -> None:
+    topic = {"topic": "made", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    with Server(tmp_path, Settings(), SMALL) as server, RemotingClient(server.address) as client:
+        gateway = server.gateway
+        for made, asked, deleted in (
+            (gateway.new_groups, (200, None, b'{"groupName":"g"}'), (207, {"groupName": "g"})),
+            (gateway.asked_topics, (17, topic), (215, {"topic": "made"})),
+            (gateway.produced_topics, (310, SEND | {"b": "made"}, b"x"), (215, {"topic": "made"})),
+        ):
+            assert client.ask(*asked).code == 0
+            assert server.in_loop(partial(made.of, "127.0.0.1")) == 1
+            assert client.ask(*deleted).code == 0
+            assert server.in_loop(partial(made.of, "127.0.0.1")) == 0
 
 
 @with_limits(topics=10)

@@ -135,6 +135,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
             store._progress.save()
 
     await gateway.change(connection, request, change)
+    gateway.new_groups.count(group)
     await gateway.turns.run(gateway.rates.forget_group(group))
     return Answer()
 
