@@ -16,6 +16,7 @@ from rmqstore.serve.network.tls import write_in_parts
 from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import (
+    LARGE_HEADER,
     Answer,
     FrameReader,
     Request,
@@ -80,8 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self.store_host = ""
         self.client_id: str | None = None
         self.caller: Caller | None = None
-        self.language = "OTHER"
-        self.version = 0
+        self.language, self.version = "OTHER", 0
         self.last_used = gateway.loop.time()
         self.kept = 0
         self._transport: asyncio.Transport | None = None
@@ -193,12 +193,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_requests(self, deadline: Deadline) -> bool:
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
-        gateway = self.gateway
-        reader = self._reader
+        gateway, reader = self.gateway, self._reader
         left = swollen = False
+        kept = reader.kept
         while not left and not self._waits:
             sends = gateway.sends if gateway.hot_sends else None
-            kept = reader.kept
             try:
                 request: Request | None = reader.take(sends)
             except ValueError as error:
@@ -206,13 +205,14 @@ class Connection(asyncio.BufferedProtocol):
                 gateway.log.warning("%s: closed: %s", self.peer, error)
                 self.close()
                 return False
-            swollen = swollen or leaves_memory(kept - reader.kept, request)
+            took, kept = kept - reader.kept, reader.kept
+            swollen = swollen or (took > LARGE_HEADER and leaves_memory(took, request))
             if request is None:
                 break
             self._take(request)
             if not self.is_open:
                 break
-            left = reader.kept > 0 and deadline.passed
+            left = kept > 0 and deadline.passed
         self._write_answers()
         if swollen:
             self._reader = renewed(reader)

@@ -19,9 +19,9 @@ from rmqstore._core import FrameReader, encode_frame
 from rmqstore.foreign import cut
 from rmqstore.serve.wire.codes import ResponseCode
 
-__all__ = ["FAQ", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal", "Request",
-           "encode_answer", "encode_answer_to", "encode_request", "leaves_memory", "parse_frame",
-           "renewed", "with_code"]  # fmt: skip
+__all__ = ["FAQ", "LARGE_HEADER", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal",
+           "Request", "encode_answer", "encode_answer_to", "encode_request", "leaves_memory",
+           "parse_frame", "renewed", "with_code"]  # fmt: skip
 
 MAX_FRAME = 16_777_216  # com.rocketmq.remoting.frameMaxLength, counted from the mark
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -32,7 +32,7 @@ _HEAD = struct.Struct(">ii")
 _HELD_BYTES = 2048  # of a request and the task that answers it, besides what came
 _VALUE_BYTES = 96  # of a value of a parsed body, about
 _LARGE_FRAME = 128 << 10  # with less, the buffer of a read is not enlarged by much
-_LARGE_HEADER = 16 << 10  # its texts may take three times as much
+LARGE_HEADER = 16 << 10  # its texts may take three times as much
 _READ_MAX = 256 << 10  # of the room for a read
 
 
@@ -197,7 +197,7 @@ def _fill(reader: FrameReader, data: bytes) -> None:
 
 def leaves_memory(took: int, request: Request | None) -> bool:
     """Whether a reader keeps more memory after it has taken so many bytes, with a request."""
-    return took > _LARGE_FRAME or (request is not None and took - len(request.body) > _LARGE_HEADER)
+    return took > _LARGE_FRAME or (request is not None and took - len(request.body) > LARGE_HEADER)
 
 
 def renewed(reader: FrameReader) -> FrameReader:
