@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -43,6 +45,7 @@ class SharedTable(ABC, Generic[K]):
         self._shares = Shares(most)
         self._counted: dict[K, int] = {}  # entries of each key
         self._makers: dict[K, str] = {}
+        self._begun: Counter[K] = Counter()  # by those who make one now
         self._looking = False
         self._look_from = 0.0
         for key in self._keys():
@@ -73,7 +76,10 @@ class SharedTable(ABC, Generic[K]):
         return self._shares.of(owner)
 
     def take(self, key: K, owner: str) -> bool:
-        """Count an entry about to be made; return whether there is room."""
+        """Count an entry about to be made; return whether there is room.
+
+        One that is not made at once needs :meth:`begun` as well.
+        """
         self.count(key)
         maker = self._makers.get(key, owner)
         owners = self._owners(key, maker)
@@ -84,9 +90,21 @@ class SharedTable(ABC, Generic[K]):
         self._set(key, maker, self._has(key) + 1)
         return True
 
+    @contextmanager
+    def begun(self, key: K) -> Iterator[None]:
+        """Count an entry as there while it is made, and what there is then."""
+        self._begun[key] += 1
+        try:
+            yield
+        finally:
+            self._begun[key] -= 1
+            if not self._begun[key]:
+                del self._begun[key]
+            self.count(key)
+
     def count(self, key: K) -> None:
         """Count the entries of a key anew."""
-        has = self._has(key)
+        has = max(self._has(key), int(key in self._begun))
         if has != self._counted.get(key, 0):
             self._set(key, self._makers.get(key), has)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,6 +186,36 @@ def test_counts_are_right_whoever_changes_the_table(
         for owner in range(3):
             mine = (key for key, maker in table._makers.items() if maker == f"owner{owner}")
             assert shares.of(f"owner{owner}") == sum(map(table._has, mine))
+
+
+# What is being made has its owner
+
+
+@pytest.mark.parametrize("kind", ["groups", "topics"])
+def test_what_is_being_made_stays_its_owners_through_a_look(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It is in no table yet: a look would find nothing, and leave room for as many again."""
+    table = server.gateway.new_groups if kind == "groups" else server.gateway.asked_topics
+    table._shares.most = 6
+    topic: dict[str, object] = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    go_on = threading.Event()
+    monkeypatch.setattr(server.store, "_check_writable", lambda: go_on.wait(60))
+
+    def ask(number: int) -> int:
+        body = b'{"groupName":"g%d","retryMaxTimes":3}' % number
+        return (
+            client.send(200, None, body)
+            if kind == "groups"
+            else client.send(17, topic | {"topic": f"t{number}"})
+        )
+
+    asked = [ask(number) for number in range(3)]
+    assert client.answer(ask(3), 20).code == 1  # which has begun a look
+    assert server.in_loop(lambda: table.of("127.0.0.1")) == 3
+    go_on.set()
+    assert [client.answer(one).code for one in asked] == [0] * 3
+    assert server.in_loop(lambda: (table.of("127.0.0.1"), len(table._begun))) == (3, 0)
 
 
 # What is taken is given back

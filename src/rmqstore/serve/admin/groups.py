@@ -94,10 +94,8 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
 
     if gateway.store._groups.get(name) is None:
         gateway.new_groups.check_room(name, connection.owner)
-    try:
+    with gateway.new_groups.begun(name):
         await gateway.change(connection, request, change)
-    finally:
-        gateway.new_groups.count(name)
     return Answer()
 
 

@@ -116,10 +116,8 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
             ResponseCode.SYSTEM_ERROR,
             f"the topic {name} is not made: {asked.of(owner)} were already, by requests of {owner}",
         )
-    try:
+    with asked.begun(name):
         await gateway.change(connection, request, change)
-    finally:
-        asked.count(name)
     return Answer(remark=_UNSET)
 
 
