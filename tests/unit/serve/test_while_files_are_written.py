@@ -143,3 +143,21 @@ def test_commits_do_not_wait_for_the_text_of_the_offsets(
         saving.join(60)
         assert server.store._progress.save()
     assert OffsetTable.load(server.store.path).offsets["there", "old"] == {0: 0}
+
+
+def test_who_deletes_a_group_as_well_waits_until_that_is_written(
+    server: Server, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    """Else it would be told of what fails for the first one."""
+    gate = Gate(monkeypatch, "subscriptionGroup.json")
+    gate.error = OSError(28, "No space left on device", "subscriptionGroup.json")
+    gate.close()
+    with RemotingClient(server.address) as client, RemotingClient(server.address) as other:
+        asked = client.send(207, {"groupName": "old"})
+        assert gate.reached.wait(60)
+        as_well = other.send(207, {"groupName": "old"})
+        changes = server.gateway._changes
+        wait_until(lambda: server.gateway.requests[207] == 2 and changes._free == 14)
+        gate.open.set()
+        assert [client.answer(asked).code, other.answer(as_well).code] == [1, 1]
+    assert server.store._groups.get("old") is not None

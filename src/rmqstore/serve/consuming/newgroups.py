@@ -10,6 +10,7 @@ Source: ``broker/subscription/SubscriptionGroupManager.java findSubscriptionGrou
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ class NewGroups(SharedTable[str]):
 
     def __init__(self, gateway: Gateway) -> None:
         self._groups = gateway.store._groups
+        self._changing = threading.Lock()
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
         self._late: dict[str, TopicConfig | None] = {}  # retry topics to enter, or to remove
@@ -141,8 +143,9 @@ class NewGroups(SharedTable[str]):
     def change(self, name: str, new: Callable[[GroupConfig | None], GroupConfig | None]) -> None:
         """Change a group's entry, and write the file; called in another thread.
 
-        The lock is held for the change alone, not for the write. If that fails the entry is as it
-        was.
+        One thread does so at a time: who finds nothing to change finds what is on the disk. The
+        groups' lock is held for the change alone, not for the write; if that fails the entry is as
+        it was.
 
         Parameters
         ----------
@@ -152,19 +155,20 @@ class NewGroups(SharedTable[str]):
             no entry.
         """
         groups = self._groups
-        with groups.lock:
-            before = groups.get(name)
-            after = new(before)
-            if before is after:
-                return
-            self._set_group(name, after)
-        try:
-            groups.save()
-        except BaseException:
+        with self._changing:
             with groups.lock:
-                if groups.get(name) is after:
-                    self._set_group(name, before)
-            raise
+                before = groups.get(name)
+                after = new(before)
+                if before is after:
+                    return
+                self._set_group(name, after)
+            try:
+                groups.save()
+            except BaseException:
+                with groups.lock:
+                    if groups.get(name) is after:
+                        self._set_group(name, before)
+                raise
 
     def _set_group(self, name: str, entry: GroupConfig | None) -> None:
         table = self._groups._table
