@@ -210,8 +210,9 @@ versus-serve: $(V)/test.stamp
 bench-serve: $(V)/test.stamp
 	PYTHONPATH=bench:tests $(V)/bin/python bench/serve_idle.py $(ARGS)
 
+# A file's tests share a fixture of servers or compiled clients.
 serve-clients: $(V)/test.stamp
-	scripts/run_tests.sh $(V)/bin/pytest -m campaign $(ARGS) $(or_none)
+	scripts/run_tests.sh $(V)/bin/pytest -n 2 --dist loadfile -m campaign $(ARGS) $(or_none)
 
 serve-nightly: $(V)/test.stamp
 	$(V)/bin/pytest -m nightly $(ARGS)
