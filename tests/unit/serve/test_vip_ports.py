@@ -141,7 +141,8 @@ def test_side_by_side_in_other_processes() -> None:
 def test_the_command_names_its_options(first: Server, tmp_path: Path, option: str) -> None:
     port = first.gateway.port
     store = str(tmp_path / "store")
-    found = CliRunner().invoke(main, ["serve", store, option, str(port - 2)])
+    free = [] if option == "--port" else ["--port", "0"]  # the default may be somebody else's
+    found = CliRunner().invoke(main, ["serve", store, option, str(port - 2), *free])
     assert found.exit_code == 4
     assert f"127.0.0.1:{port - 2}: Address already in use; give another {option}" in found.output
     assert f"perhaps a server on port {port} has it" in found.output
