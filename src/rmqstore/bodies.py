@@ -82,8 +82,8 @@ def inflate_start(
 ) -> tuple[bytes, bool]:
     """Return the start of a compressed body, and whether that is all of it.
 
-    No more than a piece beyond ``most`` bytes is made, of ``frames`` at most: those of a body may
-    be empty and many. Errors are those of :func:`inflate`; bytes behind the start are not examined.
+    Inflates at most a piece beyond ``most`` bytes, and at most ``frames`` frames: a body may have
+    many empty ones. Errors are those of :func:`inflate`; bytes behind the start are not examined.
     """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if not stored:

@@ -262,8 +262,8 @@ def _print_addresses(server: RunningServer, store: str) -> None:
 def _stop_on_signals() -> Callable[[], None]:
     """Return the wait for the first SIGTERM or SIGINT; the second ends the process.
 
-    The wait reads the byte that the interpreter writes as a signal comes: one that comes just
-    before the wait would not interrupt a wait for a lock.
+    The wait reads the interpreter's wakeup byte: a signal just before it would not interrupt a
+    wait for a lock.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -353,7 +353,7 @@ def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tu
 def _waiting_twins(store: ServicedEngine, place: Place, message: Message) -> int:
     """Return how many records of a given-back message wait for delivery, by the index.
 
-    After a kill a consumer has a message again, and gives it back again: the two are equal.
+    A consumer that was killed receives a message and gives it back again: two equal records.
     """
     wanted = identity(message, message.properties)
 

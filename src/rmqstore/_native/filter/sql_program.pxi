@@ -44,7 +44,7 @@ cdef enum:
     STRING_REAL = 8
     STRING_IS_REAL = 16
     STRING_HASHED = 32
-    STRING_CHECKED = 64          # for being UTF-8
+    STRING_CHECKED = 64          # validated as UTF-8
     STRING_IS_UTF8 = 128
 
 # A property of the current message or a literal, with each conversion made once.

@@ -43,7 +43,7 @@ cdef uint64_t string_code(SqlString *string) noexcept nogil:
 
 
 cdef bint string_is_utf8(SqlString *string) noexcept nogil:
-    """Whether Java decodes the text to itself, found out once."""
+    """Whether the text is UTF-8, which Java decodes without loss; validated once."""
     if not string.known & STRING_CHECKED:
         string.known |= STRING_CHECKED
         if utf8_error(string.text, string.length) < 0:
@@ -72,7 +72,7 @@ cdef bint strings_same(SqlString *one, SqlString *other) noexcept nogil:
 
 
 cdef bint is_in_list(const TextSet *texts, SqlString *string) noexcept nogil:
-    """``contains``, of a text that is no UTF-8 in the time of reading the list."""
+    """``contains``; linear in the list for a text that is no UTF-8."""
     cdef int64_t i
     if text_set_find(texts, string.text, string.length) >= 0:
         return True

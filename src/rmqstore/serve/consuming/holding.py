@@ -56,7 +56,7 @@ class _Hold:
     number: int
     is_aside: bool = False  # until its client has read more
     is_over: bool = False  # then it is answered, whatever it finds
-    is_due: bool = False  # among those that are read next
+    is_due: bool = False  # in the queue of due pulls
 
 
 def _end(now: float, seconds: float) -> float:

@@ -72,7 +72,7 @@ class PullRequest:
     size : int
         Bytes of the answer, where it waits until its client has read earlier ones.
     goes_on : bool
-        There are messages behind those that it does not want.
+        Whether messages follow the ones that did not match.
     """
 
     request: Request
