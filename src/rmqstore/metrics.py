@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.consume.lag import lag_of, time_of_one
+from rmqstore.consume.lag import bounds_by_topic, lag_of, time_of_one
 from rmqstore.errors import StoreClosedError, StoreCorruptError
 from rmqstore.services.figures import RATE_SECONDS
 from rmqstore.warn import log_warning
@@ -197,8 +197,8 @@ class StoreCollector:
             "dead letters so far",
             labels=("cluster", "broker", "group"),
         )
-        for topic, queue_ids in store.queue_ids().items():
-            end = float(sum(store.queue_bounds(topic, queue_id)[1] for queue_id in queue_ids))
+        for topic, of_queues in bounds_by_topic(store).items():
+            end = float(sum(stop for _, stop in of_queues))
             if topic.startswith("%DLQ%"):
                 dead.add_metric((self._cluster, self._broker, topic.removeprefix("%DLQ%")), end)
             elif topic.startswith("%RETRY%"):

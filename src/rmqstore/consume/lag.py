@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.registry import TopicRegistry
 
-__all__ = ["Lag", "lag_of", "time_of_one", "with_uncommitted"]
+__all__ = ["Lag", "bounds_by_topic", "lag_of", "time_of_one", "with_uncommitted"]
 
 _UNIT = struct.Struct(">qiq")
 _FEW = 1024  # units that are added up faster than NumPy is imported
@@ -87,6 +87,14 @@ def with_uncommitted(
     return found
 
 
+def bounds_by_topic(store: Engine) -> dict[str, list[tuple[int, int]]]:
+    """Return the first and last offset of each queue that has files, in order, by topic."""
+    queues = store._queue_files()
+    places = [(topic, queue_id) for topic, ids in queues.items() for queue_id in ids]
+    found = iter(store._bounds_of_each(places))
+    return {topic: [next(found) or (0, 0) for _ in ids] for topic, ids in queues.items()}
+
+
 def lag_of(
     store: Engine, offsets: Offsets, group: str | None, topic: str | None, *, sizes: bool = True
 ) -> list[Lag]:
@@ -94,20 +102,33 @@ def lag_of(
 
     With ``sizes``, ``bytes`` are added up, which reads all units that are behind; else they are 0.
     """
-    return [
-        _of_queue(store, of_group, of_topic, queue_id, committed, sizes=sizes)
+    wanted = [
+        (of_group, of_topic, queue_id, committed)
         for of_group, of_topic in sorted((names[1], names[0]) for names in offsets)
         if group in (None, of_group) and topic in (None, of_topic)
         for queue_id, committed in sorted(offsets[of_topic, of_group].items())
     ]
+    places = {
+        (of_topic, queue_id)
+        for _, of_topic, queue_id, _ in wanted
+        if paths.is_stored_topic_name(of_topic)
+    }
+    bounds = dict(zip(places, store._bounds_of_each(places), strict=True))
+    return [_of_queue(store, one, bounds.get(one[1:3]), sizes=sizes) for one in wanted]
 
 
 def _of_queue(
-    store: Engine, group: str, topic: str, queue_id: int, committed: int, *, sizes: bool
+    store: Engine,
+    wanted: tuple[str, str, int, int],
+    bounds: tuple[int, int] | None,
+    *,
+    sizes: bool,
 ) -> Lag:
-    known = paths.is_stored_topic_name(topic)
+    group, topic, queue_id, committed = wanted
     for tried in range(_TRIES):
-        low, high = (store._bounds(topic, queue_id) if known else None) or (0, 0)
+        if tried:
+            bounds = store._bounds(topic, queue_id)
+        low, high = bounds or (0, 0)
         first = min(max(committed, low), high)
         try:
             size = _bytes(store, topic, queue_id, first, high) if sizes else 0

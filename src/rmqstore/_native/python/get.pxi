@@ -34,8 +34,9 @@ cdef Queue *find_queue(Store *store, object topic, object queue_id) except? NULL
     cdef int64_t id = int_argument("queue_id", queue_id, 0, 0x7FFFFFFF)
     cdef Topic *found
     cdef Queue *queue
-    with nogil:
-        refresh_queues(store)
+    if not store.writable:
+        with nogil:
+            refresh_queues(store)
     found = topic_find(&store.table, name, length)
     queue = NULL if found == NULL else queue_find(found, <int32_t>id)
     return NULL if queue == NULL or queue_is_gone(&store.table, queue) else queue

@@ -1,32 +1,58 @@
 # A queue's ends, units and store times.
 
-cdef Queue *queue_with_bounds(
-    OpenStore engine, Store *store, object topic, object queue_id, Got *got,
-) except? NULL:
-    """A queue, and its current min and max in ``got``; NULL without one."""
-    cdef Queue *queue
-    cdef int64_t rc
-    memset(got, 0, sizeof(Got))
-    if store.writable:
+# For a writer, all but the wait for earlier puts is a look at memory. The GIL is kept: another
+# thread would have it for its whole turn, thousands of times where each queue is asked for.
+cdef enum:
+    PLACES_STEP = 1024           # of which the GIL is held, at most
+
+
+cdef void wait_if_behind(Store *store):
+    """Wait for earlier puts of a writer."""
+    if store.writable and atomic_get(&store.dispatch.dispatched) < atomic_get_strict(
+            &store.log.wrote):
         with nogil:
             wait_for_earlier_puts(store)
-    queue = find_queue(store, topic, queue_id)
+
+
+cdef object bounds_now(OpenStore engine, Store *store, object topic, object queue_id):
+    """(min, max) of a queue, without a wait; None without one."""
+    cdef Queue *queue = find_queue(store, topic, queue_id)
+    cdef Got got
+    cdef int64_t rc
     if queue == NULL:
-        return NULL
-    with nogil:
-        rc = queue_bounds(store, queue, INT64_MOST, got)
+        return None
+    memset(&got, 0, sizeof(Got))
+    got.at_once = True
+    if store.writable:
+        rc = queue_bounds(store, queue, INT64_MOST, &got)
+    else:
+        with nogil:
+            rc = queue_bounds(store, queue, INT64_MOST, &got)
     if rc < 0:
         raise unreadable_error(store, queue, rc, engine._path)
-    return queue
+    return got.min_offset, got.max_offset
 
 
 cdef object queue_bounds_of(OpenStore engine, object topic, object queue_id):
     cdef Store *store = engine.entered()
-    cdef Got got
     try:
-        if queue_with_bounds(engine, store, topic, queue_id, &got) == NULL:
-            return None
-        return got.min_offset, got.max_offset
+        wait_if_behind(store)
+        return bounds_now(engine, store, topic, queue_id)
+    finally:
+        store_leave(store)
+
+
+cdef list queue_bounds_of_each(OpenStore engine, places):
+    cdef Store *store = engine.entered()
+    cdef list found = []
+    try:
+        wait_if_behind(store)
+        for topic, queue_id in places:
+            found.append(bounds_now(engine, store, topic, queue_id))
+            if len(found) % PLACES_STEP == 0:
+                with nogil:                  # others that wait for it
+                    pass
+        return found
     finally:
         store_leave(store)
 

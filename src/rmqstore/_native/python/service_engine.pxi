@@ -132,6 +132,10 @@ cdef class ServiceEngine(OpenStore):
         """Messages put to each topic since the store was opened, and their records' bytes."""
         return topic_counts(self)
 
+    def _bounds_of_each(self, places):
+        """Current (min, max) of each (topic, queue id), after one wait; None if there is none."""
+        return queue_bounds_of_each(self, places)
+
     def _record(self, physical_offset):
         """Bytes of the record at an offset of the log, as sent to clients."""
         return record_at(self, physical_offset)

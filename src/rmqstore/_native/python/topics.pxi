@@ -83,9 +83,11 @@ cdef dict queue_files(OpenStore engine):
         ids = []
         queue = load_queue(&topic.first_queue)
         while queue != NULL:
-            with nogil:
-                there = queue_is_used(store, queue) if store.writable \
-                    else not (queue.deleted or queue_is_gone(&store.table, queue))
+            there = store.writable and atomic_get(&queue.max_offset) > 0
+            if not there:
+                with nogil:
+                    there = queue_is_used(store, queue) if store.writable \
+                        else not (queue.deleted or queue_is_gone(&store.table, queue))
             if there:
                 ids.append(queue.id)
             queue = queue.next_made

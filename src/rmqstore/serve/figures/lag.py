@@ -73,11 +73,12 @@ def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most
         group = online.get(name)
         if group is None or not group.topics or topic in group.topics:
             found[topic, name] = {queue: max(0, offset) for queue, offset in committed.items()}
-    topics, queues = store.topics, store.queue_ids()
+    queues = store.queue_ids()
     for name, one in online.items():
         if not one.is_broadcast:
             for topic in one.topics:
-                if topic in topics and not is_idle_retry(topic, name, queues):
+                is_there = topic in queues or store._registry.get(topic) is not None
+                if is_there and not is_idle_retry(topic, name, queues):
                     found.setdefault((topic, name), {})
     of_broadcast = {
         names: offsets

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import __version__, paths
 from rmqstore.bodies import BODY_MARK, inflate_start
-from rmqstore.consume.lag import time_of_one
+from rmqstore.consume.lag import bounds_by_topic, lag_of
 from rmqstore.errors import StoreError, StoreFailedError
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 
@@ -44,11 +45,7 @@ def overview(
     ``most`` limits the queues without an offset of their group that are counted.
     """
     stats = store.stats()
-    topics, ids = store.topics, store.queue_ids()
-    bounds = {
-        topic: [store.queue_bounds(topic, queue_id) for queue_id in queue_ids]
-        for topic, queue_ids in ids.items()
-    }
+    topics, bounds = store.topics, bounds_by_topic(store)
     ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
     system = {name for name in topics if name.startswith(_RETRY) or is_built_in(name)}
     # Topics of users come first, and of these the busiest: by all messages ever put to them.
@@ -71,7 +68,7 @@ def overview(
         "topics": [
             {
                 "name": name,
-                "queues": len(ids.get(name, ())),
+                "queues": len(bounds.get(name, ())),
                 "messages": sum(stop - start for start, stop in bounds.get(name, ())),
                 "end": ends.get(name, 0),
                 "system": name in system,
@@ -114,18 +111,12 @@ def _groups(
         )  # fmt: skip
 
     counted = counted_offsets(store, online, most)
-    for (topic, group), offsets in counted.items():
-        messages = 0
-        late = 0  # ms between the newest message of a queue and the first not consumed
-        for queue_id, committed in offsets.items():
-            start, stop = store.queue_bounds(topic, queue_id)
-            at = max(start, committed)
-            if at < stop:
-                messages += stop - at
-                newest = time_of_one(store, topic, queue_id, range(stop - 1, at - 1, -1))
-                first = time_of_one(store, topic, queue_id, range(at, stop))
-                if first >= 0 and newest >= 0:
-                    late = max(late, newest - first)
+    sums = {names: [0, 0] for names in counted}  # messages, ms behind
+    for lag in lag_of(store, counted, None, None, sizes=False):
+        of_group = sums[lag.topic, lag.group]
+        of_group[0] += lag.messages
+        of_group[1] = max(of_group[1], lag.behind // timedelta(milliseconds=1))
+    for (topic, group), (messages, late) in sums.items():
         add(group, topic, messages, late)
     queues = store.queue_ids()
     for name, one in online.items():
