@@ -147,11 +147,11 @@ class Gateway:
         self.transactions = Transactions(self)
         self._advertised: str | None = None
         self.hot_sends = settings.acl is None
+        self.turns = Turns(loop, self.log)
         self.new_topics = NewTopics(self)
         self.sends = client_sends(self)
         self.durable = DurableAnswers(self, self.sends)
         self.busy_poll = BusyPoll(loop)
-        self.turns = Turns(loop, self.log)
         self.long_answers = LongAnswers(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Future[None]] = set()

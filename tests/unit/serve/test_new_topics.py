@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.server import Server
+from rmqstore.serve.wire.frames import Request
 from support.gates import Gate
 from support.remoting import RemotingClient
 
@@ -131,6 +133,35 @@ def test_many_at_once_are_few_writes(
         assert client.answer(number).code == 0
     assert gate.writes <= 3
     assert entries(server) == {"there", *(f"t{n}" for n in range(60))}
+
+
+def test_a_crowd_of_topics_does_not_hold_up_the_topic_of_another(
+    server: Server, client: RemotingClient, gate: Gate, wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Entered in one write, they are handled in rotation of those who asked for them."""
+    handled: list[str] = []
+    run = server.gateway.run
+
+    def noting(connection: Connection, request: Request) -> None:
+        if server.gateway.new_topics._handled:
+            handled.append(server.gateway.new_topics._handled)
+        run(connection, request)
+
+    monkeypatch.setattr(server.gateway, "run", noting)
+    monkeypatch.setattr(Connection, "owner", property(lambda self: self.peer))
+    numbers = [client.send(310, {**SEND, "b": "t0"}, b"x")]
+    assert gate.reached.wait(60)
+    numbers += [client.send(310, {**SEND, "b": f"t{n}"}, b"x") for n in range(1, 60)]
+    wait_until(lambda: server.gateway.requests[310] == 60)
+    with RemotingClient(server.address) as other:
+        asked = other.send(310, {**SEND, "b": "other"}, b"x")
+        wait_until(lambda: server.gateway.requests[310] == 61)
+        gate.open.set()
+        assert other.answer(asked).code == 0
+        assert [client.answer(number).code for number in numbers] == [0] * 60
+    assert handled.index("other") <= 3
+    assert sorted(handled) == sorted(["other", *(f"t{n}" for n in range(60))])
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])

@@ -77,11 +77,11 @@ def test_a_turn_has_a_budget_and_works_take_steps_in_rotation(loop: Loop, work: 
     work.add(counting(seen, "c", 2))
     assert seen == ["a0", "a1"]
     loop.turn()
-    assert seen[2:] == ["a2", "b0"]
+    assert seen[2:] == ["b0", "a2"]  # what is started goes first
     for _ in range(4):  # also those in which they come to their ends
         assert len(loop.soon) == 1  # one turn is due, however many works there are
         loop.turn()
-    assert seen[4:] == ["c0", "a3", "b1", "c1"]
+    assert seen[4:] == ["c0", "b1", "a3", "c1"]
     assert (len(work), loop.soon) == (0, [])
 
 
@@ -118,6 +118,39 @@ def test_works_of_a_lane_have_the_share_of_one(loop: Loop, work: Turns) -> None:
         loop.turn()
     assert seen[6:] == ["a1", "b1", "c1", "a2", "b2", "c2"]
     assert (len(work), loop.soon) == (0, [])
+
+
+def test_many_small_works_do_not_hold_up_others(loop: Loop, work: Turns) -> None:
+    """Those for a connection or a message each have one share; a started work goes first."""
+    seen: list[str] = []
+    work.spend(1)  # the turn has no time left
+    for number in range(200):
+        work.begin(counting(seen, f"s{number}.", 1))
+    work.add(counting(seen, "x", 2))
+    work.start(counting(seen, "a", 2))
+    assert not seen
+    for _ in range(5):
+        loop.turn()
+    assert seen[:2] == ["a0", "s0.0"]
+    assert [one for one in seen if one[0] in "ax"] == ["a0", "x0", "a1", "x1"]
+    assert seen.index("x1") < 12
+
+
+def test_a_stop_ends_the_works_of_a_lane(loop: Loop, work: Turns) -> None:
+    ended: list[str] = []
+
+    def until_ended(name: str) -> Steps:
+        try:
+            yield from counting([], name, 10)
+        finally:
+            ended.append(name)
+
+    for name in "abc":
+        work.singles.add(until_ended(name))
+    for _ in range(8):
+        loop.turn()
+    work.close()
+    assert sorted(ended) == ["a", "b", "c"]
 
 
 def test_every_other_step_of_a_lane_is_of_a_short_work(loop: Loop, work: Turns) -> None:

@@ -130,7 +130,7 @@ class Holds:
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of a lost connection."""
-        self._gateway.turns.add(self._dropped(connection))
+        self._gateway.turns.singles.add(self._dropped(connection))
 
     def _dropped(self, connection: Connection) -> Steps:
         for number in list(self._of.get(connection, ())):

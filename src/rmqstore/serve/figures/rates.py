@@ -205,7 +205,7 @@ class Rates:
         return int(self._gateway.loop.time() * 1000)
 
     def _begin(self, sampled: Callable[[], Steps]) -> None:
-        self._gateway.turns.begin(sampled())
+        self._gateway.turns.add(sampled())
 
     def sample_seconds(self) -> None:
         """Take the samples of a minute."""

@@ -35,6 +35,7 @@ __all__ = ["Connection"]
 
 _MAX_UNANSWERED = 64  # requests that are answered later, until no more are read
 _UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
+_SHORT_SECONDS = SHARE_SECONDS / 4  # of arrivals whose client goes before others the next time
 _SHORT = 4 << 10  # bytes of an answer that is written also to a client that does not read
 
 
@@ -96,7 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._late = LateAnswers(self)
         self._most_late = 0  # limit of late bytes, until no more requests are read
         self.unanswered = self._unanswered = 0  # bytes, and requests
-        self._was_short = True  # the last arrivals took less than a share
+        self._share = Deadline(SHARE_SECONDS)
+        self._was_short = True  # as for the last arrivals
         self._turn_awaited = False  # received requests wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # the next requests wait behind it
         self._opaque = 0
@@ -128,7 +130,8 @@ class Connection(asyncio.BufferedProtocol):
         self.gateway.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return room for the next read."""
+        """Return room for the next read, whose time is of the client's share as well."""
+        self._share = Deadline(SHARE_SECONDS)
         return self._reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -141,15 +144,14 @@ class Connection(asyncio.BufferedProtocol):
         """Handle arrivals; beyond the client's share, when others had theirs.
 
         All of it waits where many have had their shares in this turn of the loop: a client that
-        needed no whole share the last time goes before the others.
+        needed little of its share the last time goes before the others.
         """
         turns = self.gateway.turns
         is_late = turns.is_over and not self._waits
         if not is_late:
-            deadline = Deadline(SHARE_SECONDS)
-            left = self._handle_share(deadline)
+            left = self._handle_share(self._share)
             if not self._was_short:
-                turns.spend(SHARE_SECONDS + deadline.since)
+                turns.spend(self._share.spent)
             if not left:
                 if self._reader.kept:
                     self._pace()  # others may have taken the room that was left
@@ -179,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         before = self._reader.kept
         left = self._handle_requests(deadline)
-        self._was_short = not deadline.passed
+        self._was_short = deadline.spent < _SHORT_SECONDS
         if self._reader.kept < before:
             self.last_used = self.gateway.loop.time()
         self._note_kept()

@@ -31,22 +31,23 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """The end of a stretch of the loop's time."""
+    """A stretch of the loop's time, which begins now."""
 
-    __slots__ = ("_until",)
+    __slots__ = ("_began", "_seconds")
 
     def __init__(self, seconds: float) -> None:
-        self._until = perf_counter() + seconds
+        self._began = perf_counter()
+        self._seconds = seconds
 
     @property
     def passed(self) -> bool:
         """Whether the time is used up."""
-        return self.since >= 0
+        return self.spent >= self._seconds
 
     @property
-    def since(self) -> float:
-        """Seconds since the end; negative before it."""
-        return perf_counter() - self._until
+    def spent(self) -> float:
+        """Seconds since the begin."""
+        return perf_counter() - self._began
 
 
 def ended(steps: Generator[None, None, T]) -> T:
@@ -72,6 +73,8 @@ class Turns:
     ----------
     requests : Lane
         The rest of requests that a connection has sent at once.
+    singles : Lane
+        Works for a connection or a message each, of which there may be many at once.
     closed : bool
         Whether nothing more is done.
     """
@@ -84,6 +87,7 @@ class Turns:
         self._spent = 0.0  # seconds of this turn of the loop, by requests as they came
         self.closed = False
         self.requests = Lane(self)
+        self.singles = Lane(self)
 
     def __len__(self) -> int:
         """Return the number of unfinished works."""
@@ -95,7 +99,7 @@ class Turns:
         return self._spent >= _TURN_SECONDS
 
     def spend(self, seconds: float) -> None:
-        """Note that requests of a connection, if a share or more, or a work took so long."""
+        """Note that requests of a connection, if not short, or a work took so long."""
         if not self._spent:
             self._loop.call_soon(self._begin)
         self._spent += seconds
@@ -104,17 +108,26 @@ class Turns:
         self._spent = 0.0
 
     def start(self, work: Steps) -> None:
-        """Begin at once where nothing else waits; the rest is done in the turns that follow.
+        """Begin at once where nothing else waits, or ahead of all; the rest follows in rotation.
 
         For work that begins once a turn at most: each begins with the whole budget.
         """
-        self._works.append(work)
+        self._works.appendleft(work)
         if not self._going:
             self._going = True
             self._turn()
 
     def begin(self, work: Steps) -> None:
-        """Do a share of it at once if this turn of the loop has time left, and then the rest."""
+        """Do a share of it at once if this turn of the loop has time left; the rest is a single."""
+        if not self._is_done_at_once(work):
+            self.singles.add(work)
+
+    def _begin_own(self, work: Steps) -> None:
+        """Begin as :meth:`begin`; the rest has a share of its own."""
+        if not self._is_done_at_once(work):
+            self.add(work)
+
+    def _is_done_at_once(self, work: Steps) -> bool:
         if not self.is_over:
             deadline = Deadline(SHARE_SECONDS)
             goes_on = False
@@ -122,10 +135,9 @@ class Turns:
                 if deadline.passed:
                     goes_on = True
                     break
-            self.spend(SHARE_SECONDS + deadline.since)  # many may begin in one turn
-            if not goes_on:
-                return
-        self.add(work)
+            self.spend(deadline.spent)  # many may begin in one turn
+            return not goes_on
+        return False
 
     async def run(
         self, work: Generator[None, None, T], begin: Callable[[Steps], object] | None = None
@@ -145,7 +157,7 @@ class Turns:
             finally:
                 done.cancel()  # where it was not done to the end
 
-        (begin or self.begin)(steps())
+        (begin or self._begin_own)(steps())
         return await done
 
     def add(self, work: Steps) -> None:
@@ -220,7 +232,9 @@ class Lane:
                         yield
         finally:
             self._going = False
-            left = self._short or self._works
-            if left and not self._turns.closed:  # one has failed: the others go on
+            if self._turns.closed:
+                for work in (*self._short, *self._works):
+                    work.close()
+            elif self._short or self._works:  # one has failed: the others go on
                 self._going = True
                 self._turns.add(self._steps())

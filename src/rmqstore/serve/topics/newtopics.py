@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.serve.network.rotation import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,7 @@ class NewTopics:
         self._handled = ""  # the topic of the parked request that is handled now
         self._error: Exception | None = None  # of the write of its entry
         self._writing: asyncio.Task[None] | None = None
+        self._handling = Rotation(gateway.turns)  # by who asked first for a topic
 
     @property
     def waiting(self) -> bool:
@@ -99,7 +101,7 @@ class NewTopics:
                 except Exception as failed:  # else its requests would never be answered
                     error = failed
                 for name in entries:
-                    self._gateway.turns.add(self._handle(name, error))
+                    self._handling.add(self._parked[name][0][0].owner, self._handle(name, error))
         finally:
             self._writing = None
 
