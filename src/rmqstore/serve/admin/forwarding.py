@@ -6,8 +6,8 @@ Source: ``broker/processor/AdminBrokerProcessor.java callConsumer``,
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.accounts.aclresources import Resource
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -30,22 +30,29 @@ _BODY_MOST = 64 << 10
 _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 
-async def running_info(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+# Not as coroutines: those begin after the share of the loop's turn that is left to who asks.
+
+
+def running_info(
+    gateway: Gateway, connection: Connection, request: Request
+) -> Coroutine[Any, Any, Answer]:
     """Answer GET_CONSUMER_RUNNING_INFO."""
     if len(request.body) > _BODY_MOST:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"the body must be at most {_BODY_MOST} bytes, got {len(request.body)}",
         )
-    return await _passed_on(gateway, connection, request, request.fields)
+    return _passed_on(gateway, connection, request, request.fields)
 
 
-async def consume_directly(gateway: Gateway, connection: Connection, request: Request) -> Answer:
+def consume_directly(
+    gateway: Gateway, connection: Connection, request: Request
+) -> Coroutine[Any, Any, Answer]:
     """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message now, whatever its offset."""
     offset = _offset_of(text(request, "msgId"))
     request.body = gateway.store._record(offset)
     fields = {**request.fields, "brokerName": gateway.settings.broker}
-    return await _passed_on(gateway, connection, request, fields)
+    return _passed_on(gateway, connection, request, fields)
 
 
 def _offset_of(msg_id: str) -> int:
@@ -63,9 +70,9 @@ def _offset_of(msg_id: str) -> int:
         ) from None
 
 
-async def _passed_on(
+def _passed_on(
     gateway: Gateway, connection: Connection, request: Request, fields: dict[str, str]
-) -> Answer:
+) -> Coroutine[Any, Any, Answer]:
     """Ask the consumer that a request names; the body is not kept until it answers."""
     group = group_of(request)
     client_id = text(request, "clientId")
@@ -79,13 +86,30 @@ async def _passed_on(
             "please upgrade it to V3_1_8_SNAPSHOT",
         )
     # Copies: a text that was encoded keeps its UTF-8 as well, as long as it lives.
-    fields = json.loads(json.dumps({k: v for k, v in fields.items() if k not in _SIGNATURE}))
+    copies = {_copy(k): _copy(v) for k, v in fields.items() if k not in _SIGNATURE}
     body, request.body = request.body, b""
     try:
         asked = member.connection.ask(
-            request.code, fields, body, asker=connection, seconds=_SECONDS
+            request.code, copies, body, asker=connection, seconds=_SECONDS
         )
-        del body, fields
+    except ConnectionError as error:
+        raise _failed(group, client_id, error) from None
+    return _answered(asked, group, client_id)
+
+
+def _copy(text: str) -> str:
+    return f"{text[:1]}{text[1:]}"
+
+
+def _failed(group: str, client_id: str, error: ConnectionError) -> Refusal:
+    return Refusal(
+        ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+    )
+
+
+async def _answered(asked: Coroutine[Any, Any, Request], group: str, client_id: str) -> Answer:
+    """Return a consumer's answer."""
+    try:
         answer = await asked
     except TimeoutError:
         raise Refusal(
@@ -93,9 +117,7 @@ async def _passed_on(
             f"consumer <{group}> <{client_id}> Timeout: no answer in {_SECONDS:.0f} s",
         ) from None
     except ConnectionError as error:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {error}"
-        ) from None
+        raise _failed(group, client_id, error) from None
     size = answer.held_bytes - len(answer.body)
     if size > _BODY_MOST:
         raise Refusal(
