@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import gc
 import os
 import signal
 import sys
@@ -33,6 +34,9 @@ _LOG = Log("rmqstore.serve")
 
 _FORCED = 1  # exit code at the second signal
 _PORT = 9876  # of a name server
+# A request releases the GIL some times. Beside a thread that makes figures, reads accounts or
+# writes files, the loop would wait this long for it each time: 5 ms by default.
+_SWITCH_SECONDS = 0.0005
 _MOST_HOURS = (1 << 31) - 1  # of fileReservedTime
 _NAMES = {
     "acl": "--acl",
@@ -172,6 +176,7 @@ def serve(
     from rmqstore.serve.serving import served
 
     raise_limit()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         conf = BrokerConf.from_file(config) if config is not None else BrokerConf()
         if port is None:
@@ -213,6 +218,9 @@ def serve(
         text = f"{error.filename}: {reason}; give another {option}, or 0 for a free one"
         raise CliError(f"{text}{mark}{perhaps}", UNREADABLE) from None
     with server:
+        # What is there by now stays: the collector would go through it with each pass, 15 ms.
+        gc.collect()
+        gc.freeze()
         _print_addresses(server, store)
         wait_for_signal()
     _LOG.info("stopped; the store is flushed and closed")
