@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable
 from typing import Any
@@ -137,6 +138,7 @@ def test_a_held_pull_does_not_wait_for_hundreds_of_another_connection(
         assert set(read) == {asker.name}
         stepped.store.put("t", b"y", queue_id=1)
         stepped.store.get("t", 1, offset)  # it is in its queue
+        assert select.select([holds._wakeup.fileno()], [], [], SECONDS)[0]  # and the loop learns it
         before = len(read)
         clock.go_on()
         assert other.answer(mine).code == 0
