@@ -45,19 +45,21 @@ class Shares:
 
     def has_room(self, owners: Owners, amount: int = 1) -> bool:
         """Whether owners have room for an amount."""
-        return sum(map(self.of, owners)) + amount <= self.most - self.taken
+        for owner in owners:
+            amount += self._of.get(owner, 0)
+        return amount <= self.most - self.taken
 
     def take(self, owners: Owners, amount: int = 1) -> None:
         """Charge owners for an amount, whether or not there is room."""
         self.taken += amount
         for owner in owners:
-            self._of[owner] = self.of(owner) + amount
+            self._of[owner] = self._of.get(owner, 0) + amount
 
     def give(self, owners: Owners, amount: int = 1) -> None:
         """Credit owners with an amount."""
         self.taken -= amount
         for owner in owners:
-            left = self.of(owner) - amount
+            left = self._of.get(owner, 0) - amount
             if left:
                 self._of[owner] = left
             else:
