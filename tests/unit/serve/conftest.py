@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rmqstore import StoreConfig
-from rmqstore.serve.network import turns
+from rmqstore.serve.network import connection, turns
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient
@@ -32,7 +32,8 @@ def wait_until() -> Callable[[Callable[[], object]], None]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """Return a clock by which a step takes a millisecond."""
     made = Clock()
-    monkeypatch.setattr(turns, "perf_counter", made)
+    for module in (turns, connection):
+        monkeypatch.setattr(module, "perf_counter", made)
     yield made
     made.go_on()
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from rmqstore.serve.network.durable import LateAnswers
 from rmqstore.serve.network.sockets import address_text, unmapped
 from rmqstore.serve.network.tls import write_in_parts
-from rmqstore.serve.network.turns import SHARE_SECONDS, Deadline, Steps
+from rmqstore.serve.network.turns import SHARE_SECONDS, Steps
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import (
     LARGE_HEADER,
@@ -97,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._late = LateAnswers(self)
         self._most_late = 0  # limit of late bytes, until no more requests are read
         self.unanswered = self._unanswered = 0  # bytes, and requests
-        self._share = Deadline(SHARE_SECONDS)
+        self._share_began = 0.0
         self._was_short = True  # as for the last arrivals
         self._turn_awaited = False  # received requests wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # the next requests wait behind it
@@ -131,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return room for the next read, whose time is of the client's share as well."""
-        self._share = Deadline(SHARE_SECONDS)
+        self._share_began = perf_counter()
         return self._reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -149,9 +150,9 @@ class Connection(asyncio.BufferedProtocol):
         turns = self.gateway.turns
         is_late = turns.is_over and not self._waits
         if not is_late:
-            left = self._handle_share(self._share)
+            left, spent = self._handle_share(self._share_began)
             if not self._was_short:
-                turns.spend(self._share.spent)
+                turns.spend(spent)
             if not left:
                 if self._reader.kept:
                     self._pace()  # others may have taken the room that was left
@@ -167,25 +168,27 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while left and self.is_open:
                 self._turn_awaited = False
-                left = self._turn_awaited = self._handle_share(Deadline(SHARE_SECONDS))
+                left, _ = self._handle_share(perf_counter())
+                self._turn_awaited = left
                 self._pace()
                 yield
         finally:
             if left:  # an error, as the loop's own where it calls us
                 self.abort()
 
-    def _handle_share(self, deadline: Deadline) -> bool:
-        """Handle arrivals for a client's share of a turn; return whether some are left.
+    def _handle_share(self, began: float) -> tuple[bool, float]:
+        """Handle arrivals for a client's share; return whether some are left, and the time.
 
         A client that never completes a frame does not count as active.
         """
         before = self._reader.kept
-        left = self._handle_requests(deadline)
-        self._was_short = deadline.spent < _SHORT_SECONDS
+        left = self._handle_requests(began + SHARE_SECONDS)
+        spent = perf_counter() - began
+        self._was_short = spent < _SHORT_SECONDS
         if self._reader.kept < before:
             self.last_used = self.gateway.loop.time()
         self._note_kept()
-        return left
+        return left, spent
 
     def _note_kept(self) -> None:
         frames = self._reader.kept
@@ -193,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         if kept != self.kept and self.is_open:
             self.gateway.kept_frames.note(self, kept, frames)
 
-    def _handle_requests(self, deadline: Deadline) -> bool:
+    def _handle_requests(self, until: float) -> bool:
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
         gateway, reader = self.gateway, self._reader
         left = swollen = False
@@ -214,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             self._take(request)
             if not self.is_open:
                 break
-            left = kept > 0 and deadline.passed
+            left = kept > 0 and perf_counter() >= until
         self._write_answers()
         if swollen:
             self._reader = renewed(reader)
