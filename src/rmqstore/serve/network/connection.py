@@ -36,7 +36,7 @@ __all__ = ["Connection"]
 
 _MAX_UNANSWERED = 64  # requests that are answered later, until no more are read
 _UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
-_SHORT_SECONDS = SHARE_SECONDS / 4  # of arrivals whose client goes before others the next time
+_COUNTED_SECONDS = SHARE_SECONDS / 4  # of arrivals, from which on they use up the loop's turn
 _SHORT = 4 << 10  # bytes of an answer that is written also to a client that does not read
 
 
@@ -145,13 +145,13 @@ class Connection(asyncio.BufferedProtocol):
         """Handle arrivals; beyond the client's share, when others had theirs.
 
         All of it waits where many have had their shares in this turn of the loop: a client that
-        needed little of its share the last time goes before the others.
+        needed no whole share the last time goes before the others.
         """
         turns = self.gateway.turns
         is_late = turns.is_over and not self._waits
         if not is_late:
             left, spent = self._handle_share(self._share_began)
-            if not self._was_short:
+            if spent >= _COUNTED_SECONDS:
                 turns.spend(spent)
             if not left:
                 if self._reader.kept:
@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         before = self._reader.kept
         left = self._handle_requests(began + SHARE_SECONDS)
         spent = perf_counter() - began
-        self._was_short = spent < _SHORT_SECONDS
+        self._was_short = spent < SHARE_SECONDS
         if self._reader.kept < before:
             self.last_used = self.gateway.loop.time()
         self._note_kept()
