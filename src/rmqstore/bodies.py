@@ -83,7 +83,7 @@ def inflate_start(
     """Return the start of a compressed body, and whether that is all of it.
 
     Inflates at most a piece beyond ``most`` bytes, and at most ``frames`` frames: a body may have
-    many empty ones. Errors are those of :func:`inflate`; bytes behind the start are not examined.
+    many empty ones. Raises the errors of :func:`inflate`; ignores bytes behind the start.
     """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if not stored:

@@ -34,8 +34,8 @@ _LOG = Log("rmqstore.serve")
 
 _FORCED = 1  # exit code at the second signal
 _PORT = 9876  # of a name server
-# A request releases the GIL some times. Beside a thread that makes figures, reads accounts or
-# writes files, the loop would wait this long for it each time: 5 ms by default.
+# GIL switch interval, 5 ms by default. The loop releases the GIL several times a request and waits
+# up to an interval to get it back from a thread that makes figures, reads accounts or writes files.
 _SWITCH_SECONDS = 0.0005
 _MOST_HOURS = (1 << 31) - 1  # of fileReservedTime
 _NAMES = {
@@ -218,7 +218,7 @@ def serve(
         text = f"{error.filename}: {reason}; give another {option}, or 0 for a free one"
         raise CliError(f"{text}{mark}{perhaps}", UNREADABLE) from None
     with server:
-        # What is there by now stays: the collector would go through it with each pass, 15 ms.
+        # Start-up objects live until the end: out of the collector's passes, 15 ms each.
         gc.collect()
         gc.freeze()
         _print_addresses(server, store)

@@ -30,7 +30,7 @@ _BODY_MOST = 64 << 10
 _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 
-# Not as coroutines: those begin after the share of the loop's turn that is left to who asks.
+# Plain functions: a coroutine would begin in the next turn, outside the asker's share.
 
 
 def running_info(

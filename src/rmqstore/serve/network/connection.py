@@ -36,7 +36,7 @@ __all__ = ["Connection"]
 
 _MAX_UNANSWERED = 64  # requests that are answered later, until no more are read
 _UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
-_COUNTED_SECONDS = SHARE_SECONDS / 4  # of arrivals, from which on they use up the loop's turn
+_COUNTED_SECONDS = SHARE_SECONDS / 4  # of arrivals; shorter ones are not charged to the turn
 _SHORT = 4 << 10  # bytes of an answer that is written also to a client that does not read
 
 
@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._most_late = 0  # limit of late bytes, until no more requests are read
         self.unanswered = self._unanswered = 0  # bytes, and requests
         self._share_began = 0.0
-        self._was_short = True  # as for the last arrivals
+        self._was_short = True  # the last arrivals took less than a share
         self._turn_awaited = False  # received requests wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # the next requests wait behind it
         self._opaque = 0
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self.gateway.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return room for the next read, whose time is of the client's share as well."""
+        """Return room for the next read; the read counts towards the client's share."""
         self._share_began = perf_counter()
         return self._reader.get_buffer(sizehint)
 

@@ -46,7 +46,7 @@ class Deadline:
 
     @property
     def spent(self) -> float:
-        """Seconds since the begin."""
+        """Elapsed seconds."""
         return perf_counter() - self._began
 
 
@@ -74,7 +74,7 @@ class Turns:
     requests : Lane
         The rest of requests that a connection has sent at once.
     singles : Lane
-        Works for a connection or a message each, of which there may be many at once.
+        Works of one connection or message each, possibly hundreds at once.
     closed : bool
         Whether nothing more is done.
     """
@@ -99,7 +99,7 @@ class Turns:
         return self._spent >= _TURN_SECONDS
 
     def spend(self, seconds: float) -> None:
-        """Note that requests of a connection, if not short, or a work took so long."""
+        """Charge this turn of the loop with seconds of requests or of a work."""
         if not self._spent:
             self._loop.call_soon(self._begin)
         self._spent += seconds
@@ -118,7 +118,7 @@ class Turns:
             self._turn()
 
     def begin(self, work: Steps) -> None:
-        """Do a share of it at once if this turn of the loop has time left; the rest is a single."""
+        """Do a share at once if this turn of the loop has time left, the rest in ``singles``."""
         if not self._is_done_at_once(work):
             self.singles.add(work)
 
