@@ -51,7 +51,7 @@ UNKNOWN = -1  # among the counts of requests: all codes without a handler
 
 _DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
 _ASKED_TOPICS = 100_000  # made by requests
-# Threads by kind of work. Few for changes: one write serves all that wait.
+# Threads by kind of work. Changes have many: one writes, the others wait and share its write.
 # Removals look at the queues of all topics first, and hold the interpreter's lock for that.
 _POOLS = (("lookups", 4), ("changes", 16), ("removals", 2), ("ends", 2))
 _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
