@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from threading import Event
 from typing import Any
 
 import pytest
@@ -148,7 +149,10 @@ def test_what_was_parsed_is_counted_or_not_kept(clock: Clock, accounts: bool, qu
         gateway = server.gateway
         many = [clients.enter_context(RemotingClient(server.address)) for _ in range(8)]
         clock.stop_when(lambda: len(gateway._answering) == 8)
+        all_sent = Event()  # in one turn of the loop: the first is not answered before the last
+        gateway.loop.call_soon_threadsafe(all_sent.wait, SECONDS)
         asked = [one.send(LOCK, {"AccessKey": "somebody"}, body) for one in many]
+        all_sent.set()
         assert clock.stopped.wait(SECONDS)
         each = gateway.unanswered / 8
         parsed = queues * 4 * 96 if queues == 200 else 0

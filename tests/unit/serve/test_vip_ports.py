@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,18 @@ SEND = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1
 
 @pytest.fixture
 def first() -> Iterator[Server]:
-    with rmqstore.serve() as server:
+    """Return a server whose neighbours two ports on and back stay nobody's.
+
+    Its port is none that the system chooses for others: tests that run beside this one take those.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(100):
+        port = random.randrange(lowest // 2, lowest - 8)
+        with suppress(OSError), ExitStack() as free:
+            for near in (port - 4, port - 2, port, port + 2):
+                free.enter_context(taken("127.0.0.1", near))
+            break
+    with rmqstore.serve(port=port) as server:
         yield server
 
 
