@@ -84,7 +84,7 @@ def test_held_pulls_of_one_connection(clients: Clients) -> None:
     [one] = clients.of("127.0.0.2")
     assert 64 <= held(clients, one, 100) <= 67
     one.close()
-    taken = clients.server.gateway.holds._count
+    taken = clients.server.gateway.holds._sizes
     wait_until(lambda: clients.server.in_loop(lambda: (taken.taken, taken._of)) == (0, {}))
 
 

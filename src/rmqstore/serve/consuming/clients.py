@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import FilterError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
+_is_open = attrgetter("is_open")
 _MAX_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
 _GROUPS_STEP = 1024  # groups that are looked through between two steps
 
@@ -109,7 +111,7 @@ class ConsumerGroup:
     @property
     def is_online(self) -> bool:
         """Whether it has members."""
-        return any(connection.is_open for connection in self.clients)
+        return any(map(_is_open, self.clients))
 
     @property
     def members(self) -> list[Client]:
@@ -206,7 +208,8 @@ class Clients:
     def enter(self, connection: Connection, data: Heartbeat) -> Steps:
         """Enter the groups of a heartbeat; ``Refusal`` if they would exceed a limit.
 
-        The steps end with the connection.
+        The first ones of consumers and producers are entered in one step, as most clients have no
+        others; the steps end with the connection.
         """
         owners = self._owners.get(connection, connection.owners)
         self._check_size(owners, data.consumers)
@@ -221,9 +224,11 @@ class Clients:
             self._forget_name(connection)
         connection.client_id = client_id
         self._named[client_id] = client
-        for one in data.consumers:
-            self._check_size(owners, (one,))  # others may have joined meanwhile
-            self._check_members(owners, connection, (one,), ())
+        for number, one in enumerate(data.consumers):
+            if number:
+                yield
+                self._check_size(owners, (one,))  # others may have joined meanwhile
+                self._check_members(owners, connection, (one,), ())
             group = self.groups.get(one.group)
             if group is None or not group.is_online:
                 if group is not None:  # its last one is gone: what it wanted counts no more
@@ -238,15 +243,15 @@ class Clients:
             self._sizes.take(owners, group.size)
             if changed:
                 self.tell(group, owners)
-            yield
-        for name in data.producers:
-            self._check_members(owners, connection, (), (name,))
+        for number, name in enumerate(data.producers):
+            if number:
+                yield
+                self._check_members(owners, connection, (), (name,))
             members = self.producer_groups.get(name)
             if members is None:
                 members = self.producer_groups[name] = {}
             members[connection] = client
             self._note(self._produces, connection, name)
-            yield
 
     def leave(
         self, connection: Connection, *, consumer: str | None = None, producer: str | None = None
@@ -432,11 +437,12 @@ def _no_room(owners: Owners, what: str) -> Refusal:
 def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer HEART_BEAT."""
     data = yield from heartbeat_of(request, gateway.settings.limits.subscriptions)
-    for one in data.consumers:
+    for number, one in enumerate(data.consumers):
+        if number:
+            yield
         entry = gateway.new_groups.config(one.group, connection.owner)
         if entry is not None:
             gateway.new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
-        yield
     yield from gateway.clients.enter(connection, data)
     return Answer()
 

@@ -41,6 +41,7 @@ _NOTHING_WANTED = (1 << 63) - 1
 _LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
 _SLOW_SECONDS = 0.05  # until clients that do not read are looked at again
 _LEAST = 4096  # bytes of an answer that is not known: so many are read at once
+_FEW = 64  # pulls that end at once where no others do
 _STEP = 256  # pulls that are put in line between two steps
 
 
@@ -80,8 +81,9 @@ class Holds:
         self._slow_awaited = False  # they are looked at soon
         self._due: FairQueue[_Hold] = FairQueue()
         limits = gateway.settings.limits
-        self._count = Shares(limits.held_pulls)
         self._sizes = Shares(limits.held_bytes)
+        # Each is charged with so much: no more than the limit of their number fit in.
+        self._least_size = -(-limits.held_bytes // limits.held_pulls)
         self._moved = False  # queues may have what is waited for
         self._looking = False  # the look is among the loop's turns
         self._closed = False
@@ -95,18 +97,17 @@ class Holds:
 
     @property
     def taken(self) -> int:
-        """Bytes of the held pulls."""
+        """Bytes that the held pulls are charged with."""
         return self._sizes.taken
 
     def has_room(self, owners: Owners) -> bool:
         """Whether owners have room for one more."""
-        return not self._closed and self._count.has_room(owners) and self._sizes.has_room(owners)
+        return not self._closed and self._sizes.has_room(owners, self._least_size)
 
     def add(self, connection: Connection, pull: PullRequest) -> None:
         """Hold a pull that has found nothing."""
         number = self._queues.add(pull.topic, pull.queue_id, pull.offset)
-        size, owners = pull.request.held_bytes, connection.owners
-        self._count.take(owners)
+        size, owners = max(pull.request.held_bytes, self._least_size), connection.owners
         self._sizes.take(owners, size)
         loop = self._gateway.loop
         ends = _end(loop.time(), pull.suspend / 1000)
@@ -151,7 +152,6 @@ class Holds:
 
     def _remove(self, number: int) -> _Hold:
         hold = self._holds.pop(number)
-        self._count.give(hold.owners)
         self._sizes.give(hold.owners, hold.size)
         self._queues.remove(number)
         self._ending.get(hold.ends, {}).pop(number, None)
@@ -340,13 +340,17 @@ class Holds:
         self._gateway.turns.add(self._expired(self._ending.pop(ends, {})))
 
     def _expired(self, ending: dict[int, _Hold]) -> Steps:
+        """End few at once; of many, owners take turns."""
+        few = len(ending) <= _FEW
         for at, hold in enumerate(list(ending.values()), 1):
-            if self._holds.get(hold.number) is hold:
+            if self._holds.get(hold.number) is hold and hold.connection.is_open:
                 hold.is_over = True
-                if not hold.is_aside:
+                if few and not hold.is_due:
+                    self._end(hold)
+                elif not hold.is_aside:
                     self._add_due(hold)
                     self._go_on()
-            if not at % _STEP:
+            if few or not at % _STEP:
                 yield
 
     def _answer(self, hold: _Hold, *, may_hold: bool) -> bool:
