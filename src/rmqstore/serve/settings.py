@@ -60,7 +60,7 @@ class Limits:
 
     connections: int = 1024
     write_buffer: int = 4 << 20
-    read_buffers: int = 128 << 20
+    read_buffers: int = 96 << 20
     unanswered: int = 32 << 20
     held_pulls: int = 40_000
     held_bytes: int = 64 << 20
