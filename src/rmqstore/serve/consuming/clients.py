@@ -208,8 +208,7 @@ class Clients:
     def enter(self, connection: Connection, data: Heartbeat) -> Steps:
         """Enter the groups of a heartbeat; ``Refusal`` if they would exceed a limit.
 
-        The first ones of consumers and producers are entered in one step, as most clients have no
-        others; the steps end with the connection.
+        The steps end with the connection.
         """
         owners = self._owners.get(connection, connection.owners)
         self._check_size(owners, data.consumers)
@@ -224,11 +223,9 @@ class Clients:
             self._forget_name(connection)
         connection.client_id = client_id
         self._named[client_id] = client
-        for number, one in enumerate(data.consumers):
-            if number:
-                yield
-                self._check_size(owners, (one,))  # others may have joined meanwhile
-                self._check_members(owners, connection, (one,), ())
+        for one in data.consumers:
+            self._check_size(owners, (one,))  # others may have joined meanwhile
+            self._check_members(owners, connection, (one,), ())
             group = self.groups.get(one.group)
             if group is None or not group.is_online:
                 if group is not None:  # its last one is gone: what it wanted counts no more
@@ -243,15 +240,15 @@ class Clients:
             self._sizes.take(owners, group.size)
             if changed:
                 self.tell(group, owners)
-        for number, name in enumerate(data.producers):
-            if number:
-                yield
-                self._check_members(owners, connection, (), (name,))
+            yield
+        for name in data.producers:
+            self._check_members(owners, connection, (), (name,))
             members = self.producer_groups.get(name)
             if members is None:
                 members = self.producer_groups[name] = {}
             members[connection] = client
             self._note(self._produces, connection, name)
+            yield
 
     def leave(
         self, connection: Connection, *, consumer: str | None = None, producer: str | None = None
@@ -437,12 +434,11 @@ def _no_room(owners: Owners, what: str) -> Refusal:
 def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer HEART_BEAT."""
     data = yield from heartbeat_of(request, gateway.settings.limits.subscriptions)
-    for number, one in enumerate(data.consumers):
-        if number:
-            yield
+    for one in data.consumers:
         entry = gateway.new_groups.config(one.group, connection.owner)
         if entry is not None:
             gateway.new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
+        yield
     yield from gateway.clients.enter(connection, data)
     return Answer()
 

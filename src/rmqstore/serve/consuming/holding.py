@@ -41,7 +41,6 @@ _NOTHING_WANTED = (1 << 63) - 1
 _LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
 _SLOW_SECONDS = 0.05  # until clients that do not read are looked at again
 _LEAST = 4096  # bytes of an answer that is not known: so many are read at once
-_FEW = 64  # pulls that end at once where no others do
 _STEP = 256  # pulls that are put in line between two steps
 
 
@@ -340,17 +339,13 @@ class Holds:
         self._gateway.turns.add(self._expired(self._ending.pop(ends, {})))
 
     def _expired(self, ending: dict[int, _Hold]) -> Steps:
-        """End few at once; of many, owners take turns."""
-        few = len(ending) <= _FEW
         for at, hold in enumerate(list(ending.values()), 1):
-            if self._holds.get(hold.number) is hold and hold.connection.is_open:
+            if self._holds.get(hold.number) is hold:
                 hold.is_over = True
-                if few and not hold.is_due:
-                    self._end(hold)
-                elif not hold.is_aside:
+                if not hold.is_aside:
                     self._add_due(hold)
                     self._go_on()
-            if few or not at % _STEP:
+            if not at % _STEP:
                 yield
 
     def _answer(self, hold: _Hold, *, may_hold: bool) -> bool:

@@ -86,7 +86,7 @@ class Turns:
         self._log = log
         self._works: deque[Steps] = deque()
         self._going = False  # in a turn, or one is due
-        self._spent = 0.0  # seconds of this turn of the loop, and of idle ones before it
+        self._spent = 0.0  # seconds of this turn of the loop, by requests as they came
         self.is_over = False
         self.closed = False
         self.requests = Lane(self)
@@ -97,13 +97,10 @@ class Turns:
         return len(self._works)
 
     def spend(self, seconds: float) -> None:
-        """Charge this turn of the loop with seconds of requests or of a work.
-
-        Less than half of the budget is carried over: few turns need a callback at their end.
-        """
-        before, self._spent = self._spent, self._spent + seconds
-        if before < _TURN_SECONDS / 2 <= self._spent:
+        """Charge this turn of the loop with seconds of requests or of a work."""
+        if not self._spent:
             self._loop.call_soon(self._begin)
+        self._spent += seconds
         self.is_over = self._spent >= _TURN_SECONDS
 
     def _begin(self) -> None:
