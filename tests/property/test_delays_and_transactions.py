@@ -60,7 +60,8 @@ class Run:
         """Go on with a copy as a kill leaves it; at ``drop`` 0 without delayOffset.json."""
         copy = Path(f"{self.root}.{self.count}.{drop}.{time.monotonic_ns()}")
         self.store.flush()
-        shutil.copytree(self.root, copy)
+        # A file that is being written is gone when it is copied, and its name is the next write's.
+        shutil.copytree(self.root, copy, ignore=shutil.ignore_patterns("*.tmp"))
         if drop == 0:
             (copy / "config" / "delayOffset.json").unlink(missing_ok=True)
         self.store.close()
