@@ -246,7 +246,7 @@ class Gateway:
         handler = self.handlers.get(request.code)
         try:
             if self.settings.acl is not None:
-                connection.sign(self.settings.acl.check(self, connection, request))
+                connection.caller = self.settings.acl.check(self, connection, request)
             if handler is None:
                 raise Refusal(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.errors import FilterError
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_is_open = attrgetter("is_open")
 _MAX_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
 _GROUPS_STEP = 1024  # groups that are looked through between two steps
 
@@ -111,7 +109,7 @@ class ConsumerGroup:
     @property
     def is_online(self) -> bool:
         """Whether it has members."""
-        return any(map(_is_open, self.clients))
+        return any(connection.is_open for connection in self.clients)
 
     @property
     def members(self) -> list[Client]:

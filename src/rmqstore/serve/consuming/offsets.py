@@ -90,7 +90,8 @@ def update_offset(gateway: Gateway, connection: Connection, request: Request) ->
     """Answer UPDATE_CONSUMER_OFFSET; a negative offset stands for none, and is not kept."""
     group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
     offset = _long(request, "commitOffset")
-    if topic_config(gateway, topic) is None and not gateway.store._knows_topic(topic):
+    store = gateway.store
+    if topic_config(gateway, topic) is None and not store._knows_topic(topic):
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     if queue_id < 0:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")

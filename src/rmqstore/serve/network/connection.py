@@ -53,9 +53,6 @@ class Connection(asyncio.BufferedProtocol):
     ----------
     origin : str
         Whose share anything counts in that no account has; see :func:`origin_of`.
-    owner, owners : str, (str, str)
-        Charged for state that outlasts the connection, its account or its origin; and for state
-        that ends with it, the owner and the connection.
     peer : str
         ``ip:port`` of the client, the born host of its messages.
     dialled : (str, int)
@@ -80,9 +77,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, gateway: Gateway, origin: str) -> None:
         self.gateway = gateway
-        self.origin = self.owner = origin
+        self.origin = origin
         self.peer = ""
-        self.owners: Owners = (origin, "")
         self.dialled = ("127.0.0.1", 0)
         self.store_host = ""
         self.client_id: str | None = None
@@ -128,7 +124,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self.peer = address_text(unmapped(str(peer[0])), peer[1])
-        self.owners = (self.owner, self.peer)
         self.dialled = (unmapped(str(name[0])), self.gateway.port)
         self.store_host = self.gateway.store_host(self.dialled)
         self._reader.set_hosts(self.peer, self.store_host)
@@ -325,12 +320,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # Called by handlers
 
-    def sign(self, caller: Caller) -> None:
-        """Note who has signed a request."""
-        if caller is not self.caller:
-            self.caller, account = caller, caller.account
-            self.owner = self.origin if account is None else account.access_key
-            self.owners = (self.owner, self.peer)
+    @property
+    def owners(self) -> Owners:
+        """Owners charged for state that ends with the connection."""
+        return self.owner, self.peer
+
+    @property
+    def owner(self) -> str:
+        """Owner charged for state that outlasts the connection: its account, or its address."""
+        account = None if self.caller is None else self.caller.account
+        return self.origin if account is None else account.access_key
 
     @property
     def is_writable(self) -> bool:
@@ -397,7 +396,8 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._opaque += 1
         frame = encode_request(code, fields, body, self._opaque, oneway=True)
-        size, unread = len(frame), self.gateway.unread
+        size = len(frame)
+        unread = self.gateway.unread
         if not unread.has_room(self, size):
             # These come of what others do, whether this client reads them or not.
             if self._noticed + size > unread.own:

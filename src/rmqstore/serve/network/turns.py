@@ -75,8 +75,6 @@ class Turns:
         The rest of requests that a connection has sent at once.
     singles : Lane
         Works of one connection or message each, possibly hundreds at once.
-    is_over : bool
-        Whether requests have used up the budget of this turn of the loop.
     closed : bool
         Whether nothing more is done.
     """
@@ -87,7 +85,6 @@ class Turns:
         self._works: deque[Steps] = deque()
         self._going = False  # in a turn, or one is due
         self._spent = 0.0  # seconds of this turn of the loop, by requests as they came
-        self.is_over = False
         self.closed = False
         self.requests = Lane(self)
         self.singles = Lane(self)
@@ -96,16 +93,19 @@ class Turns:
         """Return the number of unfinished works."""
         return len(self._works)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether requests have used up the budget of this turn of the loop."""
+        return self._spent >= _TURN_SECONDS
+
     def spend(self, seconds: float) -> None:
         """Charge this turn of the loop with seconds of requests or of a work."""
         if not self._spent:
             self._loop.call_soon(self._begin)
         self._spent += seconds
-        self.is_over = self._spent >= _TURN_SECONDS
 
     def _begin(self) -> None:
         self._spent = 0.0
-        self.is_over = False
 
     def start(self, work: Steps) -> None:
         """Begin at once where nothing else waits, or ahead of all; the rest follows in rotation.
