@@ -10,9 +10,9 @@ Source: ``store/stats/BrokerStatsManager.java``, ``common/stats/StatsItem.java``
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.serve.network.turns import Steps, ended
@@ -20,13 +20,14 @@ from rmqstore.serve.network.turns import Steps, ended
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
 
-__all__ = ["RateSample", "Rates", "Span"]
+__all__ = ["Rates", "Span"]
 
 _SECOND = 1000
 SAMPLE_SECONDS = 10
 _MINUTE_SAMPLES = 7
 _HOUR_SAMPLES = 7  # ten minutes apart
 _DAY_SAMPLES = 25  # an hour apart
+_SAMPLE = Struct("<3q")
 _MAX_ITEMS = 20_000  # by name: groups are named by clients
 _STEP = 128  # counters that are read or sampled between two steps
 
@@ -41,14 +42,6 @@ _NAMES = (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK
           BROKER_PUT_NUMS, BROKER_GET_NUMS)  # fmt: skip
 
 
-class RateSample(NamedTuple):
-    """A counter at a moment, in ms of the loop's clock."""
-
-    at: int
-    times: int
-    value: int
-
-
 class Span(NamedTuple):
     """Counts between two snapshots: sum, a second, and per event."""
 
@@ -58,30 +51,34 @@ class Span(NamedTuple):
 
 
 class _Item:
-    """A counter and its snapshots."""
+    """A counter and its snapshots: of each the ms of the loop's clock, times and value.
+
+    Packed: the collector has nothing to visit, and there may be many counters.
+    """
 
     __slots__ = ("day", "hour", "minute", "times", "value")
 
     def __init__(self) -> None:
         self.value = 0
         self.times = 0
-        self.minute: deque[RateSample] = deque(maxlen=_MINUTE_SAMPLES)
-        self.hour: deque[RateSample] = deque(maxlen=_HOUR_SAMPLES)
-        self.day: deque[RateSample] = deque(maxlen=_DAY_SAMPLES)
+        self.minute = b""
+        self.hour = b""
+        self.day = b""
 
-    def sample(self, snapshots: deque[RateSample], now: int, seconds: int) -> None:
-        """Take a snapshot; before the first one nothing was counted."""
+    def sampled(self, snapshots: bytes, most: int, now: int, seconds: int) -> bytes:
+        """Add a snapshot, to at most so many; before the first one nothing was counted."""
         if not snapshots:
-            snapshots.append(RateSample(now - seconds * _SECOND, 0, 0))
-        snapshots.append(RateSample(now, self.times, self.value))
+            snapshots = _SAMPLE.pack(now - seconds * _SECOND, 0, 0)
+        return snapshots[-_SAMPLE.size * (most - 1) :] + _SAMPLE.pack(now, self.times, self.value)
 
 
-def _span(snapshots: deque[RateSample]) -> Span:
+def _span(snapshots: bytes) -> Span:
     if not snapshots:
         return Span()
-    first, last = snapshots[0], snapshots[-1]
-    total, times = last.value - first.value, last.times - first.times
-    tps = total * 1000.0 / max(1, last.at - first.at)
+    began, times, value = _SAMPLE.unpack_from(snapshots)
+    ended_at, last_times, last_value = _SAMPLE.unpack_from(snapshots, -_SAMPLE.size)
+    total, times = last_value - value, last_times - times
+    tps = total * 1000.0 / max(1, ended_at - began)
     return Span(total, tps, total / times if times > 0 else 0.0)
 
 
@@ -219,18 +216,18 @@ class Rates:
         """Take the samples of a day."""
         ended(self._sampled_hours())
 
-    def _sampled(self, seconds: int, samples: Callable[[_Item], deque[RateSample]]) -> Steps:
+    def _sampled(self, seconds: int, most: int, span: str) -> Steps:
         yield from self.read()
         now = self._now()
         for items in self._items.values():
             for number, item in enumerate(list(items.values())):
-                item.sample(samples(item), now, seconds)
+                setattr(item, span, item.sampled(getattr(item, span), most, now, seconds))
                 if number % _STEP == _STEP - 1:
                     yield
 
     def _sampled_seconds(self) -> Steps:
         """Take the samples of a minute; every ten seconds."""
-        yield from self._sampled(SAMPLE_SECONDS, lambda item: item.minute)
+        yield from self._sampled(SAMPLE_SECONDS, _MINUTE_SAMPLES, "minute")
         today = self._today()
         if today != self._day:
             self._day = today
@@ -239,11 +236,11 @@ class Rates:
 
     def _sampled_minutes(self) -> Steps:
         """Take the samples of an hour; every ten minutes."""
-        yield from self._sampled(600, lambda item: item.hour)
+        yield from self._sampled(600, _HOUR_SAMPLES, "hour")
 
     def _sampled_hours(self) -> Steps:
         """Take the samples of a day; every hour."""
-        yield from self._sampled(3600, lambda item: item.day)
+        yield from self._sampled(3600, _DAY_SAMPLES, "day")
 
     # Reading
 
