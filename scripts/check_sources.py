@@ -1,7 +1,7 @@
 """Check the rules that no other tool reads from the sources.
 
 ASCII only, no file over 500 lines (the stub may be longer: it lists one whole extension), no text
-of others in a log or a terminal that ``rmqstore.foreign`` has not made printable, every Cython
+of others in a log or a terminal that ``rmqstore.base.foreign`` has not made printable, every Cython
 ``nogil`` function with an error specification, and cython-lint over everything: ``.pxi`` parts as
 they are (pycodestyle) and again as copies named ``.pyx``, as only those get its checks of the
 syntax tree.
@@ -24,7 +24,7 @@ FOLDERS = ("src", "tests", "bench", "scripts", "examples", "interop")
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".sh", ".java"}
 CYTHON = {".pyx", ".pxd", ".pxi"}
 PACKAGE = ROOT / "src/rmqstore"
-LOGGING = {PACKAGE / "warn.py", PACKAGE / "cli/log_lines.py"}  # lines made, and written
+LOGGING = {PACKAGE / "base/warn.py", PACKAGE / "cli/log_lines.py"}  # lines made, and written
 SAY, HELP = PACKAGE / "cli/failures.py", PACKAGE / "cli/__init__.py"
 OWN_WORDS = {SAY, HELP, PACKAGE / "cli/completion.py"}
 LOG_CALL = re.compile(
@@ -76,7 +76,7 @@ def foreign_text_problems(path: Path) -> list[str]:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [getattr(node, "module", None), *(one.name for one in node.names)]
             if "logging" in {str(one).partition(".")[0] for one in modules} and path not in LOGGING:
-                found.append(f"{line}: imports logging: rmqstore.warn makes arguments printable")
+                found.append(f"{line}: imports logging: base/warn.py makes arguments printable")
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             texts = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "text")]
@@ -88,7 +88,9 @@ def foreign_text_problems(path: Path) -> list[str]:
                 elif not all(map(is_printable, node.args)):
                     found.append(f"{line}: {called} of what may be foreign: say(), or printable()")
             if STREAMS.fullmatch(called) and path not in LOGGING:
-                found.append(f"{line}: {called}: say() in the command line, else rmqstore.warn")
+                found.append(
+                    f"{line}: {called}: say() in the command line, else rmqstore.base.warn"
+                )
     return found
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from parity_rows import FIELDS, INTERFACE, SETTINGS, Method
-from rmqstore.config import StoreConfig
-from rmqstore.config_fields import Spec, specs_of
+from rmqstore.config.fields import Spec, specs_of
+from rmqstore.config.store_config import StoreConfig
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/parity.md"

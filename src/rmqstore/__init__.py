@@ -22,12 +22,12 @@ _MODULES = {
     "Consumer": ("rmqstore.consume.consumer", "Consumer"),
     "Group": ("rmqstore.consume.groups", "Group"),
     "Lag": ("rmqstore.consume.lag", "Lag"),
-    "Scan": ("rmqstore.scan", "Scan"),
+    "Scan": ("rmqstore.columns.scan", "Scan"),
     "IndexFile": ("rmqstore.parts", "IndexFile"),
     "ConsumeQueue": ("rmqstore.parts", "ConsumeQueue"),
     "CommitLog": ("rmqstore.parts", "CommitLog"),
-    "StoreConfig": ("rmqstore.config", "StoreConfig"),
-    "RmqStoreWarning": ("rmqstore.config", "RmqStoreWarning"),
+    "StoreConfig": ("rmqstore.config.store_config", "StoreConfig"),
+    "RmqStoreWarning": ("rmqstore.config.store_config", "RmqStoreWarning"),
     "Server": ("rmqstore.serve.server", "Server"),
     "aserve": ("rmqstore.serve.serving", "aserve"),
     "InDoubt": ("rmqstore.services.transaction", "InDoubt"),
@@ -91,7 +91,8 @@ if TYPE_CHECKING:
         encode_record,
         string_hash,
     )
-    from rmqstore.config import RmqStoreWarning, StoreConfig
+    from rmqstore.columns.scan import Scan
+    from rmqstore.config.store_config import RmqStoreWarning, StoreConfig
     from rmqstore.consume.consumer import Consumer
     from rmqstore.consume.groups import Group
     from rmqstore.consume.lag import Lag
@@ -116,7 +117,6 @@ if TYPE_CHECKING:
     )
     from rmqstore.opening import open
     from rmqstore.parts import CommitLog, ConsumeQueue, IndexFile
-    from rmqstore.scan import Scan
     from rmqstore.serve.server import Server
     from rmqstore.serve.serving import aserve, serve
     from rmqstore.services.transaction import InDoubt, Transaction

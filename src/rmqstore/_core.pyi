@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, disjoint_base
 
-from rmqstore.config import StoreConfig
+from rmqstore.base.times import TimeLike
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import LogPath
 from rmqstore.errors import PutError, StoreCorruptError, StoreError
-from rmqstore.layout import LogPath
-from rmqstore.times import TimeLike
 from rmqstore.types import GetResult, GetStatus, PutStatus
 
 _T_co = TypeVar("_T_co", covariant=True)

@@ -80,10 +80,12 @@ from os import fsdecode, fsencode, makedirs, path as os_path, strerror
 from re import compile as compile_pattern
 from sys import addaudithook
 
-from rmqstore import arguments, arrays, bodies, errors, logfiles, times, types
-from rmqstore.links import broken_link
-from rmqstore.regular import not_regular
-from rmqstore.warn import log_warning
+from rmqstore import bodies, errors, types
+from rmqstore.base import arguments, arrays, times
+from rmqstore.files import logfiles
+from rmqstore.files.links import broken_link
+from rmqstore.files.regular import not_regular
+from rmqstore.base.warn import log_warning
 
 
 cdef struct Queue

@@ -15,7 +15,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqstore.errors import StoreCorruptError, StoreError
-from rmqstore.logfiles import NO_FILE
+from rmqstore.files.logfiles import NO_FILE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, SupportsIndex
 
-from rmqstore import _core, arrays
-from rmqstore.arguments import wrong_type
+from rmqstore import _core
+from rmqstore.base import arrays
+from rmqstore.base.arguments import wrong_type
+from rmqstore.base.lookups import key_column, offset_of
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
-from rmqstore.lookups import key_column, offset_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rmqstore.times import TimeLike
+    from rmqstore.base.times import TimeLike
 
 __all__ = ["FindingEngine"]
 

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.warn import log_warning
 from rmqstore.consume.lag import bounds_by_topic, lag_of, time_of_one
 from rmqstore.errors import StoreClosedError, StoreCorruptError
 from rmqstore.services.figures import RATE_SECONDS
-from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal
 
-from rmqstore import paths
-from rmqstore.arguments import one_of, wrong_type, wrong_value
-from rmqstore.config import StoreConfig
-from rmqstore.errors import IncompatibleStoreError, StoreLockedError, StoreNotFoundError
-from rmqstore.file_sizes import java_keys
-from rmqstore.layout import (
+from rmqstore.base.arguments import one_of, wrong_type, wrong_value
+from rmqstore.base.syncing import make_directories
+from rmqstore.base.warn import log_warning
+from rmqstore.config.file_sizes import java_keys
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import (
     LogPathsError,
     elsewhere,
     find_log,
@@ -24,11 +24,11 @@ from rmqstore.layout import (
     refuse_inside,
     refuse_shared_log,
 )
-from rmqstore.links import broken_link
-from rmqstore.lock_owner import KEEP_LOCK, lock_owner
+from rmqstore.directory.lock_owner import KEEP_LOCK, lock_owner
+from rmqstore.errors import IncompatibleStoreError, StoreLockedError, StoreNotFoundError
+from rmqstore.files import paths
+from rmqstore.files.links import broken_link
 from rmqstore.store import MessageStore, Mode
-from rmqstore.syncing import make_directories
-from rmqstore.warn import log_warning
 
 __all__ = ["open", "open_store"]
 

@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqstore import _core, arrays
-from rmqstore.arguments import buffer_of, integer_within, wrong_type, wrong_value
-from rmqstore.closing import Closing
-from rmqstore.times import INT64_MAX, INT64_MIN, TimeLike, to_millis
+from rmqstore import _core
+from rmqstore.base import arrays
+from rmqstore.base.arguments import buffer_of, integer_within, wrong_type, wrong_value
+from rmqstore.base.closing import Closing
+from rmqstore.base.times import INT64_MAX, INT64_MIN, TimeLike, to_millis
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,33 +14,33 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
-from rmqstore import paths
-from rmqstore.arguments import did_you_mean, integer_within, shown, wrong_type, wrong_value
-from rmqstore.asyncput import AsyncEngine
+from rmqstore.aio.put import AsyncEngine
+from rmqstore.base.arguments import did_you_mean, integer_within, shown, wrong_type, wrong_value
+from rmqstore.base.closing import Closing
+from rmqstore.base.syncing import SyncError
+from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.topics import TopicConfig
-from rmqstore.closing import Closing
-from rmqstore.config import StoreConfig
+from rmqstore.columns.scan import ScanningEngine
+from rmqstore.config.file_sizes import size_notes, sizes_left_open
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.consume.consuming import ConsumingEngine
+from rmqstore.directory.layout import LogPath, log_directories
+from rmqstore.directory.recovery import describe_recovery, describe_verification
+from rmqstore.directory.registry import TopicRegistry
 from rmqstore.errors import IncompatibleStoreError, MessageIllegalError, TopicNotFoundError
-from rmqstore.file_sizes import size_notes, sizes_left_open
+from rmqstore.files import paths
+from rmqstore.files.links import broken_files, broken_link, broken_links
+from rmqstore.files.logfiles import damaged_log_files
+from rmqstore.files.newer import find_newer, refuse_newer
 from rmqstore.finding import FindingEngine
-from rmqstore.layout import LogPath, log_directories
-from rmqstore.links import broken_files, broken_link, broken_links
-from rmqstore.logfiles import damaged_log_files
-from rmqstore.newer import find_newer, refuse_newer
-from rmqstore.recovery import describe_recovery, describe_verification
-from rmqstore.registry import TopicRegistry
-from rmqstore.scan import ScanningEngine
 from rmqstore.services.figures import FigureEngine
 from rmqstore.services.retention import RetainingStore
 from rmqstore.services.schedule import ScheduleEngine
 from rmqstore.services.snapshot import SnapshotEngine
 from rmqstore.services.stored import is_system_topic, made_queue_nums
 from rmqstore.services.transaction_checks import CheckingEngine
-from rmqstore.syncing import SyncError
 from rmqstore.topic import Topic
 from rmqstore.types import PutStatus, Recovery
-from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     pass

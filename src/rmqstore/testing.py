@@ -22,7 +22,7 @@ __all__ = ["RmqServer", "rmq_server", "store"]
 def store(tmp_path: Path) -> Iterator[MessageStore]:
     """Give a store opened with ``"a"`` and small files; it is closed when the test ends."""
     import rmqstore
-    from rmqstore.config import StoreConfig
+    from rmqstore.config.store_config import StoreConfig
 
     with rmqstore.open(tmp_path / "store", "a", config=StoreConfig.small()) as opened:
         yield opened

@@ -12,19 +12,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
-from rmqstore import arrays, paths
-from rmqstore.arguments import wrong_value
+from rmqstore.base import arrays
+from rmqstore.base.arguments import wrong_value
+from rmqstore.base.times import INT64_MAX, INT64_MIN, to_millis
 from rmqstore.errors import MessageNotFoundError, MessagesRemovedError, StoreCorruptError
-from rmqstore.times import INT64_MAX, INT64_MIN, to_millis
+from rmqstore.files import paths
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rmqstore._core import Message
+    from rmqstore.base.times import TimeLike
     from rmqstore.brokerfiles.topics import TopicConfig
     from rmqstore.store import MessageStore
-    from rmqstore.times import TimeLike
 
 __all__ = ["Queue", "Topic"]
 

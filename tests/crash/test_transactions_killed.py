@@ -12,13 +12,13 @@ from collections import Counter
 from pathlib import Path
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.services.stored import HALF_TOPIC
 
 KILLS = 6
 PROGRAM = """
 import json, random, sys
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient

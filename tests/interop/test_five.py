@@ -18,7 +18,7 @@ import pytest
 import rmqstore
 from interop.driver import SMALL, Unit, host
 from interop.five import FiveDriver
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from support import oracle_store
 
 CONFIG = StoreConfig(
@@ -242,7 +242,7 @@ def test_batch_queues_are_named(five: FiveDriver, tmp_path: Path, compared: Any)
 
 WRITE = """
 import os, sys, rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 store = rmqstore.open(sys.argv[1], "a", config=sys.argv[2])
 for n in range(int(sys.argv[3])):
     store.put("orders", b"%d " % n * (n % 300), queue_id=n % 3, keys=[f"k{n % 60}"], tags="TagA")

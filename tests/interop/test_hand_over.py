@@ -10,7 +10,7 @@ from pathlib import Path
 import rmqstore
 from interop.broker import Broker
 from interop.driver import SMALL
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 
 CONFIG = StoreConfig(
     mapped_file_size_commit_log=SMALL["mappedFileSizeCommitLog"],

@@ -144,8 +144,8 @@ def test_the_parity_page_has_each_method_and_setting(
     real: Driver, compared: Callable[[str, int], None]
 ) -> None:
     import parity_rows
-    from rmqstore.config import StoreConfig
-    from rmqstore.config_fields import specs_of
+    from rmqstore.config.fields import specs_of
+    from rmqstore.config.store_config import StoreConfig
 
     named = real.names()
     methods = sorted((name, types) for kind, name, types in named if kind == "method")

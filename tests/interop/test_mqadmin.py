@@ -21,7 +21,7 @@ import rmqstore
 from interop.broker import Broker
 from interop.driver import SMALL
 from rmqstore.brokerfiles.delays import DelayTable
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.gateway import Gateway, Handled
 from rmqstore.serve.network.connection import Connection

@@ -11,7 +11,7 @@ import pytest
 
 import rmqstore
 from interop.driver import Driver, copy
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 
 SIZES = {
     "mappedFileSizeCommitLog": 64 << 10,

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rmqstore
-from rmqstore import pushdown
+from rmqstore.columns import pushdown
 
 pytestmark = [pytest.mark.property, pytest.mark.slow]
 

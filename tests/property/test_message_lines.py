@@ -18,8 +18,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqstore import _core
+from rmqstore.base.times import format_millis
 from rmqstore.cli.message_lines import formatted, json_lines
-from rmqstore.times import format_millis
 from support.oracle import FLAG_COMPRESSED, Record, decode_record
 from support.strategies import INT32, INT64, hosts, texts
 

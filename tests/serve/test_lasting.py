@@ -15,7 +15,7 @@ import rmqstore
 from interop.broker import Broker
 from interop.driver import SMALL as SIZES
 from interop.driver import DriverError
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve.consuming.locks import LockedQueue
 from serve.javaclients import JavaClients
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore import paths
+from rmqstore.files import paths
 
 
 def files_of(root: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageIllegalError
 from rmqstore.services.schedule import ScheduleEngine
 

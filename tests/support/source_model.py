@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rmqstore.scan import COLUMNS
+from rmqstore.columns.scan import COLUMNS
 from rmqstore.spark.common.schema import spark_schema
 from rmqstore.spark.read.batch import BatchReader
 from rmqstore.spark.read.partitions import StorePartition

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from week import traffic
 
 RANGE = struct.Struct("<qq")

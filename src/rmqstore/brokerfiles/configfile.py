@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rmqstore.base.syncing import SyncError, sync_file
 from rmqstore.brokerfiles import fastjson
 from rmqstore.errors import StoreCorruptError
-from rmqstore.links import broken_link, target_of
-from rmqstore.regular import kind_of, open_regular
-from rmqstore.syncing import SyncError, sync_file
+from rmqstore.files.links import broken_link, target_of
+from rmqstore.files.regular import kind_of, open_regular
 
 __all__ = ["MAX_BYTES", "ConfigFile", "ReplacedError"]
 

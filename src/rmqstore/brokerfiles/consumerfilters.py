@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.brokerfiles.bloom import BloomFilter
 from rmqstore.brokerfiles.configfile import ConfigFile
-from rmqstore.paths import CONFIG, CONSUMER_FILTER_JSON
+from rmqstore.files.paths import CONFIG, CONSUMER_FILTER_JSON
 
 if TYPE_CHECKING:
-    from rmqstore.config import StoreConfig
+    from rmqstore.config.store_config import StoreConfig
 
 __all__ = ["ConsumerFilter", "ConsumerFilterTable", "bitmap_subscriptions"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.brokerfiles.configfile import ConfigFile
-from rmqstore.paths import CONFIG, DELAY_OFFSET_JSON
+from rmqstore.files.paths import CONFIG, DELAY_OFFSET_JSON
 
 __all__ = ["DelayTable"]
 

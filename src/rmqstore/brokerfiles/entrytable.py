@@ -15,7 +15,7 @@ from rmqstore._core import CallLock
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.fields import DataVersion, take_version
-from rmqstore.paths import CONFIG
+from rmqstore.files.paths import CONFIG
 
 __all__ = ["EntryTable"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqstore.brokerfiles.entrytable import EntryTable
 from rmqstore.brokerfiles.fields import take_bool, take_int
-from rmqstore.paths import SUBSCRIPTION_GROUP_JSON
+from rmqstore.files.paths import SUBSCRIPTION_GROUP_JSON
 
 __all__ = ["RETRY_MAX", "GroupConfig", "GroupTable"]
 
@@ -26,7 +26,7 @@ class GroupConfig:
     Attributes
     ----------
     group_name : str
-        As in the file.  It is not checked: see ``rmqstore.paths.is_group_name``.
+        As in the file.  It is not checked: see ``rmqstore.files.paths.is_group_name``.
     consume_enable, consume_broadcast_enable : bool
         Whether the group may consume, and with each consumer getting every message.
     retry_queue_nums : int

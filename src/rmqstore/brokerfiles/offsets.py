@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.brokerfiles.configfile import ConfigFile
-from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON, LMQ_CONSUMER_OFFSET_JSON
+from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, LMQ_CONSUMER_OFFSET_JSON
 
 __all__ = ["LIGHT_PREFIX", "OffsetTable", "Offsets", "check_names"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqstore.brokerfiles.entrytable import EntryTable
 from rmqstore.brokerfiles.fields import DataVersion, take_bool, take_int, take_str
-from rmqstore.paths import TOPICS_JSON
+from rmqstore.files.paths import TOPICS_JSON
 
 __all__ = ["DataVersion", "TopicConfig", "TopicTable"]
 
@@ -27,7 +27,7 @@ class TopicConfig:
     ----------
     topic_name : str
         As in the file.  It is not checked to be safe as part of a path: see
-        ``rmqstore.paths.is_topic_name``.
+        ``rmqstore.files.paths.is_topic_name``.
     read_queue_nums, write_queue_nums : int
         Queues that consumers and producers see.
     perm : int

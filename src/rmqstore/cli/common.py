@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.arguments import did_you_mean
+from rmqstore.base.arguments import did_you_mean
+from rmqstore.base.times import parse_time
 from rmqstore.cli.completion import complete_directory, complete_file
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
 from rmqstore.cli.log_lines import write_no_log
 from rmqstore.cli.progress import Progress
-from rmqstore.paths import (
+from rmqstore.files.paths import (
     ABORT,
     COMMIT_LOG,
     CONSUME_QUEUE,
@@ -24,10 +25,9 @@ from rmqstore.paths import (
     STORE_ENTRIES,
     parse_offset_file_name,
 )
-from rmqstore.times import parse_time
 
 if TYPE_CHECKING:
-    from rmqstore.config import StoreConfig
+    from rmqstore.config.store_config import StoreConfig
     from rmqstore.store import MessageStore, Mode
     from rmqstore.topic import Topic
 
@@ -239,8 +239,8 @@ def _set_local(ctx: click.Context, param: click.Parameter, utc: bool) -> None:
 
 def refuse_foreign(root: Path) -> None:
     """Raise unless ``root`` is missing, empty, or a store, and lies in no other store."""
+    from rmqstore.directory.layout import refuse_inside
     from rmqstore.errors import IncompatibleStoreError
-    from rmqstore.layout import refuse_inside
 
     if root.exists():
         _refuse_other(root)
@@ -262,7 +262,7 @@ def _refuse_other(root: Path) -> None:
     # A process killed while it made a store has left no more than this.
     begun = entries <= STORE_ENTRIES and not entries.isdisjoint((LOCK, ABORT))
     if entries and not is_store and not begun:
-        from rmqstore.layout import stores_near
+        from rmqstore.directory.layout import stores_near
 
         near = stores_near(str(root))
         hint = "name a directory that is empty or not there yet"
@@ -273,7 +273,7 @@ def _refuse_other(root: Path) -> None:
 
 def read_config(config: str) -> tuple[StoreConfig, list[str]]:
     """Read a broker.conf; return it, and the warnings about the file."""
-    from rmqstore.config import StoreConfig
+    from rmqstore.config.store_config import StoreConfig
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

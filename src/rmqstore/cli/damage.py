@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqstore.arrays import BLANK_SIZE
+from rmqstore.base.arrays import BLANK_SIZE
+from rmqstore.directory.registry import check_deleted_topics
 from rmqstore.errors import StoreCorruptError, StoreError
-from rmqstore.paths import CONSUME_QUEUE
-from rmqstore.registry import check_deleted_topics
+from rmqstore.files.paths import CONSUME_QUEUE
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore

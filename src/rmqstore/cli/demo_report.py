@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.base.foreign import printable
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_table
-from rmqstore.foreign import printable
 
 if TYPE_CHECKING:
     from rmqstore._core import Message

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rmqstore.foreign import foreign
+from rmqstore.base.foreign import foreign
 
 __all__ = [
     "INTERRUPTED",
@@ -108,7 +108,7 @@ def say(text: object) -> None:
 
 def show_defect(kind: type[BaseException], error: BaseException, trace: object) -> None:
     """Write the traceback of an error of ours: it may repeat what is foreign."""
-    from rmqstore.warn import traceback_text
+    from rmqstore.base.warn import traceback_text
 
     click.echo(traceback_text(error), err=True)
 
@@ -165,8 +165,8 @@ def _advice(message: str) -> str:
 def _explain(error: Exception) -> tuple[str, int]:
     """Return the line and the exit code for ``error``; raise it if it is a defect of ours."""
     from rmqstore import errors
-    from rmqstore.file_sizes import java_keys
-    from rmqstore.layout import LogPathsError
+    from rmqstore.config.file_sizes import java_keys
+    from rmqstore.directory.layout import LogPathsError
 
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx is not None else "rmqstore"

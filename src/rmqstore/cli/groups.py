@@ -21,7 +21,7 @@ from rmqstore.cli.common import (
 from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
-from rmqstore.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
+from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
 
 if TYPE_CHECKING:
     from rmqstore.consume.lag import Lag

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.base.times import format_millis
 from rmqstore.cli.common import (
     known_topic,
     open_store,
@@ -24,11 +25,10 @@ from rmqstore.cli.state import State, state_of
 from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_bytes, plural
 from rmqstore.cli.verdict import verdict_facts, verdict_fields, verdict_of, verdict_reason
+from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreError
-from rmqstore.layout import log_directories
-from rmqstore.links import files_below
-from rmqstore.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
-from rmqstore.times import format_millis
+from rmqstore.files.links import files_below
+from rmqstore.files.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore

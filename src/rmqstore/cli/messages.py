@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore import _core
+from rmqstore.base.times import INT64_MAX, parse_time
 from rmqstore.cli import render
 from rmqstore.cli.common import (
     TIME_FORMS,
@@ -32,7 +33,6 @@ from rmqstore.cli.progress import Progress
 from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
 from rmqstore.errors import StoreCorruptError
 from rmqstore.filters import check_filter
-from rmqstore.times import INT64_MAX, parse_time
 
 if TYPE_CHECKING:
     from rmqstore._core import Message

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from rmqstore.base.foreign import printable
+from rmqstore.base.times import format_millis
 from rmqstore.cli.text import human_bytes, human_count
-from rmqstore.foreign import printable
-from rmqstore.times import format_millis
 
 __all__ = [
     "Column",

@@ -17,7 +17,7 @@ from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.text import plural
 from rmqstore.errors import MessageIllegalError, PutError
-from rmqstore.paths import is_topic_name
+from rmqstore.files.paths import is_topic_name
 
 __all__ = ["put"]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.base.foreign import printable
+from rmqstore.base.times import format_millis
 from rmqstore.bodies import BODY_MARK
 from rmqstore.cli.message_lines import Bodies
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
 from rmqstore.cli.text import plural
 from rmqstore.cli.trace_text import trace_lines
-from rmqstore.foreign import printable
-from rmqstore.times import format_millis
 from rmqstore.traces import is_trace_topic
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from rmqstore.cli.output import Column, writer_for
 from rmqstore.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from rmqstore.config import StoreConfig
-    from rmqstore.quarantine import SavedRange
+    from rmqstore.config.store_config import StoreConfig
+    from rmqstore.offline.quarantine import SavedRange
 
 __all__ = ["restore"]
 
@@ -50,7 +50,7 @@ def restore(
     go back where there is a filler, or where the log ends and nothing was written since. Before,
     --apply recovers the store, as opening it to write does.
     """
-    from rmqstore import quarantine
+    from rmqstore.offline import quarantine
 
     settings = load_config(config)
     with Progress("restoring" if apply else "reading"):

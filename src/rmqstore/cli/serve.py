@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from rmqstore.base.foreign import printable
+from rmqstore.base.warn import Log
 from rmqstore.cli.common import read_config, refuse_foreign, store_command
 from rmqstore.cli.completion import complete_file
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, in_options
 from rmqstore.cli.log_lines import json_line, write_log
-from rmqstore.foreign import printable
-from rmqstore.warn import Log
 
 if TYPE_CHECKING:
-    from rmqstore.config import StoreConfig
+    from rmqstore.config.store_config import StoreConfig
     from rmqstore.serve.server import Server as RunningServer
 
 __all__ = ["serve"]
@@ -168,7 +168,7 @@ def serve(
     write_log(partial(in_options, verb=serve))
     settings = _settings(config)
     wait_for_signal = _stop_on_signals()
-    from rmqstore.file_sizes import java_keys
+    from rmqstore.config.file_sizes import java_keys
     from rmqstore.serve.conf import BrokerConf
     from rmqstore.serve.network.descriptors import raise_limit
     from rmqstore.serve.network.sockets import VipPortError

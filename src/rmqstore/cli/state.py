@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.foreign import printable
 from rmqstore.cli.text import shorten
-from rmqstore.foreign import printable
-from rmqstore.layout import log_directories
-from rmqstore.lock_owner import LockOwner, lock_owner
-from rmqstore.paths import ABORT, parse_offset_file_name
-from rmqstore.regular import open_regular
+from rmqstore.directory.layout import log_directories
+from rmqstore.directory.lock_owner import LockOwner, lock_owner
+from rmqstore.files.paths import ABORT, parse_offset_file_name
+from rmqstore.files.regular import open_regular
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore

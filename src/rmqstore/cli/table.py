@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rmqstore.base.foreign import printable
 from rmqstore.cli.output import Column, Writer, stdout_is_terminal, write_bytes
 from rmqstore.cli.text import CUT, pad, shorten, width_of
-from rmqstore.foreign import printable
 
 __all__ = ["TableWriter", "fit", "print_fields", "print_table", "room"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqstore.times import format_millis
+from rmqstore.base.times import format_millis
 from rmqstore.traces import (
     EndTransaction,
     Pub,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.foreign import printable
 from rmqstore.cli.common import read_config
 from rmqstore.cli.text import shorten
-from rmqstore.foreign import printable
 
 if TYPE_CHECKING:
     from rmqstore.offline import BrokerStart, Finding

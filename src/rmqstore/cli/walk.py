@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqstore.arrays import BLANK_SIZE
+from rmqstore.base.arrays import BLANK_SIZE
+from rmqstore.base.times import INT64_MAX, INT64_MIN
 from rmqstore.cli.common import reported_damage
 from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.progress import Progress
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.filters import message_passes
-from rmqstore.times import INT64_MAX, INT64_MIN
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
 from rmqstore._core import CallLock
-from rmqstore.arguments import wrong_type
-from rmqstore.closing import Closing
+from rmqstore.base.arguments import wrong_type
+from rmqstore.base.closing import Closing
+from rmqstore.base.warn import log_warning
 from rmqstore.consume.retry import send_back
 from rmqstore.consume.sharing import Member, Share, Sharing
 from rmqstore.errors import MessagesRemovedError, StoreClosedError
 from rmqstore.types import GetStatus
-from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     from rmqstore.consume.follow import Follower

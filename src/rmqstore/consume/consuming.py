@@ -9,21 +9,21 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
-from rmqstore import paths
 from rmqstore._core import CallLock
-from rmqstore.arguments import one_of, shown, wrong_type, wrong_value
+from rmqstore.base.arguments import one_of, shown, wrong_type, wrong_value
+from rmqstore.base.times import to_millis
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.offsets import check_names
 from rmqstore.consume.groups import GroupEngine, group_name
 from rmqstore.consume.retries import Retries
 from rmqstore.consume.sharing import Sharing
 from rmqstore.errors import ConsumeDisabledError
-from rmqstore.times import to_millis
+from rmqstore.files import paths
 
 if TYPE_CHECKING:
+    from rmqstore.base.times import TimeLike
     from rmqstore.consume.consumer import Consumer
     from rmqstore.store import MessageStore
-    from rmqstore.times import TimeLike
 
 __all__ = ["ConsumingEngine"]
 

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never
 
-from rmqstore import paths
 from rmqstore._core import CallLock
-from rmqstore.arguments import shown, wrong_type, wrong_value
+from rmqstore.base.arguments import shown, wrong_type, wrong_value
+from rmqstore.base.syncing import SyncError
+from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ReplacedError
 from rmqstore.brokerfiles.groups import RETRY_MAX, GroupConfig, GroupTable
 from rmqstore.consume.progress import ProgressEngine
 from rmqstore.errors import GroupNotFoundError, StoreCorruptError, StoreError
-from rmqstore.syncing import SyncError
-from rmqstore.warn import log_warning
+from rmqstore.files import paths
 
 if TYPE_CHECKING:
     from rmqstore.consume.lag import Lag
-    from rmqstore.registry import TopicRegistry
+    from rmqstore.directory.registry import TopicRegistry
 
 __all__ = ["Group", "GroupEngine", "GroupRegistry", "group_name"]
 

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rmqstore import arrays, paths
+from rmqstore.base import arrays
+from rmqstore.base.warn import log_warning
 from rmqstore.errors import StoreCorruptError
-from rmqstore.warn import log_warning
+from rmqstore.files import paths
 
 if TYPE_CHECKING:
     from rmqstore._core import Engine
     from rmqstore.brokerfiles.offsets import Offsets
-    from rmqstore.registry import TopicRegistry
+    from rmqstore.directory.registry import TopicRegistry
 
 __all__ = ["Lag", "bounds_by_topic", "lag_of", "time_of_one", "with_uncommitted"]
 

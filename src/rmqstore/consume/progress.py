@@ -16,15 +16,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Never
 
-from rmqstore import paths
 from rmqstore._core import CallLock
+from rmqstore.base.syncing import SyncError
+from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ReplacedError
 from rmqstore.brokerfiles.offsets import Offsets, OffsetTable, check_names
 from rmqstore.errors import StoreCorruptError, StoreFailedError
+from rmqstore.files import paths
 from rmqstore.services.base import ServicedEngine
-from rmqstore.syncing import SyncError
 from rmqstore.types import Recovery
-from rmqstore.warn import log_warning
 
 __all__ = ["SAVE_SECONDS", "GroupProgress", "ProgressEngine"]
 

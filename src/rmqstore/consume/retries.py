@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore._core import CallLock
+from rmqstore.base.warn import log_warning
 from rmqstore.consume.sharing import Member
 from rmqstore.errors import (
     ForkedStoreError,
@@ -27,9 +27,9 @@ from rmqstore.errors import (
     StoreError,
     StoreFailedError,
 )
+from rmqstore.files import paths
 from rmqstore.services.stored import Place, put_again
 from rmqstore.types import GetStatus
-from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     from rmqstore._core import Message

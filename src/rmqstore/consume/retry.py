@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import StoreError
+from rmqstore.files import paths
 from rmqstore.services.stored import SCHEDULE_TOPIC, Place, made_queue_nums, put_again
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore._core import CallLock
-from rmqstore.arguments import wrong_value
+from rmqstore.base.arguments import wrong_value
 
 __all__ = ["Member", "Share", "SharedQueue", "Sharing", "allocate"]
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore import opening, paths
-from rmqstore.config import StoreConfig
+from rmqstore import opening
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreNotFoundError
-from rmqstore.layout import log_directories
+from rmqstore.files import paths
 from rmqstore.offline.findings import BrokerStart, Finding
 from rmqstore.offline.start_files import FileSizes, load_findings
 from rmqstore.offline.start_json import json_findings

@@ -16,8 +16,9 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from rmqstore import paths
-from rmqstore.arguments import wrong_value
+from rmqstore.base.arguments import wrong_value
+from rmqstore.base.syncing import sync_path
+from rmqstore.files import paths
 from rmqstore.offline.index import (
     IndexPlan,
     create_index_file,
@@ -34,7 +35,6 @@ from rmqstore.offline.queues import (
 )
 from rmqstore.offline.ranges import LogPlan, RangeReport, check_contiguous
 from rmqstore.offline.walk import UNIT_BYTES, UnitRun
-from rmqstore.syncing import sync_path
 
 __all__ = ["Build", "BuildStep", "BuildTotals", "StepReport"]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore import _core
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import RangeReport
 from rmqstore.offline.walk import ENTRY_BYTES
-from rmqstore.regular import open_regular
 
 __all__ = [
     "ChainError",

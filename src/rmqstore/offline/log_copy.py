@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rmqstore import _core, paths
+from rmqstore import _core
 from rmqstore.errors import StoreError
+from rmqstore.files import paths
 
 __all__ = [
     "Copied",

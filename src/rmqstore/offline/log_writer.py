@@ -9,8 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
-from rmqstore.closing import Closing
-from rmqstore.config import StoreConfig
+from rmqstore.base.closing import Closing
+from rmqstore.config.store_config import StoreConfig
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore import _core, paths
-from rmqstore.config import StoreConfig
+from rmqstore import _core
+from rmqstore.base.syncing import sync_path
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import QueueRange, RangeReport
 from rmqstore.offline.walk import UNIT_BYTES, Unit, UnitRun
-from rmqstore.regular import open_regular
-from rmqstore.syncing import sync_path
 
 __all__ = [
     "QueueAppender",

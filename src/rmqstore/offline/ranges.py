@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore import _core, paths
-from rmqstore.arguments import wrong_value
-from rmqstore.config import StoreConfig
+from rmqstore import _core
+from rmqstore.base.arguments import wrong_value
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.registry import TopicRegistry
 from rmqstore.errors import StoreCorruptError
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
 from rmqstore.offline.walk import SLICE_BYTES, Damage, LogSlice, LogWalk, WalkTotals
-from rmqstore.registry import TopicRegistry
-from rmqstore.regular import open_regular
 
 __all__ = [
     "LogExtent",

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from rmqstore import _core, paths
-from rmqstore.config import StoreConfig
-from rmqstore.file_sizes import java_keys, sizes_left_open
+from rmqstore import _core
+from rmqstore.config.file_sizes import java_keys, sizes_left_open
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.files import paths
+from rmqstore.files.regular import kind_of, not_regular
 from rmqstore.offline.findings import Finding
-from rmqstore.regular import kind_of, not_regular
 
 __all__ = ["FileSizes", "listed", "load_findings", "relative"]
 

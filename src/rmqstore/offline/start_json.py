@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
+from rmqstore.files import paths
+from rmqstore.files.regular import not_regular, open_regular
 from rmqstore.offline.findings import Finding
-from rmqstore.regular import not_regular, open_regular
 from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
 
 if TYPE_CHECKING:

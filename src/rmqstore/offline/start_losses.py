@@ -15,14 +15,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from rmqstore import arrays, paths
+from rmqstore.base import arrays
+from rmqstore.base.times import format_millis
 from rmqstore.errors import StoreCorruptError, StoreError
-from rmqstore.newer import find_newer
+from rmqstore.files import paths
+from rmqstore.files.newer import find_newer
+from rmqstore.files.regular import open_regular
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.start_files import FileSizes, listed, relative
 from rmqstore.offline.walk import UNIT_BYTES
-from rmqstore.regular import open_regular
-from rmqstore.times import format_millis
 from rmqstore.types import RecoveredRange
 
 if TYPE_CHECKING:

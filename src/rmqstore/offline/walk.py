@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqstore import _core
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 
 __all__ = [
     "ENTRY_BYTES",

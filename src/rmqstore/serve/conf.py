@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore.brokerfiles.brokerconf import read_properties
-from rmqstore.config_fields import boolean, integer, parse_value, specs_of, text
+from rmqstore.config.brokerconf import read_properties
+from rmqstore.config.fields import boolean, integer, parse_value, specs_of, text
 
 __all__ = ["BrokerConf"]
 

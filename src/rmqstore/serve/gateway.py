@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqstore.base.warn import Log
 from rmqstore.errors import StoreError
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.offsets import OffsetShares
@@ -29,7 +30,6 @@ from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.topics.producedtopics import ProducedTopics
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
-from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Caller

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqstore.closing import Closing
-from rmqstore.config import StoreConfig
+from rmqstore.base.closing import Closing
+from rmqstore.base.warn import Log
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreClosedError, StoreError, StoreFailedError
 from rmqstore.serve.gateway import Gateway
 from rmqstore.serve.network.connection import Connection
@@ -34,7 +35,6 @@ from rmqstore.serve.network.sockets import (
 from rmqstore.serve.network.tls import Handshakes, begins_with_tls
 from rmqstore.serve.settings import OpenHow, Settings
 from rmqstore.services.retention import deleted_text
-from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.metrics import MetricsServer

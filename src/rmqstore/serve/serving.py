@@ -14,13 +14,13 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from rmqstore.arguments import one_of, wrong_type, wrong_value
-from rmqstore.config import StoreConfig
+from rmqstore.base.arguments import one_of, wrong_type, wrong_value
+from rmqstore.base.warn import Log
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve.conf import BrokerConf
 from rmqstore.serve.network.sockets import VIP_DISTANCE, is_loopback, split_address
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, OpenHow, Settings
-from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Acl

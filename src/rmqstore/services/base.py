@@ -11,8 +11,9 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqstore import _core, paths
+from rmqstore import _core
 from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreFailedError
+from rmqstore.files import paths
 from rmqstore.services.clock import Clock
 from rmqstore.services.housekeeping import Housekeeper
 

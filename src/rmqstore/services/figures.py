@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rmqstore import paths
+from rmqstore.directory.layout import log_directories
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
-from rmqstore.layout import log_directories
+from rmqstore.files import paths
 from rmqstore.services.base import ServicedEngine
 
 __all__ = ["PUT_TIME_CLASSES", "RATE_SECONDS", "FigureEngine", "disk_used_ratio"]

@@ -10,11 +10,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from rmqstore._core import Message
+from rmqstore.base.warn import log_warning
 from rmqstore.errors import StoreError
 from rmqstore.services.base import ServicedEngine
 from rmqstore.services.schedule_search import Waiting, read_record, record_at, waiting
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, Place
-from rmqstore.warn import log_warning
 
 __all__ = ["Half", "HalfQueue", "checks_of", "copy_key", "named_halves", "number_of"]
 

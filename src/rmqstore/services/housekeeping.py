@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rmqstore.base.warn import log_warning
 from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreFailedError
-from rmqstore.warn import log_warning
 
 __all__ = ["Housekeeper"]
 

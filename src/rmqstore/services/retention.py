@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqstore._core import CallLock
-from rmqstore.config import StoreConfig
+from rmqstore.base.times import TimeLike, to_millis
+from rmqstore.base.warn import log_info, log_warning
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.services.base import ServicedEngine
-from rmqstore.times import TimeLike, to_millis
 from rmqstore.types import Deleted
-from rmqstore.warn import log_info, log_warning
 
 __all__ = ["RetainingStore", "SteadyClock", "deleted_text"]
 

@@ -16,6 +16,8 @@ from itertools import chain, islice
 from typing import Never
 
 from rmqstore._core import CallLock
+from rmqstore.base.syncing import SyncError
+from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.errors import PutError, StoreError
 from rmqstore.services.base import STORE_ENDED, ServicedEngine
@@ -35,9 +37,7 @@ from rmqstore.services.stored import (
     real_message,
     real_place,
 )
-from rmqstore.syncing import SyncError
 from rmqstore.types import Delayed, PutStatus
-from rmqstore.warn import log_warning
 
 __all__ = ["ScheduleEngine"]
 

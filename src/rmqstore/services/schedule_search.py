@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore._core import Message
-from rmqstore.arrays import BLANK_SIZE
-from rmqstore.config import StoreConfig
+from rmqstore.base.arrays import BLANK_SIZE
+from rmqstore.base.warn import log_warning
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 from rmqstore.services.base import STORE_ENDED, ServicedEngine
 from rmqstore.services.stored import SCHEDULE_TOPIC, Place, identity, real_place
-from rmqstore.warn import log_warning
 
 __all__ = [
     "Waiting",

@@ -21,19 +21,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore._core import crc32
-from rmqstore.arguments import wrong_value
+from rmqstore.base.arguments import wrong_value
+from rmqstore.base.syncing import make_directories, sync_file, sync_path
+from rmqstore.directory.layout import LogPath, log_directories, surroundings, without_paths
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
-from rmqstore.layout import LogPath, log_directories, surroundings, without_paths
-from rmqstore.links import files_below, target_of
-from rmqstore.regular import open_regular
+from rmqstore.files import paths
+from rmqstore.files.links import files_below, target_of
+from rmqstore.files.regular import open_regular
 from rmqstore.services.base import ServicedEngine
-from rmqstore.syncing import make_directories, sync_file, sync_path
 from rmqstore.types import Snapshot
 
 if TYPE_CHECKING:
-    from rmqstore.registry import TopicRegistry
+    from rmqstore.directory.registry import TopicRegistry
 
 __all__ = ["SnapshotEngine"]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore._core import Message, PutResult
-from rmqstore.paths import TOPIC_MAX_LENGTH, is_stored_topic_name
+from rmqstore.files.paths import TOPIC_MAX_LENGTH, is_stored_topic_name
 
 __all__ = [
     "HALF_TOPIC",

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 
 from rmqstore._core import Message
+from rmqstore.base.warn import log_warning
 from rmqstore.errors import MessageIllegalError
 from rmqstore.services.base import STORE_ENDED
 from rmqstore.services.half_queue import Half, HalfQueue, checks_of, number_of
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, Place, put_again
 from rmqstore.services.transaction import InDoubt
 from rmqstore.services.transactions import TransactionEngine
-from rmqstore.warn import log_warning
 
 __all__ = ["CheckingEngine"]
 

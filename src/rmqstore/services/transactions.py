@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from rmqstore import _core
 from rmqstore._core import CallLock, Message, PutResult
-from rmqstore.arguments import wrong_value
+from rmqstore.base.arguments import wrong_value
+from rmqstore.base.warn import log_warning
 from rmqstore.consume.groups import group_name
 from rmqstore.consume.progress import SAVE_SECONDS, ProgressEngine
 from rmqstore.errors import MessageIllegalError, StoreError
@@ -42,12 +43,11 @@ from rmqstore.services.stored import (
 )
 from rmqstore.services.transaction import InDoubt, Transaction
 from rmqstore.types import PutStatus
-from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from rmqstore.times import TimeLike
+    from rmqstore.base.times import TimeLike
 
 __all__ = ["InDoubt", "Transaction", "TransactionEngine"]
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import rmqstore
-from rmqstore.scan import COLUMNS
+from rmqstore.columns.scan import COLUMNS
 from rmqstore.spark.common.columns import SchemaError
 from rmqstore.spark.common.schema import (
     arrow_schema,

@@ -13,7 +13,8 @@ import pytest
 
 import rmqstore
 from conftest import BrokerStore
-from rmqstore import _core, paths
+from rmqstore import _core
+from rmqstore.files import paths
 from rmqstore.spark import rebuild
 from rmqstore.spark.jobs.rebuild import configuration, settings_of
 from support import oracle, scan_model

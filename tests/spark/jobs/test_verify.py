@@ -12,7 +12,7 @@ import pytest
 
 import rmqstore
 from conftest import BrokerStore
-from rmqstore import paths
+from rmqstore.files import paths
 from rmqstore.spark import verify
 from support import scan_model
 

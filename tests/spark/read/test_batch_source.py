@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 import rmqstore
 from conftest import BrokerStore, DumpRow, FiveStore, property_text
-from rmqstore.scan import COLUMNS
+from rmqstore.columns.scan import COLUMNS
 from support import scan_model
 from support.source_model import same_rows
 

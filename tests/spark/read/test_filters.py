@@ -23,8 +23,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rmqstore.pushdown import bounds_of
-from rmqstore.scan import COLUMNS
+from rmqstore.columns.pushdown import bounds_of
+from rmqstore.columns.scan import COLUMNS
 from rmqstore.spark.common.schema import arrow_schema, spark_schema
 from rmqstore.spark.read.filters import Condition, Filters, condition_of
 from support.source_model import SIMPLE, Row, evaluate, random_filter

@@ -16,13 +16,13 @@ from pyspark.sql.datasource import EqualTo, GreaterThan
 
 import rmqstore
 from rmqstore.brokerfiles.offsets import OffsetTable
+from rmqstore.columns.scan import COLUMNS
 from rmqstore.errors import (
     MessagesRemovedError,
     StoreCorruptError,
     StoreNotFoundError,
     TopicNotFoundError,
 )
-from rmqstore.scan import COLUMNS
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.schema import spark_schema
 from rmqstore.spark.common.side_files import batch_directory, stream_directory

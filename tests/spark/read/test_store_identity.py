@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.spark.common.schema import spark_schema
 from rmqstore.spark.read.partitions import read_partition

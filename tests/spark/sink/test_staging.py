@@ -11,7 +11,7 @@ import pytest
 
 import rmqstore
 from rmqstore import _core
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.spark.common.columns import SINK_COLUMNS
 from rmqstore.spark.common.errors import RowError
 from rmqstore.spark.sink import staging

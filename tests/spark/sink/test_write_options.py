@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.spark.common.columns import SINK_COLUMNS, SchemaError
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.sink.options import (

@@ -17,8 +17,8 @@ import pytest
 
 import rmqstore
 from rmqstore.brokerfiles.offsets import OffsetTable
-from rmqstore.config import StoreConfig
-from rmqstore.locking import is_owned
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.offline.locking import is_owned
 from rmqstore.spark.stream.groups import keep_progress
 from rmqstore.spark.stream.lag import Lag, LagListener, QueueLag, lag
 from support.stream_model import Query, fill, options

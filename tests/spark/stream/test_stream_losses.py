@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.spark.stream.offsets import DataLossError
 from support.stream_model import Crash, Query, fill, options
 

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreNotFoundError, TopicNotFoundError
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.schema import spark_schema

@@ -16,7 +16,7 @@ import pytest
 
 import rmqstore
 from crash.checks import environment
-from rmqstore import asyncwait
+from rmqstore.aio import wait as asyncwait
 from support import oracle_store
 from support.event_loops import LIMIT, config, eventfds, run, threads
 from support.gates import Gate

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqstore
-from rmqstore.brokerfiles import brokerconf
-from rmqstore.config import RmqStoreWarning, StoreConfig
-from rmqstore.config_fields import Spec, specs_of
+from rmqstore.config import brokerconf
+from rmqstore.config.fields import Spec, specs_of
+from rmqstore.config.store_config import RmqStoreWarning, StoreConfig
 
 pytestmark = pytest.mark.pure
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import paths
 from rmqstore.errors import (
     ConsumeDisabledError,
     MessagesRemovedError,
@@ -17,6 +16,7 @@ from rmqstore.errors import (
     StoreClosedError,
     TopicNotFoundError,
 )
+from rmqstore.files import paths
 from support.consumed import QUEUES, bodies, fill
 from support.retention_stores import open_store, put_hours
 

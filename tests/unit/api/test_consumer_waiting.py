@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import paths
 from rmqstore.errors import (
     StoreClosedError,
 )
+from rmqstore.files import paths
 from support.consumed import fill
 
 WAIT = 60.0

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import rmqstore
-from rmqstore import pushdown
+from rmqstore.columns import pushdown
 
 # DuckDB, Polars and Arrow do the work here: a sanitizer would watch nothing of ours but the scan,
 # which has tests of its own.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from support.unprivileged import run_unprivileged
 
 pytestmark = pytest.mark.pure

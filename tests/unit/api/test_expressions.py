@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from rmqstore import _core
-from rmqstore.expressions import Call, Field, Literal, fields_of, tree_of
+from rmqstore.columns.expressions import Call, Field, Literal, fields_of, tree_of
 
 f = pc.field
 

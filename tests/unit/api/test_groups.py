@@ -15,7 +15,6 @@ from typing import Literal
 import pytest
 
 import rmqstore
-from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.errors import (
     GroupNotFoundError,
@@ -24,6 +23,7 @@ from rmqstore.errors import (
     StoreCorruptError,
     StoreError,
 )
+from rmqstore.files import paths
 
 SMALL = rmqstore.StoreConfig.small()
 FILES = (paths.CONSUMER_OFFSET_JSON, paths.SUBSCRIPTION_GROUP_JSON)

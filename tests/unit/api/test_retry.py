@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import paths
 from rmqstore.errors import StoreError
+from rmqstore.files import paths
 
 GROUP = "orders-group"
 # All but what the log itself decides: offsets, store time, store message id.

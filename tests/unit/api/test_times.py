@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.times import INT64_MAX, INT64_MIN, format_millis, parse_time, to_millis
+from rmqstore.base.times import INT64_MAX, INT64_MIN, format_millis, parse_time, to_millis
 
 pytestmark = pytest.mark.pure
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import StoreFailedError, syncing
+from rmqstore import StoreFailedError
+from rmqstore.base import syncing
 from rmqstore.brokerfiles.configfile import ConfigFile, ReplacedError
 
 CONFIG = rmqstore.StoreConfig.small()

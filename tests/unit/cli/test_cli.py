@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
-from rmqstore.times import to_millis
+from rmqstore.base.times import to_millis
+from rmqstore.config.store_config import StoreConfig
 from support.command_line import Run, one_line, rows
 
 pytestmark = pytest.mark.pure

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.times import format_millis
+from rmqstore.base.times import format_millis
 from support.command_line import Run, one_line, rows
 
 CONFIG = rmqstore.StoreConfig(

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import rmqstore
 from rmqstore.cli import main
-from rmqstore.logfiles import damaged_log_files
+from rmqstore.files.logfiles import damaged_log_files
 from support import damaged_store
 
 pytestmark = pytest.mark.pure

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 import rmqstore
 from rmqstore.cli import inspect, main
-from rmqstore.config import StoreConfig
-from rmqstore.lock_owner import lock_owner
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.lock_owner import lock_owner
 from support.unprivileged import run_unprivileged
 
 pytestmark = pytest.mark.pure
@@ -181,8 +181,8 @@ def test_command(
 ) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cmdline").write_bytes("\0".join(arguments).encode() + b"\0")
-    monkeypatch.setattr("rmqstore.lock_owner._PROCESSES", tmp_path)
-    from rmqstore import lock_owner as module
+    monkeypatch.setattr("rmqstore.directory.lock_owner._PROCESSES", tmp_path)
+    from rmqstore.directory import lock_owner as module
 
     assert module._command(7) == said
     assert module._command(8) is None

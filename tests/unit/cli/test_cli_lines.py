@@ -20,7 +20,7 @@ import rmqstore
 from rmqstore import _core
 from rmqstore.cli import main
 from rmqstore.cli.message_lines import MessageLines
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from support.damaged_store import poke
 
 pytestmark = pytest.mark.pure

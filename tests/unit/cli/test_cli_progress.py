@@ -14,7 +14,7 @@ import pytest
 import rmqstore
 from rmqstore.cli import progress as module
 from rmqstore.cli.progress import Progress
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from support.terminals import Shown, on_terminal
 
 pytestmark = pytest.mark.pure

@@ -15,7 +15,7 @@ from rmqstore.cli import output
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import TableWriter, fit
 from rmqstore.cli.text import shorten, width_of
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from support.terminals import on_terminal
 
 pytestmark = pytest.mark.pure

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import rmqstore
 from rmqstore.cli import main
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 
 pytestmark = pytest.mark.pure
 

@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import rmqstore
-from rmqstore import paths, quarantine
 from rmqstore.cli import main
+from rmqstore.files import paths
+from rmqstore.offline import quarantine
 from support import oracle_store
 from support.damaged_store import (
     BROKER_LOG,

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import rmqstore
 from conftest import BrokerStore
-from rmqstore import _core, paths
-from rmqstore.registry import TopicRegistry
+from rmqstore import _core
+from rmqstore.directory.registry import TopicRegistry
+from rmqstore.files import paths
 from support import oracle, scan_model
 from support.file_contents import files_of
 

@@ -52,7 +52,7 @@ def test_the_last_file_queues_and_index_are_gone(tmp_path: Path) -> None:
     assert "compare with a copy" in one.message
     with rmqstore.open(root) as store:
         newest = max(one.store_timestamp for one in store.scan())
-    assert rmqstore.times.format_millis(newest) in one.message
+    assert rmqstore.base.times.format_millis(newest) in one.message
     (root / "abort").touch()  # of a killed store it says nothing
     assert found(root) == []
 

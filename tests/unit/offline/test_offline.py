@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import offline, paths
+from rmqstore import offline
+from rmqstore.files import paths
 from support import scan_model
 from support.file_contents import files_of
 

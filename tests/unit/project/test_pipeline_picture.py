@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 
 pytestmark = pytest.mark.pure
 

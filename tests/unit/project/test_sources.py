@@ -74,7 +74,7 @@ def test_found(problems: Callable[[str, str], list[str]], name: str, line: str) 
         ("serve/x.py", "gateway.log.warning('%s: closed: %s', peer, error)"),
         ("services/x.py", "log_warning('%s is gone', name)"),
         ("serve/x.py", "catalog.error(name)"),
-        ("warn.py", "import logging"),
+        ("base/warn.py", "import logging"),
         ("cli/x.py", "click.echo(printable(f'{topic}'))"),
         ("cli/x.py", "say(f'{topic} is gone')"),
         ("cli/x.py", "print(flush=True)"),

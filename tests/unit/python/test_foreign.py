@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.foreign import MOST, cut, foreign, printable
-from rmqstore.warn import Log, log_info, log_warning
+from rmqstore.base.foreign import MOST, cut, foreign, printable
+from rmqstore.base.warn import Log, log_info, log_warning
 
 HOSTILE = [
     "a\nrmqstore: a forged line", "\r\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\x7f", "\x00",
@@ -119,4 +119,4 @@ def test_no_line_costs_nothing() -> None:
 
     logging.getLogger("rmqstore.foreign_off").setLevel(logging.CRITICAL)
     Log("rmqstore.foreign_off").warning("%s", Loud())
-    assert "rmqstore.warn" in sys.modules
+    assert "rmqstore.base.warn" in sys.modules

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import MessageIllegalError, paths
+from rmqstore import MessageIllegalError
+from rmqstore.files import paths
 from support.stored_names import CONFIG, COUNT, NAMES, write_log
 
 PATHS = ["../x", "a/b", "/", "..", ".", "a\0b", "\ud800"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.newer import find_newer
+from rmqstore.files.newer import find_newer
 from support import oracle, oracle_store
 from support.damaged_store import poke
 

@@ -14,7 +14,8 @@ import pytest
 
 import rmqstore
 from faults.tiny import killed_while_open
-from rmqstore import StoreCorruptError, paths
+from rmqstore import StoreCorruptError
+from rmqstore.files import paths
 from support import oracle_store
 from support.damaged_store import (
     BROKER_LOG,

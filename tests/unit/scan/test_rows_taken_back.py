@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import rmqstore
-from rmqstore.scan import COLUMNS
+from rmqstore.columns.scan import COLUMNS
 from support import scan_model
 
 pytestmark = pytest.mark.needs_debug_build

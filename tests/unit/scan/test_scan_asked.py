@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.scan import ScanExtent
+from rmqstore.columns.scan import ScanExtent
 
 CONFIG = rmqstore.StoreConfig(
     mapped_file_size_commit_log=1 << 16,

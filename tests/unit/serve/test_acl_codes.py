@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import rmqstore
-from rmqstore import paths
+from rmqstore.files import paths
 from rmqstore.serve.accounts.acl import Account, Acl, Caller
 from rmqstore.serve.accounts.aclresources import ADMIN, FREE, RESOURCES, topic_resource
 from rmqstore.serve.accounts.addresses import AddressRule

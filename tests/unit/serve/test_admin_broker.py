@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.figures.rates import Rates, Span
 from rmqstore.serve.settings import Settings

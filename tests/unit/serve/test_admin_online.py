@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.wire.objecttext import MessageQueue, dumps, loads

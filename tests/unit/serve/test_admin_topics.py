@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.wire.objecttext import MessageQueue, loads

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.config import RmqStoreWarning
+from rmqstore.config.store_config import RmqStoreWarning
 from rmqstore.serve import serving
 from rmqstore.serve.conf import BrokerConf
 from rmqstore.serve.server import Server

@@ -11,7 +11,7 @@ import pytest
 
 import rmqstore
 from rmqstore import _core
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings

@@ -12,11 +12,11 @@ from typing import cast
 import pytest
 
 from rmqstore import StoreConfig
+from rmqstore.base.warn import Log
 from rmqstore.serve.network.rotation import Rotation
 from rmqstore.serve.network.turns import Steps, Turns
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
-from rmqstore.warn import Log
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.turns import Answers, Clock

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqstore._core import PullFilter
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import Frame, RemotingClient

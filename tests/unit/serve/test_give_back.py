@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import paths
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.files import paths
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.wire.frames import FAQ

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import paths
+from rmqstore.files import paths
 from rmqstore.serve.server import Server
 from rmqstore.serve.wire.codes import RequestCode
 from support.remoting import Frame, RemotingClient

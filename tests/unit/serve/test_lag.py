@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.objecttext import loads

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.consuming.locks import LOCK_MILLIS, LockedQueue, Locks
 from rmqstore.serve.settings import Settings

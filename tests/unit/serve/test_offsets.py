@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqstore.brokerfiles.offsets import OffsetTable
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.consuming import distance
 from rmqstore.serve.consuming.distance import Distance

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.settings import Limits, Settings

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmqstore.base.foreign import cut
 from rmqstore.brokerfiles.topics import TopicConfig
-from rmqstore.config import StoreConfig
-from rmqstore.foreign import cut
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.settings import Settings
 from support.remoting import RemotingClient

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve.producing.sending import parts_of_batch
 from rmqstore.serve.server import Server
 from rmqstore.serve.wire.frames import Refusal

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokerfiles.topics import TopicConfig
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from support import sends
 from support.remoting import RemotingClient

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.pure
 
 LONG_MAX = (1 << 63) - 1
 ALL = [b"%d" % number for number in range(COUNT)]
-OLD = [name for name in NAMES if not rmqstore.paths.is_topic_name(name)]
+OLD = [name for name in NAMES if not rmqstore.files.paths.is_topic_name(name)]
 GROUP = {"consumerGroup": "g"}
 PULL = GROUP | {
     "queueId": 1, "queueOffset": 0, "maxMsgNums": 32, "suspendTimeoutMillis": 0,

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from rmqstore import StoreConfig
+from rmqstore.base.warn import Log
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve.figures.metrics import gateway_figures
 from rmqstore.serve.network import turns
@@ -21,7 +22,6 @@ from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.topics.newtopics import NewTopics
 from rmqstore.serve.wire.frames import Answer
-from rmqstore.warn import Log
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat, wait_until
 from support.turns import SECONDS, Answers, Clock

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageIllegalError
 from rmqstore.services.figures import PUT_TIME_CLASSES, disk_used_ratio
 

@@ -17,7 +17,7 @@ import pytest
 
 import rmqstore
 from rmqstore import IncompatibleStoreError, StoreConfig, StoreNotFoundError
-from rmqstore.layout import LogPath, log_paths
+from rmqstore.directory.layout import LogPath, log_paths
 from support import mounts
 from support.unprivileged import run_unprivileged
 
@@ -300,7 +300,7 @@ def test_a_copy_opens_with_the_configuration_of_the_original(
 
 
 def test_damage_is_saved_in_the_root_and_restored(tmp_path: Path) -> None:
-    from rmqstore import quarantine
+    from rmqstore.offline import quarantine
 
     root, logs = tmp_path / "root", [tmp_path / "a", tmp_path / "b"]
     chosen = config(*logs)

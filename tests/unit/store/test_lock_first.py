@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import _core, opening, syncing
+from rmqstore import _core, opening
+from rmqstore.base import syncing
 
 CONFIG = rmqstore.StoreConfig.small()
 OWNER = """

@@ -12,7 +12,7 @@ pytest.importorskip("prometheus_client", reason="the extra metrics is not instal
 from prometheus_client import CollectorRegistry, generate_latest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 
 
 def scraped(registry: CollectorRegistry) -> dict[str, float]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageIllegalError
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, SCHEDULE_TOPIC, properties_text
 

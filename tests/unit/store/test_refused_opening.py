@@ -13,8 +13,8 @@ import pytest
 
 import rmqstore
 from crash.checks import output_of
-from rmqstore import lock_owner
 from rmqstore.consume.progress import GroupProgress
+from rmqstore.directory import lock_owner
 from rmqstore.serve.gateway import Gateway
 from rmqstore.services import schedule
 from rmqstore.services.retention import RetainingStore

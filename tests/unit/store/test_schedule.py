@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import PutError, StoreCorruptError
 from rmqstore.services.schedule_search import waiting
 from rmqstore.services.stored import SCHEDULE_TOPIC

@@ -17,8 +17,8 @@ import pytest
 
 import rmqstore
 from crash.checks import contents, environment, output_of
-from rmqstore.lock_owner import lock_owner
-from rmqstore.locking import is_owned, locked, wait_until_free
+from rmqstore.directory.lock_owner import lock_owner
+from rmqstore.offline.locking import is_owned, locked, wait_until_free
 from support import oracle_store
 from support.forked_child import waiting_child
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreCorruptError
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageIllegalError
 
 HOUR = 3_600_000

@@ -14,16 +14,17 @@ import pytest
 
 import rmqstore
 from crash.checks import contents
-from rmqstore import newer, offline, paths
+from rmqstore import offline
+from rmqstore.base.syncing import sync_path
 from rmqstore.cli.state import state_of
+from rmqstore.files import newer, paths
+from rmqstore.files.regular import not_regular, open_regular
 from rmqstore.offline.index import _bytes_of
 from rmqstore.offline.queues import QueueFiles
-from rmqstore.regular import not_regular, open_regular
 from rmqstore.serve.consuming.lookups import _index_end
 from rmqstore.spark.common import sight
 from rmqstore.spark.sink.ledger import _load
 from rmqstore.spark.sink.staging import sum_of
-from rmqstore.syncing import sync_path
 
 CONFIG = rmqstore.StoreConfig(
     mapped_file_size_commit_log=8192,

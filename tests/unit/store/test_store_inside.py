@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.layout import store_around
+from rmqstore.directory.layout import store_around
 from support import oracle_store
 
 CONFIG = rmqstore.StoreConfig.small()

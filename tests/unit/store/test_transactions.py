@@ -12,7 +12,7 @@ import pytest
 
 import rmqstore
 from rmqstore.brokerfiles.offsets import OffsetTable
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageIllegalError, PutError, ReadOnlyStoreError, StoreError
 from rmqstore.services.stored import (
     HALF_TOPIC,

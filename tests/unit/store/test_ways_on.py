@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import bodies, offline, paths
+from rmqstore import bodies, offline
 from rmqstore.brokerfiles import configfile
+from rmqstore.files import paths
 from rmqstore.services import snapshot
 
 CONFIG = rmqstore.StoreConfig.small()

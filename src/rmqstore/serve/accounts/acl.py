@@ -22,14 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqstore import paths
-from rmqstore.arguments import shown
+from rmqstore.base.arguments import shown
+from rmqstore.base.warn import log_warning
+from rmqstore.files import paths
 from rmqstore.serve.accounts.aclresources import FREE, RESOURCES, Resource, resources_of
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.producing.stored_records import OF_ALL_TOPICS
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
-from rmqstore.warn import log_warning
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqstore import paths
+from rmqstore.files import paths
 from rmqstore.serve.producing.sending import parts_of_batch
 from rmqstore.serve.producing.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode

@@ -10,7 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.layout import log_directories
+from rmqstore.directory.layout import log_directories
 from rmqstore.serve.admin.brokersettings import broker_settings
 from rmqstore.serve.topics.topictable import delay_offsets
 from rmqstore.serve.wire.codes import VERSION, RequestCode, ResponseCode

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqstore.config import StoreConfig
-from rmqstore.config_fields import specs_of
+from rmqstore.config.fields import specs_of
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.files import paths
 from rmqstore.serve.admin.topics import check_queues
 from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode

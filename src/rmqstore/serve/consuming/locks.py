@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqstore import paths
+from rmqstore.files import paths
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.topics.topictable import has_queue

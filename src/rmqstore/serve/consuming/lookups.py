@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
-from rmqstore.regular import open_regular
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request

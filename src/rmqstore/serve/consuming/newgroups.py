@@ -14,10 +14,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import StoreError
+from rmqstore.files import paths
 from rmqstore.serve.sharedtable import SharedTable
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from rmqstore.foreign import foreign
+from rmqstore.base.foreign import foreign
+from rmqstore.base.warn import Log
 from rmqstore.serve.network.sockets import address_text, bind
-from rmqstore.warn import Log
 
 __all__ = ["Busy", "HttpServer", "Reply", "Resource"]
 

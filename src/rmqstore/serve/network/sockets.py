@@ -12,7 +12,7 @@ import os
 import socket
 from contextlib import suppress
 
-from rmqstore.arguments import wrong_value
+from rmqstore.base.arguments import wrong_value
 
 __all__ = [
     "BACKLOG",

@@ -17,7 +17,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TypeVar
 
-from rmqstore.warn import Log
+from rmqstore.base.warn import Log
 
 __all__ = ["SHARE_SECONDS", "Deadline", "Steps", "Turns", "ended"]
 

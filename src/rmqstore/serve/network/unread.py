@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from rmqstore.serve.shares import Shares, largest_of_largest
 
 if TYPE_CHECKING:
+    from rmqstore.base.warn import Log
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.shares import Owners
-    from rmqstore.warn import Log
 
 __all__ = ["Unread"]
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rmqstore import __version__, paths
+from rmqstore import __version__
 from rmqstore.bodies import BODY_MARK, inflate_start
 from rmqstore.consume.lag import bounds_by_topic, lag_of
 from rmqstore.errors import StoreError, StoreFailedError
+from rmqstore.files import paths
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore._core import ClientSends
+from rmqstore.files import paths
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:

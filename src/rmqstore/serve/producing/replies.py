@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqstore.asyncwait import put_at_once, put_durable
+from rmqstore.aio.wait import put_at_once, put_durable
 from rmqstore.errors import PutError, StoreError
 from rmqstore.serve.producing.sending import (
     Sent,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqstore import paths
-from rmqstore.arguments import shown
-from rmqstore.asyncwait import put_at_once, put_durable
+from rmqstore.aio.wait import put_at_once, put_durable
+from rmqstore.base.arguments import shown
 from rmqstore.consume.retry import is_dead_letter, missing_topics, send_back
 from rmqstore.errors import PutError
+from rmqstore.files import paths
 from rmqstore.serve.producing.stored_records import message_at
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode

@@ -15,10 +15,10 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
+from rmqstore.files import paths
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for_send
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.arguments import wrong_type, wrong_value
+from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.serve.server import Server
 from rmqstore.serve.serving import served
 from rmqstore.serve.testing.rules import RequestRules

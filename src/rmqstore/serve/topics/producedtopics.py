@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
 from rmqstore.brokerfiles.topics import TopicConfig
+from rmqstore.files import paths
 from rmqstore.serve.sharedtable import SharedTable
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC, topic_config

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
+from rmqstore.files import paths
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC, topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from rmqstore.arguments import shown
+from rmqstore.base.arguments import shown
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
 from rmqstore.serve.wire.jsontext import loads, most_values

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore._core import FrameReader, encode_frame
-from rmqstore.foreign import cut
+from rmqstore.base.foreign import cut
 from rmqstore.serve.wire.codes import ResponseCode
 
 __all__ = ["FAQ", "LARGE_HEADER", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal",

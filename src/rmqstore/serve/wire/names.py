@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rmqstore import paths
+from rmqstore.files import paths
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.fields import refused, text
 from rmqstore.serve.wire.frames import Refusal, Request

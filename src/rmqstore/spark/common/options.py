@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rmqstore.arguments import wrong_type
+from rmqstore.base.arguments import wrong_type
+from rmqstore.base.times import to_millis
 from rmqstore.spark.common.option_names import KNOWN_OPTIONS
-from rmqstore.times import to_millis
 
 __all__ = ["OptionError", "Options", "absolute_path", "millis_of"]
 

@@ -4,7 +4,7 @@ Spark accepts a batch only with the order, names, types and nullability of the s
 planned with.
 
 Source: pyspark, ``sql/pandas/types.py`` to_arrow_schema; the columns are those of
-:class:`rmqstore.scan.Scan`.
+:class:`rmqstore.columns.scan.Scan`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
-from rmqstore import scan
+from rmqstore.columns import scan
 from rmqstore.spark.common.columns import COLUMNS, SchemaError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError
-from rmqstore.regular import open_regular
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
 
 __all__ = ["SeenStore", "StoreNotVisibleError", "check_all", "check_directory", "note_host", "seen"]
 

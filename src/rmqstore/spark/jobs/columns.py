@@ -66,9 +66,9 @@ def store_columns(df: DataFrame, topic: str | None) -> DataFrame:
 
 
 def _check_topic(topic: str) -> None:
-    from rmqstore import paths
-    from rmqstore.arguments import shown, wrong_type
+    from rmqstore.base.arguments import shown, wrong_type
     from rmqstore.errors import MessageIllegalError
+    from rmqstore.files import paths
     from rmqstore.types import PutStatus
 
     if not isinstance(topic, str):

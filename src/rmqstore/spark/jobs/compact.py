@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rmqstore
-from rmqstore import paths
-from rmqstore.arguments import did_you_mean
+from rmqstore.base.arguments import did_you_mean
+from rmqstore.base.times import INT64_MIN, to_millis
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.topics import TopicTable
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.registry import TopicRegistry
 from rmqstore.errors import StoreCorruptError, TopicNotFoundError
+from rmqstore.files import paths
 from rmqstore.offline import (
     SCHEDULE_TOPIC,
     LogPiece,
@@ -28,18 +30,16 @@ from rmqstore.offline import (
     assign_positions,
     piece_bytes,
 )
-from rmqstore.registry import TopicRegistry
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.jobs.copy_tasks import copy_tasks
 from rmqstore.spark.jobs.new_store import complete, new_store
 from rmqstore.spark.jobs.tasks import run_tasks, runs
-from rmqstore.times import INT64_MIN, to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqstore.times import TimeLike
+    from rmqstore.base.times import TimeLike
 
 __all__ = ["CompactedStore", "compact"]
 

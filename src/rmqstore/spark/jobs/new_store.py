@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rmqstore
-from rmqstore import paths
-from rmqstore.config import StoreConfig
-from rmqstore.layout import surroundings
-from rmqstore.links import target_of
+from rmqstore.base.syncing import sync_path
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import surroundings
+from rmqstore.files import paths
+from rmqstore.files.links import target_of
 from rmqstore.offline import Copied, seal_store
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.side_files import MAKING, new_name
 from rmqstore.spark.common.sight import SeenStore
 from rmqstore.spark.jobs.rebuild import rebuild
 from rmqstore.spark.jobs.tasks import run_tasks
-from rmqstore.syncing import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

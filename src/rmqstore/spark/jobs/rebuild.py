@@ -16,13 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rmqstore import opening, paths
-from rmqstore.arguments import wrong_type, wrong_value
-from rmqstore.config import StoreConfig
+from rmqstore import opening
+from rmqstore.base.arguments import wrong_type, wrong_value
+from rmqstore.base.syncing import sync_path
+from rmqstore.config.file_sizes import sizes_left_open, with_sizes_of
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import surroundings
 from rmqstore.errors import StoreLockedError
-from rmqstore.file_sizes import sizes_left_open, with_sizes_of
-from rmqstore.layout import surroundings
-from rmqstore.locking import locked
+from rmqstore.files import paths
 from rmqstore.offline import (
     Build,
     BuildTotals,
@@ -33,13 +34,13 @@ from rmqstore.offline import (
     check_contiguous,
     plan_log,
 )
+from rmqstore.offline.locking import locked
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.side_files import IN_STORE, new_name
 from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.jobs.arrow_map import mapped
 from rmqstore.spark.jobs.rebuild_tasks import ROWS, RebuildTasks, collect, spread
 from rmqstore.spark.jobs.tasks import task_count
-from rmqstore.syncing import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
-from rmqstore.config import StoreConfig
+from rmqstore.base.times import INT64_MAX
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
-from rmqstore.links import broken_link
+from rmqstore.files import paths
+from rmqstore.files.links import broken_link
 from rmqstore.offline import (
     ENTRY_BYTES,
     IndexFileReader,
@@ -35,7 +36,6 @@ from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.jobs.arrow_map import batched, mapped, numbered
 from rmqstore.spark.jobs.rebuild import configuration
 from rmqstore.spark.jobs.tasks import task_count
-from rmqstore.times import INT64_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
-from rmqstore.arguments import integer_within
+from rmqstore.base.arguments import integer_within
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
-from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
+from rmqstore.files import paths
 from rmqstore.offline import (
     LogPiece,
     LogSource,

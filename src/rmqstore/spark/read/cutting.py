@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.arrays import sizes_of
+from rmqstore.base.arrays import sizes_of
+from rmqstore.base.warn import Log
 from rmqstore.topic import Queue
-from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqstore.arrays import sizes_of
+from rmqstore.base.arrays import sizes_of
+from rmqstore.base.times import INT64_MAX
 from rmqstore.spark.read.cutting import units_of
 from rmqstore.spark.read.partitions import Piece, scan_piece
-from rmqstore.times import INT64_MAX
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from rmqstore import paths
+from rmqstore.columns.scan import COLUMNS
 from rmqstore.errors import StoreNotFoundError, TopicNotFoundError
+from rmqstore.files import paths
 from rmqstore.filters import check_filter
-from rmqstore.scan import COLUMNS
 from rmqstore.spark.common.options import OptionError, Options
 from rmqstore.spark.common.schema import spark_schema
 from rmqstore.spark.common.side_files import is_unfinished_store

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql.datasource import InputPartition
 
 import rmqstore
-from rmqstore import paths
 from rmqstore.errors import MessagesRemovedError, StoreCorruptError
+from rmqstore.files import paths
 from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.schema import arrow_schema, as_planned, spark_schema
 from rmqstore.spark.common.sight import check_directory
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rmqstore.scan import Scan
+    from rmqstore.columns.scan import Scan
     from rmqstore.store import MessageStore
 
 __all__ = [

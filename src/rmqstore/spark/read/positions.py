@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rmqstore.base.times import INT64_MIN, format_millis
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.spark.common.options import OptionError, Options, millis_of
-from rmqstore.times import INT64_MIN, format_millis
 from rmqstore.topic import Queue
 
 if TYPE_CHECKING:

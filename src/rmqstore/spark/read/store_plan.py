@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from rmqstore import pushdown
+from rmqstore.columns import pushdown
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.read.cutting import split_queue_range
 from rmqstore.spark.read.filters import Condition, Filters
@@ -23,7 +23,7 @@ from rmqstore.spark.read.store_identity import last_identity
 from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
-    from rmqstore.scan import Scan
+    from rmqstore.columns.scan import Scan
     from rmqstore.spark.read.query import Query
     from rmqstore.spark.read.store_identity import RecordIdentity
     from rmqstore.store import MessageStore

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore import paths
+from rmqstore.directory.layout import refuse_inside
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError, StoreError
-from rmqstore.layout import refuse_inside
-from rmqstore.locking import open_for_writing
+from rmqstore.files import paths
+from rmqstore.offline.locking import open_for_writing
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.sink import exchange
 from rmqstore.spark.sink.ledger import Intent, Job, Ledger

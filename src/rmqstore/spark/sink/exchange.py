@@ -12,8 +12,8 @@ import os
 import shutil
 from pathlib import Path
 
+from rmqstore.base.syncing import sync_path
 from rmqstore.spark.common.side_files import MAKING, REPLACED, is_job_directory
-from rmqstore.syncing import sync_path
 
 __all__ = ["job_names", "recover", "swap"]
 

@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from rmqstore.base.syncing import sync_path
 from rmqstore.errors import StoreCorruptError
-from rmqstore.regular import open_regular
+from rmqstore.files.regular import open_regular
 from rmqstore.spark.common.side_files import IN_STORE, TEMPORARY, digest
 from rmqstore.spark.sink.staging import PREFIX_DIGITS, StagedFile
-from rmqstore.syncing import sync_path
 
 __all__ = [
     "Intent",

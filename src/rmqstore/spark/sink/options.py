@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore import opening, paths
-from rmqstore.config import StoreConfig
+from rmqstore import opening
+from rmqstore.config.file_sizes import sizes_left_open
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import log_paths
 from rmqstore.errors import StoreNotFoundError
-from rmqstore.file_sizes import sizes_left_open
-from rmqstore.layout import log_paths
+from rmqstore.files import paths
 from rmqstore.spark.common.columns import COLUMNS, SINK_COLUMNS, SchemaError
 from rmqstore.spark.common.option_names import SINK_OPTIONS
 from rmqstore.spark.common.options import OptionError, Options

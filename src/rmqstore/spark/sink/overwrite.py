@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rmqstore import opening
-from rmqstore.config import StoreConfig
+from rmqstore.base.syncing import sync_path
+from rmqstore.config.file_sizes import with_sizes_of
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
-from rmqstore.file_sizes import with_sizes_of
-from rmqstore.locking import locked, open_for_writing
+from rmqstore.offline.locking import locked, open_for_writing
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.side_files import MAKING
 from rmqstore.spark.sink import exchange
@@ -28,7 +29,6 @@ from rmqstore.spark.sink.append import (
 from rmqstore.spark.sink.ledger import Intent, Job, Ledger, is_earlier, last_change
 from rmqstore.spark.sink.options import SinkLimits, WriteOptions, limits_in_force
 from rmqstore.spark.sink.staging import StagedFile
-from rmqstore.syncing import sync_path
 
 __all__ = ["check_allowed", "discard_made", "making_names", "making_path", "recover", "replace"]
 

@@ -16,14 +16,14 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.syncing import sync_path
 from rmqstore.errors import StoreError
+from rmqstore.files.regular import open_regular
 from rmqstore.offline import check_table
-from rmqstore.regular import open_regular
 from rmqstore.spark.common.errors import RowError
 from rmqstore.spark.common.side_files import TEMPORARY
 from rmqstore.spark.common.zones import SESSION_ZONE, in_zone, zone_of
 from rmqstore.spark.sink.options import SinkLimits
-from rmqstore.syncing import sync_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

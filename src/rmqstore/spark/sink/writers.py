@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from rmqstore.errors import StoreError
-from rmqstore.locking import wait_until_free
+from rmqstore.offline.locking import wait_until_free
 from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.options import OptionError
 from rmqstore.spark.common.side_files import (

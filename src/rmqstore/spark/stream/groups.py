@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rmqstore import paths
 from rmqstore.brokerfiles.offsets import OffsetTable
-from rmqstore.locking import is_owned
+from rmqstore.files import paths
+from rmqstore.offline.locking import is_owned
 
 __all__ = ["keep_progress"]
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import rmqstore
-from rmqstore import paths
 from rmqstore.errors import StoreNotFoundError
-from rmqstore.regular import open_regular
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
 from rmqstore.spark.read.options import Selection, selected_queues
 from rmqstore.spark.stream.offsets import (
     HEAD_BYTES,

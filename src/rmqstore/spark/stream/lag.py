@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from rmqstore.base.warn import Log
 from rmqstore.spark.stream.offsets import OffsetError, QueueName, flat
-from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqstore import paths
 from rmqstore.errors import StoreError
-from rmqstore.regular import open_regular
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
 
 __all__ = [
     "HEAD_BYTES",

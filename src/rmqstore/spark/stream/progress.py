@@ -10,7 +10,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.arrays import sizes_of
+from rmqstore.base.arrays import sizes_of
+from rmqstore.base.warn import Log
 from rmqstore.errors import StoreCorruptError
 from rmqstore.spark.read.cutting import units_of
 from rmqstore.spark.read.options import check_names
@@ -26,7 +27,6 @@ from rmqstore.spark.stream.offsets import (
     nested,
 )
 from rmqstore.topic import Queue
-from rmqstore.warn import Log
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

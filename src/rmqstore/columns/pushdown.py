@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.bounds import Bounds, bounds_of, is_never, range_of, texts_of
-from rmqstore.expressions import fields_of
-from rmqstore.times import INT64_MAX, INT64_MIN
+from rmqstore.base.times import INT64_MAX, INT64_MIN
+from rmqstore.columns.bounds import Bounds, bounds_of, is_never, range_of, texts_of
+from rmqstore.columns.expressions import fields_of
 
 if TYPE_CHECKING:
-    from rmqstore.scan import Scan, ScanExtent
+    from rmqstore.columns.scan import Scan, ScanExtent
 
 __all__ = [
     "Bounds",

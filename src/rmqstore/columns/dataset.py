@@ -1,7 +1,7 @@
 """A scan as a ``pyarrow.dataset.Dataset`` that passes columns and filters of a query to the store.
 
 Arrow itself applies each filter and projection, batch by batch; only the columns that they name
-are read from the store and, as far as :mod:`rmqstore.pushdown` can tell, only matching messages. No
+are read from the store and, as far as ``pushdown.py`` can tell, only matching messages. No
 thread reads ahead: what Arrow's own scanner would buffer of a large store has no small bound.
 """
 
@@ -16,10 +16,10 @@ import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.fs
 
-from rmqstore import pushdown
+from rmqstore.columns import pushdown
 
 if TYPE_CHECKING:
-    from rmqstore.scan import Scan
+    from rmqstore.columns.scan import Scan
 
 __all__ = ["StoreDataset", "StoreFragment", "StoreScanner"]
 

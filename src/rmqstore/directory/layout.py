@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore import paths
-from rmqstore.config import StoreConfig
+from rmqstore.base.syncing import make_directories
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import IncompatibleStoreError, StoreNotFoundError
-from rmqstore.links import broken_link
-from rmqstore.syncing import make_directories
+from rmqstore.files import paths
+from rmqstore.files.links import broken_link
 
 __all__ = [
     "LogPath",

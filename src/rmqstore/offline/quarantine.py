@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from rmqstore import opening, paths
+from rmqstore import opening
 from rmqstore._core import filler_record, log_pieces
-from rmqstore.config import StoreConfig
-from rmqstore.layout import log_file
-from rmqstore.locking import locked
-from rmqstore.regular import open_regular
-from rmqstore.syncing import sync_path
+from rmqstore.base.syncing import sync_path
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import log_file
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
+from rmqstore.offline.locking import locked
 
 __all__ = ["SavedRange", "restore", "saved_ranges"]
 

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, cast
 
 from rmqstore import _core
-from rmqstore.arguments import one_of, wrong_type, wrong_value
-from rmqstore.times import INT64_MAX, INT64_MIN, to_millis
+from rmqstore.base.arguments import one_of, wrong_type, wrong_value
+from rmqstore.base.times import INT64_MAX, INT64_MIN, to_millis
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
 
-    from rmqstore.dataset import StoreDataset
+    from rmqstore.base.times import TimeLike
+    from rmqstore.columns.dataset import StoreDataset
     from rmqstore.store import MessageStore
-    from rmqstore.times import TimeLike
 
 __all__ = ["COLUMNS", "Scan", "ScanExtent", "ScanningEngine"]
 
@@ -339,7 +339,7 @@ class Scan:
             DuckDB and Polars pass the columns and the filters of a query to it.
         """
         _pyarrow()
-        from rmqstore.dataset import StoreDataset
+        from rmqstore.columns.dataset import StoreDataset
 
         return StoreDataset(self)
 

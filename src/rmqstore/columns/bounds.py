@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore.expressions import Field, Literal, Node, tree_of
-from rmqstore.times import INT64_MAX, INT64_MIN
+from rmqstore.base.times import INT64_MAX, INT64_MIN
+from rmqstore.columns.expressions import Field, Literal, Node, tree_of
 
 __all__ = ["Bounds", "Range", "Texts", "bounds_of", "is_never", "range_of", "texts_of"]
 

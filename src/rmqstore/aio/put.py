@@ -16,7 +16,7 @@ from rmqstore import _core
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from rmqstore.times import TimeLike
+    from rmqstore.base.times import TimeLike
 
 __all__ = ["AsyncEngine"]
 
@@ -118,7 +118,7 @@ class AsyncEngine(_core.Engine):
         other tasks' messages is then open.
         Source: ``store/DefaultMessageStore.java asyncPutMessage``.
         """
-        from rmqstore import asyncwait
+        from rmqstore.aio import wait as asyncwait
 
         if self._config.compress_above is not None:
             above, most = self._config.compress_above, self._config.max_body_size

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from rmqstore import paths
+from rmqstore.files import paths
 
 __all__ = ["broken_files", "broken_link", "broken_links", "files_below", "target_of"]
 

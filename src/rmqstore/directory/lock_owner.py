@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore import paths
+from rmqstore.files import paths
 
 __all__ = ["FLOCK", "KEEP_LOCK", "LockOwner", "lock_openers", "lock_owner"]
 

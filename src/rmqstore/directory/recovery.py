@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rmqstore import paths
-from rmqstore.newer import Newer
+from rmqstore.base.warn import log_warning
+from rmqstore.files import paths
+from rmqstore.files.newer import Newer
 from rmqstore.types import RecoveredRange, Recovery
-from rmqstore.warn import log_warning
 
 __all__ = ["describe_recovery", "describe_verification"]
 

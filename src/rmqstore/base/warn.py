@@ -1,7 +1,7 @@
 """Lines of the logs ``rmqstore`` and ``rmqstore.serve``; nothing else writes any.
 
 Each argument of a line may be from a client: it is made printable and cut here
-(:mod:`rmqstore.foreign`), so that no caller has to. ``scripts/check_sources.py`` refuses logging
+(``foreign.py``), so that no caller has to. ``scripts/check_sources.py`` refuses logging
 that goes round this module, and lines whose text is not a constant.
 
 Few programs ever have one, and importing ``logging`` takes as long as opening a store.
@@ -9,7 +9,7 @@ Few programs ever have one, and importing ``logging`` takes as long as opening a
 
 from __future__ import annotations
 
-from rmqstore.foreign import cut, foreign, printable
+from rmqstore.base.foreign import cut, foreign, printable
 
 __all__ = ["Log", "log_info", "log_warning", "traceback_text"]
 

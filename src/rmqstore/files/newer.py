@@ -19,9 +19,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore import paths
 from rmqstore.errors import IncompatibleStoreError
-from rmqstore.regular import open_regular
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
 
 __all__ = ["Newer", "find_newer", "refuse_newer"]
 

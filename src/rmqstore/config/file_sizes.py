@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rmqstore.config import StoreConfig
-from rmqstore.config_fields import DefaultSize, specs_of
+from rmqstore.config.fields import DefaultSize, specs_of
+from rmqstore.config.store_config import StoreConfig
 
 __all__ = ["java_keys", "size_notes", "sizes_left_open", "with_sizes_of"]
 

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rmqstore import opening, paths
-from rmqstore.config import StoreConfig
+from rmqstore import opening
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.lock_owner import FLOCK, KEEP_LOCK, lock_openers, lock_owner
 from rmqstore.errors import StoreLockedError
-from rmqstore.lock_owner import FLOCK, KEEP_LOCK, lock_openers, lock_owner
+from rmqstore.files import paths
 from rmqstore.store import MessageStore
 
 __all__ = ["is_owned", "locked", "open_for_writing", "wait_until_free"]

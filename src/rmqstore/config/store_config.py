@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqstore import config_reasons as why
-from rmqstore.config_fields import (
+from rmqstore.config import reasons as why
+from rmqstore.config.fields import (
     INT_MAX,
     LONG_MAX,
     UNIT_BYTES,
@@ -439,7 +439,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
             A value is out of range, or the file is not in this format; the
             message names path and line.
         """
-        from rmqstore.brokerfiles.brokerconf import OTHER_KEYS, nearest, read_properties
+        from rmqstore.config.brokerconf import OTHER_KEYS, nearest, read_properties
 
         by_key = {spec.java: name for name, spec in _SPECS.items() if spec.java}
         fields: dict[str, Any] = dict(_BROKER_DEFAULTS)

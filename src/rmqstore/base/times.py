@@ -11,7 +11,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import SupportsIndex
 
-from rmqstore.arguments import wrong_type, wrong_value
+from rmqstore.base.arguments import wrong_type, wrong_value
 
 __all__ = ["INT64_MAX", "INT64_MIN", "TimeLike", "format_millis", "parse_time", "to_millis"]
 

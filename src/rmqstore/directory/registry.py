@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Never
 
-from rmqstore import paths
 from rmqstore._core import CallLock
+from rmqstore.base.syncing import SyncError
+from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ConfigFile, ReplacedError
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import PutError, StoreCorruptError
-from rmqstore.syncing import SyncError
+from rmqstore.files import paths
 from rmqstore.types import PutStatus
-from rmqstore.warn import log_warning
 
 __all__ = ["TopicRegistry", "check_deleted_topics"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
-from rmqstore.paths import offset_file_name, parse_offset_file_name
-from rmqstore.regular import kind_of
+from rmqstore.files.paths import offset_file_name, parse_offset_file_name
+from rmqstore.files.regular import kind_of
 
 __all__ = ["NO_FILE", "damaged_log_files", "log_file"]
 

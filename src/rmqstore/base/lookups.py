@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rmqstore.arguments import wrong_type
+from rmqstore.base.arguments import wrong_type
 
 __all__ = ["key_column", "offset_of"]
 

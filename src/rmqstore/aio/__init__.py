@@ -1,0 +1,1 @@
+"""``asyncio``: puts, and waits for the disk."""

@@ -1,0 +1,1 @@
+"""Arguments, times, text and log lines: what needs no store."""

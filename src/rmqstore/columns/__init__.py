@@ -1,0 +1,1 @@
+"""Messages as columns: scans, datasets, filters pushed down."""

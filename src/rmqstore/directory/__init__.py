@@ -1,0 +1,1 @@
+"""Directory of a store: its log, its owner, its topics, its recovery."""
