@@ -3,9 +3,11 @@
 ``_core.pyx`` includes its parts layer by layer, a folder each.  A function, a struct, a constant or
 a class that a part names, be it called, the type of a field or an argument, must be defined in the
 part itself or in one that is included before it.  So there is no way back up, and no circle of
-parts that call each other.
+parts that call each other.  Python's modules have floors, a table in ``docs/architecture.md``: a
+module imports nothing from a floor above its own, for types neither.
 """
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -20,6 +22,10 @@ NOISE = re.compile(
 NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 TYPE = re.compile(r"(?:cdef|ctypedef)\s+(?:packed\s+)?(?:struct|union|enum|class)\s+(\w+)")
 ENUM = re.compile(r"^cdef enum[^\n]*:\n((?:[ \t]+[^\n]*\n|\n)+)", re.MULTILINE)
+
+FLOORS = re.compile(r"^\| floor \|.*\n\|---.*\n((?:\|.*\n)+)", re.MULTILINE)
+# Imports that rise: a user's callback takes it, and is typed so.
+RISING = {("config/store_config.py", "services")}
 
 
 class Use(NamedTuple):
@@ -130,6 +136,50 @@ def declared_above(source: Path) -> list[str]:
     return problems
 
 
+def floors() -> dict[str, int]:
+    """Return the floor of each folder and module of the package, the lowest first."""
+    table = FLOORS.search((ROOT / "docs" / "architecture.md").read_text())
+    assert table, "docs/architecture.md has no table of floors"
+    return {
+        name: number
+        for number, row in enumerate(table[1].splitlines())
+        for name in re.findall(r"`(\w+)`", row)
+    }
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the names below the package that a statement imports."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif node.module == "rmqstore":
+        names = [f"rmqstore.{alias.name}" for alias in node.names]
+    else:
+        names = [node.module or ""]
+    return [name for name in names if name.startswith("rmqstore.")]
+
+
+def rising(source: Path) -> list[str]:
+    """Return imports of modules from floors above their own, and what has no floor."""
+    floor = floors()
+    problems = []
+    for path in sorted(source.rglob("*.py")):
+        own = path.relative_to(source)
+        if own.name in ("__init__.py", "__main__.py") and own.parent == Path():
+            continue  # the package itself stands on all of them
+        top = own.parts[0].removesuffix(".py")
+        if top not in floor:
+            problems.append(f"{own}: {top} has no floor in docs/architecture.md")
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            for name in imported(node):
+                used = name.split(".")[1]
+                if floor.get(used, -1) > floor[top] and (str(own), used) not in RISING:
+                    problems.append(f"{own}:{node.lineno}: {name} is of a floor above")
+    return problems
+
+
 def main() -> int:
     source = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "src" / "rmqstore"
     problems = missing(source) + declared_above(source)
@@ -137,6 +187,7 @@ def main() -> int:
         f"{use.part}.pxi:{use.line}: {use.name} is defined below, in {use.defined}.pxi"
         for use in upward(source)
     ]
+    problems += rising(source)
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"check_layers: {len(parts(source))} parts, {len(problems)} problems")
     return 1 if problems else 0

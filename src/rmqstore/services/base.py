@@ -44,7 +44,7 @@ class ServicedEngine(_core.Engine):
     @property
     def clock(self) -> Clock:
         """Clock of the store and its services."""
-        return Clock(self)
+        return Clock(self._now, self._move_clock)
 
     @property
     def _housekeeper(self) -> Housekeeper:
@@ -111,6 +111,10 @@ class ServicedEngine(_core.Engine):
         """Raise ``ForkedStoreError`` in a child, before a lock is taken."""
         if not self._is_here():
             self._check_open()
+
+    def _move_clock(self, millis: int) -> None:
+        self._advance_clock(millis)
+        self._clock_moved()
 
     def _clock_moved(self) -> None:
         """Check again for due tasks."""

@@ -5,10 +5,7 @@ Source: ``store/DefaultMessageStore.java now``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rmqstore.services.base import ServicedEngine
+from collections.abc import Callable
 
 __all__ = ["Clock"]
 
@@ -20,12 +17,13 @@ class Clock:
     simulations pass days in a moment.  It is ``store.clock``.
     """
 
-    def __init__(self, store: ServicedEngine) -> None:
-        self._store = store
+    def __init__(self, now: Callable[[], int], advance: Callable[[int], None]) -> None:
+        self._now = now
+        self._advance = advance
 
     def now(self) -> int:
         """Return the time in milliseconds since the epoch."""
-        return self._store._now()
+        return self._now()
 
     def advance(self, seconds: float) -> None:
         """Put the clock forward; services do at once what is due by then.
@@ -43,8 +41,7 @@ class Clock:
         millis = float(seconds) * 1000
         if not abs(millis) <= _MOST_MILLIS:  # nor is NaN
             raise ValueError(f"seconds must be -3.2e9 to 3.2e9, got {seconds!r}")
-        self._store._advance_clock(round(millis))
-        self._store._clock_moved()
+        self._advance(round(millis))
 
 
 _MOST_MILLIS = 3.2e12

@@ -118,7 +118,7 @@ class ScheduleEngine(ServicedEngine):
         assert table is not None
         levels = self._delay_levels = {
             number: DelayLevel(number, millis)
-            for number, millis in enumerate(level_millis(self._config), 1)
+            for number, millis in enumerate(level_millis(self._config.message_delay_level), 1)
         }
         queues = self._schedule_queues()
         self._correct_times(levels, queues)
@@ -142,7 +142,7 @@ class ScheduleEngine(ServicedEngine):
         starts = {level.number: level.offset for level in levels.values()}
         # Delivered messages were due by the time of a record, though the clock may be behind it.
         now = max(self._now(), self._newest_store_time())
-        found = find_delivered(self, level_millis(self._config), starts, now)
+        found = find_delivered(self, level_millis(self._config.message_delay_level), starts, now)
         for number, offsets in found.items():
             levels[number].delivered = offsets
             log_warning(
@@ -442,7 +442,7 @@ class ScheduleEngine(ServicedEngine):
         Source: ``store/schedule/ScheduleMessageService.java``.
         """
         self._check_open()
-        millis = level_millis(self._config)
+        millis = level_millis(self._config.message_delay_level)
         with self._delay_lock:
             progress = self._delay_progress()
             if self._delay_levels is None:

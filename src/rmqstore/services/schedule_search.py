@@ -20,7 +20,6 @@ from rmqstore import _core
 from rmqstore._core import Message
 from rmqstore.base.arrays import BLANK_SIZE
 from rmqstore.base.warn import log_warning
-from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 from rmqstore.services.base import STORE_ENDED, ServicedEngine
 from rmqstore.services.stored import SCHEDULE_TOPIC, Place, identity, real_place
@@ -80,9 +79,9 @@ class _Sought:
     codes: set[int] = field(default_factory=set)
 
 
-def level_millis(config: StoreConfig) -> list[int]:
+def level_millis(levels: str) -> list[int]:
     """Return the delay of each level, in milliseconds; level 1 is the first."""
-    return [int(text[:-1]) * _UNITS[text[-1]] for text in config.message_delay_level.split()]
+    return [int(text[:-1]) * _UNITS[text[-1]] for text in levels.split()]
 
 
 def record_at(store: ServicedEngine, physical_offset: int) -> Message | None:

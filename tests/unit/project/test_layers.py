@@ -57,6 +57,33 @@ def test_a_reference_upwards_is_found(copy: Path, part: str, planted: str, name:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "from rmqstore.store import MessageStore",
+        "from rmqstore import store",
+        "import rmqstore.store",
+        "if TYPE_CHECKING:\n    from rmqstore.store import MessageStore",
+    ],
+)
+def test_an_import_from_a_floor_above_is_found(copy: Path, line: str) -> None:
+    module = copy / "files" / "planted.py"
+    module.parent.mkdir()
+    module.write_text(f"{line}\n")
+    code, out = check(copy)
+    assert code == 1
+    last = line.count("\n") + 1
+    assert f"files/planted.py:{last}: rmqstore.store is of a floor above\n" in out
+    assert "1 problems" in out
+
+
+def test_a_module_without_a_floor_is_found(copy: Path) -> None:
+    (copy / "planted.py").write_text("")
+    code, out = check(copy)
+    assert code == 1
+    assert "planted.py: planted has no floor" in out
+
+
+@pytest.mark.parametrize(
     ("leaf", "used", "says"),
     [
         ("base/status", "format.layout", "base/status.pxd: format/layout.pxd is of a layer above"),
