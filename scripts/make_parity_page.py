@@ -1,7 +1,7 @@
 """Write docs/parity.md: each method and each setting of 4.9.3's store, and what becomes of it here.
 
 With ``--check`` nothing is written: the exit code is 1 if the page is not up to date.  The rows
-are in ``parity_rows.py`` and in StoreConfig; the counts of comparisons in
+are in ``parity_rows.py`` and in ``rmqstore.config``; the counts of comparisons in
 ``tests/interop/counts.json``, which ``make parity`` writes.
 """
 
@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from parity_rows import FIELDS, INTERFACE, SETTINGS, Method
 from rmqstore.config.fields import Spec, specs_of
+from rmqstore.config.reasons import MEANINGLESS, REFUSED
 from rmqstore.config.store_config import StoreConfig
 
 ROOT = Path(__file__).parent.parent
@@ -60,10 +61,6 @@ def method_row(method: Method, counts: dict[str, int]) -> str:
 
 
 def field_row(name: str, spec: Spec, counts: dict[str, int]) -> str:
-    if spec.no_meaning:
-        return f"| `{spec.java}` | no meaning: {spec.no_meaning} | | |"
-    if spec.refused:
-        return f"| `{spec.java}` | refused with `ValueError`: {spec.refused} | | |"
     tests, count = shown(tests_of_field(name), counts)
     return f"| `{spec.java}` | works: `{name}` | {tests} | {count} |"
 
@@ -73,7 +70,9 @@ def page() -> str:
     counts = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
     settings = fields()
     working = sum(not method.because for method in INTERFACE)
-    acting = sum(spec.acts for spec in settings.values())
+    explained = {key: f"no meaning: {reason}" for key, (_, reason) in MEANINGLESS.items()} | {
+        key: f"refused with `ValueError`: {reason}" for key, (_, reason) in REFUSED.items()
+    }
     lines = [
         HEAD,
         f"## The {len(INTERFACE)} methods of `MessageStore`",
@@ -84,27 +83,24 @@ def page() -> str:
         "|---|---|---|--:|",
         *(method_row(method, counts) for method in INTERFACE),
         "",
-        f"## The {len(settings)} settings of `MessageStoreConfig`",
+        f"## The {len(settings) + len(explained)} settings of `MessageStoreConfig`",
         "",
-        f"{acting} work, {sum(bool(spec.refused) for spec in settings.values())} is refused, "
-        f"{sum(bool(spec.no_meaning) for spec in settings.values())} have no meaning.",
+        f"{len(settings)} work, {len(REFUSED)} is refused, {len(MEANINGLESS)} have no meaning.",
         "",
         "| setting | here | test | compared |",
         "|---|---|---|--:|",
         *(field_row(name, spec, counts) for name, spec in settings.items()),
+        *(f"| `{key}` | {reason} | | |" for key, reason in explained.items()),
     ]
     return "\n".join(lines) + "\n"
 
 
 def problems() -> list[str]:
-    """Return the problems of the rows: missing tests, settings without effect."""
+    """Return the problems of the rows: missing tests, settings that are none."""
     found = []
     wanted = {test for method in INTERFACE for test in method.tests}
-    for name, spec in fields().items():
-        if spec.acts:
-            wanted.update(tests_of_field(name))
-        elif not spec.no_meaning and not spec.refused:
-            found.append(f"{name} is accepted and does nothing")
+    for name in fields():
+        wanted.update(tests_of_field(name))
     for test in sorted(wanted):
         path, _, function = test.partition("::")
         file = ROOT / path

@@ -164,7 +164,13 @@ INTERFACE = (
 
 EXT = "tests/unit/queue/test_queue_ext.py::"
 # Tests of settings that act, where they are not in test_settings_act.py under the setting's name.
+PULLS = ("tests/unit/serve/test_offsets.py::test_the_limits_of_a_pull_are_settings",)
 FIELDS: dict[str, tuple[str, ...]] = {
+    "max_transfer_bytes_on_message_in_memory": PULLS,
+    "max_transfer_count_on_message_in_memory": PULLS,
+    "max_transfer_bytes_on_message_in_disk": PULLS,
+    "max_transfer_count_on_message_in_disk": PULLS,
+    "access_message_in_memory_max_ratio": PULLS,
     "store_path_root_dir": (LAYOUTS + "test_a_copy_opens_with_the_configuration_of_the_original",),
     "store_path_commit_log": ("tests/interop/test_layouts.py::test_several_directories",),
     "read_only_commit_log_store_paths": (

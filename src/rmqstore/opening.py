@@ -144,10 +144,6 @@ def open_store(
     configuration, whose other fields hold; without a configuration they always are, and those that
     a broker.conf leaves out. ``from_file``: errors name the keys of a ``broker.conf``.
     """
-    if config is not None and config.unsupported():
-        log_warning("%s: these settings have no effect: %s", root, ", ".join(config.unsupported()))
-    for name, reason in config.meaningless().items() if config is not None else ():
-        log_warning("%s: %s has no meaning here: %s", root, name, reason)
     configured = elsewhere(root, config)
     if configured is not None:
         log_warning("%s is opened, not %s, which store_path_root_dir names", root, configured)

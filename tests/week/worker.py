@@ -41,7 +41,6 @@ def config(hours: int) -> StoreConfig:
         file_reserved_time=hours,
         delete_when=";".join(f"{hour:02d}" for hour in range(24)),
         delete_commit_log_files_interval=0,
-        delete_consume_queue_files_interval=0,
         transaction_check=check,
     )
 

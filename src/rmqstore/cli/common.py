@@ -291,10 +291,6 @@ def load_config(config: str | None) -> StoreConfig | None:
     settings, warned = read_config(config)
     for text in warned:
         say(text)
-    for name in settings.unsupported():
-        say(f"{config}: {name} has no effect in this version")
-    for name, reason in settings.meaningless().items():
-        say(f"{config}: {name} has no meaning here: {reason}")
     return settings
 
 

@@ -1,4 +1,4 @@
-"""The specification of a configuration field: Java name, range, whether this version uses it.
+"""The specification of a configuration field: Java name, range, unit.
 
 Source: ``store/config/MessageStoreConfig.java``, ``common/MixAll.java`` ``properties2Object``.
 """
@@ -78,16 +78,10 @@ class Spec:
         The form in words, for the error.
     optional : bool
         ``None`` is allowed.
-    acts : bool
-        This version implements the field.
     unit : str
         Of a number, else empty.
     ours : bool
         RocketMQ's store has no such field.
-    no_meaning : str
-        Why the field has no meaning for this store, as half a sentence; else empty.
-    refused : str
-        Why no other value than the default is accepted, as half a sentence; else empty.
     """
 
     java: str
@@ -98,16 +92,8 @@ class Spec:
     form: str = ""
     form_name: str = ""
     optional: bool = False
-    acts: bool = False
     unit: str = ""
     ours: bool = False
-    no_meaning: str = ""
-    refused: str = ""
-
-    def __post_init__(self) -> None:
-        """Check that the field has at most one of ``acts``, ``no_meaning`` and ``refused``."""
-        if self.acts + bool(self.no_meaning) + bool(self.refused) > 1:
-            raise ValueError(f"{self.java} acts, has no meaning or is refused: only one of them")
 
     @property
     def allowed(self) -> str:
@@ -132,7 +118,7 @@ def integer(java: str, default: int | None, low: int, high: int = INT_MAX, **mor
 
 def file_size(java: str, default: int, low: int, high: int = INT_MAX, *, unit: str) -> Any:
     """Return a dataclass field for a file size, by default that of a store's files."""
-    return _field(DefaultSize(default), Spec(java, int, low=low, high=high, acts=True, unit=unit))
+    return _field(DefaultSize(default), Spec(java, int, low=low, high=high, unit=unit))
 
 
 def boolean(java: str, default: bool, **more: Any) -> Any:
@@ -147,7 +133,7 @@ def choice(java: str, *choices: str, **more: Any) -> Any:
 
 def function(form_name: str) -> Any:
     """Return a dataclass field for a function of the program, by default ``None``."""
-    spec = Spec("", FunctionType, form_name=form_name, optional=True, acts=True, ours=True)
+    spec = Spec("", FunctionType, form_name=form_name, optional=True, ours=True)
     return _field(None, spec)
 
 
@@ -170,25 +156,15 @@ def specs_of(cls: type) -> Mapping[str, Spec]:
 def describe(cls: type, specs: Mapping[str, Spec]) -> None:
     """Write the fields of a dataclass into its docstring, and give it a short signature.
 
-    ``{fields}`` is replaced by the fields that act, ``{meaningless}`` and ``{refused}`` by those
-    without a meaning and those refused, with the reason, ``{others}`` by the others.
+    ``{fields}`` is replaced by them.
     """
-    acting: list[str] = []
-    meaningless: list[str] = []
-    refused: list[str] = []
-    others: list[str] = []
-    for one in dataclasses.fields(cls):
-        spec = specs[one.name]
-        into = acting if spec.acts else meaningless if spec.no_meaning else others
-        (refused if spec.refused else into).extend(_described(one.name, one.default, spec))
     if cls.__doc__ is not None:  # python -OO has none
-        for place, lines in (
-            ("{fields}", acting),
-            ("{meaningless}", meaningless),
-            ("{refused}", refused),
-            ("{others}", others),
-        ):
-            cls.__doc__ = cls.__doc__.replace(place, "\n    ".join(lines))
+        lines = [
+            line
+            for one in dataclasses.fields(cls)
+            for line in _described(one.name, one.default, specs[one.name])
+        ]
+        cls.__doc__ = cls.__doc__.replace("{fields}", "\n    ".join(lines))
     fields = inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD, annotation=Any)
     cls.__signature__ = inspect.Signature([fields])  # type: ignore[attr-defined]
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
@@ -214,9 +190,6 @@ def _described(name: str, default: object, spec: Spec) -> list[str]:
     head = f"{name} : {kind}, {values}"
     if len(head) > _LINE_WIDTH:
         head, about = f"{name} : {kind}", f"{about}; {values}"
-    reason = spec.no_meaning or spec.refused
-    if reason:
-        about += f": {reason}"
     below = textwrap.wrap(about, _LINE_WIDTH - len(_INDENT), break_on_hyphens=False)
     return [head, *(_INDENT + line for line in below)]
 
@@ -242,8 +215,6 @@ def check_value(name: str, value: object, spec: Spec, default: object = None) ->
         good = True
     if not good:
         raise ValueError(f"{name} is {value!r}, must be {spec.allowed}")
-    if spec.refused and value != default:
-        raise ValueError(f"{name} is {value!r}, must be {default!r}: {spec.refused}")
 
 
 def _form_fails(value: str, form: str) -> bool:

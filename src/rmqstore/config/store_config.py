@@ -1,6 +1,6 @@
 """The configuration of a store: RocketMQ's names in snake_case, its defaults, and a few of ours.
 
-Source: ``store/config/MessageStoreConfig.java`` (77 fields, in its order).
+Source: ``store/config/MessageStoreConfig.java`` (40 of its 77 fields, in its order).
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.config import reasons as why
 from rmqstore.config.fields import (
     INT_MAX,
     LONG_MAX,
@@ -56,27 +55,12 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     ----------
     {fields}
 
-    Other Attributes
-    ----------------
-    Accepted, and without effect in this version:
-
-    {others}
-
-    Accepted, and without a meaning for this store, for the reason given:
-
-    {meaningless}
-
-    Refused but for their default, for the reason given:
-
-    {refused}
-
     Raises
     ------
     TypeError
         A field has a value of another type.
     ValueError
-        A field is out of range or refused; the message names it, its value and
-        its range, or the reason.
+        A field is out of range; the message names it, its value and its range.
 
     Notes
     -----
@@ -100,141 +84,85 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     """
 
     # Paths and file sizes
-    store_path_root_dir: str | None = text("storePathRootDir", None, acts=True)
-    store_path_commit_log: str | None = text("storePathCommitLog", None, acts=True)
-    read_only_commit_log_store_paths: str | None = text(
-        "readOnlyCommitLogStorePaths", None, acts=True
-    )
+    store_path_root_dir: str | None = text("storePathRootDir", None)
+    store_path_commit_log: str | None = text("storePathCommitLog", None)
+    read_only_commit_log_store_paths: str | None = text("readOnlyCommitLogStorePaths", None)
     mapped_file_size_commit_log: int = file_size(
         "mappedFileSizeCommitLog", 1 << 30, 1024, unit="bytes"
     )
     mapped_file_size_consume_queue: int = file_size(
         "mappedFileSizeConsumeQueue", 6_000_000, UNIT_BYTES, INT_MAX - INT_MAX % 20, unit="bytes"
     )
-    enable_consume_queue_ext: bool = boolean("enableConsumeQueueExt", False, acts=True)
+    enable_consume_queue_ext: bool = boolean("enableConsumeQueueExt", False)
     mapped_file_size_consume_queue_ext: int = file_size(
         "mappedFileSizeConsumeQueueExt", 48 << 20, 24, unit="bytes"
     )
     bit_map_length_consume_queue_ext: int = integer(
-        "bitMapLengthConsumeQueueExt", 64, 0, acts=True, unit="bits"
+        "bitMapLengthConsumeQueueExt", 64, 0, unit="bits"
     )
 
     # Intervals of the activities
-    flush_interval_commit_log: int = integer("flushIntervalCommitLog", 500, 1, acts=True, unit="ms")
-    commit_interval_commit_log: int = integer(
-        "commitIntervalCommitLog", 200, 1, unit="ms", no_meaning=why.OF_POOL
-    )
-    use_reentrant_lock_when_put_message: bool = boolean(
-        "useReentrantLockWhenPutMessage", True, no_meaning=why.OF_LOCK
-    )
-    flush_commit_log_timed: bool = boolean("flushCommitLogTimed", True, acts=True)
-    flush_interval_consume_queue: int = integer(
-        "flushIntervalConsumeQueue", 1000, 1, acts=True, unit="ms"
-    )
-    clean_resource_interval: int = integer("cleanResourceInterval", 10_000, 1, acts=True, unit="ms")
+    flush_interval_commit_log: int = integer("flushIntervalCommitLog", 500, 1, unit="ms")
+    flush_commit_log_timed: bool = boolean("flushCommitLogTimed", True)
+    flush_interval_consume_queue: int = integer("flushIntervalConsumeQueue", 1000, 1, unit="ms")
+    clean_resource_interval: int = integer("cleanResourceInterval", 10_000, 1, unit="ms")
     delete_commit_log_files_interval: int = integer(
-        "deleteCommitLogFilesInterval", 100, 0, acts=True, unit="ms"
-    )
-    delete_consume_queue_files_interval: int = integer(
-        "deleteConsumeQueueFilesInterval", 100, 0, unit="ms", no_meaning=why.OF_UNLINKING
-    )
-    destroy_maped_file_interval_forcibly: int = integer(
-        "destroyMapedFileIntervalForcibly", 120_000, 0, unit="ms", no_meaning=why.OF_HOLDERS
-    )
-    redelete_hanged_file_interval: int = integer(
-        "redeleteHangedFileInterval", 120_000, 0, unit="ms", no_meaning=why.OF_HOLDERS
+        "deleteCommitLogFilesInterval", 100, 0, unit="ms"
     )
 
     # Retention
     delete_when: str = text(
-        "deleteWhen", "04", _HOURS, "hours of the day, 00 to 23, separated by ';'", acts=True
+        "deleteWhen", "04", _HOURS, "hours of the day, 00 to 23, separated by ';'"
     )
-    disk_max_used_space_ratio: int = integer(
-        "diskMaxUsedSpaceRatio", 75, 10, 95, acts=True, unit="percent"
-    )
+    disk_max_used_space_ratio: int = integer("diskMaxUsedSpaceRatio", 75, 10, 95, unit="percent")
     file_reserved_time: int | None = integer(
-        "fileReservedTime", None, 0, acts=True, unit="hours", optional=True
-    )
-    put_msg_index_hight_water: int = integer(
-        "putMsgIndexHightWater", 600_000, 0, unit="entries", no_meaning="no code of 4.9.3 reads it"
+        "fileReservedTime", None, 0, unit="hours", optional=True
     )
 
     # Limits, flushing
-    max_message_size: int = integer(
-        "maxMessageSize", 4 << 20, 1, acts=True, unit="bytes of a record"
-    )
-    check_crc_on_recover: bool = boolean("checkCRCOnRecover", True, acts=True)
+    max_message_size: int = integer("maxMessageSize", 4 << 20, 1, unit="bytes of a record")
+    check_crc_on_recover: bool = boolean("checkCRCOnRecover", True)
     flush_commit_log_least_pages: int = integer(
-        "flushCommitLogLeastPages", 4, 0, acts=True, unit="pages of 4 KiB"
-    )
-    commit_commit_log_least_pages: int = integer(
-        "commitCommitLogLeastPages", 4, 0, unit="pages of 4 KiB", no_meaning=why.OF_POOL
+        "flushCommitLogLeastPages", 4, 0, unit="pages of 4 KiB"
     )
     flush_least_pages_when_warm_maped_file: int = integer(
-        "flushLeastPagesWhenWarmMapedFile", 4096, 1, unit="pages of 4 KiB", acts=True
+        "flushLeastPagesWhenWarmMapedFile", 4096, 1, unit="pages of 4 KiB"
     )
     flush_consume_queue_least_pages: int = integer(
-        "flushConsumeQueueLeastPages", 2, 0, acts=True, unit="pages of 4 KiB"
+        "flushConsumeQueueLeastPages", 2, 0, unit="pages of 4 KiB"
     )
     flush_commit_log_thorough_interval: int = integer(
-        "flushCommitLogThoroughInterval", 10_000, 1, acts=True, unit="ms"
-    )
-    commit_commit_log_thorough_interval: int = integer(
-        "commitCommitLogThoroughInterval", 200, 1, unit="ms", no_meaning=why.OF_POOL
+        "flushCommitLogThoroughInterval", 10_000, 1, unit="ms"
     )
     flush_consume_queue_thorough_interval: int = integer(
-        "flushConsumeQueueThoroughInterval", 60_000, 1, acts=True, unit="ms"
+        "flushConsumeQueueThoroughInterval", 60_000, 1, unit="ms"
     )
 
-    # Reading
+    # Reading: what one pull has of `rmqstore serve`
     max_transfer_bytes_on_message_in_memory: int = integer(
-        "maxTransferBytesOnMessageInMemory", 256 << 10, 1, unit="bytes", no_meaning=why.OF_CAPS
+        "maxTransferBytesOnMessageInMemory", 256 << 10, 1, unit="bytes"
     )
     max_transfer_count_on_message_in_memory: int = integer(
-        "maxTransferCountOnMessageInMemory", 32, 1, unit="messages", no_meaning=why.OF_CAPS
+        "maxTransferCountOnMessageInMemory", 32, 1, unit="messages"
     )
     max_transfer_bytes_on_message_in_disk: int = integer(
-        "maxTransferBytesOnMessageInDisk", 64 << 10, 1, unit="bytes", no_meaning=why.OF_CAPS
+        "maxTransferBytesOnMessageInDisk", 64 << 10, 1, unit="bytes"
     )
     max_transfer_count_on_message_in_disk: int = integer(
-        "maxTransferCountOnMessageInDisk", 8, 1, unit="messages", no_meaning=why.OF_CAPS
+        "maxTransferCountOnMessageInDisk", 8, 1, unit="messages"
     )
     access_message_in_memory_max_ratio: int = integer(
-        "accessMessageInMemoryMaxRatio", 40, 0, 100, unit="percent", no_meaning=why.OF_CAPS
+        "accessMessageInMemoryMaxRatio", 40, 0, 100, unit="percent"
     )
 
     # Index
-    message_index_enable: bool = boolean("messageIndexEnable", True, acts=True)
+    message_index_enable: bool = boolean("messageIndexEnable", True)
     max_hash_slot_num: int = file_size("maxHashSlotNum", 5_000_000, 1, unit="slots")
     max_index_num: int = file_size("maxIndexNum", 20_000_000, 2, unit="entries")
-    max_msgs_num_batch: int = integer(
-        "maxMsgsNumBatch", 64, 1, unit="messages", no_meaning=why.OF_CAPS
-    )
-    message_index_safe: bool = boolean("messageIndexSafe", False, no_meaning=why.OF_INDEX)
-
-    # Replication
-    ha_listen_port: int = integer("haListenPort", 10912, 0, 65535, no_meaning=why.OF_REPLICATION)
-    ha_send_heartbeat_interval: int = integer(
-        "haSendHeartbeatInterval", 5000, 1, unit="ms", no_meaning=why.OF_REPLICATION
-    )
-    ha_housekeeping_interval: int = integer(
-        "haHousekeepingInterval", 20_000, 1, unit="ms", no_meaning=why.OF_REPLICATION
-    )
-    ha_transfer_batch_size: int = integer(
-        "haTransferBatchSize", 32 << 10, 1, unit="bytes", no_meaning=why.OF_REPLICATION
-    )
-    ha_master_address: str | None = text("haMasterAddress", None, no_meaning=why.OF_REPLICATION)
-    ha_slave_fallbehind_max: int = integer(
-        "haSlaveFallbehindMax", 256 << 20, 0, unit="bytes", no_meaning=why.OF_REPLICATION
-    )
-    broker_role: str = choice(
-        "brokerRole", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE", no_meaning=why.OF_REPLICATION
-    )
 
     # Durability
-    flush_disk_type: str = choice("flushDiskType", "ASYNC_FLUSH", "SYNC_FLUSH", acts=True)
-    sync_flush_timeout: int = integer("syncFlushTimeout", 5000, 1, acts=True, unit="ms")
-    slave_timeout: int = integer("slaveTimeout", 3000, 1, unit="ms", no_meaning=why.OF_REPLICATION)
+    flush_disk_type: str = choice("flushDiskType", "ASYNC_FLUSH", "SYNC_FLUSH")
+    sync_flush_timeout: int = integer("syncFlushTimeout", 5000, 1, unit="ms")
 
     # Delays and the rest
     message_delay_level: str = text(
@@ -242,116 +170,59 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         _LEVELS,
         "delays such as '1s 5m 2h 1d', separated by one space",
-        acts=True,
     )
     flush_delay_offset_interval: int = integer(
-        "flushDelayOffsetInterval", 10_000, 1, LONG_MAX, acts=True, unit="ms"
+        "flushDelayOffsetInterval", 10_000, 1, LONG_MAX, unit="ms"
     )
-    clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", False, acts=True)
-    warm_maped_file_enable: bool = boolean("warmMapedFileEnable", False, acts=True)
-    offset_check_in_slave: bool = boolean(
-        "offsetCheckInSlave", False, no_meaning=why.OF_REPLICATION
-    )
-    debug_lock_enable: bool = boolean("debugLockEnable", False, no_meaning=why.OF_LOCK)
-    duplication_enable: bool = boolean("duplicationEnable", False, no_meaning=why.OF_REPLICATION)
-    disk_fall_recorded: bool = boolean("diskFallRecorded", True, no_meaning=why.OF_REPLICATION)
-    os_page_cache_busy_time_out_mills: int = integer(
-        "osPageCacheBusyTimeOutMills", 1000, 0, LONG_MAX, unit="ms", no_meaning=why.OF_BUSY
-    )
-    default_query_max_num: int = integer(
-        "defaultQueryMaxNum", 32, 1, unit="messages", no_meaning=why.OF_CAPS
-    )
-    transient_store_pool_enable: bool = boolean(
-        "transientStorePoolEnable", False, no_meaning=why.OF_POOL
-    )
-    transient_store_pool_size: int = integer(
-        "transientStorePoolSize", 5, 1, unit="buffers", no_meaning=why.OF_POOL
-    )
-    fast_fail_if_no_buffer_in_store_pool: bool = boolean(
-        "fastFailIfNoBufferInStorePool", False, no_meaning=why.OF_POOL
-    )
-    enable_dleger_commit_log: bool = boolean("enableDLegerCommitLog", False, refused=why.DLEDGER)
-    dleger_group: str | None = text("dLegerGroup", None, no_meaning=why.OF_DLEDGER)
-    dleger_peers: str | None = text("dLegerPeers", None, no_meaning=why.OF_DLEDGER)
-    dleger_self_id: str | None = text("dLegerSelfId", None, no_meaning=why.OF_DLEDGER)
-    preferred_leader_id: str | None = text("preferredLeaderId", None, no_meaning=why.OF_DLEDGER)
-    is_enable_batch_push: bool = boolean(
-        "enableBatchPush", False, no_meaning=why.OF_DLEDGER
-    )  # the setter has no "is"
-    enable_schedule_message_stats: bool = boolean(
-        "enableScheduleMessageStats", True, no_meaning=why.OF_DELIVERY_FIGURES
-    )
-    enable_lmq: bool = boolean("enableLmq", False, acts=True)
-    enable_multi_dispatch: bool = boolean("enableMultiDispatch", False, acts=True)
-    max_lmq_consume_queue_num: int = integer(
-        "maxLmqConsumeQueueNum", 20_000, 0, acts=True, unit="queues"
-    )
-    enable_schedule_async_deliver: bool = boolean(
-        "enableScheduleAsyncDeliver", False, no_meaning=why.OF_DELIVERY
-    )
-    schedule_async_deliver_max_pending_limit: int = integer(
-        "scheduleAsyncDeliverMaxPendingLimit",
-        2000,
-        1,
-        unit="messages",
-        no_meaning=why.OF_DELIVERY,
-    )
-    schedule_async_deliver_max_resend_num2_blocked: int = integer(
-        "scheduleAsyncDeliverMaxResendNum2Blocked",
-        3,
-        0,
-        unit="times",
-        no_meaning=why.OF_DELIVERY,
-    )
+    clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", False)
+    warm_maped_file_enable: bool = boolean("warmMapedFileEnable", False)
+    enable_lmq: bool = boolean("enableLmq", False)
+    enable_multi_dispatch: bool = boolean("enableMultiDispatch", False)
+    max_lmq_consume_queue_num: int = integer("maxLmqConsumeQueueNum", 20_000, 0, unit="queues")
 
     # Ours
     store_host: str = text(
-        "storeHost", "127.0.0.1:10911", "host", "'ip:port' or '[v6]:port'", acts=True, ours=True
+        "storeHost", "127.0.0.1:10911", "host", "'ip:port' or '[v6]:port'", ours=True
     )
     default_topic_queue_nums: int = integer(
-        "defaultTopicQueueNums", 4, 1, 65536, acts=True, ours=True, unit="queues"
+        "defaultTopicQueueNums", 4, 1, 65536, ours=True, unit="queues"
     )
     max_body_size: int = integer(
-        "maxBodySize", 64 << 20, 1, LONG_MAX, acts=True, ours=True, unit="bytes inflated"
+        "maxBodySize", 64 << 20, 1, LONG_MAX, ours=True, unit="bytes inflated"
     )
     compress_above: int | None = integer(
-        "compressAbove", None, 1, acts=True, ours=True, unit="bytes of a body"
+        "compressAbove", None, 1, ours=True, unit="bytes of a body"
     )
-    record_checksum: bool = boolean("recordChecksum", False, acts=True, ours=True)
+    record_checksum: bool = boolean("recordChecksum", False, ours=True)
     transaction_check: Callable[[InDoubt], str | None] | None = function(  # noqa: RUF009
         "asked for the end of a transaction in doubt, returns 'commit', 'rollback' or None"
     )
     transaction_check_interval: int = integer(
-        "transactionCheckInterval", 60_000, 1, LONG_MAX, acts=True, ours=True, unit="ms"
+        "transactionCheckInterval", 60_000, 1, LONG_MAX, ours=True, unit="ms"
     )
     transaction_timeout: int = integer(
-        "transactionTimeOut", 6000, 0, LONG_MAX, acts=True, ours=True, unit="ms"
+        "transactionTimeOut", 6000, 0, LONG_MAX, ours=True, unit="ms"
     )
-    transaction_check_max: int = integer(
-        "transactionCheckMax", 15, 1, acts=True, ours=True, unit="times"
-    )
-    enable_calc_filter_bit_map: bool = boolean(
-        "enableCalcFilterBitMap", False, acts=True, ours=True
-    )
+    transaction_check_max: int = integer("transactionCheckMax", 15, 1, ours=True, unit="times")
+    enable_calc_filter_bit_map: bool = boolean("enableCalcFilterBitMap", False, ours=True)
     expect_consumer_num_use_filter: int = integer(
-        "expectConsumerNumUseFilter", 32, 1, 1 << 20, acts=True, ours=True, unit="subscriptions"
+        "expectConsumerNumUseFilter", 32, 1, 1 << 20, ours=True, unit="subscriptions"
     )
     max_error_rate_of_bloom_filter: int = integer(
-        "maxErrorRateOfBloomFilter", 20, 1, 99, acts=True, ours=True, unit="percent"
+        "maxErrorRateOfBloomFilter", 20, 1, 99, ours=True, unit="percent"
     )
-    retention_clock: str = choice("retentionClock", "message", "mtime", acts=True, ours=True)
+    retention_clock: str = choice("retentionClock", "message", "mtime", ours=True)
     disk_space_warning_level_ratio: int | None = integer(
         "diskSpaceWarningLevelRatio",
         None,
         1,
         100,
-        acts=True,
         ours=True,
         unit="percent",
         optional=True,
     )
     disk_space_clean_forcibly_ratio: int = integer(
-        "diskSpaceCleanForciblyRatio", 85, 1, 100, acts=True, ours=True, unit="percent"
+        "diskSpaceCleanForciblyRatio", 85, 1, 100, ours=True, unit="percent"
     )
 
     def __post_init__(self) -> None:
@@ -416,9 +287,10 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         """Read a broker's own ``broker.conf``.
 
         Keys of other parts of a broker are ignored silently, except for
-        ``defaultTopicQueueNums`` and those of transactions.  A key that no part of
-        4.9.3 knows draws an :class:`RmqStoreWarning` that names the nearest valid
-        one: the broker itself ignores it.
+        ``defaultTopicQueueNums`` and those of transactions.  An
+        :class:`RmqStoreWarning` names a setting of the store that is not 4.9.3's
+        default and has no meaning here, with the reason; for a key that no part of
+        4.9.3 knows, and that a broker ignores, it names the nearest valid one.
 
         Parameters
         ----------
@@ -436,22 +308,21 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         OSError
             The file cannot be read.
         ValueError
-            A value is out of range, or the file is not in this format; the
-            message names path and line.
+            A value is out of range, the log is one of DLedger, or the file is not
+            in this format; the message names path and line.
         """
-        from rmqstore.config.brokerconf import OTHER_KEYS, nearest, read_properties
+        from rmqstore.config.brokerconf import read_properties
 
         by_key = {spec.java: name for name, spec in _SPECS.items() if spec.java}
         fields: dict[str, Any] = dict(_BROKER_DEFAULTS)
         for entry in read_properties(path):
             where = f"{os.fspath(path)}, line {entry.line}"
             name = by_key.get(entry.key)
+            value = entry.value.strip()
             if name is None:
-                if entry.key not in OTHER_KEYS:
-                    hint = nearest(entry.key, by_key)
+                if (hint := _hint(entry.key, value, where, by_key)) is not None:
                     warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=2)
                 continue
-            value = entry.value.strip()
             if value != entry.value and _SPECS[name].kind is not str:
                 hint = f"{entry.key} has a space behind its value: a broker ignores it"
                 warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=2)
@@ -464,34 +335,20 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)}: {error}") from None
 
-    def unsupported(self) -> list[str]:
-        """Return the fields that were changed without effect.
 
-        Returns
-        -------
-        list of str
-            Names of fields that differ from their default and that this version
-            does not act on, but for those of :meth:`meaningless`.
-        """
-        return [
-            name
-            for name, spec in _SPECS.items()
-            if not spec.acts and not spec.no_meaning and getattr(self, name) != _DEFAULTS[name]
-        ]
+def _hint(key: str, value: str, where: str, by_key: Mapping[str, str]) -> str | None:
+    """Return what to warn of a key that is no field; ``ValueError`` if it cannot be ignored."""
+    from rmqstore.config.brokerconf import OTHER_KEYS, nearest
+    from rmqstore.config.reasons import MEANINGLESS, REFUSED
 
-    def meaningless(self) -> dict[str, str]:
-        """Return the fields that were changed and have no meaning for this store.
-
-        Returns
-        -------
-        dict of str to str
-            Names of fields that differ from their default, each with the reason.
-        """
-        return {
-            name: spec.no_meaning
-            for name, spec in _SPECS.items()
-            if spec.no_meaning and getattr(self, name) != _DEFAULTS[name]
-        }
+    default, reason = REFUSED.get(key) or MEANINGLESS.get(key) or ("", "")
+    if reason:
+        if value.lower() == default.lower():
+            return None
+        if key in REFUSED:
+            raise ValueError(f"{where}: {key} is {value!r}, must be {default!r}: {reason}")
+        return f"{key} has no meaning here: {reason}"
+    return None if key in OTHER_KEYS else nearest(key, (*by_key, *MEANINGLESS, *REFUSED))
 
 
 _SPECS = specs_of(StoreConfig)

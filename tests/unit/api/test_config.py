@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rmqstore
+from rmqstore.cli.common import load_config
 from rmqstore.config import brokerconf
 from rmqstore.config.fields import Spec, specs_of
+from rmqstore.config.reasons import MEANINGLESS, REFUSED
 from rmqstore.config.store_config import RmqStoreWarning, StoreConfig
 
 pytestmark = pytest.mark.pure
 
 SPECS = specs_of(StoreConfig)
+BROKER_S = StoreConfig(file_reserved_time=72)  # of a file without a field
 
 # Some of release 4.9.3's defaults, by the Java name.
 JAVA_DEFAULTS = {
@@ -28,7 +30,6 @@ JAVA_DEFAULTS = {
     "mappedFileSizeConsumeQueue": 6000000,
     "mappedFileSizeConsumeQueueExt": 50331648,
     "flushIntervalCommitLog": 500,
-    "commitIntervalCommitLog": 200,
     "flushIntervalConsumeQueue": 1000,
     "deleteWhen": "04",
     "diskMaxUsedSpaceRatio": 75,
@@ -42,16 +43,9 @@ JAVA_DEFAULTS = {
     "maxTransferBytesOnMessageInDisk": 65536,
     "maxHashSlotNum": 5000000,
     "maxIndexNum": 20000000,
-    "messageIndexSafe": False,
-    "haListenPort": 10912,
-    "haSlaveFallbehindMax": 268435456,
-    "brokerRole": "ASYNC_MASTER",
     "flushDiskType": "ASYNC_FLUSH",
     "syncFlushTimeout": 5000,
     "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-    "enableDLegerCommitLog": False,
-    "dLegerGroup": None,
-    "scheduleAsyncDeliverMaxResendNum2Blocked": 3,
 }
 
 
@@ -65,7 +59,9 @@ def test_has_all_fields_and_ours() -> None:
     names = {one.name for one in dataclasses.fields(StoreConfig)}
     ours = {name for name, spec in SPECS.items() if spec.ours}
     assert {"store_host", "max_body_size", "retention_clock"} < ours < names
-    assert len(names - ours) == 77
+    explained = MEANINGLESS.keys() | REFUSED.keys()
+    assert len(names - ours) + len(explained) == 77
+    assert explained.isdisjoint(spec.java for spec in SPECS.values())
     keys = [spec.java for spec in SPECS.values() if spec.java]
     assert len(set(keys)) == len(keys) == len(SPECS) - 1  # a callable has none
 
@@ -75,7 +71,6 @@ def test_defaults_are_java_s() -> None:
     config = StoreConfig()
     for java, default in JAVA_DEFAULTS.items():
         assert getattr(config, by_java[java]) == default, java
-    assert config.unsupported() == []
 
 
 def test_nothing_is_deleted_unless_told(tmp_path: Path) -> None:
@@ -118,7 +113,7 @@ def test_queue_files_are_rounded_up_to_units(given_size: int, used: int) -> None
         ("max_hash_slot_num", 0, "1 to 2147483647"),
         ("max_index_num", 1, "2 to 2147483647"),
         ("flush_disk_type", "SYNC", "ASYNC_FLUSH or SYNC_FLUSH"),
-        ("broker_role", "", "ASYNC_MASTER or SYNC_MASTER or SLAVE"),
+        ("flush_disk_type", "", "ASYNC_FLUSH or SYNC_FLUSH"),
         ("delete_when", "24", "hours of the day"),
         ("delete_when", "4,5", "hours of the day"),
         ("disk_max_used_space_ratio", 96, "10 to 95"),
@@ -177,57 +172,32 @@ def test_is_frozen() -> None:
         StoreConfig().max_message_size = 1  # type: ignore[misc]
 
 
-def test_unsupported_names_what_is_set_in_vain() -> None:
-    idle = [name for name, spec in SPECS.items() if name not in EXPLAINED and not spec.acts]
-    changed = StoreConfig().replace(**{name: another(name) for name in idle[:1]})
-    assert changed.unsupported() == idle[:1]
-    assert changed.meaningless() == {}
-    assert StoreConfig.small().unsupported() == []
+@pytest.mark.parametrize("key", sorted(MEANINGLESS))
+def test_a_setting_without_a_meaning_says_why(key: str, tmp_path: Path) -> None:
+    default, reason = MEANINGLESS[key]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert StoreConfig.from_file(write(tmp_path, f"{key}={default}")) == BROKER_S
+    said = f", line 1: {key} has no meaning here: {reason}"
+    with pytest.warns(RmqStoreWarning, match=re.escape(said)):
+        assert StoreConfig.from_file(write(tmp_path, f"{key}=7")) == BROKER_S
 
 
-EXPLAINED = {name for name, spec in SPECS.items() if spec.no_meaning or spec.refused}
+@pytest.mark.parametrize("key", sorted(REFUSED))
+def test_a_refused_setting_says_why(key: str, tmp_path: Path) -> None:
+    default, reason = REFUSED[key]
+    assert StoreConfig.from_file(write(tmp_path, f"{key}={default.upper()}")) == BROKER_S
+    with pytest.raises(ValueError, match=f", line 1: {key} is 'true', .*{re.escape(reason)}"):
+        StoreConfig.from_file(write(tmp_path, f"{key}=true"))
 
 
-def another(name: str) -> object:
-    """A good value of a field that is not its default."""
-    spec, default = SPECS[name], getattr(StoreConfig(), name)
-    if spec.kind is bool:
-        return not default
-    if spec.kind is int:
-        return default + 1 if default < spec.high else spec.low
-    return spec.choices[1] if spec.choices else "x"
-
-
-@pytest.mark.parametrize("name", sorted(EXPLAINED))
-def test_a_field_without_effect_says_why(name: str, tmp_path: Path) -> None:
-    spec = SPECS[name]
-    assert not spec.acts
-    written = str(another(name)).lower() if spec.kind is bool else str(another(name))
-    file = write(tmp_path, f"{spec.java}={written}")
-    if spec.refused:
-        with pytest.raises(ValueError, match=f"^{name} is .*{re.escape(spec.refused)}"):
-            StoreConfig(**{name: another(name)})  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=f", line 1: .*{re.escape(spec.refused)}"):
-            StoreConfig.from_file(file)
-    else:
-        config = StoreConfig.from_file(file)
-        assert getattr(config, name) == another(name)
-        assert config.meaningless() == {name: spec.no_meaning}
-        assert config.unsupported() == []
-
-
-def test_a_reason_is_logged_when_a_store_is_opened(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_the_command_line_names_a_setting_without_a_meaning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = StoreConfig.small(broker_role="SLAVE")
-    with rmqstore.open(tmp_path, "a", config=config):
-        pass
-    assert f"broker_role has no meaning here: {SPECS['broker_role'].no_meaning}" in caplog.text
-
-
-def test_a_field_has_one_fate() -> None:
-    with pytest.raises(ValueError, match="only one of them"):
-        Spec("x", bool, acts=True, refused="no")
+    assert load_config(str(write(tmp_path, "brokerRole=SLAVE"))) == BROKER_S
+    assert f"line 1: brokerRole has no meaning here: {MEANINGLESS['brokerRole'][1]}" in (
+        capsys.readouterr().err
+    )
 
 
 def test_reads_a_broker_s_file(tmp_path: Path) -> None:
@@ -237,7 +207,7 @@ def test_reads_a_broker_s_file(tmp_path: Path) -> None:
         "brokerId=0\nnamesrvAddr = a:9876;b:9876\ndeleteWhen=04\r\nfileReservedTime = 48\r"
         "mappedFileSizeCommitLog : 1048576\nmappedFileSizeConsumeQueue 6000\n"
         "flushDiskType=SYNC_FLUSH\nmessageDelayLevel=1s \\\n    5s\nmessageIndexEnable=FALSE\n"
-        "storePathRootDir=/data/st\\u006Fre\nenableBatchPush=true\ndefaultTopicQueueNums=8\n"
+        "storePathRootDir=/data/st\\u006Fre\ndefaultTopicQueueNums=8\n"
         "listenPort=10911\nclientWorkerThreads=4",
     )
     config = StoreConfig.from_file(file)
@@ -249,7 +219,6 @@ def test_reads_a_broker_s_file(tmp_path: Path) -> None:
         message_delay_level="1s 5s",
         message_index_enable=False,
         store_path_root_dir="/data/store",
-        is_enable_batch_push=True,
         default_topic_queue_nums=8,
     )
 
@@ -260,7 +229,7 @@ def test_reads_a_broker_s_file(tmp_path: Path) -> None:
         ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
         ("mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
         ("MappedFileSizeCommitLog", "mappedFileSizeCommitLog"),
-        ("isEnableBatchPush", "enableBatchPush"),
+        ("isEnableBatchPush", "enableBatchPush"),  # the setter has no "is"
         ("brokerIp1", "brokerIP1"),
         ("flush_disk_type", "flushDiskType"),
     ],
@@ -391,20 +360,15 @@ def test_help_has_every_field_with_unit_range_default_and_name() -> None:
         else:
             assert repr(one.default) in shown
         assert all(choice in shown for choice in spec.choices)
-        at = said.index(f"\n{one.name} : ")
-        assert (at < said.index("without effect in this version")) == spec.acts
-        assert (at > said.index("without a meaning")) == bool(spec.no_meaning or spec.refused)
-        assert (at > said.index("Refused but for")) == bool(spec.refused)
-        assert spec.no_meaning in shown
-        assert spec.refused in shown
+        assert f"\n{one.name} : " in said
         assert f"\n |  {one.name} : " in text
-    described = text[: text.index("Methods defined here")]
+    described = text[text.index("class StoreConfig(") : text.index("Methods defined here")]
     assert max(map(len, described.splitlines())) <= 80
 
 
 def test_numbers_have_units() -> None:
     without = {name for name, spec in SPECS.items() if spec.kind is int and not spec.unit}
-    assert without == {"ha_listen_port"}
+    assert without == set()
 
 
 def test_signature_is_short() -> None:

@@ -190,6 +190,23 @@ def test_what_is_far_is_read_in_smaller_pieces(server: Server, client: RemotingC
     assert limits(10, 0) == (32, 256 << 10)
 
 
+def test_the_limits_of_a_pull_are_settings() -> None:
+    config = CONFIG.replace(
+        max_transfer_count_on_message_in_memory=7,
+        max_transfer_bytes_on_message_in_memory=700,
+        max_transfer_count_on_message_in_disk=3,
+        max_transfer_bytes_on_message_in_disk=300,
+        access_message_in_memory_max_ratio=0,
+    )
+    with Server(None, Settings(), config) as server:
+        server.store.create_topic("orders", 1)
+        for _ in range(2):
+            server.store.put("orders", b"x", queue_id=0)
+        made = Distance(server.store)
+        assert made.limits("orders", 0, 0) == (3, 300)  # far: of the memory nothing is near
+        assert made.limits("orders", 0, 2) == (7, 700)
+
+
 def test_ends_and_times(server: Server, client: RemotingClient) -> None:
     def ask(code: int, field: str = "offset", **other: Any) -> int:
         answer = client.ask(code, {"topic": "orders", "queueId": 0} | other)
