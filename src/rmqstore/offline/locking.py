@@ -52,10 +52,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def is_owned(path: str) -> bool:
-    """Whether another process has a store open for writing; takes no lock.
-
-    Source: ``store/DefaultMessageStore.java start``.
-    """
+    """Whether another process has a store open for writing; takes no lock."""
     return lock_owner(path) is not None
 
 

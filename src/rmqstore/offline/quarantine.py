@@ -37,34 +37,17 @@ _WATERMARK_AT, _WATERMARK_BYTES = 2048, 96
 
 @dataclass(frozen=True, slots=True)
 class SavedRange:
-    """A file of the quarantine.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    offset : int
-        Physical offset of its first byte.
-    saved_at : int
-        When it was saved, in ms.
-    size : int
-        Size in bytes.
-    records : int
-        Good records in it.
-    place : str
-        Contents of the log there now: ``"filler"``; ``"empty"``, where the log ends before or
-        there; ``"same"``, the same bytes; ``"written"``, other records; ``"gone"``, no file.
-    restorable : bool
-        It has good records, and they can be restored.
-    """
+    """A file of the quarantine."""
 
     path: str
-    offset: int
-    saved_at: int
-    size: int
-    records: int
+    offset: int  # physical, of its first byte
+    saved_at: int  # ms
+    size: int  # bytes
+    records: int  # good ones
+    # Of the log there now: "filler"; "empty", where the log ends before or there; "same", the same
+    # bytes; "written", other records; "gone", no file.
     place: str
-    restorable: bool
+    restorable: bool  # it has good records, and they can be restored
 
 
 @dataclass
@@ -103,7 +86,7 @@ def saved_ranges(
 
 
 def restore(path: str | os.PathLike[str], *, config: StoreConfig | None = None) -> list[SavedRange]:
-    """Restore what the log has room for; queues and index are completed from it.
+    """Restore the bytes that the log has room for; queues and index are completed from it.
 
     No process may have the store open for writing. Returns the state before: ranges with
     ``restorable`` are in the log now.

@@ -38,27 +38,15 @@ _NOWHERE = "a link that leads nowhere: mount its disk, or put back a copy"
 
 @dataclass(frozen=True, slots=True)
 class FileSizes:
-    """Sizes of the files that a broker maps, in bytes.
-
-    Attributes
-    ----------
-    log, queue, index : int
-        Of the files.
-    ext : int
-        Of the ext files; 0: as the files are.
-    slots, entries : int
-        Of the index files, as they are.
-    configured : dict of str to int
-        Sizes that a configuration sets, by field; the broker has them, whatever the files are.
-    """
+    """Sizes of the files that a broker maps, in bytes."""
 
     log: int
     queue: int
     index: int
-    ext: int
-    slots: int
+    ext: int  # 0: as the files are
+    slots: int  # of the index files, as they are; so are the entries
     entries: int
-    configured: dict[str, int]
+    configured: dict[str, int]  # by field; the broker has them, whatever the files are
 
     @classmethod
     def of(cls, in_force: StoreConfig, config: StoreConfig | None) -> FileSizes:
@@ -210,7 +198,7 @@ def _mapped(
     *,
     of_log: bool = False,
 ) -> Iterator[Finding]:
-    """Return what stops the load of a directory of mapped files.
+    """Return the obstacles to loading a directory of mapped files.
 
     ``field`` names the size if it is configured. Appends the files that show a size to ``shown``.
     """

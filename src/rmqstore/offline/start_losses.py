@@ -440,9 +440,8 @@ def _newer_checkpoint(
 ) -> Iterator[Finding]:
     """Return the checkpoint of a closed store that names a later time than the log has.
 
-    Only a warning: where the clock was set back, retention may have taken the record that it
-    names. Where there is a watermark, and no broker has written since, opening has compared the
-    ends by it.
+    Only a warning: where the clock was set back, retention may have taken the record it names. With
+    a watermark, and no broker's write since, opening has compared the ends by it.
     """
     end = opened.recovery.log_end
     noted = max(physic, logics)
