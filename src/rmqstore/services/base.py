@@ -55,10 +55,7 @@ class ServicedEngine(_core.Engine):
         return self._housekeeper_made
 
     def _read_files(self) -> None:
-        """Read the services' files, so that a torn one is refused before any change.
-
-        Called for a store that is about to be opened for writing: its lock is held.
-        """
+        """Read the services' files, lock held, so that a torn one is refused before any change."""
 
     def _start_services(self) -> None:
         """Start the services; called in each mode, once the store is open."""
@@ -90,7 +87,7 @@ class ServicedEngine(_core.Engine):
         self._owned = owned
 
     def _check_owned(self) -> None:
-        """Fail the store if one of those is another one now, as the core does a little later.
+        """Fail the store if its directory or ``lock`` was replaced, as the core does soon after.
 
         Raises ``StoreFailedError``. Called before files are replaced by their paths: those of
         another store may lie there.

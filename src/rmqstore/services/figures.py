@@ -141,10 +141,9 @@ class FigureEngine(ServicedEngine):
 
 
 def disk_used_ratio(path: str | os.PathLike[str]) -> float:
-    """Return how full the file system of a path is, 0 to 1, as RocketMQ computes it.
+    """Return the used share of a path's file system, 0 to 1, as in RocketMQ; -1.0 if unknown.
 
-    Rounded up to a hundredth, of what a user without privileges may use; -1.0 if unknown.
-
+    Rounded up to a hundredth of the space that a user without privileges may use.
     Source: ``common/UtilAll.java getDiskPartitionSpaceUsedPercent``.
     """
     try:

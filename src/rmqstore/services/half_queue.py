@@ -35,25 +35,18 @@ class Half:
 class HalfQueue:
     """Half messages of a queue from the committed offset on, and their ends.
 
-    An op message of the same queue names the half messages that have ended.  A half message that
-    is put back for a check has a new place, and its older copy counts no more. Reading begins at
-    ``half_offset`` and ``op_offset``, ``None`` for the first.
-
-    Attributes
-    ----------
-    pending : dict of int to Half
-        Half messages without an end, by queue offset and in its order.  A damaged one is among
-        them unless an op message names it: nobody knows whether a copy of it follows.
-    first : int
-        The first queue offset that retention has left.
+    An op message of the same queue names the half messages that have ended. A half message put back
+    for a check has a new place; its older copy no longer counts. Offsets ``None``: from the first.
     """
 
     def __init__(
         self, store: ServicedEngine, queue_id: int, half_offset: int | None, op_offset: int | None
     ) -> None:
         self.queue_id = queue_id
+        # Without an end, by queue offset and in its order. A damaged one is among them unless an op
+        # message names it: nobody knows whether a copy of it follows.
         self.pending: dict[int, Half] = {}
-        self.first = 0
+        self.first = 0  # first queue offset that retention has left
         self._store = store
         self._half_next = half_offset or 0
         self._op_next = op_offset or 0

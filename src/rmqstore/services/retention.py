@@ -30,10 +30,8 @@ _STEP = 60_000  # ms: a clock that moves by more within a moment was set
 class SteadyClock:
     """Clock of ages: the wall clock, but not where that was set forward.
 
-    Where it was set back, messages are only deleted later.  Where it was set forward, those stored
-    before would be deleted too early: so the step counts only once ``patience`` (ms) has passed, as
-    by then every message stored before it is as old as that.  ``wall`` returns ms since the epoch,
-    ``elapsed`` ms that pass steadily, also while the machine sleeps.
+    A step back only delays deletion. A step forward counts once ``patience`` has passed: by then
+    every message stored before it is as old as that, and none is deleted too early.
     """
 
     def __init__(
@@ -44,9 +42,9 @@ class SteadyClock:
             time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
         ),
     ) -> None:
-        self._patience = patience
-        self._wall = wall
-        self._elapsed = elapsed
+        self._patience = patience  # ms
+        self._wall = wall  # ms since the epoch
+        self._elapsed = elapsed  # ms that pass steadily, also while the machine sleeps
         self._advanced = 0
         self._offset = wall() - elapsed()  # what is added to the time elapsed
         self._doubted = self._offset  # the offset after a step forward,

@@ -185,19 +185,14 @@ def find_delivered(
 
     ``levels`` are delays in ms, ``offsets`` by level where waiting messages begin, ``now`` is in
     ms. Returns queue offsets by level; levels without any are left out.
-
-    Due messages are looked for in the real queues, among the messages stored since the earliest of
-    them was due.  A broker whose clock is behind a message's store time delivers it at once, with a
-    store time before that of the message: so the first ones behind it in the log are looked at
-    too, or from where the index knows it, and the last ones of the queue.
-
-    Of messages not due, only the first of a level is looked for; more only if it was delivered.
     """
     found: dict[int, set[int]] = {}
     starts = dict(offsets)
     while starts:
         sought: dict[Place, _Sought] = {}
         asked = {}
+        # Of messages not due, only the first of a level is looked for; more only if it was
+        # delivered.
         for level, start in starts.items():
             try:
                 asked[level] = _gather(store, level, start, (levels[level - 1], now), sought)
@@ -210,6 +205,10 @@ def find_delivered(
                     store.path, level, error,
                 )  # fmt: skip
         delivered: set[int] = set()  # levels
+        # In the real queues, due messages are looked for among those stored since the earliest of
+        # them was due. A broker whose clock is behind a message's store time delivers it at once,
+        # with a store time before that of the message: so the first ones behind it in the log are
+        # looked at too, or from where the index knows it, and the last ones of the queue.
         for place, one in sought.items():
             try:
                 for level, offset in _search(store, place, one):

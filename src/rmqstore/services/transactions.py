@@ -375,11 +375,8 @@ StoreClosedError, ForkedStoreError
     ) -> PutResult | None:
         """Commit or roll back the newest copy of a half message.
 
-        ``copy_of`` is the key of a message that was put back before this opening, by which its
-        newest copy is found.
-
-        The note of the end is behind the committed message in the log: a crash may lose the note
-        alone, or both, and never the message alone, whether the disk is waited for or not.
+        ``copy_of`` is the key of a message put back before this opening, to find its newest copy.
+        ``None`` if it was rolled back, or, with ``may_have_ended``, if it has ended before.
         """
         self._check_writable()
         self._keep_noting()
@@ -406,6 +403,9 @@ StoreClosedError, ForkedStoreError
             fresh = (queue_id, newest) in self._fresh_halves
             self._fresh_halves.discard((queue_id, offset))
             self._fresh_halves.discard((queue_id, newest))
+            # The note of the end is behind the committed message in the log: a crash may lose the
+            # note alone, or both, and never the message alone, whether the disk is waited for or
+            # not.
             result = self._commit_half(queue, half, fresh=fresh, wait=wait) if commit else None
             self._put_op(queue_id, newest, wait=wait)
             queue.end(newest)
