@@ -73,10 +73,8 @@ class Group:
 class GroupRegistry:
     """``subscriptionGroup.json``, saved at once when it changes.
 
-    With ``reading`` the file is another's, and read again when it has changed; a torn one is then
-    no error. ``sync_failed`` is called with the error of a failed sync; it raises the caller's
-    exception. ``check_owned`` is called before the file is replaced. If neither the file nor its
-    ``.bak`` can be used, ``StoreCorruptError`` names both, and they stay as they are.
+    If neither the file nor its ``.bak`` can be used, ``StoreCorruptError`` names both, and they
+    stay as they are.
     """
 
     def __init__(
@@ -87,11 +85,12 @@ class GroupRegistry:
         sync_failed: Callable[[SyncError], Never] | None = None,
         check_owned: Callable[[], object] = lambda: None,
     ) -> None:
+        # If set, the file is another's: read again when it has changed, and a torn one is no error.
         self._reading = reading
-        self._sync_failed = sync_failed
+        self._sync_failed = sync_failed  # gets a failed sync's error; raises the caller's
         self.lock = CallLock(again=True)
         self._table = GroupTable(root)
-        self._table.file.check_owned = check_owned
+        self._table.file.check_owned = check_owned  # called before the file is replaced
         self._was_read = False
         self._reload()
 

@@ -170,10 +170,7 @@ def _behind(store: Engine, topic: str, queue_id: int, first: int, stop: int) -> 
 
 
 def time_of_one(store: Engine, topic: str, queue_id: int, offsets: Sequence[int]) -> int:
-    """Return the store time of the first intact message; -1 without one.
-
-    Units of lost messages are passed over as damaged records are.
-    """
+    """Return the store time of the first message neither lost nor damaged; -1 without one."""
     for at in offsets[:_DAMAGED]:
         try:
             millis = store._store_time(topic, queue_id, at)

@@ -34,14 +34,10 @@ _NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 
 
 class GroupProgress:
-    """Offsets of all groups of an open store.  Every method may be called from many threads.
+    """Offsets of all groups of an open store; every method may be called from many threads.
 
-    With ``reading`` the file is another's, and read again when it has changed; a torn one is then
-    no error. ``light_queues`` selects one of the two files; by default the one that was written
-    last. ``flush_log`` forces the log to the disk, and is called before the file is written;
-    ``sync_failed`` is called with the error of a failed sync, and raises the caller's exception;
-    ``check_owned`` before the file is replaced. If neither the file nor its ``.bak`` can be used,
-    ``StoreCorruptError`` names both, and they stay as they are.
+    If neither the file nor its ``.bak`` can be used, ``StoreCorruptError`` names both, and they
+    stay as they are.
     """
 
     def __init__(
@@ -55,10 +51,11 @@ class GroupProgress:
         check_owned: Callable[[], object] = lambda: None,
     ) -> None:
         self._root = root
+        # If set, the file is another's: read again when it has changed, and a torn one is no error.
         self._reading = reading
-        self._light_queues = light_queues
-        self._flush_log = flush_log
-        self._sync_failed = sync_failed
+        self._light_queues = light_queues  # which of two files; None: the one written last
+        self._flush_log = flush_log  # to the disk, before the file is written
+        self._sync_failed = sync_failed  # gets a failed sync's error; raises the caller's
         self._lock = CallLock()
         self._saving = CallLock()  # taken before the other one
         self._changes = 0  # made, and how many of them are in the file
@@ -71,7 +68,7 @@ class GroupProgress:
             self._reload()
         else:
             self._table = self._load()
-        self._table.file.check_owned = check_owned
+        self._table.file.check_owned = check_owned  # called before the file is replaced
         self._count = sum(map(len, self._table.offsets.values()))  # of the writer
 
     def _file_name(self) -> str:
@@ -161,20 +158,9 @@ class GroupProgress:
         return self._count
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set the next offset of a group in a queue; the file is written later.
+        """Set a group's next offset in a queue; the file is written later.
 
-        Parameters
-        ----------
-        topic, group : str
-            Without ``@``.
-        queue_id : int
-        offset : int
-            The queue offset that comes next.
-
-        Raises
-        ------
-        ValueError
-            A name contains ``@``: the file could not be written.
+        Raises ``ValueError`` if a name contains ``@``: the file could not be written.
         """
         with self._lock:
             queues = self._table.offsets.get((topic, group))
@@ -213,10 +199,7 @@ class GroupProgress:
                     del self._table.offsets[topic, group]
 
     def settle(self, end_of: Callable[[str, int], int]) -> None:
-        """Lower offsets beyond their queue's end, which was lost and is written anew.
-
-        ``end_of`` returns the end of a queue.
-        """
+        """Lower offsets beyond their queue's end, which was lost and is written anew."""
         with self._lock:
             for (topic, group), queues in self._table.offsets.items():
                 if not paths.is_stored_topic_name(topic):

@@ -45,10 +45,7 @@ _MOVED_MOST = 32  # messages that a commit moves to the end
 
 
 def _topics_of(message: Message) -> tuple[str, ...]:
-    """Return the topics whose consumers a retried message is for, its own first.
-
-    The others are its light queues.
-    """
+    """Return the topics whose consumers a retried message is for: its own, then light queues."""
     properties = message.properties
     topic = properties.get("RETRY_TOPIC")
     if topic is None:
@@ -101,15 +98,12 @@ class _RetryQueue:
 
 
 class Retries:
-    """Reading of a group's retry topic, shared by all its consumers of a store object.
-
-    ``is_read``: whether the group reads a topic at present.
-    """
+    """Reading of a group's retry topic, shared by all its consumers of a store object."""
 
     def __init__(self, group: str, is_read: Callable[[str], bool]) -> None:
         self.topic = paths.retry_topic(group)
         self._group = group
-        self._is_read = is_read
+        self._is_read = is_read  # whether the group reads a topic at present
         self._lock = CallLock()
         self._gone: deque[Member] = deque()  # of consumers that nobody closed
         self._queues: dict[int, _RetryQueue] = {}
@@ -128,14 +122,11 @@ class Retries:
         store: MessageStore,
         topic: str,
         member: Member,
-        heads: Mapping[int, int] | None,
+        heads: Mapping[int, int] | None,  # where each queue ends for the caller
         *,
         orderly: bool,
     ) -> Message | None:
-        """Return the next message of a topic, shown under it, and note who has it.
-
-        ``heads``: where each queue ends for the caller.
-        """
+        """Return the next message of a topic, shown under it, and note who has it."""
         with self._lock:
             while self._gone:
                 self._give_back(self._gone.popleft())

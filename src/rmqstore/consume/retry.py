@@ -36,18 +36,15 @@ def send_back(
     store: MessageStore,
     message: Message,
     group: GroupConfig,
-    delay_level: int | None,
+    delay_level: int | None,  # 0, None: 3 and the times it was tried again; below 0: a dead letter
     *,
-    retry_max: int | None = None,
-    topic_sys_flag: int = 0,
-    wait: bool = True,
+    retry_max: int | None = None,  # the group's by default
+    topic_sys_flag: int = 0,  # of a retry topic that is made
+    wait: bool = True,  # with synchronous flush, until the message is on the disk
 ) -> PutResult:
     """Store a message for its group once more, later; or as a dead letter.
 
-    ``delay_level`` is 1 or more, above the highest it is the highest; 0 or None: 3 and the times it
-    was tried again; below 0: it is a dead letter. ``retry_max`` is by default the group's,
-    ``topic_sys_flag`` of a retry topic that is made. With ``wait`` and synchronous flush it returns
-    only once the message is on the disk.
+    A ``delay_level`` above the highest is the highest.
     """
     name = group.group_name
     if group.retry_queue_nums <= 0:  # a broker loses the message

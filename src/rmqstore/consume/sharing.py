@@ -55,40 +55,24 @@ class Member:
 
 @dataclass
 class SharedQueue:
-    """A queue of a share; changed under the lock of all shares, read without it.
+    """A queue of a share; changed under the lock of all shares, read without it."""
 
-    Attributes
-    ----------
-    owner : Member or None
-        Its reader.
-    holder : (Member, int) or None
-        The orderly consumer, and its thread, that has taken messages that are not committed.
-    resume : int or None
-        Where its next owner begins; None before the first one has begun.
-    """
-
-    owner: Member | None = None
+    owner: Member | None = None  # its reader
+    # The orderly consumer, and its thread, that has taken messages that are not committed.
     holder: tuple[Member, int] | None = None
-    resume: int | None = None
+    resume: int | None = None  # where its next owner begins; None before the first one has begun
 
 
 @dataclass
 class Share:
-    """A topic as one group reads it.
-
-    Attributes
-    ----------
-    epoch : int
-        Increased when owners change.
-    generation : int
-        Increased when the topic is deleted: offsets from before mean nothing any more.
-    """
+    """A topic as one group reads it."""
 
     topic: str
     group: str
     members: list[Member] = field(default_factory=list)
     queues: dict[int, SharedQueue] = field(default_factory=dict)
-    epoch: int = 0
+    epoch: int = 0  # increased when owners change
+    # Increased when the topic is deleted: offsets from before mean nothing any more.
     generation: int = 0
 
 
