@@ -29,27 +29,13 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class CheckpointProgress:
-    """Progress of a stream in one store.
+    """Progress of a stream in one store."""
 
-    Attributes
-    ----------
-    query : str
-        The query's id.
-    batch : int
-        The last batch that is done.
-    committed_millis : int
-        Its time, in ms since the epoch.
-    is_behind : bool
-        Whether a later batch was begun and is not done.
-    offsets : dict of str to dict of int to int
-        By topic and queue, the queue offset that comes next.
-    """
-
-    query: str
-    batch: int
-    committed_millis: int
-    is_behind: bool
-    offsets: dict[str, dict[int, int]]
+    query: str  # its id
+    batch: int  # the last one that is done
+    committed_millis: int  # when it was done, in ms since the epoch
+    is_behind: bool  # a later batch was begun and is not done
+    offsets: dict[str, dict[int, int]]  # by topic and queue, the queue offset that comes next
 
 
 def read_checkpoint(directory: str, store: str) -> CheckpointProgress:

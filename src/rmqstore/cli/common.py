@@ -62,10 +62,7 @@ Function = Callable[..., None]
 
 
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Parse a time option into ms; the callback of such an option.
-
-    The verb has :func:`zone_option` as well.
-    """
+    """Parse a time option into ms; a callback for verbs that have :func:`zone_option` as well."""
     if value is None:
         return None
     try:
@@ -77,11 +74,8 @@ def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function], click.Command]:
     """Make a verb of a function that takes ``store``, ``config`` and ``places``.
 
-    ``places`` are the arguments behind STORE, as the usage shows them; they are passed on by their
-    names in small letters. ``store_name`` is the usage's name of the first one.
-
-    Where ``--store`` or ``RMQSTORE_PATH`` names the store, STORE is left out; one argument more
-    than ``places`` is STORE all the same.
+    ``places`` are the arguments behind STORE, passed on by their names in small letters. Where
+    ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE all the same.
     """
 
     def decorate(function: Function) -> click.Command:

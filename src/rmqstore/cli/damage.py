@@ -56,11 +56,10 @@ def zeroed_units(opened: MessageStore) -> list[str]:
 
 
 def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
-    """Return where queues and log disagree: damage, and what need not be.
+    """Return where queues and log disagree: damage, and differences that need not be damage.
 
-    The queues of multi-dispatch name a record more than once.  An entry that names none, or one
-    of a file that is missing, stands for a message that was lost, also where damage was filled
-    since.
+    Queues of multi-dispatch name a record more than once. An entry that names none, or one of a
+    missing file, stands for a lost message, also where damage was filled since.
     """
     parts = []
     blank = 0
@@ -109,10 +108,7 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
 
 
 def waiting_messages(opened: MessageStore) -> tuple[dict[str, int | None], list[str]]:
-    """Return the numbers of messages that wait to be due, or for a transaction's end.
-
-    Also their damage. A number is None where it cannot be known.
-    """
+    """Return the numbers of delayed and in-doubt messages, None if unknown, and their damage."""
     counts: dict[str, int | None] = {}
     damage = []
     for name, noun, listed in (

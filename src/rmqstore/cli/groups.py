@@ -142,10 +142,7 @@ def _of_groups(opened: MessageStore, group: str | None, topic: str | None) -> li
 
 
 def _of_stream(opened: MessageStore, checkpoint: str, topic: str | None) -> list[Lag]:
-    """Return the lag of a stream behind the store as it is, and print the age of its progress.
-
-    The group is the query's id.
-    """
+    """Return a stream's lag, its query's id as the group, and print the age of its progress."""
     from rmqstore.cli.checkpoint import CheckpointError, read_checkpoint
     from rmqstore.consume.lag import lag_of
 

@@ -74,10 +74,7 @@ class Bodies:
 
 
 class MessageLines(FlushedAtEnd):
-    """Writes messages to standard output; ``with`` writes what is left.
-
-    ``lines`` returns the bytes of a list of messages.
-    """
+    """Writer of messages to standard output; ``with`` writes the rest."""
 
     def __init__(self, lines: Callable[[list[Message]], bytes]) -> None:
         self._lines = lines
@@ -114,11 +111,10 @@ class MessageLines(FlushedAtEnd):
 def json_lines(
     messages: list[Message], body: str, *, local: bool, failed: Failed | None = None
 ) -> bytes:
-    """Return messages as objects of JSON, a line each.
+    """Return messages as objects of JSON, a line each; times are in UTC without ``local``.
 
-    ``body`` is one of ``BODY_MODES``; times are in UTC, with ``local`` in this machine's zone.
-    ``failed`` gets the messages whose bodies cannot be inflated, which are written as stored;
-    without it that is raised.
+    ``body`` is one of ``BODY_MODES``. ``failed`` gets the messages whose bodies cannot be inflated,
+    which are written as stored; without it that is raised.
     """
     values = _json_values(messages, body, failed)
     return _core.json_lines(messages, body, local=local, values=values, failed=failed)

@@ -29,32 +29,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column of a table, or of JSON and CSV."""
 
-    Attributes
-    ----------
-    name : str
-        Name in JSON and CSV, and heading of the table.
-    kind : str
-        ``text``, ``name`` (where two are shortened they still differ), ``path`` (whose end is kept
-        where it is shortened), ``count``, ``bytes``, ``time`` (ms) or ``number`` (no separators).
-    width : int
-        Characters in a table that goes to a file, at most; 0 for as many as there are.
-    heading : str
-        Heading of the table, where it is not the name.
-    rank : int
-        A terminal that is too narrow leaves out columns from the highest rank down; those of
-        rank 0 stay.
-    least : int
-        Characters to which a text is shortened at most before another column is left out; 0 if it
-        is not shortened.
-    """
-
-    name: str
+    name: str  # in JSON and CSV, and the table's heading unless ``heading`` is set
+    # "text", "name" (where two are shortened they still differ), "path" (whose end is kept where it
+    # is shortened), "count", "bytes", "time" (ms) or "number" (no separators).
     kind: str = "text"
-    width: int = 0
+    width: int = 0  # characters in a table that goes to a file, at most; 0: as many as there are
     heading: str = ""
+    # A terminal that is too narrow leaves out columns from the highest rank down; rank 0 stays.
     rank: int = 0
+    # Characters to which a text is shortened at most before another column is left out; 0 if it is
+    # not shortened.
     least: int = 0
 
     @property

@@ -17,23 +17,19 @@ _EVERY_SECONDS = 0.2
 
 
 class Progress:
-    """Shows a job while its ``with`` block runs; needs rich, without which nothing is shown.
+    """Display of a job while its ``with`` block runs; needs rich, without which nothing is shown.
 
     The job counts in ``done``, which costs it no more than that: a thread looks at it.
-
-    ``text`` names the job and ``unit`` its counts; ``"bytes"`` are shown as sizes. ``total`` may be
-    set later. With ``among_rows`` nothing is shown where rows go to the terminal too. ``count``
-    returns the number done, where several threads count for themselves.
     """
 
     def __init__(
         self,
         text: str,
-        unit: str = "",
+        unit: str = "",  # of the counts; "bytes" are shown as sizes
         *,
-        total: int | None = None,
-        among_rows: bool = False,
-        count: Callable[[], int] | None = None,
+        total: int | None = None,  # may be set later
+        among_rows: bool = False,  # show nothing where rows go to the terminal too
+        count: Callable[[], int] | None = None,  # the number done, if several threads count
     ) -> None:
         self.text = text
         self.unit = unit

@@ -155,18 +155,10 @@ def format_help() -> str:
 
 
 def parse_format(text: str) -> list[bytes | str]:
-    r"""Return the pieces of a format: bytes, and letters of fields.
+    r"""Return the pieces of a format: bytes, and letters of fields, which follow ``%``.
 
-    Parameters
-    ----------
-    text : str
-        Letters behind ``%`` are fields, ``%%`` is a percent sign; ``\n``, ``\t``, ``\r``,
-        ``\0``, ``\\`` and ``\xHH`` are bytes.  Nothing is added at the end.
-
-    Raises
-    ------
-    click.UsageError
-        A letter or an escape is not known.
+    ``%%`` is a percent sign; ``\n``, ``\t``, ``\r``, ``\0``, ``\\`` and ``\xHH`` are bytes. Raises
+    ``click.UsageError`` if a letter or an escape is not known.
     """
     pieces: list[bytes | str] = []
     at = 0
@@ -174,7 +166,7 @@ def parse_format(text: str) -> list[bytes | str]:
         pieces.append(text[at : piece.start()].encode("utf-8", "surrogateescape"))
         at = piece.end()
         pieces.append(_piece(piece))
-    pieces.append(text[at:].encode("utf-8", "surrogateescape"))
+    pieces.append(text[at:].encode("utf-8", "surrogateescape"))  # nothing is added at the end
     return pieces
 
 

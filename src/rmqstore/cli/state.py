@@ -25,28 +25,16 @@ _OWNER_WIDTH = 100  # of a command line there may be any amount
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of a store after, or with, its last owner.
+    """State of a store after, or with, its last owner."""
 
-    Attributes
-    ----------
-    name : str
-        ``"closed"``, ``"in use"``, ``"not closed"``; ``"unknown"`` where the lock of a store that
-        is not closed cannot be read.
-    owner : LockOwner or None
-        The owner of a store in use.
-    log_end : int
-        Where the last good record of the log ends.
-    written_end : int
-        Where the last byte lies that is not zero; of one that is not closed, else ``log_end``.
-    reason : str
-        Why it is unknown.
-    """
-
+    # "closed", "in use", "not closed"; "unknown" where the lock of a store that is not closed
+    # cannot be read.
     name: str
-    owner: LockOwner | None
-    log_end: int
+    owner: LockOwner | None  # of a store in use
+    log_end: int  # where the last good record ends
+    # Where the last non-zero byte lies, if the store is not closed; else ``log_end``.
     written_end: int
-    reason: str = ""
+    reason: str = ""  # why it is unknown
 
     def fields(self) -> list[tuple[str, str]]:
         """Return the state for people."""

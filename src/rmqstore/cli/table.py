@@ -35,10 +35,7 @@ def room() -> int | None:
 
 
 def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dict[int, int]:
-    """Choose the columns that fit: return position and width of each, in their order.
-
-    ``widths`` are those of the columns as they are, ``available`` the terminal's.
-    """
+    """Return position and width of the columns that fit in ``available`` characters, in order."""
     least = [min(width, one.least or width) for one, width in zip(columns, widths, strict=True)]
     kept = [number for number, one in enumerate(columns) if one.rank == 0]
     left = available - sum(least[number] for number in kept) - len(_GAP) * (len(kept) - 1)
@@ -168,10 +165,7 @@ def print_table(
 
 
 def print_fields(title: str, fields: Sequence[tuple[str, str]], *, bad: str = "") -> None:
-    """Print names and values below each other; on a terminal, values are folded at blanks.
-
-    ``bad``: the end of the title, to be seen.
-    """
+    """Print names and values, folded at blanks on a terminal; ``bad`` ends the title, in red."""
     available = room()
     paint = _write_line if available is None else _painter()
     fields = [(printable(name), printable(value)) for name, value in fields]

@@ -40,19 +40,10 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Start or end of a selection.
+    """Start or end of a selection."""
 
-    Attributes
-    ----------
-    kind : str
-        ``"time"`` in ms, ``"queue"`` for a queue offset, ``"log"`` for a physical offset, or
-        ``"last"`` for so many messages before the end.
-    value : int
-        0 or more.
-    """
-
-    kind: str
-    value: int
+    kind: str  # "time" (ms), "queue" or "log" (offsets), or "last" (so many before the end)
+    value: int  # 0 or more
 
     def offset_in(self, queue: Queue) -> int:
         """Return the first queue offset at or after the bound."""
@@ -111,26 +102,14 @@ def _first_time(queue: Queue, start: int, stop: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class MessageSelection:
-    """Selection of messages.
-
-    Attributes
-    ----------
-    topic, queue_id
-        ``None`` for all.
-    start, stop : Bound, optional
-        The first, and the one after the last.
-    tags : str, optional
-        A tag expression.
-    sql : str, optional
-        An SQL92 filter.
-    """
+    """Selection of messages; ``topic`` and ``queue_id`` are ``None`` for all."""
 
     topic: str | None = None
     queue_id: int | None = None
     start: Bound | None = None
-    stop: Bound | None = None
-    tags: str | None = None
-    sql: str | None = None
+    stop: Bound | None = None  # exclusive
+    tags: str | None = None  # an expression
+    sql: str | None = None  # an SQL92 filter
 
     def queues(self, store: MessageStore) -> dict[Key, Queue]:
         """Return the current queues; errors if a named one is missing."""
@@ -218,9 +197,8 @@ def walk(
 ) -> Iterator[Message]:
     """Iterate over the chosen messages that are there now, in log order.
 
-    A start of kind ``"last"`` selects the last so many of all queues together. ``progress`` counts
-    the queue offsets that were passed. ``reached`` has queue offsets to begin at instead, and is
-    set to where each queue ended.
+    A ``"last"`` start counts over all queues together; ``progress`` counts queue offsets passed.
+    ``reached``, if given, has queue offsets to begin at, and is set to where each queue ended.
     """
     queues = chosen.queues(store)
     share = max(4, min(_BATCH_MESSAGES, _ALL_BATCHES_MESSAGES // max(1, len(queues))))
