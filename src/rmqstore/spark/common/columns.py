@@ -40,20 +40,12 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True)
 class MessageColumn:
-    """A column of a message.
-
-    Attributes
-    ----------
-    read_as : DataType
-    writable : tuple of type
-        Types that may be written; empty where the store sets the value.
-    writable_text : str
-        The same, for an error.
-    """
+    """Column of a message."""
 
     read_as: DataType
+    # types that may be written; empty where the store sets the value
     writable: tuple[type[DataType], ...] = ()
-    writable_text: str = ""
+    writable_text: str = ""  # the same, for an error
 
     def is_writable_as(self, found: DataType) -> bool:
         """Whether a column of a DataFrame may have this type."""

@@ -40,10 +40,8 @@ def _runs_task() -> bool:
 def one_line_errors() -> Iterator[None]:
     """Let an error whose message is complete reach the driver as that message alone.
 
-    Notes
-    -----
-    A worker's process ends with such an error, so that no later error in it is shortened. Processes
-    that are not Spark's workers are left as they are, and so are errors caused by unexpected ones.
+    A worker's process ends with such an error, so that no later error in it is shortened; other
+    processes, and errors caused by unexpected ones, are left as they are.
     """
     try:
         yield

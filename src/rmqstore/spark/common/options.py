@@ -54,23 +54,10 @@ class OptionError(ValueError):
 
 
 class Options:
-    """Given options, read one by one.
+    """Given options, with names in Spark's lower case, read one by one.
 
-    Parameters
-    ----------
-    given : mapping of str to str
-        As Spark passes them.
-    names : iterable of str
-        Known options.
-    aliases : mapping of str to str, optional
-        Other names of some of them.
-    what : str
-        Reader or writer, for errors: ``"the batch source"``.
-
-    Raises
-    ------
-    OptionError
-        An option is unknown, or given under two names.
+    Raises ``OptionError`` if one is unknown, or given under two names; ``what`` names the reader or
+    writer in errors: ``"the batch source"``.
     """
 
     def __init__(
@@ -227,10 +214,10 @@ def millis_of(name: str, value: object) -> int:
 
 
 def absolute_path(argument: str, path: str | os.PathLike[str]) -> str:
-    """Return an absolute path of a local directory or a ``file:`` URL, the same for all tasks.
+    """Return an absolute path of a local directory or a ``file:`` URL; links are not followed.
 
-    ``argument`` names it in errors: ``"src"``, ``"option 'path'"``. Links are not followed.
-    ``TypeError`` or ``OptionError`` if it is no path, or one of another file system.
+    ``argument`` names it in errors: ``"src"``, ``"option 'path'"``. Raises ``TypeError`` or
+    ``OptionError`` if it is no path, or one of another file system.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise wrong_type(argument, "str or os.PathLike", path)

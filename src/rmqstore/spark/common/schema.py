@@ -27,7 +27,7 @@ __all__ = ["arrow_schema", "as_planned", "columns_of", "spark_schema"]
 def spark_schema(columns: Iterable[str] = scan.COLUMNS) -> StructType:
     """Return the Spark type of rows with these columns, ``raw_body`` too; all are nullable.
 
-    ``SchemaError`` if a name is unknown, or there twice.
+    Raises ``SchemaError`` if a name is unknown, or there twice.
     """
     fields: list[StructField] = []
     for name in columns:
@@ -44,7 +44,7 @@ def spark_schema(columns: Iterable[str] = scan.COLUMNS) -> StructType:
 def columns_of(schema: StructType) -> tuple[str, ...]:
     """Return the columns of a schema, in its order.
 
-    ``SchemaError`` if a column is unknown, there twice, of another type, or not nullable.
+    Raises ``SchemaError`` if one is unknown, there twice, of another type, or not nullable.
     """
     ours = spark_schema(field.name for field in schema.fields)
     for asked, known in zip(schema.fields, ours.fields, strict=True):
@@ -66,11 +66,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def as_planned(batch: pa.RecordBatch, planned: pa.Schema) -> pa.RecordBatch:
-    """Return a scan's batch in exactly the types that Spark planned with.
+    """Return a scan's batch in exactly the types that Spark planned with, in that order.
 
-    The batch has the planned columns, in any order, and others. Times, which the store has in ms,
-    are in us; nothing else is copied. ``pyarrow.ArrowInvalid`` if a time is beyond the 292,000
-    years of 64 bits of us.
+    Times become us from the store's ms; nothing else is copied. Raises ``pyarrow.ArrowInvalid`` if
+    a time is beyond the 292,000 years of 64 bits of us.
     """
     import pyarrow as pa
 

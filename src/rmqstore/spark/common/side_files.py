@@ -55,10 +55,9 @@ def batch_directory(run: str) -> str:
 
 
 def stream_directory(query: str, batch: int, known_by: str | None) -> str:
-    """Return the name of the directory of a query's batch.
+    """Return the name of the directory of a query's batch; ends with :func:`stream_ending`.
 
-    ``known_by`` is the name by which an abort finds the query, if there is one. Ends with
-    :func:`stream_ending`.
+    ``known_by`` is the name by which an abort finds the query, if there is one.
     """
     return f"s-{digest(query)[:16]}{stream_ending(batch, known_by)}"
 

@@ -29,31 +29,16 @@ class StoreNotVisibleError(StoreNotFoundError):
 
 @dataclass(frozen=True)
 class SeenStore:
-    """A store as the planner saw it; plain data.
-
-    Attributes
-    ----------
-    directories : tuple of str
-        Directories of a store that it has.
-    filled : tuple of str
-        The non-empty ones.
-    records : tuple of (str, str)
-        Up to two files of its log that have a record, and a digest of the first bytes of their
-        first one, in hexadecimal.
-    """
+    """Store as the planner saw it; plain data."""
 
     path: str
-    directories: tuple[str, ...] = ()
-    filled: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()  # directories of a store that it has
+    filled: tuple[str, ...] = ()  # the non-empty ones
+    # up to two files of its log, each with a digest of its first record's first bytes
     records: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
-        """Raise ``StoreNotVisibleError`` unless this host sees the same.
-
-        Raises
-        ------
-        StoreNotVisibleError
-        """
+        """Raise ``StoreNotVisibleError`` unless this host sees the same."""
         check_directory(self.path)
         for name in self.directories:
             if not Path(self.path, name).is_dir():
@@ -68,17 +53,7 @@ class SeenStore:
 
 
 def seen(path: str) -> SeenStore:
-    """Return a store as this host sees it, for tasks to compare; ``path`` is absolute.
-
-    Parameters
-    ----------
-    path : str
-        Absolute.
-
-    Returns
-    -------
-    SeenStore
-    """
+    """Return a store as this host sees it, for tasks to compare; ``path`` is absolute."""
     parts = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX)
     there = tuple(name for name in parts if Path(path, name).is_dir())
     filled = tuple(name for name in there if _is_filled(Path(path, name)))
@@ -99,23 +74,13 @@ def seen(path: str) -> SeenStore:
 
 
 def check_all(planned: Iterable[SeenStore]) -> None:
-    """Raise ``StoreNotVisibleError`` unless this host sees all these stores and directories.
-
-    Raises
-    ------
-    StoreNotVisibleError
-    """
+    """Raise ``StoreNotVisibleError`` unless this host sees all these stores and directories."""
     for one in planned:
         one.check()
 
 
 def check_directory(path: str) -> None:
-    """Raise ``StoreNotVisibleError`` unless this host sees a directory of the planner.
-
-    Raises
-    ------
-    StoreNotVisibleError
-    """
+    """Raise ``StoreNotVisibleError`` unless this host sees a directory of the planner."""
     if not Path(path).is_dir():
         raise _not_visible(path)
 

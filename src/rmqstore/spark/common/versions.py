@@ -20,12 +20,7 @@ class PySparkVersionError(ImportError):
 
 
 def check_pyspark() -> None:
-    """Raise ``PySparkVersionError`` for a PySpark that lacks names used here.
-
-    Raises
-    ------
-    PySparkVersionError
-    """
+    """Raise ``PySparkVersionError`` if PySpark is missing or lacks names used here."""
     wanted = "rmqstore needs PySpark 4.2 or newer"
     try:
         pyspark = import_module("pyspark")

@@ -45,13 +45,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def zone_of(name: str) -> dt.tzinfo:
-    """Return the zone of ``spark.sql.session.timeZone``; ``ValueError`` if unknown here.
-
-    Raises
-    ------
-    ValueError
-        This machine does not know it.
-    """
+    """Return the zone of ``spark.sql.session.timeZone``; raises ``ValueError`` if unknown here."""
     match = _OFFSET.fullmatch(name)
     if match is not None:
         hours, minutes, seconds = (int(match[n] or 0) for n in (2, 3, 4))
@@ -67,20 +61,7 @@ def zone_of(name: str) -> dt.tzinfo:
 
 
 def in_zone(column: pa.Array, zone: dt.tzinfo) -> pa.Array:
-    """Return local times as ``timestamp[us, UTC]``; nulls stay.
-
-    Parameters
-    ----------
-    column : pyarrow.Array
-        Timestamps without a zone.
-    zone : tzinfo
-        Of these times.
-
-    Returns
-    -------
-    pyarrow.Array
-        ``timestamp[us, UTC]``; nulls stay.
-    """
+    """Return local times in a zone as ``timestamp[us, UTC]``; nulls stay."""
     import numpy as np
     import pyarrow as pa
 
