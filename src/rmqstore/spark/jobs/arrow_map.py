@@ -25,17 +25,10 @@ BatchFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch 
 
 
 def mapped(frame: DataFrame, work: BatchFunction, schema: str) -> DataFrame:
-    """Apply a function to each partition's batches, and return its rows.
+    """Apply ``work`` to each non-empty partition's batches; return its rows of ``schema``.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With at least one column. Nothing is called for a partition without rows.
-    work : callable
-        Takes the batches of a partition, and yields batches of ``schema``. Where it has taken a
-        batch and has no results for long, it yields None: until then Spark keeps the rows.
-    schema : str
-        Names and types of the resulting columns, as :func:`arrow_schema` parses them.
+    ``frame`` has a column. Spark keeps the rows of a batch until ``work`` yields: None where it has
+    no results for long.
     """
     if _has_pandas():
 
@@ -76,8 +69,7 @@ def numbered(
 ) -> DataFrame:
     """Return the rows that a function yields for each number below ``count``.
 
-    ``tasks`` is the number of Spark's tasks, each with some of the numbers; by default as many as
-    run at a time.
+    ``tasks`` of Spark's share the numbers; by default as many tasks as run at a time.
     """
     rows = 1 if _has_pandas() else _LISTS
 

@@ -22,11 +22,10 @@ _WRITABLE = [name for name, column in COLUMNS.items() if column.writable]
 
 
 def store_columns(df: DataFrame, topic: str | None) -> DataFrame:
-    """Return the DataFrame with the columns of a message alone.
+    """Return the DataFrame with only a message's columns; ``topic``, if given, is that of all rows.
 
-    ``topic`` is the topic of all rows, in place of the column. ``SchemaError`` if a column is not a
-    message's, there twice, of another type, or missing; ``MessageIllegalError`` or ``TypeError``
-    for an invalid ``topic``.
+    Raises ``SchemaError`` if a column is unknown, there twice, of another type, or missing,
+    ``MessageIllegalError`` or ``TypeError`` for an invalid ``topic``.
     """
     if topic is not None:
         _check_topic(topic)

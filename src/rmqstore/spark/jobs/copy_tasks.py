@@ -35,20 +35,10 @@ def copy_tasks(
     file_size: int,
     store_timestamp: int = -1,
 ) -> list[CopyTask]:
-    """Divide planned pieces into tasks.
+    """Divide pieces of :func:`rmqstore.offline.assign_positions` into tasks; ``directory`` exists.
 
-    Parameters
-    ----------
-    planned : sequence of LogPiece
-        From :func:`rmqstore.offline.assign_positions`.
-    sources : mapping of int to LogSource
-        By the number in the pieces.
-    directory : str
-        Of the new log; it exists.
-    file_size : int
-        Bytes of its files.
-    store_timestamp : int, optional
-        Store time of all records, in ms; -1: each keeps its own.
+    ``sources`` are by the number in the pieces. ``store_timestamp``, in ms, is that of all records;
+    -1: each keeps its own.
     """
     tasks = []
     for run in runs(piece.size for piece in planned):

@@ -42,11 +42,10 @@ class DestinationError(ValueError):
 
 @contextlib.contextmanager
 def new_store(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a directory to make a store in, which becomes ``path`` if nothing is raised.
+    """Provide a directory to make a store in, which becomes ``path``; on an error it is removed.
 
-    It has an empty ``commitlog`` and ``config``, and is removed on an error. ``DestinationError``
-    if ``path`` is no empty directory, now or at the end. Where ``path`` is a link to an empty one
-    it stays, and leads to the store.
+    It has an empty ``commitlog`` and ``config``. Raises ``DestinationError`` if ``path`` is no
+    empty directory, now or at the end; a link to an empty one stays, and leads to the store.
     """
     named = Path(absolute_path("path", path))
     try:
@@ -103,21 +102,8 @@ def complete(
     *,
     staged: Path | None = None,
 ) -> None:
-    """Make the queues, the index and the checkpoint of a store from its log.
+    """Make the queues, the index and the checkpoint of a store from its log; ``staged`` is removed.
 
-    Parameters
-    ----------
-    making : Path
-        The store.
-    config : StoreConfig
-        Sizes of its files.
-    copied : sequence of Copied
-        Results of the tasks that wrote the log.
-    staged : Path, optional
-        Source of the copy; removed.
-
-    Notes
-    -----
     Source: ``store/DefaultMessageStore.java`` doReput.
     """
     if copied:

@@ -30,10 +30,7 @@ ROWS = "topic string, queue_id int, position long, first long, data binary"
 def spread(
     spark: SparkSession, count: int, task: Callable[[int], Iterator[Row]], tasks: int | None
 ) -> DataFrame:
-    """Run ``task`` for each number below ``count``, in ``tasks`` tasks of Spark's.
-
-    None: as many as run at a time.
-    """
+    """Run ``task`` for each number below ``count``; ``tasks=None``: as many as run at a time."""
     return numbered(spark, count, lambda number: batched(task(number), ROWS), ROWS, tasks)
 
 
@@ -65,17 +62,10 @@ def collect(frame: DataFrame) -> list[Any]:
 
 @dataclass(frozen=True)
 class RebuildTasks:
-    """Tasks of a rebuild.
-
-    Attributes
-    ----------
-    build : Build
-    planned : tuple of SeenStore
-        Checked by each task first: the store, and the directory that it writes to.
-    """
+    """Tasks of a rebuild."""
 
     build: Build
-    planned: tuple[SeenStore, ...] = ()
+    planned: tuple[SeenStore, ...] = ()  # checked by each task first: the store, and its target
 
     def scan_direct(self, number: int) -> Iterator[Row]:
         """Read a range, and write its units at their positions."""

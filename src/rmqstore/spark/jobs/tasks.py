@@ -38,11 +38,10 @@ class Task(Protocol):
 def run_tasks(
     spark: SparkSession, tasks: Sequence[Task], planned: Sequence[SeenStore] = ()
 ) -> list[Any]:
-    """Run each task by itself on an executor, and return the results in order.
+    """Run each task by itself on an executor that sees ``planned``; return the results in order.
 
-    Each task first checks the ``planned`` stores and directories. An error caused by a task's input
-    is raised as if it had run here. Anything else is tried again by Spark, as often as the session
-    says, and raised as Spark's own error.
+    An error caused by a task's input is raised as if it had run here; any other is retried as often
+    as the session is set to, and raised as Spark's own error.
     """
     if not tasks:
         return []
@@ -61,14 +60,8 @@ def run_on_rows(
 ) -> list[Any]:
     """Run a function over each non-empty partition of a DataFrame; return the results in order.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    work : callable
-        Takes the partition's number and its rows; as a task it may run twice. A generator that
-        yields None when it is done with a batch: Spark releases its rows.
-    planned : sequence of SeenStore, optional
-        As for :func:`run_tasks`, and so are the errors.
+    ``work`` takes the partition's number and rows, may run twice, and yields None when done with a
+    batch, for Spark to release its rows. ``planned`` and errors are as for :func:`run_tasks`.
     """
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
@@ -125,8 +118,8 @@ def _collected(frame: DataFrame) -> list[Any]:
 def runs(sizes: Iterable[int]) -> list[slice]:
     """Divide consecutive pieces of work, given by their bytes, into tasks.
 
-    At least 8 where pieces of one size allow it, each of 256 MiB at most but where a piece is
-    larger by itself.
+    At least 8 where pieces of one size allow it, each of 256 MiB at most unless a piece is larger
+    by itself.
     """
     known = list(sizes)
     target = max(1, min(TASK_BYTES, -(-sum(known) // TASKS_LEAST)))
