@@ -39,23 +39,10 @@ _QUEUE_OPTIONS = (
 
 
 class BatchReader(DataSourceReader):
-    """Plans a batch query on the driver, and reads its partitions in the tasks.
+    """Batch query: plans on the driver, and reads its partitions in the tasks.
 
-    Parameters
-    ----------
-    options : mapping of str to str
-        As Spark passes them.
-    schema : StructType
-        The columns that are read.
-
-    Raises
-    ------
-    OptionError
-        An option is unknown, invalid, or contradicts another.
-    SchemaError
-        A column of the schema is unknown, or of another type.
-    StoreNotFoundError
-        A path is no store.
+    Raises ``OptionError`` or ``SchemaError`` for an invalid option or column,
+    ``StoreNotFoundError`` if a path is no store.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -89,16 +76,7 @@ class BatchReader(DataSourceReader):
             return plan(self.query)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; errors as :func:`rmqstore.spark.read.partitions.read_partition`.
-
-        Parameters
-        ----------
-        partition : InputPartition
-
-        Returns
-        -------
-        iterator of pyarrow.RecordBatch
-        """
+        """Yield the rows; errors as :func:`rmqstore.spark.read.partitions.read_partition`."""
         return read_partition(partition, self.schema)
 
 

@@ -45,8 +45,8 @@ def split_queue_range(
 ) -> list[tuple[int, int, int]]:
     """Return parts of a queue's range: start, stop and bytes, in order; together the range.
 
-    No part has more messages than ``max_messages``, or more bytes of records than ``max_bytes``
-    unless it is a single one. ``MessagesRemovedError`` if retention took some of them meanwhile.
+    Only a part of a single message may exceed ``max_bytes``. Raises ``MessagesRemovedError`` if
+    retention took some meanwhile.
     """
     import numpy as np
 
@@ -76,7 +76,7 @@ def split_queue_range(
 def at_least(max_bytes: int, total: int) -> int:
     """Return ``maxPartitionBytes``, or more where that would make thousands of tiny tasks.
 
-    That is no less than a thousandth of ``total``, the bytes of all tasks, up to 8 MiB.
+    At least a thousandth of ``total``, the bytes of all tasks, up to 8 MiB.
     """
     return max(max_bytes, min(WORTH, -(-total // _TASKS_BY_SIZE)))
 

@@ -68,34 +68,17 @@ Value = int | str | bytes | None
 
 @dataclass(frozen=True)
 class Condition:
-    """One filter in plain data.
+    """Filter in plain data."""
 
-    Attributes
-    ----------
-    operator : str
-        ``equal``, ``same`` (null equals null), ``greater`` and so on, ``is_in``, ``is_null``,
-        ``starts_with``, ``ends_with``, ``match_substring``.
-    column : str
-    values : tuple
-        Of the column's type; times are in us since the epoch.
-    wanted : bool
-        Whether rows pass where it is true, or where it is false.
-    """
-
-    operator: str
+    operator: str  # ``equal``, ``same`` (null equals null), ``is_in`` and so on
     column: str
-    values: tuple[Value, ...] = ()
-    wanted: bool = True
+    values: tuple[Value, ...] = ()  # of the column's type; times are in us since the epoch
+    wanted: bool = True  # whether rows pass where it is true, or where it is false
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Conjunction of conditions.
-
-    Attributes
-    ----------
-    conditions : tuple of Condition
-    """
+    """Conjunction of conditions."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -115,10 +98,7 @@ class Filters:
         return found
 
     def passing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that pass; the batch itself where all do.
-
-        The batch has the types of :func:`rmqstore.spark.common.schema.arrow_schema`.
-        """
+        """Return a batch's rows that pass, typed as ``arrow_schema``; the batch if all do."""
         if not self.conditions:
             return batch
         import pyarrow.compute as pc
@@ -138,10 +118,7 @@ NO_FILTERS = Filters()
 
 
 def condition_of(asked: Filter, columns: Iterable[str]) -> Condition | None:
-    """Return a filter of Spark as a condition; None if Spark has to evaluate it.
-
-    ``columns`` are those of the batches.
-    """
+    """Return a filter of Spark as a condition on ``columns``; None if Spark has to evaluate it."""
     wanted = True
     while isinstance(asked, Not):
         asked, wanted = asked.child, not wanted
@@ -166,10 +143,7 @@ def condition_of(asked: Filter, columns: Iterable[str]) -> Condition | None:
 
 
 def _plain(value: Any, kind: DataType) -> Value:
-    """Return a literal as a plain value of the column's type.
-
-    ``TypeError`` or ``OverflowError`` if that is not possible.
-    """
+    """Return a literal as the column's type; ``TypeError`` or ``OverflowError`` if impossible."""
     if value is None:
         return None
     if isinstance(kind, StringType) and isinstance(value, str):

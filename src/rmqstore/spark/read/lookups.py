@@ -57,10 +57,10 @@ def estimated_size(queue: Queue, start: int, stop: int) -> int:
 def split_scan(
     store: MessageStore, piece: Piece, limit: int, most: int | None
 ) -> Iterator[tuple[int, int, int]]:
-    """Divide a range of the log by bytes or messages: yields start, stop and bytes.
+    """Divide a range of the log by bytes or messages, reading each: yields start, stop and bytes.
 
     A part exceeds ``limit`` bytes only with a single message; parts without a message are left out,
-    or joined to others. Each message of the piece is read.
+    or joined to others.
     """
     import numpy as np
 

@@ -46,41 +46,22 @@ _MAX_QUEUE_ID = 0x7FFFFFFF
 class Selection:
     """Selected stores and messages, and how they are read; plain data.
 
-    Attributes
-    ----------
-    stores : tuple of str
-        Absolute directories, each a store.
-    topics : tuple of str, or None
-    topic_pattern : str, or None
-        A regular expression that the whole name matches.
-    queues : dict of str to tuple of int, or None
-        Of topics, topic_pattern and queues one at most; none of them: all topics.
-    tags : str, or None
-        An expression such as ``"TagA || TagB"``.
-    keys : tuple of str, or None
-    sql : str, or None
-        An SQL92 filter over the properties.
-    on_corrupt : {"raise", "skip", "stop"}
-    fail_on_data_loss : bool
-    max_partition_bytes : int
-    max_messages_per_partition, min_partitions : int, or None
-    columns : tuple of str, or None
-        Named by the options; None: by the schema.
+    At most one of ``topics``, ``topic_pattern`` and ``queues`` is set; none of them: all topics.
     """
 
-    stores: tuple[str, ...]
+    stores: tuple[str, ...]  # absolute directories, each a store
     topics: tuple[str, ...] | None = None
-    topic_pattern: str | None = None
+    topic_pattern: str | None = None  # a regular expression that the whole name matches
     queues: dict[str, tuple[int, ...]] | None = None
-    tags: str | None = None
+    tags: str | None = None  # an expression such as ``"TagA || TagB"``
     keys: tuple[str, ...] | None = None
     on_corrupt: OnCorrupt = "raise"
     fail_on_data_loss: bool = True
     max_partition_bytes: int = 128 << 20
     max_messages_per_partition: int | None = None
     min_partitions: int | None = None
-    columns: tuple[str, ...] | None = None
-    sql: str | None = None
+    columns: tuple[str, ...] | None = None  # named by the options; None: by the schema
+    sql: str | None = None  # an SQL92 filter over the properties
 
     @property
     def on_removed(self) -> Literal["raise", "skip"]:
@@ -91,8 +72,8 @@ class Selection:
 def default_schema(given: Mapping[str, str]) -> StructType:
     """Return the columns that are read without a schema of the user.
 
-    Only ``columns`` and ``includeProperties`` matter. ``OptionError`` if a column is unknown, there
-    twice, or the two options contradict each other.
+    Only ``columns`` and ``includeProperties`` matter. Raises ``OptionError`` if a column is unknown
+    or there twice, or the two contradict each other.
     """
     names = {"columns", "includeproperties", "includeheaders"}
     few = {name: value for name, value in given.items() if name.lower() in names}
@@ -104,14 +85,8 @@ def default_schema(given: Mapping[str, str]) -> StructType:
 def parse_selection(options: Options) -> Selection:
     """Parse the common options; the stores are looked for, but not opened.
 
-    Raises
-    ------
-    OptionError
-        A value is invalid, or options contradict each other.
-    FilterError
-        ``tags`` or ``sql`` does not parse.
-    StoreNotFoundError
-        A path is no store.
+    Raises ``OptionError``, ``FilterError`` for ``tags`` or ``sql``, ``StoreNotFoundError`` if a
+    path is no store.
     """
     options.together("topics", "topicPattern", "queues")
     pattern = options.text("topicPattern")
@@ -141,9 +116,9 @@ def parse_selection(options: Options) -> Selection:
 
 
 def selected_queues(store: MessageStore, selection: Selection) -> dict[str, tuple[int, ...]]:
-    """Return the selected queues that exist now, by topic.
+    """Return the selected queues that exist now, by topic; some may have no message yet.
 
-    They are in ``topics.json`` or have directories; some may have no message yet.
+    They are in ``topics.json`` or have directories.
     """
     known = store.topics
     if selection.queues is not None:
@@ -172,22 +147,10 @@ def check_names(
     *,
     positions: Mapping[str, Iterable[int]] | None = None,
 ) -> None:
-    """Refuse topics and queues that no store has.
+    """Refuse topics and queues that no store has; ``known`` is of all the stores together.
 
-    Parameters
-    ----------
-    selection : Selection
-    known : mapping of str to collection of int
-        Topics of all the stores together, with their queues.
-    positions : mapping of str to iterable of int, optional
-        Topics in ``consumeFrom`` and its kin, with their queues.
-
-    Raises
-    ------
-    TopicNotFoundError
-        A topic is not there; the message names the nearest.
-    OptionError
-        A queue is not there, or a position is of a topic that is not read.
+    Raises ``TopicNotFoundError``, and ``OptionError`` for a queue, or for one of the ``positions``
+    of a topic that is not read.
     """
     where = ", ".join(selection.stores)
     wanted = selection.topics or tuple(selection.queues or ())

@@ -53,67 +53,32 @@ _MAX_OPEN = 32  # stores that a worker's process keeps open
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a store that is read in sequence.
+    """Part of a store that is read in sequence."""
 
-    Attributes
-    ----------
-    kind : {"queue", "log", "keys"}
-        ``"queue"``: of one queue, ``start`` and ``stop`` are queue offsets. ``"log"``: records
-        that begin in ``[start, stop)`` of the log. ``"keys"``: likewise, found by the index.
-    start, stop : int
-    topics : tuple of str
-        Of a queue, its own alone; else the wanted topics, none for all.
-    queue_id : int
-        -1: any.
-    since, until : int, or None
-        Store times in ms since the epoch.
-    tags, sql : str, or None
-        In place of the partition's.
-    keys : tuple of str
-        In place of the partition's.
-    size : int
-        Bytes of the log, for planning only.
-    """
-
+    # ``start`` and ``stop`` of "queue" are queue offsets, else log offsets ("keys": by the index)
     kind: Literal["queue", "log", "keys"]
     start: int
     stop: int
-    topics: tuple[str, ...] = ()
-    queue_id: int = -1
-    since: int | None = None
-    until: int | None = None
+    topics: tuple[str, ...] = ()  # of a queue, its own alone; else those wanted, none for all
+    queue_id: int = -1  # -1: any
+    since: int | None = None  # store time in ms since the epoch
+    until: int | None = None  # store time in ms since the epoch
     tags: str | None = None
     keys: tuple[str, ...] = ()
-    size: int = 0
+    size: int = 0  # bytes of the log, for planning only
     sql: str | None = None
 
 
 @dataclass(frozen=True)
 class StorePartition(InputPartition):
-    """Work of one task; plain data that pickles.
+    """Work of one task; plain data that pickles."""
 
-    Attributes
-    ----------
-    path : str
-        The store.
-    pieces : tuple of Piece
-        In order.
-    filters : Filters
-        Further conditions for rows.
-    on_corrupt : {"raise", "skip", "stop"}
-        At a record that does not check; ``"stop"`` ends the piece.
-    on_removed : {"raise", "skip"}
-        Where retention took messages that are still to come.
-    known_record : RecordIdentity, or None
-        A record of the planned store's log, no earlier than the pieces' last message; None: any
-        store will do.
-    """
-
-    path: str
+    path: str  # the store
     pieces: tuple[Piece, ...]
-    filters: Filters = NO_FILTERS
-    on_corrupt: Literal["raise", "skip", "stop"] = "raise"
+    filters: Filters = NO_FILTERS  # further conditions for rows
+    on_corrupt: Literal["raise", "skip", "stop"] = "raise"  # "stop" ends the piece
     on_removed: Literal["raise", "skip"] = "raise"
+    # a record of the planned log, no earlier than the last message; None: any store will do
     known_record: RecordIdentity | None = None
 
 
@@ -134,29 +99,10 @@ def queue_piece(
 
 
 def read_partition(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition.
+    """Yield the rows of a partition, at most 16,384 at a time, in 8 MiB unless it is a single one.
 
-    Parameters
-    ----------
-    partition : InputPartition
-        Any but a :class:`StorePartition` has no rows: Spark makes one of an empty plan.
-    schema : StructType
-        Columns in their order.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        At most 16,384 rows, and no more of them than 8 MiB hold but one.
-
-    Raises
-    ------
-    StoreCorruptError
-        A record does not check; the message names file and offset.
-    MessagesRemovedError
-        Retention took messages that were planned.
-    StoreReplacedError
-        The planned store was replaced by another, whatever ``on_removed`` is: no query has rows
-        of two stores.
+    Spark's own partition for an empty plan has none. Raises ``StoreCorruptError``,
+    ``MessagesRemovedError``, and ``StoreReplacedError`` whatever ``on_removed`` is.
     """
     if isinstance(partition, StorePartition):
         with one_line_errors():
@@ -252,10 +198,10 @@ _open: dict[str, tuple[Any, MessageStore]] = {}
 
 
 def opened(path: str) -> MessageStore:
-    """Return a store open for reading, kept open for the process's next task.
+    """Return a store open for reading, for the process's next tasks too; callers do not close it.
 
-    Not to be closed by the caller. Opened again where the directory was replaced meanwhile.
-    ``StoreNotFoundError`` if there is no store, or this host does not see it.
+    Opened again where the directory was replaced. Raises ``StoreNotFoundError`` if there is no
+    store, or this host does not see it.
     """
     identity = _identity(path)
     known = _open.pop(path, None)

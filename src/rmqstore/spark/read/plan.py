@@ -25,21 +25,10 @@ __all__ = ["plan"]
 
 
 def plan(query: Query) -> list[StorePartition]:
-    """Return the partitions of a query.
+    """Return the partitions of a query, none empty, each within the selection's bytes and messages.
 
-    Returns
-    -------
-    list of StorePartition
-        No more bytes and messages in each than the selection allows; none is empty.
-
-    Raises
-    ------
-    OptionError, FilterError, TopicNotFoundError
-        An option names something that is not there.
-    MessagesRemovedError
-        Retention took a position in an option.
-    StoreNotFoundError, OSError
-        A store cannot be read.
+    Raises ``OptionError``, ``FilterError``, ``TopicNotFoundError``, ``StoreNotFoundError``,
+    ``OSError``; ``MessagesRemovedError`` if retention took a position in an option.
     """
     with ExitStack() as stack:
         # Opened again: a store kept open may have looked for new queues a moment ago.

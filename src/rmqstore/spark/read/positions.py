@@ -30,39 +30,19 @@ PerQueue = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Positions:
-    """Start or end positions in queues; plain data.
+    """Start or end positions in queues; plain data."""
 
-    Attributes
-    ----------
-    option : str
-        Its name, for errors.
-    word : {"first", "last", "group"}
-        For queues without an entry in ``offsets`` or ``times``.
-    offsets : dict of str to dict of int to int
-        Offsets by topic and queue; -2 is the first, -1 the one after the last.
-    time : int, or None
-        Of all queues, in ms since the epoch.
-    times : dict of str to dict of int to int
-        By topic and queue.
-    on_no_match : {"error", "last"}
-        Where no message is so young.
-    group : str, or None
-        The group of ``word``.
-    exact : bool
-        Whether an offset that is not there is an error; else the nearest is taken.
-    is_end : bool
-        Whether reading ends here: no message before a time lies behind it.
-    """
-
-    option: str
+    option: str  # its name, for errors
+    # for queues without an entry in ``offsets`` or ``times``
     word: Literal["first", "last", "group"]
+    # by topic and queue; -2 is the first, -1 the one after the last
     offsets: PerQueue = field(default_factory=dict)
-    time: int | None = None
-    times: PerQueue = field(default_factory=dict)
-    on_no_match: Literal["error", "last"] = "error"
-    group: str | None = None
-    exact: bool = True
-    is_end: bool = False
+    time: int | None = None  # of all queues, in ms since the epoch
+    times: PerQueue = field(default_factory=dict)  # ms since the epoch, by topic and queue
+    on_no_match: Literal["error", "last"] = "error"  # where no message is so young
+    group: str | None = None  # the group of ``word``
+    exact: bool = True  # whether an offset that is not there is an error; else the nearest is taken
+    is_end: bool = False  # whether reading ends here: no message before a time lies behind it
 
     @property
     def topics(self) -> dict[str, set[int]]:
@@ -90,21 +70,10 @@ class Positions:
         bounds: tuple[int, int] | None = None,
         progress: Mapping[tuple[str, str], Mapping[int, int]] | None = None,
     ) -> int:
-        """Return the queue offset of a position, within the bounds.
+        """Return the queue offset of a position; ``bounds`` and ``progress`` save look-ups.
 
-        Parameters
-        ----------
-        bounds : (int, int), optional
-            The queue's first offset and the one after its last, where the caller knows them.
-        progress : mapping, optional
-            Result of :meth:`progress`, shared by many queues.
-
-        Raises
-        ------
-        MessagesRemovedError
-            It lies before the first that is there.
-        OptionError
-            It lies behind the last, or no message is so young.
+        Raises ``MessagesRemovedError`` if it lies before the first that is there, ``OptionError``
+        if behind the last, or no message is so young.
         """
         low, high = bounds or store.queue_bounds(topic, queue_id)
         time = self.time_of(topic, queue_id)
@@ -141,11 +110,9 @@ class Positions:
 
 
 def parse_from(options: Options) -> Positions | None:
-    """Return the start positions; None without such an option.
+    """Return the start positions; None without such an option, ``OptionError`` if one is invalid.
 
-    From ``consumeFrom``, ``consumeFromTimestamp``, ``onNoTimestampMatch``, ``group`` and
-    ``failOnDataLoss``. Queues without an entry, and those in which a group has none, begin at their
-    first. ``OptionError`` if a value is invalid, or options contradict each other.
+    Queues without an entry, and those in which a group has none, begin at their first.
     """
     options.together("consumeFrom", "consumeFromTimestamp")
     on_no_match = options.choice("onNoTimestampMatch", "error", ("error", "last", "latest"))
@@ -174,10 +141,9 @@ def parse_from(options: Options) -> Positions | None:
 
 
 def parse_until(options: Options) -> Positions | None:
-    """Return the end positions; None without such an option.
+    """Return the end positions, exclusive; None without such an option.
 
-    From ``consumeUntil`` and ``consumeUntilTimestamp``, both exclusive. ``OptionError`` if a value
-    is invalid, or options contradict each other.
+    Raises ``OptionError`` if a value is invalid, or options contradict each other.
     """
     options.together("consumeUntil", "consumeUntilTimestamp")
     exact = options.flag("failOnDataLoss", True)

@@ -16,24 +16,13 @@ Way = Literal["auto", "commitlog", "consumequeue", "index"]
 
 @dataclass(frozen=True)
 class Query:
-    """A batch query; plain data.
-
-    Attributes
-    ----------
-    selection : Selection
-    begin, until : Positions, or None
-        Start and end in queues.
-    way : {"auto", "commitlog", "consumequeue", "index"}
-        Access path.
-    filters : Filters
-        Further conditions for rows.
-    """
+    """Batch query; plain data."""
 
     selection: Selection
-    begin: Positions | None = None
-    until: Positions | None = None
-    way: Way = "auto"
-    filters: Filters = NO_FILTERS
+    begin: Positions | None = None  # start in queues
+    until: Positions | None = None  # end in queues
+    way: Way = "auto"  # access path
+    filters: Filters = NO_FILTERS  # further conditions for rows
 
     @property
     def along_queues(self) -> bool:

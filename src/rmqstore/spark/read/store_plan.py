@@ -36,18 +36,11 @@ _HITS = 16384  # of keys; above, the log is read
 
 
 class StorePlan:
-    """Pieces of one store, as large as can be.
-
-    Attributes
-    ----------
-    store : MessageStore
-    filters : Filters
-        Of the query, with conditions that a scan along the log does not check itself.
-    pieces : list of Piece
-    """
+    """Pieces of one store, as large as can be."""
 
     def __init__(self, store: MessageStore, query: Query) -> None:
         self.store = store
+        # with conditions that a scan along the log does not check itself
         self.filters = query.filters
         self.pieces: list[Piece] = []
         self._query = query
@@ -303,19 +296,7 @@ class StorePlan:
     # Division into tasks
 
     def split(self, limit: int, most: int | None) -> Iterator[Piece]:
-        """Yield pieces within limits of bytes and messages, with their sizes.
-
-        Parameters
-        ----------
-        limit : int
-            Bytes.
-        most : int, or None
-            Messages.
-
-        Yields
-        ------
-        Piece
-        """
+        """Yield pieces, with their sizes, of at most ``limit`` bytes and ``most`` messages."""
         for piece in self.pieces:
             if piece.kind == "queue" and _is_small(piece, limit, most):
                 yield piece
