@@ -57,25 +57,8 @@ def append(
 ) -> None:
     """Put staged files into the store, unless the job is in it; first finish a pending write.
 
-    Parameters
-    ----------
-    options : WriteOptions
-    limits : SinkLimits
-        The files were checked with them.
-    job : Job
-    files : iterable of StagedFile
-        Of its tasks.
-
-    Raises
-    ------
-    StoreLockedError
-        The store is open for writing elsewhere.
-    StagedFileError
-        A staged file is missing, or is not as its task left it; nothing is written.
-    UnfinishedWriteError
-        The write has begun; the next one to this store finishes it.
-    StoreError, OSError
-        As :func:`rmqstore.open`.
+    Raises ``StoreLockedError``; ``StagedFileError``, with nothing written; ``UnfinishedWriteError``
+    if the write has begun: the next one to this store finishes it.
     """
     exchange.recover(Path(os.path.realpath(options.path)))
     wanted = in_order(files)
@@ -105,11 +88,10 @@ def append(
 
 
 def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
-    """Finish the write of an intent, if there is one.
+    """Finish the write of an intent, if there is one; with ``sync`` the disk has the rows first.
 
-    ``sync``: the rows are forced to the disk before the ledger has them. ``UnfinishedWriteError``
-    if it cannot be finished now; ``StoreCorruptError`` if the log has other rows of it than it can
-    have, or the intent is not as it was written.
+    Raises ``UnfinishedWriteError`` if it cannot be finished now, ``StoreCorruptError`` if the log
+    has other rows of it than it can have, or the intent is not as it was written.
     """
     intent = ledger.intent()
     if intent is None:
@@ -122,10 +104,7 @@ def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
 
 
 def check_place(options: WriteOptions) -> None:
-    """Refuse to make a store among other files.
-
-    ``OptionError`` if there is no store but other files, or the path is inside a store.
-    """
+    """Refuse to make a store among other files or inside a store, by ``OptionError``."""
     if has_store(options.path):
         return
     check_outside(options.path)
@@ -138,17 +117,7 @@ def check_place(options: WriteOptions) -> None:
 
 
 def check_outside(path: str) -> None:
-    """Raise ``OptionError`` if a path is inside a store, which the message names.
-
-    Parameters
-    ----------
-    path : str
-
-    Raises
-    ------
-    OptionError
-        The message names that store.
-    """
+    """Raise ``OptionError`` if a path is inside a store, which the message names."""
     try:
         refuse_inside(path)
     except IncompatibleStoreError as error:
@@ -156,17 +125,7 @@ def check_outside(path: str) -> None:
 
 
 def foreign_entries(path: str) -> list[str]:
-    """Return a directory's entries that neither a store nor the sink makes; none if it is missing.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    list of str
-        Empty if it is no directory.
-    """
+    """Return a directory's entries that are not a store's or the sink's; none if it is missing."""
     directory = Path(path)
     if not directory.is_dir():
         return []
@@ -175,48 +134,20 @@ def foreign_entries(path: str) -> list[str]:
 
 
 def named(entries: list[str]) -> str:
-    """Return entries of a directory, at least one, as text for messages.
-
-    Parameters
-    ----------
-    entries : list of str
-        At least one.
-
-    Returns
-    -------
-    str
-    """
+    """Return entries of a directory, at least one, as text for messages."""
     more = len(entries) - _MAX_NAMED
     text = ", ".join(repr(name) for name in entries[:_MAX_NAMED])
     return f"there is {text}" + (f" and {more} more" if more > 0 else "")
 
 
 def has_store(path: str) -> bool:
-    """Whether there is a store: a file of its log.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    bool
-    """
+    """Whether there is a store: a file of its log."""
     found = Path(path, paths.COMMIT_LOG).glob("[0-9]*")
     return any(paths.parse_offset_file_name(file.name) is not None for file in found)
 
 
 def in_order(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
-    """Return the files with rows in the order in which their rows are put.
-
-    Parameters
-    ----------
-    files : iterable of StagedFile
-
-    Returns
-    -------
-    tuple of StagedFile
-    """
+    """Return the files with rows in the order in which their rows are put."""
     return tuple(sorted((file for file in files if file.rows), key=lambda file: file.partition))
 
 
@@ -252,26 +183,9 @@ def _finish(
 def put_files(
     store: MessageStore, directory: Path, intent: Intent, *, skip: int = 0, whole: bool = False
 ) -> None:
-    """Put the rows of staged files, from a row on.
+    """Put the rows of staged files but the first ``skip``; ``whole`` checks sums, not sizes alone.
 
-    Parameters
-    ----------
-    store : MessageStore
-    directory : Path
-        With the files.
-    intent : Intent
-        Names files, topics, and queues of a topic that is not there.
-    skip : int, optional
-        Rows that are in the log.
-    whole : bool, optional
-        Whether the files' sums are checked, and not their sizes alone.
-
-    Raises
-    ------
-    StagedFileError
-        A file is missing, or is not as its task left it; no row is put.
-    PutError
-        As :meth:`MessageStore.put_table`.
+    Raises ``StagedFileError`` if a file is missing, or is not as its task left it; no row is put.
     """
     rest: list[tuple[StagedFile, int]] = []
     for file in intent.files:

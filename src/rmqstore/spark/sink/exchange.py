@@ -23,12 +23,10 @@ _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def swap(made: Path, path: Path) -> None:
-    """Put a directory in the place of another, which is at ``made`` afterwards.
+    """Put ``made``, complete and on the disk, in the place of ``path``, which is at ``made`` then.
 
-    ``made`` is ``<path>.making-<name>``, complete and on the disk; ``path`` is a directory beside
-    it, or nothing. ``OSError`` if the system refuses; nothing has changed. Where the file system
-    cannot exchange two names there is a moment without ``path``: :func:`recover` ends it after a
-    crash.
+    ``made`` is ``<path>.making-<name>``. Nothing changes on ``OSError``. Where names cannot be
+    exchanged, ``path`` is missing for a moment, which :func:`recover` ends after a crash.
     """
     if not os.path.lexists(path):
         made.rename(path)
@@ -44,13 +42,7 @@ def swap(made: Path, path: Path) -> None:
 
 
 def recover(path: Path) -> None:
-    """Recover an interrupted replacement of a path, if there is one.
-
-    Parameters
-    ----------
-    path : Path
-        What was to be replaced.
-    """
+    """Recover an interrupted replacement of a path, if there is one."""
     for name in job_names(path, REPLACED):
         aside = path.with_name(f"{path.name}{REPLACED}{name}")
         made = path.with_name(f"{path.name}{MAKING}{name}")
@@ -62,10 +54,9 @@ def recover(path: Path) -> None:
 
 
 def job_names(path: Path, marker: str) -> list[str]:
-    """Return the job names of the sink's own directories beside a path.
+    """Return the job names of the sink's own directories beside a path that is no link.
 
-    ``path`` is no link; ``marker`` comes between its name and that of a job. Directories of others
-    are left out.
+    ``marker`` comes between the path's name and that of a job. Directories of others are left out.
     """
     if not path.parent.is_dir():
         return []

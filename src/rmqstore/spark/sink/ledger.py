@@ -40,27 +40,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Job:
-    """One write: a batch job, or a batch of a streaming query.
-
-    Attributes
-    ----------
-    kind : str
-        ``"batch"`` or ``"stream"``.
-    name : str
-        Of the job or of the query.
-    batch : int
-        Number of the query's batch; of a batch job, 0 or its option.
-    directory : str
-        Name of the directory with its staged files.
-    kept : bool
-        Whether the ledger remembers it: its name may come again.
-    """
+    """One write: a batch job, or a batch of a streaming query."""
 
     kind: Literal["batch", "stream"]
-    name: str
-    batch: int
-    directory: str
-    kept: bool
+    name: str  # of the job or of the query
+    batch: int  # number of the query's batch; of a batch job, 0 or its option
+    directory: str  # name of the directory with its staged files
+    kept: bool  # whether the ledger remembers it: its name may come again
 
     @property
     def prefix(self) -> str:
@@ -77,39 +63,20 @@ class Job:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """Ledger entry of a query or a job.
+    """Ledger entry of a query or a job."""
 
-    Attributes
-    ----------
-    batch : int
-        The last one that is in the store.
-    end : int
-        Physical offset after its last row.
-    """
-
-    batch: int
-    end: int
+    batch: int  # the last one that is in the store
+    end: int  # physical offset after its last row
 
 
 @dataclass(frozen=True)
 class Intent:
-    """A write whose rows may be in the log, in whole or in part.
-
-    Attributes
-    ----------
-    job : Job
-    start : int
-        Physical offset; no row is before it.
-    queue_nums : int or None
-        Queues of the topics that it makes.
-    files : tuple of StagedFile
-        In the order of their rows in the log.
-    """
+    """Write whose rows may be in the log, in whole or in part."""
 
     job: Job
-    start: int
-    queue_nums: int | None
-    files: tuple[StagedFile, ...]
+    start: int  # physical offset; no row is before it
+    queue_nums: int | None  # queues of the topics that it makes
+    files: tuple[StagedFile, ...]  # in the order of their rows in the log
 
     @property
     def rows(self) -> int:
@@ -123,20 +90,8 @@ class Intent:
 
 
 class Ledger:
-    """The sink's files beside a store.
+    """Files of the sink beside a store.
 
-    Attributes
-    ----------
-    store : Path
-    root : Path
-        ``.spark`` in it.
-    intent_path : Path
-        The file of the pending write.
-    staging : Path
-        With a directory for each job whose tasks stage.
-
-    Notes
-    -----
     Changes are written under another name, forced to the disk and renamed, by the holder of the
     store's lock; only staged files need no lock.
     """
@@ -145,9 +100,9 @@ class Ledger:
         self.store = Path(store)
         self.root = self.store / IN_STORE
         self.entries_path = self.root / "ledger"
-        self.intent_path = self.root / "intent.json"
+        self.intent_path = self.root / "intent.json"  # the pending write
         self._created = self.root / "created.json"
-        self.staging = self.root / "staging"
+        self.staging = self.root / "staging"  # with a directory for each job whose tasks stage
 
     # Committed jobs
 
@@ -157,13 +112,7 @@ class Ledger:
         return entry is not None and job.batch <= entry.batch
 
     def entry(self, job: Job) -> LedgerEntry | None:
-        """Return the entry of a job's name, or None; ``StoreCorruptError`` if the file is invalid.
-
-        Raises
-        ------
-        StoreCorruptError
-            The file is not as it was written.
-        """
+        """Return the entry of a job's name, or None; ``StoreCorruptError`` if it is invalid."""
         if not job.kept:
             return None
         path = self._entry_path(job)
@@ -189,13 +138,7 @@ class Ledger:
     # The pending write
 
     def intent(self) -> Intent | None:
-        """Return the pending write, or None; ``StoreCorruptError`` if the file is invalid.
-
-        Raises
-        ------
-        StoreCorruptError
-            The file is not as it was written.
-        """
+        """Return the pending write, or None; ``StoreCorruptError`` if it is invalid."""
         return _load(self.intent_path, _intent_of)
 
     def begin(self, intent: Intent) -> None:

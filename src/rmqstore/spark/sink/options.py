@@ -39,65 +39,33 @@ _JOB_ID_LENGTH = 256
 
 @dataclass(frozen=True)
 class SinkLimits:
-    """Limits of the store's records.
+    """Limits of the store's records."""
 
-    Attributes
-    ----------
-    max_message_size : int
-        Bytes that a record may take.
-    file_size : int
-        Bytes of a file of the commit log; no record spans two.
-    record_checksum : bool
-        Whether records carry ``__CRC32#``.
-    store_host_v6 : bool
-        Whether the store's host is an IPv6 address.
-    """
-
-    max_message_size: int
-    file_size: int
-    record_checksum: bool
-    store_host_v6: bool
+    max_message_size: int  # bytes that a record may take
+    file_size: int  # bytes of a file of the commit log; no record spans two
+    record_checksum: bool  # whether records carry ``__CRC32#``
+    store_host_v6: bool  # whether the store's host is an IPv6 address
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options of a write.
+    """Options of a write."""
 
-    Attributes
-    ----------
-    path : str
-        Directory of the store, absolute.
-    topic : str or None
-        Topic of all rows, in place of the column.
-    queue_nums : int or None
-        Queues of a topic that the write makes; None: as configured for the store.
-    sync : bool
-        Whether everything is forced to the disk before a write counts as done.
-    allow_overwrite : bool
-    job_id : str or None
-        A batch write of a job that was written before is dropped.
-    batch_id : int
-        Number of this part, where a job is written in several.
-    lock_timeout : float
-        Seconds to wait for another writer of the store.
-    config : str or None
-        A ``broker.conf`` with the sizes of the store.
-    """
-
-    path: str
-    topic: str | None
+    path: str  # directory of the store, absolute
+    topic: str | None  # topic of all rows, in place of the column
+    # queues of a topic that the write makes; None: as configured for the store
     queue_nums: int | None
-    sync: bool
+    sync: bool  # whether everything is forced to the disk before a write counts as done
     allow_overwrite: bool
-    job_id: str | None
-    batch_id: int
-    lock_timeout: float
-    config: str | None
+    job_id: str | None  # a batch write of a job that was written before is dropped
+    batch_id: int  # number of this part, where a job is written in several
+    lock_timeout: float  # seconds to wait for another writer of the store
+    config: str | None  # a ``broker.conf`` with the sizes of the store
 
     def store_config(self) -> StoreConfig | None:
-        """Return the configuration in the options, None without one.
+        """Return the configuration in the options, None without one; the log must lie in the store.
 
-        ``ValueError`` if its log lies elsewhere: staged and replaced is one directory.
+        Raises ``ValueError`` if it lies elsewhere: staged and replaced is one directory.
         """
         if self.config is None:
             return None
@@ -110,10 +78,7 @@ class WriteOptions:
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Check the options of a sink.
-
-    ``OptionError`` if one is unknown, out of range or contradicts another; the message names it.
-    """
+    """Check the options of a sink; ``OptionError`` names an unknown or contradictory one."""
     options = Options(given, SINK_OPTIONS, what="the sink")
     found = options.paths()
     if len(found) > 1:
@@ -150,8 +115,8 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     """Return the columns to write, checked, in the order of ``SINK_COLUMNS``.
 
-    ``topic``, the option, stands for a column. ``SchemaError`` if a column is unknown, there twice
-    or of another type, or one is missing.
+    ``topic``, the option, stands for a column. Raises ``SchemaError`` if a column is unknown, there
+    twice or of another type, or one is missing.
     """
     seen: set[str] = set()
     for field in schema.fields:
@@ -180,8 +145,8 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
 def limits_of(path: str, config: StoreConfig | None) -> SinkLimits:
     """Return the record limits of the store at a path, or of the one to be made there.
 
-    The store is opened with ``config``. ``OptionError`` if the path is no directory, or the
-    configuration has other sizes than the store; other errors as :func:`rmqstore.open`.
+    Raises ``OptionError`` if the path is no directory, or ``config`` has other sizes than the
+    store; other errors are those of :func:`rmqstore.open`.
     """
     if Path(path).exists() and not Path(path).is_dir():
         raise OptionError(f"option 'path' is {path!r}, which is no directory")

@@ -37,35 +37,19 @@ _TRIES = 3
 
 
 def making_path(path: str, job: Job) -> Path:
-    """Return the directory in which a job makes a store: beside the path, or a link's target.
-
-    Parameters
-    ----------
-    path : str
-    job : Job
-
-    Returns
-    -------
-    Path
-        Beside it; where a link leads to, if it is one.
-    """
+    """Return the directory in which a job makes a store: beside the path, or a link's target."""
     return Path(f"{os.path.realpath(path)}{MAKING}{job.directory}")
 
 
 def recover(path: str) -> None:
-    """Recover an interrupted replacement.
-
-    Parameters
-    ----------
-    path : str
-    """
+    """Recover an interrupted replacement."""
     exchange.recover(Path(os.path.realpath(path)))
 
 
 def check_allowed(options: WriteOptions) -> None:
-    """Refuse to overwrite data that this sink did not make and the user did not allow.
+    """Raise ``OptionError`` rather than overwrite data of others, or data the user did not allow.
 
-    ``OptionError`` then, and if the path is inside another store.
+    Also if the path is inside another store.
     """
     path = Path(options.path)
     if not path.is_dir() or not any(path.iterdir()):
@@ -92,32 +76,10 @@ def check_allowed(options: WriteOptions) -> None:
 def replace(
     options: WriteOptions, limits: SinkLimits, job: Job, files: Iterable[StagedFile]
 ) -> None:
-    """Make a new store of staged files, and put it in the place of the old one.
+    """Replace the store by a new one of staged files, with the old sizes, queues and ledger.
 
-    Parameters
-    ----------
-    options : WriteOptions
-    limits : SinkLimits
-        The files were checked with them.
-    job : Job
-    files : iterable of StagedFile
-        Of its tasks, staged in :func:`making_path`.
-
-    Raises
-    ------
-    StoreLockedError
-        The old store is open for writing.
-    StagedFileError
-        A staged file is missing, or is not as its task left it.
-    OptionError
-        The present store may not be overwritten.
-    StoreError, OSError
-        As :func:`rmqstore.open`. The old store is as it was.
-
-    Notes
-    -----
-    File sizes, and the number of queues of topics of the same name, are the old store's unless set
-    by options; so are the ledger's entries.
+    Options overrule the old sizes and queues. Raises ``StoreLockedError``, ``StagedFileError`` or
+    ``OptionError``, others as :func:`rmqstore.open`; the old store is then as it was.
     """
     path = Path(os.path.realpath(options.path))
     made = making_path(options.path, job)
@@ -141,28 +103,13 @@ def replace(
 
 
 def discard_made(path: str, job: Job) -> None:
-    """Remove a job that was not committed.
-
-    Parameters
-    ----------
-    path : str
-    job : Job
-    """
+    """Remove a job that was not committed."""
     recover(path)
     shutil.rmtree(making_path(path, job), ignore_errors=True)
 
 
 def making_names(path: str) -> list[str]:
-    """Return the names of the directories in which jobs make a store for a path.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    list of str
-    """
+    """Return the names of the directories in which jobs make a store for a path."""
     return exchange.job_names(Path(os.path.realpath(path)), MAKING)
 
 

@@ -54,46 +54,23 @@ class StagedFileError(StoreError):
 
 @dataclass(frozen=True)
 class Rules:
-    """Requirements for rows.
+    """Requirements for rows."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        From :func:`rmqstore.spark.sink.options.sink_columns`.
-    topic : str or None
-        Of all rows, in place of the column.
-    limits : SinkLimits
-        Of the store.
-    """
-
-    columns: tuple[str, ...]
-    topic: str | None
-    limits: SinkLimits
+    columns: tuple[str, ...]  # from :func:`rmqstore.spark.sink.options.sink_columns`
+    topic: str | None  # of all rows, in place of the column
+    limits: SinkLimits  # of the store
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """Staged file of one task.
+    """Staged file of one task."""
 
-    Attributes
-    ----------
-    name : str
-        In the job's directory; empty where there are no rows, and no file.
-    partition : int
-        Of the task.
-    rows, bytes : int
-    xxh3 : str
-        Of the file's bytes, 64 bits, in hexadecimal.
-    topics : tuple of str
-        Of its rows, sorted.
-    """
-
-    name: str
-    partition: int
+    name: str  # in the job's directory; empty where there are no rows, and no file
+    partition: int  # of the task
     rows: int
     bytes: int
-    xxh3: str
-    topics: tuple[str, ...]
+    xxh3: str  # of the file's bytes, 64 bits, in hexadecimal
+    topics: tuple[str, ...]  # of its rows, sorted
 
     def as_json(self) -> dict[str, Any]:
         """Return its form in an intent."""
@@ -106,30 +83,10 @@ def prepare(
     topic: str | None = None,
     zone: str | None = None,
 ) -> pa.RecordBatch:
-    """Return a batch of Spark in the form that ``put_table`` takes.
+    """Return a batch of Spark in the form of ``put_table``, with ``topic``, if given, in all rows.
 
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        With these columns by name, in any order.
-    columns : iterable of str
-        From :func:`rmqstore.spark.sink.options.sink_columns`.
-    topic : str, optional
-        Of all rows, in place of the column.
-    zone : str, optional
-        The session's, for a ``born_timestamp`` of type ``timestamp_ntz``.
-
-    Returns
-    -------
-    pyarrow.RecordBatch
-        Bodies as binary, properties without ``UNIQ_KEY``, times with a zone; nothing else is
-        copied.
-
-    Raises
-    ------
-    ValueError
-        A row has no topic or no body; the message names the row of the batch. Or there are local
-        times and no zone of theirs.
+    Properties lose ``UNIQ_KEY``. Raises ``ValueError`` if a row, which it names, has no topic or
+    body, or for local times without a session's ``zone``.
     """
     import pyarrow as pa
 
@@ -192,12 +149,10 @@ def _without_unique_keys(column: pa.MapArray) -> pa.MapArray:
 
 
 def unique_keys(prefix: str, partition: int, first: int, count: int) -> pa.Array:
-    """Return the unique keys of rows: prefix, partition, and row of the partition.
+    """Return unique keys of rows, of 32 hexadecimal digits: prefix, partition and row.
 
-    The prefix is 16 hexadecimal digits, for the job and its batch; keys have 32, as RocketMQ's
-    clients make them. ``RowError`` if a partition has more than 2^32 rows.
-
-    Source: ``common/message/MessageClientIDSetter.java`` for the look of a key.
+    ``prefix`` has 16 digits. Raises ``RowError`` if a partition has more than 2^32 rows. Source:
+    ``common/message/MessageClientIDSetter.java`` for the look of a key.
     """
     import numpy as np
     import pyarrow as pa
@@ -236,32 +191,8 @@ def stage(
 ) -> StagedFile:
     """Write a task's batches to a file of its own, each checked as the store will check it.
 
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        As Spark passes them.
-    directory : Path
-        Of the job; made where it is missing.
-    rules : Rules
-    prefix : str
-        Of the rows' unique keys.
-    partition : int
-        Of the task.
-    sync : bool
-        Whether the file is forced to the disk.
-    zone : str, optional
-        As for :func:`prepare`.
-
-    Raises
-    ------
-    RowError
-        The store would reject a row; the message names partition, column and row.
-    OSError
-        The system refuses. No file is left.
-
-    Notes
-    -----
-    The name is a new one in each attempt: an earlier attempt's file may be needed still.
+    Raises ``RowError``, naming partition, column and row; no file is left on an error. The name is
+    a new one in each attempt: an earlier attempt's file may be needed still.
     """
     name = f"part-{partition:05d}-{secrets.token_hex(8)}.arrow"
     temporary = directory / f"{name}{TEMPORARY}"
@@ -333,7 +264,7 @@ def _checked(
 def staged_batches(path: Path, skip: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a staged file, mapped, not read, without the first ``skip`` rows.
 
-    No batch is empty. ``StagedFileError`` if the file is missing or is no Arrow file.
+    No batch is empty. Raises ``StagedFileError`` if the file is missing or is no Arrow file.
     """
     import pyarrow as pa
 
@@ -350,11 +281,7 @@ def staged_batches(path: Path, skip: int = 0) -> Iterator[pa.RecordBatch]:
 
 
 def check_staged(directory: Path, staged: StagedFile, *, whole: bool) -> None:
-    """Check that a staged file is as its task left it.
-
-    ``whole``: its bytes are read, and not its size alone. ``StagedFileError`` if it is missing, or
-    has another size or sum; the message names both.
-    """
+    """Raise ``StagedFileError`` unless a file is as its task left it; ``whole``: by sum, too."""
     path = directory / staged.name
     try:
         size = path.stat().st_size

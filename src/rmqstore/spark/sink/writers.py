@@ -66,20 +66,11 @@ _QUERY_OPTIONS = ("checkpointlocation", "queryname")
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """A task's message to the commit.
+    """Message of a task to the commit."""
 
-    Attributes
-    ----------
-    job : Job
-        For which it staged.
-    file : StagedFile
-    limits : SinkLimits
-        The rows were checked with them.
-    """
-
-    job: Job
+    job: Job  # for which it staged
     file: StagedFile
-    limits: SinkLimits
+    limits: SinkLimits  # the rows were checked with them
 
 
 class _Plan:
@@ -100,10 +91,9 @@ class _Plan:
         self.planned: SeenStore | None = None
 
     def plan(self, job: Job | None) -> None:
-        """Note what tasks have to see before they stage.
+        """Note the store, or a directory made for lack of one, for tasks to see before they stage.
 
-        That is the store. Where there is none a directory is made: the job's, or, where each batch
-        is another job, the one of all staged files.
+        The directory is the job's, or, where each batch is another job, that of all staged files.
         """
         if self.planned is not None:
             return
@@ -172,21 +162,8 @@ class _Plan:
 class BatchWriter(DataSourceArrowWriter):
     """One ``df.write``: Spark takes it to every task, to the commit and to the abort.
 
-    Parameters
-    ----------
-    options : mapping of str to str
-        As Spark passes them.
-    schema : StructType
-        Of the DataFrame.
-    overwrite : bool
-        Whether a new store takes the place of the present one.
-
-    Raises
-    ------
-    OptionError, SchemaError
-        An option or a column is invalid; the message names it.
-    StoreLockedError
-        The store is open for writing elsewhere.
+    Raises ``OptionError`` or ``SchemaError`` for an invalid option or column, ``StoreLockedError``
+    if the store is open for writing elsewhere.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -219,26 +196,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The batches of one ``df.writeStream``: each is made anew, in tasks and in the commit.
+    """Batches of one ``df.writeStream``: each is made anew, in tasks and in the commit.
 
-    Parameters
-    ----------
-    options : mapping of str to str
-        As Spark passes them.
-    schema : StructType
-        Of the DataFrame.
-    overwrite : bool
-        Whether each batch is the whole result: output mode complete.
-
-    Raises
-    ------
-    OptionError, SchemaError
-        An option or a column is invalid; the message names it.
-
-    Notes
-    -----
-    It waits for no lock: Spark makes one for each commit, which waits itself, and for each abort,
-    which is to remove staged files whoever has the store.
+    Waits for no lock: Spark makes one for each commit, which waits itself, and for each abort,
+    which removes staged files whoever has the store. ``overwrite``: output mode complete.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
