@@ -30,23 +30,10 @@ def admitted(
     max_bytes: int | None = None,
     turn: int = 0,
 ) -> QueueOffsets:
-    """Return the ends of a batch by queue, without the queues that it takes nothing of.
+    """Return the ends of a batch, shared by backlog, for the queues that it takes messages of.
 
-    Parameters
-    ----------
-    backlog : sequence of (QueueName, int, int)
-        Queues with messages: the next offset, and the one after the last.
-    sizes : callable
-        Returns the bytes of the records of a range of a queue.
-    max_messages, max_bytes : int, optional
-        Of the batch; each queue has a part in proportion to its backlog.
-    turn : int, optional
-        Queue whose turn it is to have a message at least; counts up from batch to batch.
-
-    Notes
-    -----
-    A batch never has more than ``max_messages``, and more than ``max_bytes`` only where it has
-    but one message, which is larger.
+    ``turn`` counts up from batch to batch: that queue has a message at least. Only a batch of a
+    single message may exceed ``max_bytes``.
     """
     if not backlog:
         return {}

@@ -24,16 +24,10 @@ _WAIT_SECONDS = 5.0
 def keep_progress(
     path: str, group: str, progress: Mapping[tuple[str, int], tuple[int, int]]
 ) -> bool:
-    """Note the progress of a group in a store, and return whether it is in the file.
+    """Note a group's next offset and end by queue; return whether the file has them.
 
-    ``progress`` has the next offset and the end of each queue. It is not in the file where another
-    process has the store open for writing: the file is its owner's then, who would write its own
-    again. ``StoreCorruptError`` if the file and its ``.bak`` are torn.
-
-    An offset that is there and greater stays, unless the queue has no such offset any more: a
-    second stream of the group, or one that begins again, does not take the group back.
-
-    Source: ``broker/offset/ConsumerOffsetManager.java``.
+    Not if another process has the store open: it would write its own again. A greater offset stays
+    if its queue still has it. Raises ``StoreCorruptError`` if file and ``.bak`` are torn.
     """
     if is_owned(path):
         return False

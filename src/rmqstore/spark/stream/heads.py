@@ -45,32 +45,17 @@ _ONE_STORE = "."
 
 
 class Heads:
-    """First offsets and ends of the selected queues.
+    """First offsets and ends of the selected queues, for one process and not to be pickled.
 
-    Parameters
-    ----------
-    selection : Selection
-    discovery : float
-        Seconds between two looks for new topics and queues.
-
-    Attributes
-    ----------
-    bounds : dict of QueueName to (int, int)
-        As last seen: the first offset, and the one after the last message.
-    recreated : set of QueueName
-        Queues of a store or topic that was replaced by another since the first look.
-    version : int
-        Changes whenever ``bounds`` does.
-
-    Notes
-    -----
-    For one process, and not to be pickled.
+    ``discovery`` is the time in seconds between two looks for new topics and queues.
     """
 
     def __init__(self, selection: Selection, discovery: float) -> None:
+        # as last seen: the first offset, and the one after the last message
         self.bounds: Bounds = {}
+        # queues of a store or topic that was replaced since the first look
         self.recreated: set[QueueName] = set()
-        self.version = 0
+        self.version = 0  # changes whenever ``bounds`` does
         self._selection = selection
         self._discovery = discovery
         one = len(selection.stores) == 1
@@ -110,21 +95,8 @@ class Heads:
     def log_starts(self, known: LogStarts) -> tuple[LogStarts, set[str]]:
         """Return the first records of the logs, and which stores were replaced.
 
-        Parameters
-        ----------
-        known : dict of str to LogStart
-            From the offset that the stream continues from.
-
-        Returns
-        -------
-        (dict of str to LogStart, set of str)
-            A known record stays, as long as the log has it: another one is taken where retention
-            removed it. Stores that are not watched are left as they are.
-
-        Notes
-        -----
-        A store with empty queues has no entry: its first record may be only partly written. A store
-        whose log begins behind the known record may be the same one, and is taken for it.
+        A known record stays while the log has it. Stores with empty queues have none: their first
+        may be partly written. A log that begins behind the known record passes for the same store.
         """
         begun = {name.store for name, (_, high) in self.bounds.items() if high}
         found, replaced = dict(known), set()
@@ -148,10 +120,10 @@ class Heads:
         )
 
     def look(self, *, everything: bool = False) -> None:
-        """Update the bounds.
+        """Update the bounds: all with ``everything``, else as many as there is time for.
 
-        ``everything`` checks each queue now; else as many as there is time for, unless one of these
-        has something new. ``StoreNotFoundError`` if a store is not there any more.
+        All are checked once one has something new. Raises ``StoreNotFoundError`` if a store is
+        gone.
         """
         now = time.monotonic()
         if everything or now - self._discovered >= self._discovery:

@@ -31,25 +31,13 @@ _log = Log("rmqstore")
 
 @dataclass(frozen=True)
 class QueueLag:
-    """Lag of a stream behind one queue.
+    """Lag of a stream behind one queue."""
 
-    Attributes
-    ----------
-    store : str
-        Its directory where the stream reads several stores, else ``"."``.
-    topic : str
-    queue_id : int
-    messages : int
-        That are there and were in no batch yet.
-    bytes : int
-        Of their records; an estimate where very many are behind.
-    """
-
-    store: str
+    store: str  # its directory where the stream reads several stores, else ``"."``
     topic: str
     queue_id: int
-    messages: int
-    bytes: int
+    messages: int  # there, and in no batch yet
+    bytes: int  # of their records; an estimate where very many are behind
 
 
 @dataclass(frozen=True)

@@ -78,32 +78,18 @@ LogStarts = dict[str, LogStart]
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """The end of a batch.
+    """End of a batch."""
 
-    Attributes
-    ----------
-    positions : dict of QueueName to int
-        The next queue offset.
-    begins : dict of QueueName to int
-        The batch's first offset, for queues that it has messages of.
-    deletions : dict of str to dict of str to int
-        By store and topic, where the log ended when the topic was deleted last.
-    logs : dict of str to LogStart
-        First record of the log by store, without stores that had no messages yet.
-    """
-
-    positions: QueueOffsets
+    positions: QueueOffsets  # the next queue offset
+    # the first offset, for queues of which the batch has messages
     begins: QueueOffsets = field(default_factory=dict)
+    # by store and topic, where the log ended when the topic was deleted last
     deletions: Deletions = field(default_factory=dict)
+    # first record of the log by store, without stores that had no messages yet
     logs: LogStarts = field(default_factory=dict)
 
     def ranges(self) -> Iterator[tuple[QueueName, int, int]]:
-        """Yield the ranges of the batch: queue, first offset, and the one after the last.
-
-        Yields
-        ------
-        (QueueName, int, int)
-        """
+        """Yield the ranges of the batch: queue, first offset, and the one after the last."""
         for name in sorted(self.begins):
             start, stop = self.begins[name], self.positions[name]
             if start < stop:
@@ -124,22 +110,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StreamOffset:
-        """Return an offset that :meth:`to_json` made; ``OffsetError`` if it is none, or newer.
-
-        Parameters
-        ----------
-        data : mapping
-            As Spark hands it over.
-
-        Returns
-        -------
-        StreamOffset
-
-        Raises
-        ------
-        OffsetError
-            It is no such offset, or one of a newer version.
-        """
+        """Return an offset that :meth:`to_json` made; ``OffsetError`` if it is none, or newer."""
         version = data.get("v") if isinstance(data, Mapping) else None
         if version != _VERSION:
             raise OffsetError(
@@ -175,10 +146,9 @@ def log_starts(data: Any) -> LogStarts:
 
 
 def record_at(path: str, offset: int) -> str:
-    """Return a digest of the record at the start of the log file of an offset; empty without one.
+    """Return a digest of the record at the start of an offset's log file; empty without one.
 
-    Reading the file's start costs nothing, and a store that is copied or moved keeps it.
-    ``FileNotFoundError`` if there is no such file.
+    A store that is copied or moved keeps it. Raises ``FileNotFoundError`` without such a file.
     """
     with open_regular(Path(path, paths.COMMIT_LOG, paths.offset_file_name(offset))) as file:
         head = file.read(_RECORD_BYTES)
@@ -215,9 +185,8 @@ def flat(data: Any) -> QueueOffsets:
 
 
 def share(wanted: Sequence[int], limit: int, turn: int = 0) -> list[int]:
-    """Divide a limit in proportion to the wanted parts.
+    """Divide a limit in proportion to the wanted parts, none of which is exceeded.
 
-    No part is more than wanted; their sum is the limit, or the sum of the wanted if that is less.
     The rest from rounding goes first to parts that would be empty, from ``turn`` on, so that within
     as many calls as there are queues each has had one.
     """

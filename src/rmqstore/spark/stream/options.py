@@ -18,38 +18,24 @@ _DISCOVERY_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Options of a stream; plain data.
-
-    Attributes
-    ----------
-    selection : Selection
-    start : Positions
-        Where a new query begins.
-    group : str, or None
-        Group whose progress in ``consumerOffset.json`` is kept.
-    max_messages, max_bytes, min_messages : int, or None
-        Of one trigger.
-    max_delay : float
-        Seconds after which a batch may have less than ``min_messages``.
-    discovery : float
-        Seconds between two looks for new topics and queues.
-    """
+    """Options of a stream; plain data."""
 
     selection: Selection
-    start: Positions
-    group: str | None = None
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    min_messages: int | None = None
+    start: Positions  # where a new query begins
+    group: str | None = None  # whose progress in ``consumerOffset.json`` is kept
+    max_messages: int | None = None  # of one trigger
+    max_bytes: int | None = None  # of one trigger
+    min_messages: int | None = None  # of one trigger
+    # seconds after which a batch may have less than ``min_messages``
     max_delay: float = _DELAY_SECONDS
-    discovery: float = _DISCOVERY_SECONDS
+    discovery: float = _DISCOVERY_SECONDS  # seconds between two looks for new topics and queues
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     """Parse the options; the stores are looked for, but not opened.
 
-    ``OptionError`` if one is unknown, out of range, or contradicts another; ``StoreNotFoundError``
-    if a path is no store.
+    Raises ``OptionError`` if one is unknown, out of range, or contradicts another,
+    ``StoreNotFoundError`` if a path is no store.
     """
     options = Options(given, STREAM_OPTIONS, STREAM_ALIASES, what="the streaming source")
     selection = parse_selection(options)

@@ -33,17 +33,8 @@ _TASKS = 8  # of a batch that is larger than so many of these
 def plan_batch(batch: StreamOffset, selection: Selection) -> list[InputPartition]:
     """Return the partitions of a batch, from its end, which has its beginning as well.
 
-    Raises
-    ------
-    DataLossError
-        Messages of the batch are not there any more, and ``failOnDataLoss`` is set.
-    OffsetError
-        It has a store that is not read.
-
-    Notes
-    -----
-    A queue's part of the batch is cut only where it is larger than ``maxPartitionBytes``, has
-    more than ``maxMessagesPerPartition``, or ``minPartitions`` asks for more.
+    Raises ``DataLossError`` if messages are gone and ``failOnDataLoss`` is set, ``OffsetError`` for
+    a store that is not read.
     """
     ranges = [_there(*each, selection) for each in batch.ranges()]
     most = selection.max_partition_bytes
@@ -151,10 +142,10 @@ def _path_of(store: str, selection: Selection) -> str:
 
 
 def opened_when_visible(path: str, topic: str, queue_id: int, stop: int) -> MessageStore:
-    """Return a store where a queue's messages up to ``stop`` are visible, opened again if needed.
+    """Return a store where a queue's messages up to ``stop`` are visible, waiting some seconds.
 
-    Not to be closed. Where the messages do not appear, as it is after some seconds. A store that is
-    open for reading looks for new queues ten times a second, and does not see a recreated topic.
+    Not to be closed. Opened again if needed: a store open for reading looks for new queues ten
+    times a second, and does not see a recreated topic. If they do not appear, it is as it is.
     """
     until = time.monotonic() + _APPEAR_SECONDS
     while True:

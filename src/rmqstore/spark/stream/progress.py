@@ -43,12 +43,7 @@ _TRIES = 3  # to plan a batch while retention removes messages
 
 
 class StreamProgress:
-    """State of a stream between two batches.
-
-    Parameters
-    ----------
-    options : StreamOptions
-    """
+    """State of a stream between two batches."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -70,8 +65,8 @@ class StreamProgress:
     def initial(self) -> StreamOffset:
         """Return where a new query begins.
 
-        ``TopicNotFoundError``, ``OptionError`` or ``MessagesRemovedError`` if the options name a
-        topic, queue or offset that is not there.
+        Raises ``TopicNotFoundError``, ``OptionError`` or ``MessagesRemovedError`` if the options
+        name a topic, queue or offset that is not there.
         """
         self._look(everything=True)
         start = self._options.start
@@ -104,26 +99,10 @@ class StreamProgress:
         max_messages: int | None = None,
         max_bytes: int | None = None,
     ) -> dict[str, Any]:
-        """Return the end of the next batch.
+        """Return the end of the next batch as JSON; ``start`` itself where none is to be made.
 
-        Parameters
-        ----------
-        start : dict
-            Where it begins: an offset as JSON.
-        everything : bool, optional
-            All messages, without the limits of the options.
-        max_messages, max_bytes : int, optional
-            Limits in place of the options'.
-
-        Returns
-        -------
-        dict
-            ``start`` itself where no batch is to be made.
-
-        Raises
-        ------
-        DataLossError
-            The next messages are gone, and ``failOnDataLoss`` is set.
+        ``everything`` ignores the options' limits, ``max_messages`` and ``max_bytes`` replace them.
+        Raises ``DataLossError`` if the next messages are gone, and ``failOnDataLoss`` is set.
         """
         if self._target is None:
             self._look()
@@ -234,7 +213,7 @@ class StreamProgress:
     def still_there(self, batch: StreamOffset) -> StreamOffset:
         """Return a batch without ranges of stores that were replaced since it was planned.
 
-        It may have been planned before the query was started again. ``DataLossError`` if a store
+        It may have been planned before a restart of the query. Raises ``DataLossError`` if a store
         was replaced, and ``failOnDataLoss`` is set.
         """
         _, replaced = self._heads.log_starts(batch.logs)
@@ -291,12 +270,7 @@ class StreamProgress:
         return {"v": 1, "q": nested(heads), "at": nested(behind), "bytes": nested(found)}
 
     def commit(self, end: StreamOffset) -> None:
-        """Commit all before an offset as the group's progress, if the options name a group.
-
-        Parameters
-        ----------
-        end : StreamOffset
-        """
+        """Commit all before an offset as the group's progress, if the options name a group."""
         group = self._options.group
         if group is None:
             return

@@ -39,21 +39,10 @@ __all__ = ["StreamReader"]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of the messages of one or more stores.
+    """Stream of the messages of one or more stores; a pickle has the options and the schema alone.
 
-    Parameters
-    ----------
-    options : mapping of str to str
-        As Spark passes them.
-    schema : StructType
-        Columns in their order.
-
-    Notes
-    -----
-    A pickle has the options and the schema alone. Invalid options, an OptionError, SchemaError or
-    StoreNotFoundError, are raised by the first call of a method: Spark shows no error of the
+    Invalid options are raised by the first call of a method: Spark shows no error of the
     constructor, but one of its own instead.
-    Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -82,13 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return that there is a limit, where the options set one.
-
-        Notes
-        -----
-        Spark passes it back, or ``ReadAllAvailable`` where the trigger overrules the options; the
-        limits themselves are in the options.
-        """
+        """Return the limit in the options; Spark passes it or ``ReadAllAvailable`` back."""
         options = self._options
         if options.max_messages is not None:
             return ReadMaxRows(options.max_messages)
@@ -122,8 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the partitions of a batch, from its end alone.
 
-        ``DataLossError`` if messages of the batch are not there any more, and ``failOnDataLoss`` is
-        set.
+        Raises ``DataLossError`` if messages of the batch are gone, and ``failOnDataLoss`` is set.
         """
         if start == end:
             return []
