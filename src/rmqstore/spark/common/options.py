@@ -172,13 +172,7 @@ class Options:
         return None if value is None else millis_of(name, value)
 
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of ``load`` as absolute paths, globs not expanded.
-
-        Raises
-        ------
-        OptionError
-            There is none, or one is of another file system.
-        """
+        """Return the paths of ``load``, absolute, with globs; ``OptionError`` if none or remote."""
         if "paths" in self._values:
             found = self.json("paths")
             if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
