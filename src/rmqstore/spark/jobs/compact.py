@@ -53,13 +53,27 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class CompactedStore:
-    """Result of :func:`compact`."""
+    """Result of :func:`compact`.
 
-    path: str  # the new store
-    messages: int  # records copied
-    messages_left: int  # records left out
-    log_bytes: int  # of the records copied
-    processes: int  # of executors that wrote log bytes
+    Attributes
+    ----------
+    path : str
+        The new store.
+    messages, messages_left : int
+        Records copied, and records left out.
+    log_bytes : int
+        Bytes of the records copied.
+    processes : int
+        Processes of executors that wrote log bytes.
+    seconds : float
+        Duration.
+    """
+
+    path: str
+    messages: int
+    messages_left: int
+    log_bytes: int
+    processes: int
     seconds: float
 
 

@@ -54,17 +54,36 @@ _TASKS_BEHIND = 16
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """Result of :func:`rebuild`."""
+    """Result of :func:`rebuild`.
 
-    messages: int  # records of the log
-    units: int  # records with a unit in a queue
-    queues: int  # queues made
+    Attributes
+    ----------
+    messages : int
+        Records of the log.
+    units : int
+        Records with a unit in a queue.
+    queues : int
+        Queues made.
+    index_entries, index_files : int
+    skipped : int
+        Records with an impossible topic or queue, or an implausible queue offset.
+    bytes : int
+        Of the log.
+    workers : int
+        Processes that read the log.
+    seconds : float
+        From the call to the return.
+    """
+
+    messages: int
+    units: int
+    queues: int
     index_entries: int
     index_files: int
-    skipped: int  # records with an impossible topic or queue, or an implausible queue offset
-    bytes: int  # of the log
-    workers: int  # processes that read the log
-    seconds: float  # from the call to the return
+    skipped: int
+    bytes: int
+    workers: int
+    seconds: float
 
 
 def rebuild(

@@ -51,13 +51,29 @@ _MAX_QUEUE_NUMS = 65536
 
 @dataclass(frozen=True, slots=True)
 class WrittenStore:
-    """Result of :func:`write_store`."""
+    """Result of :func:`write_store`.
 
-    path: str  # the store
-    messages: int  # rows
-    log_bytes: int  # of their records
-    topics: Mapping[str, int]  # messages by topic
-    processes: int  # of executors that wrote log bytes
+    Attributes
+    ----------
+    path : str
+        The store.
+    messages : int
+        Rows.
+    log_bytes : int
+        Bytes of their records.
+    topics : mapping of str to int
+        Messages by topic.
+    processes : int
+        Processes of executors that wrote log bytes.
+    seconds : float
+        Duration.
+    """
+
+    path: str
+    messages: int
+    log_bytes: int
+    topics: Mapping[str, int]
+    processes: int
     seconds: float
 
 

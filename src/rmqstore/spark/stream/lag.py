@@ -31,13 +31,25 @@ _log = Log("rmqstore")
 
 @dataclass(frozen=True)
 class QueueLag:
-    """Lag of a stream behind one queue."""
+    """Lag of a stream behind one queue.
 
-    store: str  # its directory where the stream reads several stores, else ``"."``
+    Attributes
+    ----------
+    store : str
+        Its directory where the stream reads several stores, else ``"."``.
+    topic : str
+    queue_id : int
+    messages : int
+        That are there and were in no batch yet.
+    bytes : int
+        Of their records; an estimate where very many are behind.
+    """
+
+    store: str
     topic: str
     queue_id: int
-    messages: int  # there, and in no batch yet
-    bytes: int  # of their records; an estimate where very many are behind
+    messages: int
+    bytes: int
 
 
 @dataclass(frozen=True)
