@@ -111,5 +111,4 @@ def test_the_settings_of_a_broker_conf(tmp_path: Path) -> None:
     config = StoreConfig.from_file(path)
     assert (config.compress_above, config.enable_lmq) == (4096, True)
     assert config.max_lmq_consume_queue_num == 7
-    assert config.unsupported() == []
     assert StoreConfig().compress_above is None
