@@ -50,26 +50,15 @@ _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Account of an access key.
-
-    Attributes
-    ----------
-    access_key, secret_key : str
-    white : AddressRule
-        Addresses that need no signature.
-    admin : bool
-    default_topic, default_group : int
-        Permission where none is named.
-    named : mapping of str to int
-        Permissions of topics, and of groups under the names of their retry topics.
-    """
+    """Account of an access key."""
 
     access_key: str
     secret_key: str
-    white: AddressRule
+    white: AddressRule  # addresses that need no signature
     admin: bool = False
-    default_topic: int = _DENY
-    default_group: int = _DENY
+    default_topic: int = _DENY  # permission where none is named
+    default_group: int = _DENY  # the same
+    # Permissions by topic, of groups by retry topic.
     named: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -90,13 +79,7 @@ class Caller(NamedTuple):
 
 
 class Acl:
-    """Accounts of a file, which is read again when it has changed.
-
-    Attributes
-    ----------
-    version : int
-        Number of changes.
-    """
+    """Accounts of a file, which is read again when it has changed."""
 
     def __init__(
         self,
@@ -109,36 +92,25 @@ class Acl:
         self._accounts = {account.access_key: account for account in accounts}
         self._white = tuple(white)
         self._path = path
-        self.version = 0
+        self.version = 0  # number of changes
         self._looked = time.monotonic()
         self._file = version
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Acl:
-        """Read a ``plain_acl.yml``.
+        """Read a ``plain_acl.yml``; the message of an error in it names the file.
 
-        Raises
-        ------
-        OSError
-            It cannot be read.
-        ValueError
-            It is not YAML, or has a value that no account may have; the message names the file.
-        ImportError
-            There is no PyYAML: the extra ``serve`` has it.
+        ``OSError`` if it cannot be read, ``ValueError`` if it is not YAML or has a value that no
+        account may have, ``ImportError`` without PyYAML, of the extra ``serve``.
         """
         version = _version_of(Path(path))  # before it is read: a change from then on is seen
         return cls(*_read(Path(path)), path=Path(path), version=version)
 
     def check(self, gateway: Gateway, connection: Connection, request: Request) -> Caller:
-        """Return the caller of a request, if the request is allowed.
+        """Return the caller of a request; ``Refusal`` if it is not allowed.
 
-        A request without a handler needs a signature and nothing else: it is not supported.
-
-        Raises
-        ------
-        Refusal
-            Not allowed; as from a broker the code is 1 and the remark begins with the name of its
-            exception.
+        A request without a handler needs a signature only, as it is not supported. As from a broker
+        a refusal has code 1, and a remark that begins with the name of its exception.
         """
         self.look()
         host = connection.peer.rpartition(":")[0].strip("[]")
@@ -207,10 +179,7 @@ class Acl:
         return self._path is not None and _version_of(self._path) != self._file
 
     async def look_aside(self) -> None:
-        """Read a file of any length, as :meth:`look` does, in another thread: the loop goes on.
-
-        The accounts change in the loop, not in the middle of a request.
-        """
+        """Do as :meth:`look` in another thread; accounts change in the loop, between requests."""
         assert self._path is not None
         before, found = self._file, _version_of(self._path)
         reading = asyncio.get_running_loop().run_in_executor(None, _read, self._path)
@@ -254,8 +223,8 @@ def _owned_group(account: Account, name: str) -> int:
 def _owned(account: Account, topic: Resource) -> int:
     """Return an account's permission for a topic.
 
-    The default permission for topics does not cover messages of other accounts: those that wait for
-    a time or a commit, and dead letters of other groups.
+    The default permission for topics does not cover messages of other accounts: messages that
+    wait for a time or a commit, and dead letters of other groups.
     """
     named = account.named.get(topic.name)
     if named is not None:

@@ -15,11 +15,10 @@ _V6_PARTS = 8
 
 
 class AddressRule:
-    """A rule for addresses.
+    """Rule for addresses; an empty text matches nothing, an invalid one is a ``ValueError``.
 
     ``192.168.0.1``, ``192.168.0.1,192.168.0.2``, ``192.168.0.{1,2}``, ``192.168.0.*``,
-    ``192.168.1-10.*`` or ``*``; the same with colons for IPv6.  An empty one matches nothing.
-    ``ValueError`` for anything else.
+    ``192.168.1-10.*`` or ``*``; the same with colons for IPv6.
     """
 
     __slots__ = ("_everything", "_patterns")
