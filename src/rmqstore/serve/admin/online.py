@@ -23,10 +23,7 @@ def members(gateway: Gateway, group: str) -> list[Client]:
 
 
 def consumer_group(gateway: Gateway, group: str) -> dict[str, object] | None:
-    """Return how a group consumes, and what; ``None`` if no consumer of it is there.
-
-    It is written in steps: the table is made meanwhile.
-    """
+    """Return a group's settings and lazy subscriptions; ``None`` if no consumer is connected."""
     found = gateway.clients.group(group)
     if found is None:
         return None

@@ -204,7 +204,7 @@ def consumed_by(gateway: Gateway, connection: Connection, request: Request) -> A
 def correction(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer QUERY_CORRECTION_OFFSET: the lowest offset of the groups in each queue of a topic.
 
-    Where the compared group is lower still, it is the highest number there is.
+    Where the compared group's offset is lower still, it is the highest number of 64 bits.
     """
     topic = topic_of(request)
     left_out = set(request.fields.get("filterGroups", "").split(","))

@@ -123,9 +123,9 @@ def _check_version(member: Client) -> None:
 
 
 async def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each consumer is in its queues.
+    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offset of each consumer in its queues.
 
-    What the consumers say is counted as the answer's, from before they are asked.
+    The consumers' replies count as bytes of the answer, which are reserved before they are asked.
     """
     topic, group = topic_of(request), group_of(request, "group")
     wanted = request.fields.get("clientAddr", "")
