@@ -50,24 +50,14 @@ _GROUPS_STEP = 1024  # groups that are looked through between two steps
 
 @dataclass(slots=True)
 class Client:
-    """A connection as a member of a group.
-
-    Attributes
-    ----------
-    version : int
-        Ordinal of ``MQVersion``.
-    seen : float
-        Time of the loop at its last heartbeat.
-    caller : Caller or None
-        Of that heartbeat, where there are accounts: others may sign on the same connection.
-    """
+    """Connection as a member of a group."""
 
     connection: Connection
     client_id: str
     language: str
-    version: int
-    seen: float
-    caller: Caller | None
+    version: int  # ordinal of ``MQVersion``
+    seen: float  # loop's time of its last heartbeat
+    caller: Caller | None  # of that heartbeat; others may sign on the same connection
 
     def to_json(self) -> dict[str, Any]:
         """Return what a list of connections says of it."""
@@ -81,30 +71,17 @@ class Client:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """Connected consumers of a group.
-
-    Attributes
-    ----------
-    consume_type, message_model, consume_from_where : str
-        RocketMQ's names, of the last heartbeat.
-    clients : dict
-        Connection to ``Client``; among them those that are gone and have not left yet.
-    subscriptions : dict
-        Topic to ``Subscription``.
-    size : int
-        Charge of the subscriptions.
-    owners : tuple
-        Charged for the subscriptions: owners of the last heartbeat.
-    """
+    """Connected consumers of a group."""
 
     name: str
-    consume_type: str
+    consume_type: str  # RocketMQ's name, of the last heartbeat, as the next two
     message_model: str
     consume_from_where: str
+    # With gone ones that have not left yet.
     clients: dict[Connection, Client] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    size: int = 0
-    owners: Owners = ()
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)  # by topic
+    size: int = 0  # charge of the subscriptions
+    owners: Owners = ()  # charged for them: owners of the last heartbeat
 
     @property
     def is_online(self) -> bool:
@@ -139,23 +116,15 @@ class ConsumerGroup:
 
 
 class Clients:
-    """All clients of a gateway.
-
-    Attributes
-    ----------
-    groups : dict of str to ConsumerGroup
-        Those that have consumers, or whose last one has not left yet.
-    producer_groups : dict
-        Name of a producer group to its ``Client`` by connection, as ``ConsumerGroup`` has them.
-    """
+    """All clients of a gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._sizes = Shares(gateway.settings.limits.subscription_bytes)
         self._members = Shares(_MAX_MEMBERS)
         self._owners: dict[Connection, Owners] = {}  # as of its first heartbeat
-        self.groups: dict[str, ConsumerGroup] = {}
-        self.producer_groups: dict[str, dict[Connection, Client]] = {}
+        self.groups: dict[str, ConsumerGroup] = {}  # with consumers, or whose last one has not left
+        self.producer_groups: dict[str, dict[Connection, Client]] = {}  # by name
         self._named: dict[str, Client] = {}  # by client id, the one heard last
         self._consumes: dict[Connection, set[str]] = {}  # its groups
         self._produces: dict[Connection, set[str]] = {}
@@ -204,10 +173,7 @@ class Clients:
     # Joining and leaving
 
     def enter(self, connection: Connection, data: Heartbeat) -> Steps:
-        """Enter the groups of a heartbeat; ``Refusal`` if they would exceed a limit.
-
-        The steps end with the connection.
-        """
+        """Enter a heartbeat's groups; ``Refusal`` beyond a limit. Ends with the connection."""
         owners = self._owners.get(connection, connection.owners)
         self._check_size(owners, data.consumers)
         self._check_members(owners, connection, data.consumers, data.producers)
@@ -274,10 +240,7 @@ class Clients:
         self._sizes.give(group.owners, group.size)
 
     def lose(self, connection: Connection) -> None:
-        """Take a connection that is gone out of all groups; for others it is out of them already.
-
-        The connection is not open any more.
-        """
+        """Take a closed connection out of all groups; to others it is out of them already."""
         if connection.client_id is None:
             return  # it never had a heartbeat
         self._forget_name(connection)
@@ -293,10 +256,7 @@ class Clients:
         self._owners.pop(connection, None)
 
     def ask_again(self) -> None:
-        """Remove members that may not consume any more: their queues go to others.
-
-        Producers whose account is gone leave as well.
-        """
+        """Remove consumers that may not consume any more, and producers without an account."""
         self._gateway.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:

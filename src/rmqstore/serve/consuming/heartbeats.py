@@ -39,23 +39,15 @@ _MODELS = ("BROADCASTING", "CLUSTERING")
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData:
-    """A consumer group of a client.
-
-    Attributes
-    ----------
-    consume_type, message_model, consume_from_where : str
-        RocketMQ's names.
-    size : int
-        Charge of the subscriptions.
-    """
+    """Consumer group of a client."""
 
     group: str
-    consume_type: str
+    consume_type: str  # RocketMQ's name, as the next two
     message_model: str
     consume_from_where: str
     subscriptions: tuple[Subscription, ...]
     unit_mode: bool
-    size: int
+    size: int  # charge of the subscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +60,10 @@ class Heartbeat:
 
 
 def heartbeat_of(request: Request, most: int) -> Generator[None, None, Heartbeat]:
-    """Return what the body of a heartbeat says, after as many steps as it has groups.
+    """Return the contents of a heartbeat, after as many steps as it has groups.
 
-    Parameters
-    ----------
-    request : Request
-    most : int
-        Topics of all its groups.
-
-    Raises
-    ------
-    Refusal
-        It is no heartbeat, or has too much, or a name that is none.
+    ``most`` limits the topics of all its groups; ``Refusal`` if the body is no heartbeat, has too
+    much, or has an invalid name.
     """
     if len(request.body) <= _KEPT_BODY:
         return _kept_heartbeat(bytes(request.body), most)

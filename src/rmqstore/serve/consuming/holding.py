@@ -268,9 +268,9 @@ class Holds:
             self._queues.set_offset(hold.number, pull.offset)
 
     def _end(self, hold: _Hold) -> None:
-        """Answer a pull that is held no longer; one that its client has no room for waits for it.
+        """End a hold: answer it, or put it aside until its client has read earlier answers.
 
-        Else what it does not read would grow with each of its pulls.
+        Else the bytes that its client does not read would grow with each of its pulls.
         """
         hold.is_over = True
         if (

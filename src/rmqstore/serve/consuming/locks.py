@@ -58,18 +58,10 @@ class _Held:
 
 
 class Locks:
-    """Holders of queue locks.
-
-    Parameters
-    ----------
-    now : callable
-        The time in milliseconds.
-    most : int, optional
-        Locks at a time, of which each owner and each group has a share.
-    """
+    """Holders of at most ``most`` queue locks, of which each owner and each group has a share."""
 
     def __init__(self, now: Callable[[], int], most: int = _MAX_LOCKS) -> None:
-        self._now = now
+        self._now = now  # milliseconds
         self._shares = Shares(most)
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
         # Group and queue of each, the one that was renewed longest ago first.
@@ -99,10 +91,7 @@ class Locks:
         owner: str,
         caller: Caller | None = None,
     ) -> list[LockedQueue]:
-        """Lock free queues, renew the client's own, and return both.
-
-        Beyond the share of the owner or the group no other queue is locked.
-        """
+        """Lock free queues within the shares, renew the client's own, and return both."""
         now = self._now()
         shares = self._shares
         owners = _owners(group, owner)

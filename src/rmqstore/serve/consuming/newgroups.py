@@ -40,10 +40,6 @@ class NewGroups(SharedTable[str]):
     """Makes groups for consumers, and their retry topics; changes them for administrators.
 
     The loop waits for no lock that another thread holds while it writes files.
-
-    Parameters
-    ----------
-    gateway : Gateway
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -56,10 +52,7 @@ class NewGroups(SharedTable[str]):
         gateway.closing.append(self.close)
 
     def config(self, name: str, owner: str) -> GroupConfig | None:
-        """Return a group's entry, made if consumers may create groups; else ``None``.
-
-        ``None`` where they are not, and there is none of this name.
-        """
+        """Return a group's entry, made if consumers may create groups; else ``None``."""
         entry = self._groups.get(name)
         if entry is None and self._gateway.settings.auto_create_groups:
             self.check_room(name, owner)
@@ -141,18 +134,10 @@ class NewGroups(SharedTable[str]):
                 registry._changed(name)
 
     def change(self, name: str, new: Callable[[GroupConfig | None], GroupConfig | None]) -> None:
-        """Change a group's entry, and write the file; called in another thread.
+        """Change a group's entry and write the file, in another thread; on an error restore it.
 
-        One thread does so at a time: who finds nothing to change finds what is on the disk. The
-        groups' lock is held for the change alone, not for the write; if that fails the entry is as
-        it was.
-
-        Parameters
-        ----------
-        name : str
-        new : callable
-            Called under the lock with the present entry, returns the new one; ``None`` stands for
-            no entry.
+        ``new``, called under the groups' lock, takes and returns an entry or ``None``; that lock is
+        not held for the write. One thread at a time: an entry left unchanged is on the disk.
         """
         groups = self._groups
         with self._changing:

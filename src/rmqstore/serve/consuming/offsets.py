@@ -28,7 +28,7 @@ __all__ = ["HANDLERS", "OffsetShares", "commit"]
 
 
 class OffsetShares(SharedTable[tuple[str, str]]):
-    """Shares of the offsets: a group's, and those of who has made its first one in a topic.
+    """Shares of the offsets: of a group, and of the maker of its first offset in a topic.
 
     Offsets from the file belong to nobody but their group.
     """

@@ -55,39 +55,21 @@ _EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
 @dataclass(slots=True)
 class PullRequest:
-    """A parsed pull request.
-
-    Attributes
-    ----------
-    offset : int
-        Where the search goes on; messages before it do not match.
-    asked : int
-        The offset in the request.
-    most : int
-        Messages at most.
-    most_bytes : int or None
-        Of a 5.x client.
-    suspend : int
-        Milliseconds that it may be held.
-    size : int
-        Bytes of the answer, where it waits until its client has read earlier ones.
-    goes_on : bool
-        Whether messages follow the ones that did not match.
-    """
+    """Parsed pull request."""
 
     request: Request
     group: str
     topic: str
     queue_id: int
-    offset: int
-    asked: int
-    most: int
-    most_bytes: int | None
+    offset: int  # where the search goes on; messages before it do not match
+    asked: int  # offset in the request
+    most: int  # messages
+    most_bytes: int | None  # of a 5.x client
     sys_flag: int
     sub_version: int
-    suspend: int
-    size: int = 0
-    goes_on: bool = False
+    suspend: int  # milliseconds that it may be held
+    size: int = 0  # bytes of an answer that waits until its client has read earlier ones
+    goes_on: bool = False  # messages follow the ones that did not match
 
 
 def _refused(code: int, remark: str, *, faq: bool = False) -> Refusal:
@@ -212,29 +194,10 @@ def answer_pull(
     may_hold: bool,
     woken: bool = False,
 ) -> bool:
-    """Read the messages of a pull and answer it, unless there are none and it may be held.
+    """Answer a pull, unless it is empty and may be held, or lacks room; return whether it was.
 
-    It is not answered either where its client leaves too much unread; then it has a ``size``.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    connection : Connection
-    pull : PullRequest
-        Its ``offset`` moves past messages that nobody wants.
-    may_hold : bool
-    woken : bool, optional
-        It was held already: what has come and is not wanted does not end that.
-
-    Returns
-    -------
-    bool
-        Whether it was answered.
-
-    Raises
-    ------
-    Refusal
-        It is not allowed, or not any more.
+    Without room ``pull.size`` is set. Unwanted messages move ``pull.offset``, and do not end the
+    hold of a ``woken`` pull. ``Refusal`` if it is not allowed, or not any more.
     """
     made = _checked(gateway, connection, pull)
     store = gateway.store

@@ -33,22 +33,12 @@ SQL92 = "SQL92"
 
 @dataclass(slots=True)
 class Subscription:
-    """A group's subscription to a topic.
-
-    Attributes
-    ----------
-    expression : str
-        Tags with ``||`` between them, ``*`` for all, or an SQL92 expression.
-    kind : str
-        ``"TAG"``, ``"SQL92"``, or a client's own name.
-    version : int
-        ``subVersion``: the higher one of a topic counts.
-    """
+    """Group's subscription to a topic."""
 
     topic: str
-    expression: str = ALL
-    kind: str = TAG
-    version: int = 0
+    expression: str = ALL  # tags with ``||`` between them, ``*`` for all, or SQL92
+    kind: str = TAG  # ``TAG``, ``SQL92``, or a client's own name
+    version: int = 0  # ``subVersion``: the higher one of a topic counts
     class_filter: bool = False
 
     @property
@@ -70,13 +60,7 @@ class Subscription:
 
     @property
     def filter(self) -> PullFilter | None:
-        """The filter for pulls, ``None`` where all messages match; parsed each time.
-
-        Raises
-        ------
-        FilterError
-            The expression cannot be read.
-        """
+        """Filter for pulls, parsed each time; ``None`` for all, ``FilterError`` if invalid."""
         if self.wants_all:
             return None
         if self.is_tags:
