@@ -50,16 +50,10 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP reply.
-
-    Attributes
-    ----------
-    kind : str
-        Media type.
-    """
+    """HTTP reply."""
 
     body: bytes
-    kind: str = "text/plain; charset=utf-8"
+    kind: str = "text/plain; charset=utf-8"  # media type
     status: int = 200
 
 
@@ -72,24 +66,11 @@ Resource = Callable[[Mapping[str, str]], Awaitable[Reply]]
 
 
 class HttpServer:
-    """Serves resources by their path.
-
-    Parameters
-    ----------
-    listening : socket
-        Of :meth:`bind`; it is closed with the server.
-    resources : dict of str to callable
-        By path.
-
-    Attributes
-    ----------
-    address : str
-        ``"127.0.0.1:PORT"``.
-    """
+    """Serves resources by their path."""
 
     def __init__(self, listening: socket.socket, resources: Mapping[str, Resource]) -> None:
-        self._socket = listening
-        self.address = address_text(_HOST, listening.getsockname()[1])
+        self._socket = listening  # of :meth:`bind`; closed with the server
+        self.address = address_text(_HOST, listening.getsockname()[1])  # ``127.0.0.1:PORT``
         self._resources = resources
         self._log = Log("rmqstore.serve")
         self._server: asyncio.Server | None = None
@@ -102,13 +83,7 @@ class HttpServer:
 
     @staticmethod
     def bind(port: int) -> socket.socket:
-        """Return a socket that listens on this machine's port; 0 takes a free one.
-
-        Raises
-        ------
-        OSError
-            The port is in use.
-        """
+        """Return a socket that listens on a local port, 0 for any; ``OSError`` if in use."""
         return bind(_HOST, port)
 
     async def start(self) -> None:
@@ -131,10 +106,7 @@ class HttpServer:
         self._socket.close()
 
     def made_once(self, make: Callable[[], Coroutine[Any, Any, Reply]]) -> Resource:
-        """Return a resource whose reply is made once for all who ask meanwhile.
-
-        Figures of a large store take long: many who ask would keep others waiting.
-        """
+        """Return a resource whose reply, which may take long, is made once for all who wait."""
         making: asyncio.Task[Reply] | None = None
 
         async def resource(query: Mapping[str, str]) -> Reply:
@@ -152,10 +124,7 @@ class HttpServer:
         return await asyncio.get_running_loop().run_in_executor(self._figures, call, *arguments)
 
     async def read(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Call a function that reads messages in a thread of its own, apart from figures.
-
-        ``Busy`` if it would take the connections that are kept for figures.
-        """
+        """Read messages in a thread apart from figures; ``Busy`` to keep connections for these."""
         if self._reading >= _READING:
             raise Busy
         self._reading += 1

@@ -28,19 +28,10 @@ _STEP = 256  # groups that are looked at between two steps
 
 @dataclass(frozen=True, slots=True)
 class OnlineGroup:
-    """A group that has consumers.
+    """Group that has consumers."""
 
-    Attributes
-    ----------
-    topics : tuple of str
-        Subscribed topics.
-    is_broadcast : bool
-        Whether offsets are with the consumers, and not here.
-    consumers : int
-    """
-
-    topics: tuple[str, ...]
-    is_broadcast: bool
+    topics: tuple[str, ...]  # subscribed
+    is_broadcast: bool  # offsets are with the consumers, and not here
     consumers: int
 
 
@@ -64,9 +55,8 @@ def online_groups_in_steps(gateway: Gateway) -> Generator[None, None, dict[str, 
 def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Offsets:
     """Return each group's offsets in its topics, by queue; called in any thread.
 
-    Its topics are those with offsets, and subscribed ones; while it has consumers, topics without
-    subscription are left out. A queue with messages and no offset counts as 0, except for broadcast
-    groups; ``most`` limits such queues.
+    Topics with offsets and subscribed ones, of a group with consumers only the latter. A queue with
+    messages and no offset counts as 0, but for broadcast groups; ``most`` limits such queues.
     """
     found: Offsets = {}
     for (topic, name), committed in store.offsets.items():
@@ -89,8 +79,5 @@ def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most
 
 
 def is_idle_retry(topic: str, group: str, queues: Mapping[str, object]) -> bool:
-    """Whether a topic is the group's retry topic, without any retry yet.
-
-    Every consumer subscribes to it.
-    """
+    """Whether a topic is a group's empty retry topic, to which every consumer subscribes."""
     return topic == _RETRY + group and not queues.get(topic)

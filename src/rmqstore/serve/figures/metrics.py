@@ -54,15 +54,7 @@ class MetricsServer(HttpServer):
 
     @staticmethod
     def bind(port: int) -> socket.socket:
-        """Return the socket of a port, as :meth:`HttpServer.bind` does.
-
-        Raises
-        ------
-        ImportError
-            prometheus-client is not installed.
-        OSError
-            The port is in use.
-        """
+        """Return a port's socket; ``OSError`` if in use, ``ImportError`` without the client."""
         need_client()
         return HttpServer.bind(port)
 

@@ -83,20 +83,14 @@ def _span(snapshots: bytes) -> Span:
 
 
 class Rates:
-    """The counters of a gateway; used only in its loop.
-
-    Attributes
-    ----------
-    put_morning, got_morning : (int, int)
-        Messages put and read from the start to yesterday's and to today's morning.
-    """
+    """Counters of a gateway; used only in its loop."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._items: dict[str, dict[str, _Item]] = {name: {} for name in _NAMES}
         self._began = gateway.store._topic_counts()
-        self.put_morning = (0, 0)
-        self.got_morning = (0, 0)
+        self.put_morning = (0, 0)  # messages until yesterday's and today's morning
+        self.got_morning = (0, 0)  # the same
         self._day = self._today()
         self._begun = self._read_put(), self._read_got()
         for seconds, sampled, name in (
