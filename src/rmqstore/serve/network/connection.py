@@ -41,51 +41,19 @@ _SHORT = 4 << 10  # bytes of an answer that is written also to a client that doe
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's connection; used only in the loop.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    origin : str
-        Of its client's address.
-
-    Attributes
-    ----------
-    origin : str
-        Whose share anything counts in that no account has; see :func:`origin_of`.
-    peer : str
-        ``ip:port`` of the client, the born host of its messages.
-    dialled : (str, int)
-        The address that the client used to reach us.
-    store_host : str
-        ``address`` as ``ip:port``, in records.
-    has_tls : bool
-    client_id : str or None
-        Of its last heartbeat.
-    caller : Caller or None
-        Of its last request, where there are accounts.
-    language, version : str, int
-        Of its last request.
-    last_used : float
-        Time of the loop when a frame of it was last complete.
-    kept : int
-        Bytes of frames that are not complete, or wait until their turn comes, and of requests that
-        are answered later.
-    unanswered : int
-        Bytes of requests that are answered later, and of answers that wait for the disk.
-    """
+    """Client's connection; used only in the loop."""
 
     def __init__(self, gateway: Gateway, origin: str) -> None:
         self.gateway = gateway
-        self.origin = origin
-        self.peer = ""
-        self.dialled = ("127.0.0.1", 0)
-        self.store_host = ""
-        self.client_id: str | None = None
-        self.caller: Caller | None = None
-        self.language, self.version = "OTHER", 0
-        self.last_used = gateway.loop.time()
-        self.kept = 0
+        self.origin = origin  # charged where no account is; see :func:`origin_of`
+        self.peer = ""  # ``ip:port`` of the client, the born host of its messages
+        self.dialled = ("127.0.0.1", 0)  # address that the client used to reach us
+        self.store_host = ""  # ``address`` as ``ip:port``, in records
+        self.client_id: str | None = None  # of its last heartbeat
+        self.caller: Caller | None = None  # of its last request, where there are accounts
+        self.language, self.version = "OTHER", 0  # of its last request
+        self.last_used = gateway.loop.time()  # loop's time of the last complete frame
+        self.kept = 0  # bytes of frames that are incomplete or wait, and of requests answered later
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
         self.has_tls = False
@@ -97,7 +65,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ceased = self._paused = False  # the gateway stops; nothing is read
         self._late = LateAnswers(self)
         self._most_late = 0  # limit of late bytes, until no more requests are read
-        self.unanswered = self._unanswered = 0  # bytes, and requests
+        # Bytes of requests answered later and of answers waiting for the disk; number of requests.
+        self.unanswered = self._unanswered = 0
         self._share_began = 0.0
         self._was_short = True  # the last arrivals took less than a share
         self._turn_awaited = False  # received requests wait for the loop's next turns
@@ -421,14 +390,10 @@ class Connection(asyncio.BufferedProtocol):
         asker: Connection,
         seconds: float = 10.0,
     ) -> Coroutine[Any, Any, Request]:
-        """Send a request, and return what waits for its answer; that does not keep the body.
+        """Send a request, and return the wait for its answer, which does not keep the body.
 
-        Raises
-        ------
-        TimeoutError
-            There was no answer in time.
-        ConnectionError
-            The client is gone, or does not read what it is sent; or the asker is gone.
+        ``ConnectionError`` if the client is gone or does not read, or the asker is gone meanwhile;
+        ``TimeoutError`` without an answer in time.
         """
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")

@@ -28,18 +28,11 @@ Outcome = Literal["durable", "late", "failed"]
 
 
 class DurableAnswers:
-    """Answers that wait for the log to be on the disk; used in the loop.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    sends : ClientSends
-        Forces the log to the disk.
-    """
+    """Answers that wait for the log to be on the disk; used in the loop."""
 
     def __init__(self, gateway: Gateway, sends: ClientSends) -> None:
         self._gateway = gateway
-        self._sends = sends
+        self._sends = sends  # forces the log to the disk
         self._timeout = gateway.store.config.sync_flush_timeout / 1000
         self._wakeup: LogWakeup | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -135,20 +128,10 @@ class DurableAnswers:
 
 
 class LateAnswers:
-    """Answers of a connection that wait for the disk; forgotten once its client is gone.
-
-    Parameters
-    ----------
-    connection : Connection
-
-    Attributes
-    ----------
-    size : int
-        Their bytes.
-    """
+    """Answers of a connection that wait for the disk; forgotten once its client is gone."""
 
     def __init__(self, connection: Connection) -> None:
-        self.size = 0
+        self.size = 0  # bytes
         self._connection = connection
         self._order = count()
         self._waiting: dict[int, bytes] = {}

@@ -37,23 +37,7 @@ class _Large:
 
 
 class KeptFrames:
-    """The bytes of requests that connections keep; used in the loop.
-
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-    log : Log
-        For connections that are closed.
-    connections : collection of Connection
-        The open ones.
-    most : int
-        Bytes of all.
-
-    Attributes
-    ----------
-    taken : int
-        Bytes of all connections.
-    """
+    """Bytes of requests that connections keep; used in the loop."""
 
     def __init__(
         self,
@@ -62,11 +46,11 @@ class KeptFrames:
         connections: Iterable[Connection],
         most: int,
     ) -> None:
-        self.taken = 0
+        self.taken = 0  # bytes of all connections
         self._loop = loop
         self._log = log
-        self._connections = connections
-        self._shares = Shares(most)
+        self._connections = connections  # open ones
+        self._shares = Shares(most)  # bytes
         self._large: dict[Connection, _Large] = {}
         # Connections over their owner's share, by owner, in turn: only the first is read.
         self._over: dict[Hashable, dict[Connection, None]] = {}

@@ -50,15 +50,8 @@ class LongAnswers:
     ) -> None:
         """Answer at once if that takes little; else when its turn comes.
 
-        Of a long body only the first step is taken at once. Those that wait are not kept parsed.
-
-        Parameters
-        ----------
-        connection : Connection
-        request : Request
-        steps : generator
-        version : int
-            Of the accounts, when the request was allowed.
+        Of a long body only the first step is taken at once, and a waiting one is not kept parsed.
+        ``version`` is that of the accounts when the request was allowed.
         """
         deadline = Deadline(SHARE_SECONDS)
         long = len(request.body) > SHORT_BODY

@@ -20,14 +20,7 @@ T = TypeVar("T")
 
 
 class OwnerPool:
-    """A pool of threads; used in the loop.
-
-    Parameters
-    ----------
-    name : str
-        Of the threads.
-    threads : int
-    """
+    """Pool of threads; used in the loop."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._executor = ThreadPoolExecutor(threads, name)
@@ -46,12 +39,8 @@ class OwnerPool:
     ) -> T:
         """Call a function in a thread, on behalf of a connection, when its owner's turn comes.
 
-        ``check`` is called in the loop just before, and may raise.
-
-        Raises
-        ------
-        ConnectionResetError
-            The connection is gone by then; with ``anyway`` it is called all the same.
+        ``check`` is called in the loop just before, and may raise. ``ConnectionResetError`` if the
+        connection is gone by then, except with ``anyway``.
         """
         loop = asyncio.get_running_loop()
         owner = connection.owner

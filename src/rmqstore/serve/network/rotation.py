@@ -133,12 +133,8 @@ class _Long:
 class Rotation:
     """Works of many owners, which have the share of one work of the loop's turns.
 
-    Every other step is of a work that has had few, as far as there are some. Of long ones each
-    owner has one at a time, and four owners, which take steps in rotation.
-
-    Parameters
-    ----------
-    turns : Turns
+    Every other step is of a work that has had few, if there is one. Of long works each owner has
+    one at a time, and at most four owners, in rotation.
     """
 
     def __init__(self, turns: Turns) -> None:

@@ -56,10 +56,7 @@ def origin_of(host: str) -> str:
 
 
 def split_address(name: str, text: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT`` or ``[v6]:PORT``.
-
-    ``ValueError`` for anything else; its message begins with ``name``.
-    """
+    """Return host and port of ``HOST:PORT`` or ``[v6]:PORT``, else ``ValueError`` with ``name``."""
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not (
@@ -96,12 +93,7 @@ def own_address(host: str) -> str:
 class VipPortError(OSError):
     """The port minus two cannot be listened on: clients with the VIP channel on send there.
 
-    Parameters
-    ----------
-    error : OSError
-        Of that port; ``filename`` is its address.
-    port : int
-        Of the server.
+    ``error`` is that port's, whose address is its ``filename``; ``port`` is the server's.
     """
 
     def __init__(self, error: OSError, port: int) -> None:
@@ -114,9 +106,8 @@ class VipPortError(OSError):
 def listen(host: str, port: int, *, vip: bool = True) -> list[socket.socket]:
     """Return the socket of a port, and that of the port minus two for the VIP channel.
 
-    Port 0 takes one whose neighbour is free too; 1 and 2 have no neighbour. ``VipPortError`` if the
-    port minus two is in use; ``OSError`` if the address is not ours, or the port is in use:
-    ``filename`` has both.
+    Port 0 takes one with a free neighbour; 1 and 2 have none. ``VipPortError`` if the neighbour is
+    in use, ``OSError`` if the port is or the address is not ours: ``filename`` names it.
     """
     for attempt in range(_PORTS_TRIED):
         main = bind(host, port)

@@ -21,10 +21,8 @@ async def begins_with_tls(
 ) -> bool:
     """Whether a client begins with a TLS handshake, by its first byte; nothing is consumed.
 
-    The whole of its first record is there by then, unless the client is gone: who has only begun
-    would else choose when the handshake, with a signature of ours, is gone on with.
-
-    ``TimeoutError`` if that takes more seconds, ``OSError`` if the client is gone.
+    Waits for the whole first record, lest the client choose when the handshake, with our signature,
+    goes on. ``TimeoutError`` after ``seconds``, ``OSError`` if the client is gone.
     """
     async with asyncio.timeout(seconds):  # wait_for may forget that it is cancelled
         first = await _peeked(loop, accepted, 1)
@@ -70,9 +68,9 @@ class Handshakes:
 
 
 def write_in_parts(transport: asyncio.Transport, data: bytes) -> None:
-    """Write to a transport with TLS, which tells what the client has not taken but for a part.
+    """Write to a TLS transport in parts: its count of untaken bytes then lacks one part at most.
 
-    What it has encrypted is in another one's buffer.
+    Bytes that it has encrypted are in the buffer of another transport.
     """
     if len(data) <= _PART:
         transport.write(data)

@@ -61,33 +61,17 @@ def ended(steps: Generator[None, None, T]) -> T:
 
 
 class Turns:
-    """Unfinished work of a loop; used in the loop.
-
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-    log : Log
-        For work that fails.
-
-    Attributes
-    ----------
-    requests : Lane
-        The rest of requests that a connection has sent at once.
-    singles : Lane
-        Works of one connection or message each, possibly hundreds at once.
-    closed : bool
-        Whether nothing more is done.
-    """
+    """Unfinished work of a loop; used in the loop."""
 
     def __init__(self, loop: AbstractEventLoop, log: Log) -> None:
         self._loop = loop
-        self._log = log
+        self._log = log  # for work that fails
         self._works: deque[Steps] = deque()
         self._going = False  # in a turn, or one is due
         self._spent = 0.0  # seconds of this turn of the loop, by requests as they came
-        self.closed = False
-        self.requests = Lane(self)
-        self.singles = Lane(self)
+        self.closed = False  # nothing more is done
+        self.requests = Lane(self)  # the rest of requests that a connection has sent at once
+        self.singles = Lane(self)  # of one connection or message each, possibly hundreds at once
 
     def __len__(self) -> int:
         """Return the number of unfinished works."""

@@ -53,31 +53,14 @@ class _Waiting:
 
 
 class Unread:
-    """The bytes that clients have not taken; used in the loop.
-
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-    log : Log
-        For connections that are closed.
-    write_buffer : int
-        Bytes of a connection, and the answer in which it reaches them.
-
-    Attributes
-    ----------
-    own : int
-        Bytes of each connection that are not counted, and that it always may have.
-    most : int
-        Bytes of all connections.
-    taken : int
-        Of them, with those that are reserved.
-    """
+    """Bytes that clients have not taken; used in the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Log, write_buffer: int) -> None:
+        # Bytes of each connection that are always allowed, and not counted.
         self.own = min(_OWN, write_buffer)
-        self.most = _BUFFERS * write_buffer
-        self.taken = 0
-        self._most_of_one = write_buffer
+        self.most = _BUFFERS * write_buffer  # bytes of all connections
+        self.taken = 0  # of them, with reserved ones
+        self._most_of_one = write_buffer  # bytes; the answer that reaches them may exceed them
         self._loop = loop
         self._log = log
         self._shares = Shares(self.most)
@@ -94,7 +77,8 @@ class Unread:
     def has_room(self, connection: Connection, size: int) -> bool:
         """Whether a connection may be sent so much.
 
-        An owner that has nothing yet may be, and up to all of it a connection that has nothing.
+        With nothing of its own it may, if its owner has nothing either or stays within the bound of
+        all.
         """
         if not self.taken:
             return True
@@ -185,7 +169,7 @@ class Unread:
     ) -> None:
         """Begin once a connection may be sent so much, which is counted until a future is done.
 
-        Of a connection that is gone meanwhile it begins as well.
+        It begins as well if the connection is gone meanwhile.
         """
 
         def reserved() -> None:
@@ -198,10 +182,7 @@ class Unread:
     async def room(self, connection: Connection, size: int) -> AsyncIterator[None]:
         """Wait until a connection may be sent so much, and count it for the ``with`` block.
 
-        Raises
-        ------
-        ConnectionResetError
-            It is gone.
+        ``ConnectionResetError`` if it is gone.
         """
         begun: asyncio.Future[None] = self._loop.create_future()
         waiting = _Waiting(connection, size, partial(_end, begun))
