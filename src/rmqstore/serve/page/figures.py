@@ -41,10 +41,7 @@ def overview(
     most: int,
     is_built_in: Callable[[str], bool],
 ) -> dict[str, Any]:
-    """Return the figures of a store, its topics and its groups.
-
-    ``most`` limits the queues without an offset of their group that are counted.
-    """
+    """Return a store's figures; ``most`` limits the counted queues without an offset of a group."""
     stats = store.stats()
     topics, bounds = store.topics, bounds_by_topic(store)
     ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
@@ -98,10 +95,7 @@ def _rate(spans: Sequence[float]) -> float:
 def _groups(
     store: MessageStore, online: Mapping[str, OnlineGroup], most: int
 ) -> list[dict[str, Any]]:
-    """Return the progress of each group in each topic, the largest lag first.
-
-    ``messages`` is None where a group consumes by broadcast: its consumers know.
-    """
+    """Return groups' progress by topic, largest lag first; broadcast's ``messages`` is ``None``."""
     found: list[dict[str, Any]] = []
 
     def add(group: str, topic: str, messages: int | None, late: int) -> None:
