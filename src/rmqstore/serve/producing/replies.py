@@ -41,15 +41,10 @@ _COMPRESSED = 0x701
 
 
 class Replies:
-    """Replies that were pushed and not confirmed.
-
-    Attributes
-    ----------
-    shares : Shares
-        Bytes of their bodies; a small one counts for more.
-    """
+    """Replies that were pushed and not confirmed."""
 
     def __init__(self) -> None:
+        # Bytes of their bodies; a small one counts for more.
         self.shares = Shares(_MAX_PUSHED_BYTES)
 
     def has_room(self, connection: Connection, body: bytes) -> bool:

@@ -99,29 +99,19 @@ _ANSWERS[PutStatus.DISK_FULL] = _ANSWERS[PutStatus.SERVICE_NOT_AVAILABLE]
 
 @dataclass(slots=True)
 class Sent:
-    """A parsed send request.
-
-    Attributes
-    ----------
-    topic : str
-        Where it is stored: the dead letter queue after too many retries.
-    asked_queue, queue_id : int
-        In the answer, and where it is stored.
-    properties : dict of str to str
-        For a batch, of its header.
-    """
+    """Parsed send request."""
 
     request: Request
     producer_group: str
-    topic: str
+    topic: str  # where it is stored: the dead letter queue after too many retries
     default_topic: str
     default_queue_nums: int
-    asked_queue: int
-    queue_id: int
+    asked_queue: int  # in the answer
+    queue_id: int  # where it is stored
     sys_flag: int
     born_timestamp: int
     flag: int
-    properties: dict[str, str]
+    properties: dict[str, str]  # for a batch, of its header
     reconsume_times: int
     unit_mode: bool
     max_reconsume_times: int | None
@@ -134,10 +124,7 @@ class Sent:
 
 
 def parse_properties(string: str) -> dict[str, str]:
-    """Return the properties of a string as they are stored; invalid ones are left out.
-
-    ``Refusal`` where there are more than any message may have.
-    """
+    """Return the valid properties of a string, as stored; ``Refusal`` if they are too many."""
     if string.count("\2") > _MOST_PROPERTIES:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
     found = {}

@@ -151,8 +151,8 @@ class Transactions:
     def _producer(self, group: str, half: Message) -> Generator[None, None, Connection | None]:
         """Return a writable connection of the group, the next in turn.
 
-        With accounts, one that may write to the topic: anybody can join the group, and the check
-        carries the message.
+        With accounts it may write to the topic: anybody can join the group, and the check carries
+        the message.
         """
         clients = self._gateway.clients.producers(group)
         resource = topic_resource(topic_of_message(half), written=True)
