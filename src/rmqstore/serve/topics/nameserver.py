@@ -49,17 +49,10 @@ class _Value(NamedTuple):
 
 
 class NameServer:
-    """State of the name server.
-
-    Attributes
-    ----------
-    read_only : bool
-        WIPE_WRITE_PERM_OF_BROKER was called, and ADD_WRITE_PERM_OF_BROKER was not after it:
-        routes name no queue to write to.
-    """
+    """State of the name server."""
 
     def __init__(self) -> None:
-        self.read_only = False
+        self.read_only = False  # since WIPE_WRITE_PERM_OF_BROKER: no queue to write to in routes
         self._values: dict[str, dict[str, _Value]] = {}
         self._shares = Shares(_MAX_BYTES)
 

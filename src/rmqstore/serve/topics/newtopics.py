@@ -35,16 +35,11 @@ class TopicAwaited(Exception):
 
 
 class NewTopics:
-    """Parks requests until their topics are on the disk; used in the loop.
-
-    Attributes
-    ----------
-    made : callable
-        Called with the name of a topic whose parked requests have been handled.
-    """
+    """Parks requests until their topics are on the disk; used in the loop."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        # Called once the parked requests of a topic, its argument, have been handled.
         self.made: Callable[[str], object] = lambda name: None
         self._entries: dict[str, TopicConfig] = {}  # not being written yet
         self._parked: dict[str, deque[tuple[Connection, Request, asyncio.Future[None]]]] = {}
@@ -63,15 +58,7 @@ class NewTopics:
         return name in self._parked
 
     def check(self, name: str) -> None:
-        """Queue a request behind the parked ones for its topic, or fail as they do.
-
-        Raises
-        ------
-        TopicAwaited
-            The topic is being entered.
-        Exception
-            It could not be: the error of the write.
-        """
+        """Raise ``TopicAwaited`` while a topic is being entered, or the error of its write."""
         if name == self._handled:
             if self._error is not None:
                 raise self._error
@@ -111,10 +98,7 @@ class NewTopics:
         store._registry.make(*entries.values())
 
     def _handle(self, name: str, error: Exception | None) -> Steps:
-        """Handle the requests for a topic, in their order and before any other.
-
-        Requests after an error have the topic tried anew.
-        """
+        """Handle a topic's requests in order, before others; after an error it is tried anew."""
         parked = self._parked[name]
         if error is not None:
             del self._parked[name]

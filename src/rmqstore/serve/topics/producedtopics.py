@@ -51,21 +51,8 @@ def topic_for_send(
 ) -> TopicConfig | None:
     """Return a topic's entry, ``None`` if there is none and it may not be made.
 
-    Parameters
-    ----------
-    owner : str
-        Charged for a new topic.
-    default_topic : str
-        The template of a new topic, if its permission has the inherit bit.
-    queue_nums : int
-        As many queues as the producer wants, at most.
-    unit : bool
-        Whether the producer is one of a unit.
-
-    Raises
-    ------
-    TopicAwaited
-        It is being made: the request is handled once it is there.
+    ``TopicAwaited`` while it is being made, at the cost of ``owner``: like ``default_topic`` if
+    that has the inherit bit, with at most ``queue_nums`` queues.
     """
     gateway.new_topics.check(topic)
     entry = topic_config(gateway, topic)
