@@ -41,17 +41,10 @@ class FrameError(Exception):
 
 
 class Refusal(Exception):
-    """A request that is answered with an error.
+    """Request that is answered with an error.
 
-    Parameters
-    ----------
-    code : ResponseCode
-    remark : str
-        Shown by clients; the real broker's words where it refuses the same.
-    faq : bool, optional
-        Whether the line that names the FAQ follows, as in errors of the client's own checks.
-    fields : dict of str to str, optional
-        Of the answer.
+    ``remark`` is shown by clients, and the real broker's where it refuses the same; ``faq`` adds
+    the line that names the FAQ, as in errors of the client's own checks.
     """
 
     def __init__(
@@ -63,35 +56,18 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Request:
-    """A request, or the answer to one of ours.
-
-    Attributes
-    ----------
-    fields : dict of str to str
-        ``extFields``; numbers and booleans of clients that do not send text are text here.
-    opaque : int
-        The number that the answer carries.
-    flag : int
-        Bit 0: an answer, bit 1: nobody waits for one.
-    version : int
-        Ordinal of ``MQVersion``.
-    remark : str or None
-    parsed : object
-        What the body says, once it was parsed.
-    parsed_values : int
-        The number of values in it.
-    """
+    """Request, or the answer to one of ours."""
 
     code: int
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)  # ``extFields``; numbers as text
     body: bytes = b""
-    opaque: int = 0
-    flag: int = 0
+    opaque: int = 0  # number that the answer carries
+    flag: int = 0  # bit 0: an answer, bit 1: nobody waits for one
     language: str = "OTHER"
-    version: int = 0
+    version: int = 0  # ordinal of ``MQVersion``
     remark: str | None = None
-    parsed: Any = field(default=None, repr=False, compare=False)
-    parsed_values: int = field(default=0, repr=False, compare=False)
+    parsed: Any = field(default=None, repr=False, compare=False)  # contents of the body
+    parsed_values: int = field(default=0, repr=False, compare=False)  # of the body
 
     @property
     def oneway(self) -> bool:
@@ -120,26 +96,18 @@ class Request:
 
 @dataclass(slots=True)
 class Answer:
-    """Outcome of a request.
-
-    Attributes
-    ----------
-    code : int
-        Of ``ResponseCode``.
-    fields : mapping or None
-        ``extFields``; ``None`` leaves them out.
-    """
+    """Outcome of a request."""
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
-    fields: Mapping[str, str] | None = None
+    fields: Mapping[str, str] | None = None  # ``extFields``; ``None`` leaves them out
     body: bytes = b""
 
 
 def encode_answer(answer: Answer, opaque: int) -> bytes:
     """Return the frame of an answer; the header is JSON, which every client reads.
 
-    A remark may repeat what some client wrote: a long one is cut.
+    A long remark is cut: it may repeat a client's text.
     """
     remark = None if answer.remark is None else cut(answer.remark)
     return encode_frame(int(answer.code), answer.fields, answer.body, opaque, _ANSWER, remark)

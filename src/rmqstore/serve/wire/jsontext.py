@@ -33,13 +33,10 @@ else:
 
 
 def loads(text: bytes | str) -> Any:
-    """Return what a JSON text says.
+    """Parse a JSON text.
 
-    Raises
-    ------
-    ValueError
-        It is no JSON, or not UTF-8, nested deeper than 200, has a number that JSON does not have,
-        as ``NaN``, or one of more than 400 digits.
+    ``ValueError`` if it is no JSON or not UTF-8, is nested deeper than 200, or has a number that
+    JSON does not have, as ``NaN``, or of more than 400 digits.
     """
     _check_depth(text)
     if _read is not None:

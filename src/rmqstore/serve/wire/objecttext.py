@@ -37,10 +37,7 @@ class MessageQueue(NamedTuple):
 
 
 class Entries:
-    """A lazy object: each entry is made when it is written.
-
-    ``pairs`` are keys and values as ``dumps_in_steps`` takes them.
-    """
+    """Lazy object: each of its pairs, as ``dumps_in_steps`` takes them, is made when written."""
 
     __slots__ = ("pairs",)
 
@@ -49,29 +46,17 @@ class Entries:
 
 
 def dumps(value: object) -> bytes:
-    """Return the text of a value, on one line.
-
-    The value is as for ``json.dumps``; keys may be integers, which are written bare, or queues.
-    """
+    """Return a value's text on one line, as ``json.dumps``; keys may be queues or bare integers."""
     out: list[str] = []
     _write(value, out)
     return "".join(out).encode("utf-8", "replace")
 
 
 def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
-    """Return the text of a value, as ``dumps``, after as many steps as it is long.
+    """Return a text as ``dumps``, in steps by its length; ``Refusal`` if it is longer than a frame.
 
-    Parameters
-    ----------
-    value : object
-        As ``dumps`` takes it; ``Entries`` may stand for an object and an iterator for a list, in
-        each other and as values of either. What they yield is not kept; where they have nothing for
-        long, they yield ``PAUSE``.
-
-    Raises
-    ------
-    Refusal
-        It is longer than a frame.
+    ``Entries`` may stand for an object and an iterator for a list, at any depth. Their items are
+    not kept; where there are none for long they yield ``PAUSE``.
     """
     text = bytearray()
     out: list[str] = []
@@ -171,10 +156,7 @@ def _is_plain(table: dict[Any, Any]) -> bool:
 
 
 def loads(text: bytes) -> Any:
-    """Parse a text; a key that is an object of a queue's fields becomes a queue.
-
-    ``ValueError`` if it is no such JSON, or too deep.
-    """
+    """Parse a text; a key that is a queue's object becomes a queue. ``ValueError`` if invalid."""
     return _ObjectKeyParser(text.decode(), fastjson.MAX_DEPTH).parse()
 
 
