@@ -26,57 +26,31 @@ _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 @dataclass(frozen=True)
 class BrokerConf:
-    """Keys of a ``broker.conf`` that the gateway follows, with 4.9.3's defaults but for one.
-
-    Attributes
-    ----------
-    cluster, broker, region : str
-        Names in routes and answers.
-    host : str or None
-        ``brokerIP1``: the address given to clients, where others can connect.
-    port : int or None
-        ``listenPort``.
-    auto_create, auto_create_groups : bool
-        Whether topics are created by sends, groups by consumers.
-    default_queue_nums : int
-        Queues of TBW102: a topic created by a send has at most as many.
-    trace : bool
-        Whether the trace topic is there from the start.
-    trace_topic : str
-    property_filter : bool
-        Whether consumers may filter by SQL92; true by default, where 4.9.3 has false.
-    acl : bool
-        Whether accounts are required; their file is not named here.
-    idle_seconds : int
-        Without a complete frame, until a connection is closed.
-    """
+    """Keys of a ``broker.conf`` that the gateway follows, with 4.9.3's defaults but for one."""
 
     cluster: str = text("brokerClusterName", "DefaultCluster", _NAME, _NAME_TEXT)
     broker: str = text("brokerName", "broker-a", _NAME, _NAME_TEXT)
     region: str = text("regionId", "DefaultRegion", _NAME, _NAME_TEXT)
+    # For clients, if reachable.
     host: str | None = text("brokerIP1", None, _HOST, "an address or a name")
     port: int | None = integer("listenPort", None, 1, 65535)
     auto_create: bool = boolean("autoCreateTopicEnable", True)
     auto_create_groups: bool = boolean("autoCreateSubscriptionGroup", True)
-    default_queue_nums: int = integer("defaultTopicQueueNums", 8, 1, 65536)
-    trace: bool = boolean("traceTopicEnable", False)
+    default_queue_nums: int = integer("defaultTopicQueueNums", 8, 1, 65536)  # TBW102's
+    trace: bool = boolean("traceTopicEnable", False)  # the trace topic is there from the start
     trace_topic: str = text(
         "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", _TOPIC, "the name of a topic"
     )
-    property_filter: bool = boolean("enablePropertyFilter", True)
-    acl: bool = boolean("aclEnable", False)
-    idle_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, 1)
+    property_filter: bool = boolean("enablePropertyFilter", True)  # by SQL92; 4.9.3 has false
+    acl: bool = boolean("aclEnable", False)  # accounts are required; their file is not named here
+    idle_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, 1)  # no frame
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> BrokerConf:
         """Read a file, without the keys of others.
 
-        Raises
-        ------
-        OSError
-            The file cannot be read.
-        ValueError
-            A value is out of range; the message names path and line.
+        ``OSError`` if it cannot be read, ``ValueError`` with path and line if a value is out of
+        range.
         """
         by_key = {spec.java: name for name, spec in _SPECS.items()}
         found: dict[str, Any] = {}

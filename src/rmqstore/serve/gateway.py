@@ -58,55 +58,7 @@ _CLOSE_SECONDS = 1.0  # for clients to take what was written to them
 
 
 class Gateway:
-    """State shared by the handlers; used only in its loop.
-
-    Attributes
-    ----------
-    port : int
-        The port that is listened on.
-    connecting : set of Connection
-        Accepted, and not among the connections yet.
-    handlers : dict
-        Request code to handler; tests may add some.
-    rules : RequestRules or None
-        Faults set by a test.
-    closing : list
-        Called when the gateway stops, before the connections are closed.
-    requests : Counter of int
-        Requests by code, but for those that the core has handled; see ``sends``.
-    refused_connections : int
-        Closed as there were too many.
-    unread : Unread
-        Bytes that clients have not taken.
-    kept_frames : KeptFrames
-        Bytes of requests that connections keep.
-    long_answers : LongAnswers
-        Answers that are built in steps.
-    lookups : OwnerPool
-        Threads for look-ups of messages.
-    warned_of_timers : set of str
-        Clients whose arbitrary delays were warned of: ids, or addresses of those without one.
-    stopping : bool
-        Whether new connections are closed at once.
-    unanswered : int
-        Bytes of requests that are answered later, and of answers that wait for the disk; also of
-        clients that are gone meanwhile.
-    produced_topics, asked_topics : ProducedTopics
-        Those that were made because a producer has sent to them, and those by request (17).
-    hot_sends : bool
-        Whether plain sends (310, 10, 320) go from their frames to the log in the core, and commits
-        that change nothing (oneway 15) end there, without handlers. False: every request is a
-        ``Request`` that goes through ``dispatch``, as access control and faults of tests want it.
-        May be changed at any time.
-    sends : ClientSends
-        Shared by the sends of all connections, with their counts.
-    durable : DurableAnswers
-        Answers that wait for the disk.
-    busy_poll : BusyPoll
-        Notified of all arrivals.
-    turns : Turns
-        Work that is done between the requests of clients.
-    """
+    """State shared by the handlers; used only in its loop."""
 
     def __init__(
         self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
@@ -127,29 +79,37 @@ class Gateway:
         self.store = store
         self.settings = settings
         self.loop = loop
-        self.port = settings.port
+        self.port = settings.port  # listened on
         self.log = Log("rmqstore.serve")
         self.connections: set[Connection] = set()
-        self.connecting: set[Connection] = set()
+        self.connecting: set[Connection] = set()  # accepted, and not among the connections yet
         self.unread = Unread(loop, self.log, settings.limits.write_buffer)
         self.kept_frames = KeptFrames(
             loop, self.log, self.connections, settings.limits.read_buffers
         )
+        # Connections closed as there were too many. Bytes of requests answered later and of answers
+        # that wait for the disk, of all clients, and of those of them that are gone meanwhile.
         self.refused_connections = self.unanswered = self._gone_bytes = 0
+        # Whether new connections are closed at once. Clients whose arbitrary delays were warned of:
+        # ids, or addresses of clients without one.
         self.stopping, self.warned_of_timers = False, set[str]()
+        # By code, but for those handled by the core: see ``sends``.
         self.requests: Counter[int] = Counter()
-        self.handlers: dict[int, Handler] = dict(HANDLERS)
-        self.rules: RequestRules | None = None
-        self.closing: list[Callable[[], object]] = []
+        self.handlers: dict[int, Handler] = dict(HANDLERS)  # tests may add some
+        self.rules: RequestRules | None = None  # faults set by a test
+        self.closing: list[Callable[[], object]] = []  # called before connections are closed
         self.lost: list[Callable[[Connection], object]] = []  # called for each lost connection
         self.replies = Replies()
         self.locks = Locks(store.clock.now)
         self.transactions = Transactions(self)
         self._advertised: str | None = None
+        # Plain sends (310, 10, 320), and commits that change nothing (oneway 15), are handled by
+        # the core. Else every request goes through ``dispatch``, as access control and faults of
+        # tests require. May be changed at any time.
         self.hot_sends = settings.acl is None
         self.turns = Turns(loop, self.log)
         self.new_topics = NewTopics(self)
-        self.sends = client_sends(self)
+        self.sends = client_sends(self)  # shared by the sends of all connections, with their counts
         self.durable = DurableAnswers(self, self.sends)
         self.busy_poll = BusyPoll(loop)
         self.long_answers = LongAnswers(self)
@@ -159,6 +119,7 @@ class Gateway:
         self.clients = Clients(self)
         self.new_groups = NewGroups(self)
         self.holds = Holds(self)
+        # Shares of offsets; topics made by sends of producers, and by request (17).
         self.offset_shares, self.produced_topics, self.asked_topics = (
             OffsetShares(self),
             ProducedTopics(self, settings.limits.topics),

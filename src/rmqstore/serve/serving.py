@@ -282,16 +282,8 @@ def served(
 ) -> tuple[StrPath | None, Settings, StoreConfig, OpenHow, int | None]:
     """Check the arguments of :func:`serve`, and return those of :class:`Server`.
 
-    Parameters
-    ----------
-    path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, keep, vip
-        As :func:`serve` has them.
-    on_corruption, verify, config
-        As :func:`serve` has them.
-    conf : BrokerConf, optional
-        The gateway's keys of a broker.conf, where ``config`` is not its path.
-    names : dict of str to str, optional
-        Names of arguments in errors, where they differ.
+    ``conf`` has the gateway's keys of a broker.conf, where ``config`` is not its path; ``names``
+    are names of arguments in errors, where they differ.
     """
     _of_type("path", path, (str, os.PathLike, NoneType), "a path or None")
     _port("port", port)

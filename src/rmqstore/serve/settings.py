@@ -17,126 +17,64 @@ __all__ = ["Limits", "OpenHow", "Settings"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the state that clients can make the gateway keep.
+    """Bounds of the state that clients can make the gateway keep, shared as in ``shares.py``."""
 
-    Each owner has a share of a table: see ``shares.py``.
-
-    Attributes
-    ----------
-    connections : int
-        Open at a time; one more is closed at once, and also one that leaves too few file
-        descriptors, unless its address has few of them: see ``network/places.py``.
-    write_buffer : int
-        Bytes of answers that wait for a slow reader before its requests are no longer read;
-        16 times as many of all.
-    read_buffers : int
-        Bytes of incomplete frames, and of requests that are answered later, of all connections;
-        beyond, the largest connection of the largest owner is closed.
-    unanswered : int
-        Bytes of requests that are answered later, and of answers that wait for the disk, of all
-        connections. A connection that has as many as are left is not read from.
-    held_pulls : int
-        Pulls that wait for messages; beyond, one more is answered at once.
-    held_bytes : int
-        Bytes that held pulls take, each 2 KiB and its expression; beyond, one more is answered at
-        once.
-    subscriptions : int
-        Topics in one heartbeat.
-    subscription_bytes : int
-        Bytes of the topics and expressions of all subscriptions, each with 256 more; beyond,
-        heartbeats that add to them are refused.
-    offsets : int
-        Queues of groups that have an offset; clients make no more of them.
-    topics : int
-        Created by sends of producers; and groups.
-    queues : int
-        Of a topic, or of the retry topic of a group, that clients may ask for; with more in
-        ``default_queue_nums``, that many. 1,024 as the largest topic of every broker has.
-    idle_seconds : float
-        Without a complete frame, until a connection is closed.
-    handshake_seconds : float
-        Where there is a certificate: until the first byte has come, and then the handshake.
-    """
-
+    # Open; one more is closed at once, as is one that leaves too few file descriptors, unless its
+    # address has few: see ``network/places.py``.
     connections: int = 1024
+    # Bytes of answers until a slow reader's requests are not read; of all readers 16 times as many.
     write_buffer: int = 4 << 20
+    # Bytes of incomplete frames, and of requests that are answered later, of all connections;
+    # beyond, the largest connection of the largest owner is closed.
     read_buffers: int = 96 << 20
+    # Bytes of requests that are answered later, and of answers that wait for the disk, of all
+    # connections. A connection that has as many as are left is not read from.
     unanswered: int = 32 << 20
-    held_pulls: int = 40_000
+    held_pulls: int = 40_000  # one more is answered at once
+    # Each pull has 2 KiB and its expression; one more is answered at once.
     held_bytes: int = 64 << 20
-    subscriptions: int = 1000
+    subscriptions: int = 1000  # topics in one heartbeat
+    # Of topics and expressions, each with 256 more; beyond, heartbeats that add some are refused.
     subscription_bytes: int = 64 << 20
-    offsets: int = 200_000
-    topics: int = 24_000
+    offsets: int = 200_000  # queues of groups that have an offset; clients make no more
+    topics: int = 24_000  # created by sends of producers; and groups
+    # Of a topic or a retry topic that clients may ask for, or ``default_queue_nums`` if that is
+    # more. The largest topic of every broker has 1,024.
     queues: int = 1024
-    idle_seconds: float = 120.0
+    idle_seconds: float = 120.0  # without a complete frame, until a connection is closed
+    # With a certificate: for the first byte, and then for the handshake.
     handshake_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class OpenHow:
-    """How the store is opened.
+    """How the store is opened."""
 
-    Attributes
-    ----------
-    infer_sizes : bool
-        Take the file sizes from the files, in spite of the configuration.
-    on_corruption, verify : str
-        As :func:`rmqstore.open` has them.
-    from_file : bool
-        The configuration is a ``broker.conf``: errors name its keys.
-    """
-
-    infer_sizes: bool = False
+    infer_sizes: bool = False  # take file sizes from the files, in spite of the configuration
     on_corruption: Literal["raise", "fill"] = "raise"
     verify: Literal["tail", "full"] = "tail"
-    from_file: bool = False
+    from_file: bool = False  # the configuration is a ``broker.conf``: errors name its keys
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Behaviour of a gateway.
-
-    Attributes
-    ----------
-    host, port : str, int
-        Where it listens.
-    vip : bool
-        Whether it listens on the port minus two as well.
-    advertise : (str, int) or None
-        The address in routes and message ids; None: the one that the client dialled.
-    own_host : str or None
-        The same with the port that is listened on, whichever that is.
-    auto_create : bool
-        Whether a message to an unknown topic creates it.
-    auto_create_groups : bool
-        Whether a consumer group is created by its first consumer.
-    default_queue_nums : int
-        Of TBW102, the template of new topics.
-    trace_topic : str or None
-        The topic of traces, if it is there from the start.
-    property_filter : bool
-        Whether consumers may filter by SQL92.
-    tls_only : bool
-        Whether connections that do not begin with TLS are closed.
-    cluster, broker, region : str
-        Names in routes and answers; by default of the quick start's broker, to which the directory
-        can be handed over.
-    """
+    """Behaviour of a gateway."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    vip: bool = True
-    advertise: tuple[str, int] | None = None
-    own_host: str | None = None
-    auto_create: bool = True
-    auto_create_groups: bool = True
-    default_queue_nums: int = 8
-    trace_topic: str | None = None
-    property_filter: bool = True
+    vip: bool = True  # listen on the port minus two as well
+    advertise: tuple[str, int] | None = None  # address in routes and message ids, if not as dialled
+    own_host: str | None = None  # the same, with the port that is listened on
+    auto_create: bool = True  # topics, by messages to them
+    auto_create_groups: bool = True  # by their first consumer
+    default_queue_nums: int = 8  # of TBW102, the template of new topics
+    trace_topic: str | None = None  # if it is there from the start
+    property_filter: bool = True  # consumers may filter by SQL92
     tls: ssl.SSLContext | None = None
-    tls_only: bool = False
+    tls_only: bool = False  # close connections that do not begin with TLS
     acl: Acl | None = None
+    # Names in routes and answers; by default of the quick start's broker, to which the directory
+    # can be handed over.
     cluster: str = "DefaultCluster"
     broker: str = "broker-a"
     region: str = "DefaultRegion"

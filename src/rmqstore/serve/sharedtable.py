@@ -31,14 +31,7 @@ _ENTRY_REST_SECONDS = 0.0001  # for each entry: some ten times what a look takes
 
 
 class SharedTable(ABC, Generic[K]):
-    """Use of a table by owner; used in the loop.
-
-    Parameters
-    ----------
-    gateway : Gateway
-    most : int
-        Size of the table.
-    """
+    """Use of a table by owner; used in the loop."""
 
     def __init__(self, gateway: Gateway, most: int) -> None:
         self._gateway = gateway
@@ -78,7 +71,7 @@ class SharedTable(ABC, Generic[K]):
     def take(self, key: K, owner: str) -> bool:
         """Count an entry about to be made; return whether there is room.
 
-        One that is not made at once needs :meth:`begun` as well.
+        An entry that is not made at once needs :meth:`begun` as well.
         """
         self.count(key)
         maker = self._makers.get(key, owner)

@@ -22,21 +22,11 @@ class Shares:
 
     An entry belongs to several owners at once, such as an account and one of its connections, which
     together may have as much as is free: a connection alone gets a third of the table.
-
-    Parameters
-    ----------
-    most : int
-        Size of the table.
-
-    Attributes
-    ----------
-    taken : int
-        By all of them.
     """
 
     def __init__(self, most: int) -> None:
-        self.most = most
-        self.taken = 0
+        self.most = most  # size of the table
+        self.taken = 0  # by all of them
         self._of: dict[Hashable, int] = {}
 
     def of(self, owner: Hashable) -> int:
