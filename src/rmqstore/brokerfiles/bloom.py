@@ -17,14 +17,10 @@ _C2 = 0x4CF5AD432745937F
 
 @dataclass(frozen=True)
 class BloomFilter:
-    """Size of a Bloom filter, and the bits of a group's subscription to a topic.
+    """Size of a Bloom filter, and the bits of a group's subscription to a topic."""
 
-    ``error_percent``, 1 to 99, is ``maxErrorRateOfBloomFilter``: how many of 100 tests may be
-    wrong. ``expected``, 1 or more, is ``expectConsumerNumUseFilter``: subscriptions that share the
-    bits.
-    """
-
-    error_percent: int = 20
+    error_percent: int = 20  # ``maxErrorRateOfBloomFilter``, 1 to 99: wrong ones of 100 tests
+    # ``expectConsumerNumUseFilter``, 1 or more: subscriptions that share the bits.
     expected: int = 32
 
     @property

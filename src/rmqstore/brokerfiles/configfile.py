@@ -75,12 +75,10 @@ class ConfigFile:
         return tuple(found)
 
     def load(self, decode: Callable[[Any], T]) -> T | None:
-        """Read the main file, or ``.bak`` if that is missing, empty or torn.
+        """Read the main file, or ``.bak`` if that is missing, empty or torn; ``None`` without any.
 
-        ``decode`` makes the result from the parsed JSON; its ``ValueError`` counts as torn. Returns
-        ``None`` if there is neither file, or if there is no ``.bak`` and the main file is empty, as
-        after a crash in its first writing. If neither can be used, ``StoreCorruptError`` names
-        both.
+        A ``ValueError`` of ``decode`` counts as torn. ``StoreCorruptError`` if neither can be used,
+        but ``None`` for an empty main file without ``.bak``, left by a crash in its first writing.
         """
         self.loaded_from = None
         self._main_is_good = False
@@ -118,21 +116,10 @@ class ConfigFile:
         raise StoreCorruptError(path, position, reason)
 
     def save(self, value: Any) -> None:
-        """Replace the main file; a crash at any moment leaves the old or the new one.
+        """Replace the main file; a crash leaves the old or the new one, an ``OSError`` the old one.
 
-        Creates the directory if it is missing.
-
-        The main file's old contents become ``.bak``, from the second save on and only if they can
-        be read: a torn file must not replace a good one.
-
-        Raises
-        ------
-        ReplacedError
-            The directory's sync failed: the main file is the new one, at least until a power cut.
-        SyncError
-            The sync of the new file's bytes failed; the main file is unchanged.
-        OSError
-            With the path; the main file is unchanged.
+        From the second save on ``.bak`` is the old one, if it can be read. ``ReplacedError`` if
+        only the directory's sync failed: the new one is there, at least until a power cut.
         """
         data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
         self.check_owned()

@@ -28,33 +28,17 @@ _CLEAN_AFTER_MS = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilter:
-    """One group's subscription to a topic with an expression.
-
-    Attributes
-    ----------
-    topic, consumer_group, expression, expression_type : str
-        The type is ``SQL92``: tags are no such subscription.
-    born_time : int
-        Since when, in ms: the bit maps of earlier messages know nothing of it.
-    dead_time : int
-        When its last consumer went, in ms; below ``born_time`` while there is one.
-    client_version : int
-        The newest subscription's.
-    bit_num : int
-        Bits of a bit map.
-    bit_pos : tuple of int
-        Those of this subscription.
-    """
+    """Group's subscription to a topic with an expression."""
 
     topic: str
     consumer_group: str
     expression: str
-    expression_type: str = "SQL92"
-    born_time: int = 0
-    dead_time: int = 0
-    client_version: int = 0
-    bit_num: int = 0
-    bit_pos: tuple[int, ...] = ()
+    expression_type: str = "SQL92"  # tags are no such subscription
+    born_time: int = 0  # ms; earlier messages' bit maps lack it
+    dead_time: int = 0  # ms; when its last consumer went, below ``born_time`` while there is one
+    client_version: int = 0  # the newest subscription's
+    bit_num: int = 0  # of a bit map
+    bit_pos: tuple[int, ...] = ()  # bits of this subscription
 
     @property
     def dead(self) -> bool:
@@ -123,11 +107,10 @@ class ConsumerFilterTable:
     def load(
         cls, root: str | os.PathLike[str], bloom: BloomFilter | None = None, *, now: int
     ) -> ConsumerFilterTable:
-        """Read the table of a store, as a broker does that starts at ``now`` (ms).
+        """Read a store's table, as a broker that starts at ``now`` (ms): all are dead yet.
 
-        If one of its subscriptions has bits of another Bloom filter, none of them counts: bit maps
-        written from now on would not mean the same. Nobody consumes yet, so all are dead. If file
-        and ``.bak`` are torn, that is a ``StoreCorruptError``.
+        None counts if one has bits of another Bloom filter: new bit maps would not mean the same.
+        ``StoreCorruptError`` if file and ``.bak`` are torn.
         """
         table = cls(root, bloom)
         filters = table.file.load(_decode) or []
@@ -155,9 +138,9 @@ class ConsumerFilterTable:
     def register(
         self, group: str, topic: str, expression: str, *, client_version: int, now: int
     ) -> bool:
-        """Enter a group's subscription; ``False`` if a newer one is there.
+        """Enter a group's subscription, without writing; ``False`` if a newer one is there.
 
-        The caller has parsed the expression. The file is not written yet.
+        The caller has parsed the expression.
         """
         bits = tuple(self.bloom.positions(group, topic))
         new = ConsumerFilter(

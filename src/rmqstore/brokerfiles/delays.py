@@ -21,13 +21,7 @@ _LONG_MAX = (1 << 63) - 1
 
 
 class DelayTable:
-    """Progress of all delay levels of a store, and its file.
-
-    Attributes
-    ----------
-    offsets : dict of int to int
-        Delay level, from 1, to the queue offset that is delivered next.
-    """
+    """Progress of all delay levels of a store, and its file."""
 
     offsets: dict[int, int]
 
@@ -35,7 +29,7 @@ class DelayTable:
         self, root: str | os.PathLike[str], check_owned: Callable[[], object] = lambda: None
     ) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / DELAY_OFFSET_JSON, check_owned)
-        self.offsets = {}
+        self.offsets = {}  # delay level, from 1, to the queue offset that is delivered next
         self._other: dict[str, Any] = {}
 
     @classmethod

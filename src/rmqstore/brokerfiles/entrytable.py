@@ -54,13 +54,7 @@ class _Row(Generic[_EntryT]):
 
 
 class EntryTable(Generic[_EntryT]):
-    """All entries of a store's file under ``config``, and the file.
-
-    Attributes
-    ----------
-    version : DataVersion
-        Increased by one with each change.
-    """
+    """All entries of a store's file under ``config``, and the file."""
 
     _FILE: ClassVar[str]  # its name
     _TABLE: ClassVar[str]  # the field that holds the entries
@@ -70,7 +64,7 @@ class EntryTable(Generic[_EntryT]):
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / self._FILE)
-        self.version = DataVersion()
+        self.version = DataVersion()  # increased by one with each change
         self._rows: dict[str, _Row[_EntryT]] = {}
         self._other: dict[str, Any] = {}
         self._saving = CallLock()
@@ -92,10 +86,7 @@ class EntryTable(Generic[_EntryT]):
         self._other = other
 
     def save(self) -> None:
-        """Write the file; creates the ``config`` directory if it is missing.
-
-        One thread at a time writes; entries may come meanwhile, and are in the next one.
-        """
+        """Write the file, one thread at a time; entries that come meanwhile are in the next one."""
         with self._saving:
             self.file.save(self.json_of(fastjson.Written(self._text(), _DEPTH - 1)))
 

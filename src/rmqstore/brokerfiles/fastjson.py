@@ -44,26 +44,16 @@ _SPECIAL_SHORT = {
 
 
 class JsonError(ValueError):
-    """Text that is not JSON.
-
-    Parameters
-    ----------
-    reason : str
-        What was found and what was expected.
-    position : int
-        Character, from 0.
-    line : int
-        Line, from 1.
-    """
+    """Text that is not JSON."""
 
     reason: str
     position: int
     line: int
 
     def __init__(self, reason: str, position: int, line: int) -> None:
-        self.reason = reason
-        self.position = position
-        self.line = line
+        self.reason = reason  # found and expected text
+        self.position = position  # character, from 0
+        self.line = line  # from 1
         super().__init__(reason, position, line)
 
     def __str__(self) -> str:
@@ -218,10 +208,7 @@ class _Parser:
         raise AssertionError  # the counting has no end
 
     def _close(self, stack: list[tuple[Any, Any]], value: Any) -> bool:
-        """Add ``value`` to its container, close those that end; return whether that was the root.
-
-        A root container is left on the stack.
-        """
+        """Add ``value``, close containers that end; return whether the root, which is left, did."""
         while stack:
             container, key = stack[-1]
             if isinstance(container, dict):
@@ -268,10 +255,8 @@ def member(key: str, value: Any, depth: int) -> str:
 def dumps(value: Any) -> str:
     """Return ``value`` as fastjson writes it, indented by tabs, without a trailing newline.
 
-    Mappings with ``str`` or ``int`` keys, sequences, ``str``, ``int``, ``float``, ``bool``,
-    ``None``; another type is a ``TypeError``.  A key whose value is ``None`` is left out, as
-    fastjson does. A ``float`` that is not finite, or more than ``MAX_DEPTH`` levels, are a
-    ``ValueError``.
+    A key of the value ``None`` is left out. ``TypeError`` for a type that JSON does not have,
+    ``ValueError`` for a ``float`` that is not finite or more than ``MAX_DEPTH`` levels.
     """
     out: list[str] = []
     _write(value, 0, out)

@@ -17,21 +17,11 @@ _LONG_MAX = (1 << 63) - 1
 
 @dataclass(slots=True)
 class DataVersion:
-    """How often and when a table was changed.
-
-    Attributes
-    ----------
-    counter : int
-        Changes.
-    timestamp : int
-        Time of the last one, in ms.
-    other : dict
-        Fields added by newer releases, which are written back.
-    """
+    """Number and time of a table's changes."""
 
     counter: int = 0
-    timestamp: int = 0
-    other: dict[str, Any] = field(default_factory=dict)
+    timestamp: int = 0  # ms; of the last change
+    other: dict[str, Any] = field(default_factory=dict)  # of newer releases, written back
 
     def next(self) -> None:
         """Count a change made now."""

@@ -21,28 +21,14 @@ RETRY_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """One group.
+    """Entry of a group."""
 
-    Attributes
-    ----------
-    group_name : str
-        As in the file.  It is not checked: see ``rmqstore.files.paths.is_group_name``.
-    consume_enable, consume_broadcast_enable : bool
-        Whether the group may consume, and with each consumer getting every message.
-    retry_queue_nums : int
-        Queues of its retry topic.
-    retry_max_times : int
-        How often a message is tried again before it is a dead letter.
-    other : mapping
-        The entry's other fields, which are written back.
-    """
-
-    group_name: str
+    group_name: str  # as in the file, not checked: see ``paths.is_group_name``
     consume_enable: bool = True
-    consume_broadcast_enable: bool = True
-    retry_queue_nums: int = 1
-    retry_max_times: int = RETRY_MAX
-    other: Mapping[str, Any] = field(default_factory=dict)
+    consume_broadcast_enable: bool = True  # each consumer may get every message
+    retry_queue_nums: int = 1  # of its retry topic
+    retry_max_times: int = RETRY_MAX  # then a message is a dead letter
+    other: Mapping[str, Any] = field(default_factory=dict)  # written back
 
     @classmethod
     def from_json(cls, name: str, entry: Any) -> GroupConfig:

@@ -30,19 +30,13 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class OffsetTable:
-    """Progress of all groups of a store, and its file, ``name`` under ``config``.
-
-    Attributes
-    ----------
-    offsets : dict
-        ``(topic, group)`` to ``{queue id: next queue offset}``.
-    """
+    """Progress of all groups of a store, and its file, ``name`` under ``config``."""
 
     offsets: Offsets
 
     def __init__(self, root: str | os.PathLike[str], name: str = CONSUMER_OFFSET_JSON) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / name)
-        self.offsets = {}
+        self.offsets = {}  # next queue offsets
         self._light = name == LMQ_CONSUMER_OFFSET_JSON
         self._unknown: dict[str, Any] = {}  # entries whose key is not a topic and group
         self._other: dict[str, Any] = {}
@@ -64,10 +58,7 @@ class OffsetTable:
         self.offsets = {names: dict(queues) for names, queues in other.offsets.items()}
 
     def save(self) -> None:
-        """Write the file; creates the ``config`` directory if it is missing.
-
-        A topic or group with ``@``, the broker's separator, is a ``ValueError``.
-        """
+        """Write the file, and make ``config`` if missing; ``ValueError`` if a name has ``@``."""
         self.file.save(self.to_json())
 
     def to_json(self, offsets: Offsets | None = None) -> dict[str, Any]:

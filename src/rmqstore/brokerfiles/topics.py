@@ -21,35 +21,16 @@ PERM_READ_WRITE = 6
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic.
+    """Entry of a topic."""
 
-    Attributes
-    ----------
-    topic_name : str
-        As in the file.  It is not checked to be safe as part of a path: see
-        ``rmqstore.files.paths.is_topic_name``.
-    read_queue_nums, write_queue_nums : int
-        Queues that consumers and producers see.
-    perm : int
-        Sum of 4 read, 2 write, 1 inherit, 8 priority.
-    topic_filter_type : str
-        ``SINGLE_TAG`` or ``MULTI_TAG``.
-    topic_sys_flag : int
-        1 unit, 2 unit subscription.
-    order : bool
-        The topic is an ordered one.
-    other : mapping
-        The entry's other fields, which are written back.
-    """
-
-    topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = PERM_READ_WRITE
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_name: str  # as in the file, not checked: see ``paths.is_topic_name``
+    read_queue_nums: int = 16  # seen by consumers
+    write_queue_nums: int = 16  # seen by producers
+    perm: int = PERM_READ_WRITE  # sum of 4 read, 2 write, 1 inherit, 8 priority
+    topic_filter_type: str = "SINGLE_TAG"  # or ``MULTI_TAG``
+    topic_sys_flag: int = 0  # 1 unit, 2 unit subscription
     order: bool = False
-    other: Mapping[str, Any] = field(default_factory=dict)
+    other: Mapping[str, Any] = field(default_factory=dict)  # written back
 
     @classmethod
     def from_json(cls, name: str, entry: Any) -> TopicConfig:
