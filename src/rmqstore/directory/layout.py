@@ -54,18 +54,10 @@ class LogPathsError(ValueError):
 
 
 class LogPath(NamedTuple):
-    """A directory with files of the log.
+    """Directory with files of the log."""
 
-    Attributes
-    ----------
-    path : str
-        Absolute.
-    read_only : bool
-        No new file is made in it.
-    """
-
-    path: str
-    read_only: bool
+    path: str  # absolute
+    read_only: bool  # no new file is made in it
 
 
 def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:

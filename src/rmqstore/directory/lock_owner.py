@@ -30,18 +30,10 @@ _CLASS_PATH = {"-cp", "-classpath", "--class-path"}  # Java's options with a val
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """A process that has a store open for writing.
+    """Process that has a store open for writing."""
 
-    Attributes
-    ----------
-    pid : int or None
-        ``None`` if unknown: another user's, or in another container.
-    command : str or None
-        Its program and what that runs, such as ``java org.apache.rocketmq.broker.BrokerStartup``.
-    """
-
-    pid: int | None
-    command: str | None
+    pid: int | None  # ``None`` if unknown: another user's, or in another container
+    command: str | None  # such as ``java org.apache.rocketmq.broker.BrokerStartup``
 
     def __str__(self) -> str:
         """Return both in words."""
@@ -71,7 +63,7 @@ def lock_owner(path: str | os.PathLike[str]) -> LockOwner | None:
 def _holder(locked: Path, *, readable: bool) -> int | None:
     """Return the process that has a file or directory locked, 0 or less for one without a name.
 
-    ``None``: nobody has. ``readable``: what cannot be read counts as not locked.
+    ``None`` if nobody has; with ``readable``, an unreadable file counts as not locked.
     """
     try:
         fd = os.open(locked, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # it may be a FIFO

@@ -41,19 +41,8 @@ class _Batch:
 class TopicRegistry:
     """``topics.json`` and our ``rmqstore-deleted.json``, each on the disk once it has changed.
 
-    ``lenient``, for read-only stores: ignore a torn file. ``sync_failed`` is called with the error
-    of a failed sync, and raises the caller's exception; without it the error itself is raised.
-    ``check_owned`` is called before a file is replaced.
-
-    Attributes
-    ----------
-    deleted : dict of str to int
-        Deleted topics, and the log's end at that time. Records below it do not bring the queues
-        back when a recovery completes them from the log.
-    lock : CallLock
-        Held while an entry of either file is changed.
-    watchers : list of callable
-        Called under the lock with a topic's name and its new entry, ``None`` for a removed one.
+    ``lenient``, for read-only stores: ignore a torn file. ``sync_failed`` raises the caller's
+    exception for a failed sync; ``check_owned`` is called before a file is replaced.
     """
 
     def __init__(
@@ -68,11 +57,14 @@ class TopicRegistry:
         self._sync_failed = sync_failed
         self._lenient = lenient
         self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS), check_owned)
-        self.lock = CallLock()
+        self.lock = CallLock()  # held while an entry of either file is changed
+        # Called under the lock with a topic's name and its new entry, ``None`` for a removed one.
         self.watchers: list[Callable[[str, TopicConfig | None], object]] = []
         self._writing = CallLock()  # held while a batch is written; the lock comes after it
         self._next = _Batch()  # entered in the table when its own write begins, no write sooner
         self._written = _Batch()  # its entries are in the table, and not visible yet
+        # Deleted topics, and the log's end at that time. Records below it do not bring the queues
+        # back when a recovery completes them from the log.
         self.deleted: dict[str, int] = {}
         self._read(self._load_deleted)
         self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
@@ -127,10 +119,7 @@ class TopicRegistry:
             return self._table.json_of(table)
 
     def put(self, entry: TopicConfig) -> None:
-        """Enter a topic, or change its entry, at once; called with the lock held.
-
-        ``PutError`` if the file cannot be written: nothing has changed.
-        """
+        """Enter or change a topic at once, with the lock held; a ``PutError`` changes nothing."""
         name = entry.topic_name
         before = self.get(name)
         self._forget_pending(name)
@@ -146,15 +135,10 @@ class TopicRegistry:
         self.change({entry.topic_name: partial(_unless_there, entry) for entry in entries})
 
     def change(self, changes: Mapping[str, Change]) -> None:
-        """Enter topics or change their entries, and wait until all are on the disk.
+        """Enter or change topics, and wait until all are on the disk, where they become visible.
 
-        One thread writes at a time, and the entries that come meanwhile are one write together.
-        Until it is written an entry is not visible; if that fails it never is. Called without
-        the lock.
-
-        ``changes``, by topic: called under the lock with the present entry, or ``None``; returns
-        the new one, or ``None`` for no change. ``PutError`` if the file cannot be written:
-        nothing has changed.
+        Called without the lock; ``changes`` run under it: they take the entry or ``None``, and
+        return the new one, or ``None`` for no change. A ``PutError`` has changed nothing.
         """
         with self.lock:
             entries = {}
