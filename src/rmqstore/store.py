@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
+from typing import Literal, Never, SupportsIndex
 
 from rmqstore.aio.put import AsyncEngine
 from rmqstore.base.arguments import did_you_mean, integer_within, shown, wrong_type, wrong_value
@@ -41,9 +41,6 @@ from rmqstore.services.stored import is_system_topic, made_queue_nums
 from rmqstore.services.transaction_checks import CheckingEngine
 from rmqstore.topic import Topic
 from rmqstore.types import PutStatus, Recovery
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MessageStore", "Mode", "topic_entry"]
 

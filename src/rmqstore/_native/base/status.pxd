@@ -25,7 +25,6 @@ cdef enum:
     E_LOCKED = -5012         # another process owns the store
     E_TIMEOUT = -5013        # the allowed time has passed
     E_FULL = -5014           # the index file has no free entry
-    E_UNKNOWN_TOPIC = -5015  # put to a topic that has to be created first
     E_REMOVED = -5016        # the record was removed by retention
     E_NO_MEMORY = -5017
     E_STALLED = -5018        # dispatch waits for disk space

@@ -4,8 +4,6 @@
 # file votes, and the sizes that fit the chains of most files win.
 
 cdef enum:
-    DEFAULT_SLOTS = 5000000      # maxHashSlotNum, maxIndexNum
-    DEFAULT_ENTRIES = 20000000
     SIZE_CHOICES = 64
     SIZE_SAMPLE = 64             # entries sampled at either end of a file
 

@@ -17,7 +17,6 @@ cdef enum:
     LOG_WINDOW = 64 << 20            # bytes of a log file reserved at a time
     POPULATE_FIRST = 256 << 10
     POPULATE_MAX = 32 << 20
-    FLUSH_ALL_NS = 500000000
     STALLED_NS = 150000000           # how long to wait for a stalled dispatch
     DISPATCH_RETRY_NS = 50000000     # how long a stalled dispatch waits for space or memory
     DISPATCH_IDLE_NS = 500000000     # how often an idle dispatch checks without being woken
