@@ -25,7 +25,8 @@ ENUM = re.compile(r"^cdef enum[^\n]*:\n((?:[ \t]+[^\n]*\n|\n)+)", re.MULTILINE)
 
 FLOORS = re.compile(r"^\| floor \|.*\n\|---.*\n((?:\|.*\n)+)", re.MULTILINE)
 # Imports that rise: a user's callback takes it, and is typed so.
-RISING = {("config/store_config.py", "services")}
+RISING = {("config/store_config.py", "rmqstore.services.transaction")}
+BELOW = {"_core", "__version__"}  # all floors
 
 
 class Use(NamedTuple):
@@ -147,15 +148,23 @@ def floors() -> dict[str, int]:
     }
 
 
+def floor_of(name: str, floor: dict[str, int]) -> int:
+    """Return the floor of a name that is imported: of the package's own ones, that of jobs."""
+    used = name.partition(".")[2].partition(".")[0]
+    return -1 if used in BELOW else floor.get(used, floor["offline"])
+
+
 def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Return the names below the package that a statement imports."""
+    """Return the package or the names below it that a statement imports."""
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
+    elif node.level:
+        names = ["rmqstore.relative"]
     elif node.module == "rmqstore":
         names = [f"rmqstore.{alias.name}" for alias in node.names]
     else:
         names = [node.module or ""]
-    return [name for name in names if name.startswith("rmqstore.")]
+    return [name for name in names if f"{name}.".startswith("rmqstore.")]
 
 
 def rising(source: Path) -> list[str]:
@@ -173,10 +182,11 @@ def rising(source: Path) -> list[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
-            for name in imported(node):
-                used = name.split(".")[1]
-                if floor.get(used, -1) > floor[top] and (str(own), used) not in RISING:
-                    problems.append(f"{own}:{node.lineno}: {name} is of a floor above")
+            problems += [
+                f"{own}:{node.lineno}: {name} is of a floor above"
+                for name in imported(node)
+                if (str(own), name) not in RISING and floor_of(name, floor) > floor[top]
+            ]
     return problems
 
 

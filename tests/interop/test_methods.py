@@ -145,13 +145,15 @@ def test_the_parity_page_has_each_method_and_setting(
 ) -> None:
     import parity_rows
     from rmqstore.config.fields import specs_of
+    from rmqstore.config.reasons import MEANINGLESS, REFUSED
     from rmqstore.config.store_config import StoreConfig
 
     named = real.names()
     methods = sorted((name, types) for kind, name, types in named if kind == "method")
     assert methods == sorted((one.name, one.arguments) for one in parity_rows.INTERFACE)
     there = {name.casefold() for kind, name, _ in named if kind == "field"}
-    ours = {spec.java.casefold() for spec in specs_of(StoreConfig).values() if not spec.ours}
+    fields = [spec.java for spec in specs_of(StoreConfig).values() if not spec.ours]
+    ours = {key.casefold() for key in (*fields, *MEANINGLESS, *REFUSED)}
     assert len(there) == len(ours) == 77
     assert there - ours == {"isenablebatchpush"}  # its setter has no "is"
     compared("methods names of the interface", len(methods) + len(there))

@@ -116,10 +116,11 @@ class ConfigFile:
         raise StoreCorruptError(path, position, reason)
 
     def save(self, value: Any) -> None:
-        """Replace the main file; a crash leaves the old or the new one, an ``OSError`` the old one.
+        """Replace the main file; a crash leaves the old or the new one.
 
-        From the second save on ``.bak`` is the old one, if it can be read. ``ReplacedError`` if
-        only the directory's sync failed: the new one is there, at least until a power cut.
+        From the second save on ``.bak`` is the old one, unless that is torn: it must not replace a
+        good one. After an ``OSError``, a ``SyncError`` too, the old one is there; after a
+        ``ReplacedError``, of the directory's sync, the new one, at least until a power cut.
         """
         data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
         self.check_owned()

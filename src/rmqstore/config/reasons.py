@@ -6,22 +6,22 @@ Source: ``store/config/MessageStoreConfig.java``.
 __all__ = ["MEANINGLESS", "REFUSED"]
 
 _DLEDGER = "a DLedger group replicates its log, and a store of one program has no group"
-_OF_DLEDGER = "of DLedger, which is refused"
-_OF_REPLICATION = "of replication: a store of one program has no slave, and is none"
+_OF_DLEDGER = "it is of DLedger, which is refused"
+_OF_REPLICATION = "it is of replication, and a store of one program has no slave, and is none"
 _OF_DELIVERY = "delivery never waits for the disk: there is nothing to do meanwhile"
 _OF_DELIVERY_FIGURES = "delivered messages are counted as any other put"
 _OF_POOL = (
-    "of the pool that keeps a put from waiting for the page cache; here pages are populated "
+    "it is of the pool that keeps a put from waiting for the page cache; here pages are populated "
     "ahead of the writer, and a message is in the log's file when it is acknowledged"
 )
-_OF_LOCK = "of Java's two kinds of locks; there is one lock here, and it is fair enough for both"
+_OF_LOCK = "it is of Java's two kinds of locks; the one lock here is fair enough for both"
 _OF_BUSY = (
     "a put that waits for another one is not refused: none holds the lock while it waits for the "
     "disk"
 )
 _OF_HOLDERS = "a deleted file is kept for whoever holds it: none is unmapped, or deleted later"
 _OF_UNLINKING = "a file of a queue is deleted under no lock that a put or a read waits for"
-_OF_CAPS = "reading returns what is asked for, with no hidden cap"
+_OF_CAPS = "a query returns as many as are asked for; ``rmqstore serve`` has 4.9.3's default"
 _OF_INDEX = "a recovery here compares the index with the log, and believes no time"
 
 # By key of ``broker.conf``: the default, as it is written there, and the reason.

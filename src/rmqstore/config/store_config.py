@@ -343,12 +343,21 @@ def _hint(key: str, value: str, where: str, by_key: Mapping[str, str]) -> str | 
 
     default, reason = REFUSED.get(key) or MEANINGLESS.get(key) or ("", "")
     if reason:
-        if value.lower() == default.lower():
+        if _is_default(value, default):
             return None
         if key in REFUSED:
             raise ValueError(f"{where}: {key} is {value!r}, must be {default!r}: {reason}")
         return f"{key} has no meaning here: {reason}"
     return None if key in OTHER_KEYS else nearest(key, (*by_key, *MEANINGLESS, *REFUSED))
+
+
+def _is_default(value: str, default: str) -> bool:
+    """Whether a broker reads the default: a flag but ``true`` is false, nothing is no value."""
+    if default in ("true", "false"):
+        return (value.lower() == "true") == (default == "true")
+    if default.isdecimal() and value.removeprefix("+").isdecimal():
+        return int(value) == int(default)
+    return value in ("", default)
 
 
 _SPECS = specs_of(StoreConfig)

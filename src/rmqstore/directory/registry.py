@@ -42,7 +42,8 @@ class TopicRegistry:
     """``topics.json`` and our ``rmqstore-deleted.json``, each on the disk once it has changed.
 
     ``lenient``, for read-only stores: ignore a torn file. ``sync_failed`` raises the caller's
-    exception for a failed sync; ``check_owned`` is called before a file is replaced.
+    exception for a failed sync, which else is raised; ``check_owned`` is called before a file is
+    replaced.
     """
 
     def __init__(
@@ -137,7 +138,8 @@ class TopicRegistry:
     def change(self, changes: Mapping[str, Change]) -> None:
         """Enter or change topics, and wait until all are on the disk, where they become visible.
 
-        Called without the lock; ``changes`` run under it: they take the entry or ``None``, and
+        One thread writes at a time, and the changes that come meanwhile are its next write. Called
+        without the lock; ``changes`` run under it: they take the entry or ``None``, and
         return the new one, or ``None`` for no change. A ``PutError`` has changed nothing.
         """
         with self.lock:

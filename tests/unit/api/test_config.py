@@ -179,8 +179,20 @@ def test_a_setting_without_a_meaning_says_why(key: str, tmp_path: Path) -> None:
         warnings.simplefilter("error")
         assert StoreConfig.from_file(write(tmp_path, f"{key}={default}")) == BROKER_S
     said = f", line 1: {key} has no meaning here: {reason}"
+    value = {"true": "false", "false": "True"}.get(default, "7")
     with pytest.warns(RmqStoreWarning, match=re.escape(said)):
-        assert StoreConfig.from_file(write(tmp_path, f"{key}=7")) == BROKER_S
+        assert StoreConfig.from_file(write(tmp_path, f"{key}={value}")) == BROKER_S
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["brokerRole=", "haListenPort=", "haListenPort=010912", "haHousekeepingInterval=+20000",
+     "enableBatchPush=no", "messageIndexSafe=FALSE", "enableDLegerCommitLog=", "dLegerGroup="],
+)  # fmt: skip
+def test_a_broker_reads_the_default(tmp_path: Path, line: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert StoreConfig.from_file(write(tmp_path, line)) == BROKER_S
 
 
 @pytest.mark.parametrize("key", sorted(REFUSED))

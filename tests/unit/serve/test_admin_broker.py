@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rmqstore.config.reasons import MEANINGLESS, REFUSED
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.figures.rates import Rates, Span
@@ -78,6 +79,9 @@ def test_settings(server: Server, client: RemotingClient) -> None:
     assert settings["autoCreateTopicEnable"] == "true"
     assert settings["aclEnable"] == "false"
     assert not {"", "compressAbove", "recordChecksum"} & set(settings)
+    of_tables = {key: default for key, (default, _) in (MEANINGLESS | REFUSED).items() if default}
+    of_tables["isEnableBatchPush"] = of_tables.pop("enableBatchPush")
+    assert settings.items() >= of_tables.items()
     port = server.address.rpartition(":")[2]
     assert settings["listenPort"] == port
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqstore.config.fields import specs_of
+from rmqstore.config.reasons import MEANINGLESS, REFUSED
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC
@@ -116,12 +117,14 @@ def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
 def _store_settings(gateway: Gateway) -> dict[str, str]:
     """Return the settings of RocketMQ's store; ours alone have no key there."""
     config = gateway.store.config
-    found: dict[str, str] = {}
+    # Those without a meaning here have 4.9.3's defaults; an empty one is ``null`` there, no line.
+    found = {key: default for key, (default, _) in (MEANINGLESS | REFUSED).items() if default}
+    found[_BATCH_PUSH] = found.pop("enableBatchPush")
     for name, spec in specs_of(StoreConfig).items():
         value = getattr(config, name)
         if (spec.ours and spec.java not in _OF_BROKER) or not spec.java or value is None:
             continue
-        found[_BATCH_PUSH if spec.java == "enableBatchPush" else spec.java] = _text(value)
+        found[spec.java] = _text(value)
     found.setdefault("fileReservedTime", _FOREVER)
     found.setdefault("storePathCommitLog", f"{gateway.store.path}/commitlog")
     return found

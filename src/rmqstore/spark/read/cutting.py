@@ -45,7 +45,8 @@ def split_queue_range(
 ) -> list[tuple[int, int, int]]:
     """Return parts of a queue's range: start, stop and bytes, in order; together the range.
 
-    Only a part of a single message may exceed ``max_bytes``. Raises ``MessagesRemovedError`` if
+    No part has more than ``max_messages``, and only one of a single message has more than
+    ``max_bytes``. Raises ``MessagesRemovedError`` if
     retention took some meanwhile.
     """
     import numpy as np

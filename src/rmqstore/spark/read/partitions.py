@@ -76,8 +76,8 @@ class StorePartition(InputPartition):
     path: str  # the store
     pieces: tuple[Piece, ...]
     filters: Filters = NO_FILTERS  # further conditions for rows
-    on_corrupt: Literal["raise", "skip", "stop"] = "raise"  # "stop" ends the piece
-    on_removed: Literal["raise", "skip"] = "raise"
+    on_corrupt: Literal["raise", "skip", "stop"] = "raise"  # at a record; "stop" ends the piece
+    on_removed: Literal["raise", "skip"] = "raise"  # where retention took some still to come
     # a record of the planned log, no earlier than the last message; None: any store will do
     known_record: RecordIdentity | None = None
 

@@ -72,7 +72,8 @@ class Positions:
     ) -> int:
         """Return the queue offset of a position; ``bounds`` and ``progress`` save look-ups.
 
-        Raises ``MessagesRemovedError`` if it lies before the first that is there, ``OptionError``
+        ``bounds`` are the first offset and the one after the last. Raises
+        ``MessagesRemovedError`` if it lies before the first that is there, ``OptionError``
         if behind the last, or no message is so young.
         """
         low, high = bounds or store.queue_bounds(topic, queue_id)
