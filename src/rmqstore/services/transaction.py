@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from rmqstore._core import CallLock, Message, PutResult
 from rmqstore.errors import StoreError
 from rmqstore.services.half_queue import Half, checks_of
 from rmqstore.services.stored import real_message, real_place
 
-if TYPE_CHECKING:
-    from rmqstore.services.transactions import TransactionEngine
-
 __all__ = ["InDoubt", "Transaction"]
+
+
+class _EndHalf(Protocol):
+    """A store's end of half messages: commits, or rolls back and returns ``None``."""
+
+    def __call__(self, queue_id: int, offset: int, *, commit: bool) -> PutResult | None: ...
 
 
 class Transaction:
@@ -39,8 +42,9 @@ class Transaction:
         Byte of the commit log at which it begins.
     """
 
-    def __init__(self, store: TransactionEngine, half: PutResult) -> None:
-        self._store = store
+    def __init__(self, path: str, end_half: _EndHalf, half: PutResult) -> None:
+        self._path = path
+        self._end_half = end_half
         self._half = half
         self._ended = False
         self._lock = CallLock()
@@ -100,11 +104,11 @@ class Transaction:
         with self._lock:
             if self._ended:
                 raise StoreError(
-                    f"{self._store.path}: the transaction {self.msg_id} has ended: each ends once; "
+                    f"{self._path}: the transaction {self.msg_id} has ended: each ends once; "
                     "begin another"
                 )
             half = self._half
-            result = self._store._end_half(half.queue_id, half.queue_offset, commit=commit)
+            result = self._end_half(half.queue_id, half.queue_offset, commit=commit)
             self._ended = True
             return result
 
@@ -152,7 +156,7 @@ class InDoubt:
 
     def __init__(
         self,
-        store: TransactionEngine,
+        end_half: _EndHalf,
         queue_id: int,
         half: Half,
         read: Message | Exception,
@@ -160,7 +164,7 @@ class InDoubt:
         now: int,
         error: str | None = None,
     ) -> None:
-        self._store = store
+        self._end_half = end_half
         self._queue_id = queue_id
         self.half_offset = half.queue_offset
         self.physical_offset = half.physical_offset
@@ -194,7 +198,7 @@ class InDoubt:
         PutError, StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             As for ``put``.
         """
-        result = self._store._end_half(self._queue_id, self.half_offset, commit=True)
+        result = self._end_half(self._queue_id, self.half_offset, commit=True)
         assert result is not None
         return result
 
@@ -207,7 +211,7 @@ class InDoubt:
 ForkedStoreError
             As :meth:`commit`.
         """
-        self._store._end_half(self._queue_id, self.half_offset, commit=False)
+        self._end_half(self._queue_id, self.half_offset, commit=False)
 
     def __repr__(self) -> str:
         if self.message is None:

@@ -128,7 +128,7 @@ class CheckingEngine(TransactionEngine):
                 message = self.at(half.physical_offset)
             except MessageIllegalError as error:
                 failed = error
-            one = InDoubt(self, queue.queue_id, half, message, now=self._now())
+            one = InDoubt(self._end_half, queue.queue_id, half, message, now=self._now())
         answer = self._ask(one)
         if answer is not None:
             self._end_half(

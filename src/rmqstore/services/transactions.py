@@ -161,7 +161,7 @@ StoreClosedError, ForkedStoreError
             born_host, uniq_key, producer_group, wait,
         )  # fmt: skip
         self._fresh_halves.add((half.queue_id, half.queue_offset))
-        return Transaction(self, half)
+        return Transaction(self.path, self._end_half, half)
 
     def _put_half_of(
         self,
@@ -235,7 +235,9 @@ StoreClosedError, ForkedStoreError
                     if read is not None:
                         error = self._half_errors.get((queue.queue_id, half.queue_offset))
                         found.append(
-                            InDoubt(self, queue.queue_id, half, read, now=now, error=error)
+                            InDoubt(
+                                self._end_half, queue.queue_id, half, read, now=now, error=error
+                            )
                         )
         found.sort(
             key=lambda one: (
