@@ -223,17 +223,16 @@ def test_s02_what_was_cut_does_not_come_back(clean, tmp_path):
 
 @pytest.mark.parametrize("sector", range(1, 7))
 def test_s16_a_sector_that_never_reached_the_disk(tmp_path, sector):
-    """A record of 3,000 bytes, of which 512 are zero: not believed, wherever they are."""
+    """A record of 3,800 bytes, of which 512 are zero: not believed, wherever they are."""
     root = tmp_path / "store"
     properties = {f"name{i}": "value" * 10 for i in range(20)}
     with rmqstore.open(root, "a", config=CONFIG) as store:
         store.put("Topic1", b"x", queue_id=0)
-        put = store.put("Topic1", b"y" * 1500, queue_id=0, properties=properties)
+        put = store.put("Topic1", b"y" * 2300, queue_id=0, properties=properties)
         size = store.at(put.physical_offset).store_size
     first = -(-put.physical_offset // 512)
     place = (first + sector - 1) * 512
-    if place + 512 > put.physical_offset + size:
-        pytest.skip("the record ends before")
+    assert place + 512 <= put.physical_offset + size
     poke(root, place, bytes(512))
     (root / "abort").touch()
     (root / "checkpoint").unlink()
