@@ -1,1 +1,1 @@
-"""Arguments, times, text and log lines: what needs no store."""
+"""Arguments, times, text and log lines, without a store."""

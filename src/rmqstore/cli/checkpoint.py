@@ -32,7 +32,7 @@ class CheckpointProgress:
     """Progress of a stream in one store."""
 
     query: str  # its id
-    batch: int  # the last one that is done
+    batch: int  # number of the last committed batch
     committed_millis: int  # when it was done, in ms since the epoch
     is_behind: bool  # a later batch was begun and is not done
     offsets: dict[str, dict[int, int]]  # by topic and queue, the queue offset that comes next

@@ -138,7 +138,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         "flushConsumeQueueThoroughInterval", 60_000, 1, unit="ms"
     )
 
-    # Reading: what one pull has of `rmqstore serve`
+    # Limits of a pull from `rmqstore serve`
     max_transfer_bytes_on_message_in_memory: int = integer(
         "maxTransferBytesOnMessageInMemory", 256 << 10, 1, unit="bytes"
     )
@@ -286,11 +286,11 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     def from_file(cls, path: str | os.PathLike[str]) -> StoreConfig:
         """Read a broker's own ``broker.conf``.
 
-        Keys of other parts of a broker are ignored silently, except for
-        ``defaultTopicQueueNums`` and those of transactions.  An
-        :class:`RmqStoreWarning` names a setting of the store that is not 4.9.3's
-        default and has no meaning here, with the reason; for a key that no part of
-        4.9.3 knows, and that a broker ignores, it names the nearest valid one.
+        Of other parts of a broker, ``defaultTopicQueueNums`` and the settings of
+        transactions are read, and the rest is ignored.  An :class:`RmqStoreWarning`
+        gives the reason why a setting of 4.9.3's store has no meaning here, unless
+        it has the default; for a key unknown to 4.9.3, which a broker ignores, it
+        names the nearest known key.
 
         Parameters
         ----------

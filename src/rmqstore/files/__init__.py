@@ -1,1 +1,1 @@
-"""Files of a store: their names, links, lengths, and those that no store of ours has."""
+"""Names, links and lengths of a store's files, and files of RocketMQ 5."""

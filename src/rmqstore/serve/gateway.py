@@ -88,7 +88,7 @@ class Gateway:
             loop, self.log, self.connections, settings.limits.read_buffers
         )
         # Connections closed as there were too many. Bytes of requests answered later and of answers
-        # that wait for the disk, of all clients, and of those of them that are gone meanwhile.
+        # waiting for the disk: of all clients, and of clients gone meanwhile.
         self.refused_connections = self.unanswered = self._gone_bytes = 0
         # Whether new connections are closed at once. Clients whose arbitrary delays were warned of:
         # ids, or addresses of clients without one.

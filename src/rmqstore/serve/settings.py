@@ -19,8 +19,8 @@ __all__ = ["Limits", "OpenHow", "Settings"]
 class Limits:
     """Bounds of the state that clients can make the gateway keep, shared as in ``shares.py``."""
 
-    # Open; one more is closed at once, as is one that leaves too few file descriptors, unless its
-    # address has few: see ``network/places.py``.
+    # Open connections. The next is closed at once, as it is where too few file descriptors would be
+    # left, unless its address has few: see ``network/places.py``.
     connections: int = 1024
     # Bytes of answers until a slow reader's requests are not read; of all readers 16 times as many.
     write_buffer: int = 4 << 20
@@ -30,7 +30,7 @@ class Limits:
     # Bytes of requests that are answered later, and of answers that wait for the disk, of all
     # connections. A connection that has as many as are left is not read from.
     unanswered: int = 32 << 20
-    held_pulls: int = 40_000  # one more is answered at once
+    held_pulls: int = 40_000  # the next is answered at once
     # Each pull has 2 KiB and its expression; one more is answered at once.
     held_bytes: int = 64 << 20
     subscriptions: int = 1000  # topics in one heartbeat

@@ -26,7 +26,7 @@ _WARN_SECONDS = 60.0  # between warnings of too few file descriptors
 
 
 class Places:
-    """Connections by address, with those that are being set up."""
+    """Connections by address, open or being set up."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

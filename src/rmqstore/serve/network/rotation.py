@@ -133,8 +133,8 @@ class _Long:
 class Rotation:
     """Works of many owners, which have the share of one work of the loop's turns.
 
-    Every other step is of a work that has had few, if there is one. Of long works each owner has
-    one at a time, and at most four owners, in rotation.
+    Every other step goes to works with few steps so far. Of long works an owner has one at a time,
+    and at most four owners have one, in rotation.
     """
 
     def __init__(self, turns: Turns) -> None:

@@ -65,7 +65,7 @@ class Job:
 class LedgerEntry:
     """Ledger entry of a query or a job."""
 
-    batch: int  # the last one that is in the store
+    batch: int  # number of the last batch in the store
     end: int  # physical offset after its last row
 
 

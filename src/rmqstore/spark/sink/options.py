@@ -146,7 +146,7 @@ def limits_of(path: str, config: StoreConfig | None) -> SinkLimits:
     """Return the record limits of the store at a path, or of the one to be made there.
 
     Raises ``OptionError`` if the path is no directory, or ``config`` has other sizes than the
-    store; other errors are those of :func:`rmqstore.open`.
+    store, and what :func:`rmqstore.open` raises.
     """
     if Path(path).exists() and not Path(path).is_dir():
         raise OptionError(f"option 'path' is {path!r}, which is no directory")
